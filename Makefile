@@ -1,0 +1,74 @@
+# Everything a contributor or CI runs. A bare machine needs python3 (3.11 or newer) and make;
+# `make test` does the rest inside .venv. Paths are relative, so the checkout may live anywhere.
+
+PYTHON ?= python3
+SEEDS ?= 2000
+PYTEST_ARGS ?= -n auto
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+STAMP := $(VENV)/.installed
+SOURCES := src tests tools bench
+
+# The caller's import path must not decide what is tested.
+unexport PYTHONPATH
+# The pinned pyright is the one we want; its wrapper need not say that there is a newer one.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types unit simulate fuzz bench cov fmt lock clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+test: lint types unit simulate  ## everything that must hold before a merge
+
+setup: $(STAMP)  ## .venv with the pinned tools and Bridle itself, editable
+
+# --group needs a pip newer than the one python3 may bring along, so pip comes first.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Bridle needs Python 3.11 or newer: make PYTHON=/path/to/python3" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade --constraint constraints.txt pip
+	$(PIP) install --constraint constraints.txt --group dev --editable .
+	@touch $@
+
+lint: $(STAMP)  ## format, lint rules, import contracts
+	$(PY) -m ruff format --check $(SOURCES)
+	$(PY) -m ruff check $(SOURCES)
+	$(VENV)/bin/lint-imports --no-logo
+
+types: $(STAMP)  ## mypy and pyright, both strict
+	$(PY) -m mypy
+	$(PY) -m pyright
+
+unit: $(STAMP)  ## the test suite; PYTEST_ARGS=... to choose
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+simulate: $(STAMP)  ## seeded simulation of the engine; SEEDS=100000 for a long one
+	$(PY) -m tests.simulation.run --seeds $(SEEDS)
+
+fuzz: $(STAMP)  ## coverage-guided fuzzing of the decoder and the engine (Linux)
+	$(PIP) install --group fuzz
+	@set -e; for target in tests/fuzz/fuzz_*.py; do echo "== $$target"; $(PY) "$$target" -max_total_time=60; done
+
+bench: $(STAMP)  ## every benchmark of bench/
+	@set -e; for program in bench/*.py; do echo "== $$program"; $(PY) "$$program"; done
+
+cov: $(STAMP)  ## branch coverage, in one process
+	$(PY) -m coverage run -m pytest -p no:xdist
+	$(PY) -m coverage report
+
+fmt: $(STAMP)  ## apply format and safe fixes
+	$(PY) -m ruff format $(SOURCES)
+	$(PY) -m ruff check --fix $(SOURCES)
+
+lock: $(STAMP)  ## newest versions the groups allow -> constraints.txt
+	$(PIP) install --upgrade --upgrade-strategy eager pip --group dev --editable .
+	{ echo '# Exact versions of everything `make` installs. Written by `make lock`; do not edit.'; \
+	  $(PY) -m pip freeze --all --exclude-editable --exclude setuptools; } > constraints.txt
+
+clean:  ## back to a bare checkout
+	rm -rf $(VENV) .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +

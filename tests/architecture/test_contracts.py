@@ -1,0 +1,68 @@
+"""The import contracts of pyproject.toml hold, and each of them can fail."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+
+def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
+    """Run the contracts of `root` on the sources of `root`."""
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    return subprocess.run(
+        [sys.executable, "-c", command, "--no-cache"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_contracts_hold(repository: Path) -> None:
+    """R456, R461: imports point down only, without cycles, and the core touches no I/O."""
+    run = lint_imports(repository)
+    assert run.returncode == 0, run.stdout
+
+
+def test_every_pure_module_is_under_the_purity_contract(
+    repository: Path, pure_modules: dict[str, ast.Module]
+) -> None:
+    settings = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    [purity] = [contract for contract in contracts if contract["id"] == "purity"]
+    tops = {name.partition("/")[0].removesuffix(".py") for name in pure_modules}
+    assert set(purity["source_modules"]) == {f"bridle.{top}" for top in tops}
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "broken"),
+    [
+        ("errors", "import bridle.options", "Imports point down only"),
+        ("content", "def late():\n    import bridle._core.engine", "Imports point down only"),
+        ("unplaced", "", "Imports point down only"),
+        ("_core/unplaced", "", "Inside the core"),
+        ("_core/framing", "import bridle._core.engine", "Inside the core"),
+        ("_core/engine", "import asyncio", "The core and the vocabulary are pure"),
+        ("options", "import os", "The core and the vocabulary are pure"),
+    ],
+    ids=["up", "up-in-function", "unplaced", "unplaced-core", "up-core", "loop", "os"],
+)
+def test_a_planted_violation_breaks_its_contract(
+    module: str, line: str, broken: str, repository: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(repository / "src", tmp_path / "src")
+    shutil.copy(repository / "pyproject.toml", tmp_path)
+    with (tmp_path / "src/bridle" / f"{module}.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+    run = lint_imports(tmp_path)
+    assert run.returncode == 1
+    assert f"{broken} BROKEN" in run.stdout

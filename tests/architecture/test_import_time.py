@@ -1,0 +1,63 @@
+"""`import bridle` is cheap: what it loads is counted in a fresh interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOADED = """
+import sys
+before = set(sys.modules)
+{statement}
+print(*sorted(set(sys.modules) - before))
+"""
+HEAVY = {
+    "asyncio",
+    "concurrent",
+    "dataclasses",
+    "inspect",
+    "json",
+    "logging",
+    "multiprocessing",
+    "pathlib",
+    "random",
+    "selectors",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "urllib",
+    "uuid",
+}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level names of the modules a statement adds to a fresh interpreter."""
+    run = subprocess.run(
+        [sys.executable, "-c", LOADED.format(statement=statement)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return {name.partition(".")[0] for name in run.stdout.split()}
+
+
+def test_importing_bridle_loads_one_third_party_package() -> None:
+    """What msgspec brings along is its own affair."""
+    added = loaded_by("import bridle") - loaded_by("import msgspec")
+    assert added - sys.stdlib_module_names == {"bridle"}
+
+
+@pytest.mark.parametrize("module", ["bridle.errors", "bridle.options", "bridle._core.engine"])
+def test_the_pure_modules_load_nothing_heavy(module: str, package: Path) -> None:
+    """R395, R460: neither errors nor the engine bring a runtime along."""
+    assert (package / module.partition(".")[2].replace(".", "/")).with_suffix(".py").exists()
+    assert (loaded_by(f"import {module}") - loaded_by("import msgspec")) & HEAVY == set()
+
+
+def test_a_heavy_import_would_be_seen() -> None:
+    assert loaded_by("import asyncio") & HEAVY >= {"asyncio", "selectors"}

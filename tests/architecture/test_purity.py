@@ -1,0 +1,115 @@
+"""The pure modules stay pure, in the ways import contracts cannot see.
+
+Contracts list what is forbidden; here stands the complete list of what is allowed, so that a
+module nobody thought of is refused as well, wherever in the file it is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+ALLOWED_IMPORTS = {
+    "__future__",
+    "bridle",
+    "collections",
+    "difflib",
+    "enum",
+    "functools",
+    "heapq",
+    "math",
+    "msgspec",
+    "re",
+    "types",
+    "typing",
+}
+FORBIDDEN_CALLS = {
+    "__import__",
+    "breakpoint",
+    "compile",
+    "eval",
+    "exec",
+    "input",
+    "open",
+    "print",
+}
+ASYNC_SYNTAX = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+
+
+def impurities(tree: ast.Module) -> Iterator[str]:
+    """What in this module waits, does I/O, runs text as code, or might."""
+    for node in running_code(tree):
+        if isinstance(node, ASYNC_SYNTAX):
+            yield f"{node.lineno}: {type(node).__name__}"
+        elif isinstance(node, ast.comprehension) and node.is_async:
+            yield f"{node.target.lineno}: async comprehension"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in FORBIDDEN_CALLS:
+            yield f"{node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "bridle":
+                    yield f"{node.lineno}: the package imports itself from above"
+                elif alias.name.partition(".")[0] not in ALLOWED_IMPORTS:
+                    yield f"{node.lineno}: import {alias.name}"
+        elif isinstance(node, ast.ImportFrom):
+            if node.module == "bridle" and any(alias.name[0].isupper() for alias in node.names):
+                yield f"{node.lineno}: the package imports itself from above"
+            elif node.level == 0 and (node.module or "").partition(".")[0] not in ALLOWED_IMPORTS:
+                yield f"{node.lineno}: from {node.module} import"
+
+
+def running_code(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node that exists when the program runs: not the imports only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from running_code(node)
+
+
+def test_pure_modules_do_no_io_keep_no_time_and_own_no_task(
+    pure_modules: dict[str, ast.Module],
+) -> None:
+    """R460, R462: what is not in the shell touches nothing outside itself."""
+    found = [f"{name}:{what}" for name, tree in pure_modules.items() for what in impurities(tree)]
+    assert found == []
+
+
+def test_there_are_pure_modules_to_look_at(pure_modules: dict[str, ast.Module]) -> None:
+    assert {"errors.py", "options.py", "_core/engine.py"} <= pure_modules.keys()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "async def f(): pass",
+        "def f(): return (x async for x in y)",
+        "def f():\n    import time",
+        "from os.path import join",
+        "import bridle",
+        "from bridle import Session",
+        "print('x')",
+        "with open(path) as file: pass",
+        "eval('1')",
+    ],
+)
+def test_an_impurity_is_found(source: str) -> None:
+    assert list(impurities(ast.parse(source))) != []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import msgspec",
+        "from collections.abc import Mapping",
+        "from bridle.errors import BridleError",
+        "from bridle._core import scan",
+        "if TYPE_CHECKING:\n    from os import PathLike",
+        "def f(x): return x.open()",
+        "class Block:\n    input: dict",
+    ],
+)
+def test_pure_code_is_let_through(source: str) -> None:
+    assert list(impurities(ast.parse(source))) == []

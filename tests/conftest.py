@@ -1,0 +1,34 @@
+"""What every test may rely on: where the repository is, and property tests that repeat exactly."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# The suite gives the same verdict twice in a row; looking for new cases is what the simulation
+# and the fuzzers are for. No deadline: a shared machine is slow now and then.
+settings.register_profile("bridle", derandomize=True, deadline=None)
+settings.load_profile("bridle")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say after every run how many requirements are proven."""
+    entries = tomllib.loads((REPOSITORY / "tests/requirements.toml").read_text("utf-8"))
+    fates = Counter(
+        next((fate for fate in ("retired", "pending") if fate in entry), "proven")
+        for entry in entries.values()
+    )
+    summary = ", ".join(f"{fates[fate]} {fate}" for fate in ("proven", "retired", "pending"))
+    terminalreporter.write_line(f"requirements: {summary}")
