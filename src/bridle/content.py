@@ -1,0 +1,289 @@
+"""Content blocks: what assistant and user messages, and tool results, are made of.
+
+The rule of this file: one class per block type of the Messages API, named after it; a field
+without a default is one the API always sends. The decoder chooses the class by `type`; a type
+that is not here arrives as `UnknownBlock`, never as an error. Blocks may be built by hand, to be
+sent in a prompt: `TextBlock("hi")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
+
+from msgspec import Struct
+
+from bridle._source import JsonObject, Sourced, bind, tag_of
+
+__all__ = [
+    "BashCodeExecutionToolResultBlock",
+    "Block",
+    "CodeExecutionToolResultBlock",
+    "CompactionBlock",
+    "ContainerUploadBlock",
+    "ContentBlock",
+    "DocumentBlock",
+    "ImageBlock",
+    "McpToolResultBlock",
+    "McpToolUseBlock",
+    "RedactedThinkingBlock",
+    "SearchResultBlock",
+    "ServerToolUseBlock",
+    "TextBlock",
+    "TextEditorCodeExecutionToolResultBlock",
+    "ThinkingBlock",
+    "ToolReferenceBlock",
+    "ToolResultBlock",
+    "ToolSearchToolResultBlock",
+    "ToolUseBlock",
+    "UnknownBlock",
+    "WebFetchToolResultBlock",
+    "WebSearchToolResultBlock",
+    "WireBlock",
+    "bind_blocks",
+    "joined_text",
+]
+
+
+class Block(Sourced, Struct, frozen=True, repr_omit_defaults=True):
+    """A piece of content. `.raw` is the block as it stood on the wire."""
+
+    @property
+    def type(self) -> str:
+        """The wire's name of this kind of block."""
+        return tag_of(self)
+
+
+# ------------------------------------------------------------------------- said by the model
+
+
+class TextBlock(Block, tag="text", frozen=True):
+    """Text."""
+
+    text: str
+    citations: list[JsonObject] | None = None
+    cache_control: JsonObject | None = None
+
+
+class ThinkingBlock(Block, tag="thinking", gc=False, frozen=True):
+    """What the model thought, and the signature that lets the API take it back."""
+
+    thinking: str
+    signature: str | None = None
+
+
+class RedactedThinkingBlock(Block, tag="redacted_thinking", gc=False, frozen=True):
+    """Thinking the API keeps to itself, encrypted."""
+
+    data: str
+
+
+class ToolUseBlock(Block, tag="tool_use", frozen=True):
+    """The model calls a tool."""
+
+    id: str
+    name: str
+    input: JsonObject
+    caller: JsonObject | None = None
+
+
+class CompactionBlock(Block, tag="compaction", frozen=True):
+    """A summary standing for the conversation before it."""
+
+    content: str | None = None
+
+
+# ------------------------------------------------------------------------- given to the model
+
+
+class ToolResultBlock(Block, tag="tool_result", frozen=True):
+    """What a tool answered."""
+
+    tool_use_id: str
+    content: str | list[WireBlock] | None = None
+    is_error: bool = False
+    cache_control: JsonObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the answer, its text blocks joined; images and the like left out."""
+        return joined_text(self.content or "")
+
+
+class ImageBlock(Block, tag="image", frozen=True):
+    """An image; its `source` has `type` base64 (with `media_type`, `data`) or url (with `url`)."""
+
+    source: JsonObject
+    cache_control: JsonObject | None = None
+
+
+class DocumentBlock(Block, tag="document", frozen=True):
+    """A document: PDF, plain text or a list of blocks, by its `source`."""
+
+    source: JsonObject
+    title: str | None = None
+    context: str | None = None
+    citations: JsonObject | None = None
+    cache_control: JsonObject | None = None
+
+
+class SearchResultBlock(Block, tag="search_result", frozen=True):
+    """A search result given to the model, to be cited."""
+
+    source: str
+    title: str
+    content: list[WireBlock]
+    citations: JsonObject | None = None
+    cache_control: JsonObject | None = None
+
+
+class ToolReferenceBlock(Block, tag="tool_reference", frozen=True):
+    """A tool found by search, by name."""
+
+    tool_name: str
+
+
+class ContainerUploadBlock(Block, tag="container_upload", frozen=True):
+    """A file put into the code execution container."""
+
+    file_id: str
+
+
+# ------------------------------------------------------------------------- tools run by the API
+# The `content` of these results is a list or an object (an error is one) of the tool's own shape.
+
+
+class ServerToolUseBlock(Block, tag="server_tool_use", frozen=True):
+    """The model calls a tool that the API runs itself."""
+
+    id: str
+    name: str
+    input: JsonObject
+    caller: JsonObject | None = None
+
+
+class WebSearchToolResultBlock(Block, tag="web_search_tool_result", frozen=True):
+    """Hits of a web search."""
+
+    tool_use_id: str
+    content: Any
+    caller: JsonObject | None = None
+
+
+class WebFetchToolResultBlock(Block, tag="web_fetch_tool_result", frozen=True):
+    """A page fetched."""
+
+    tool_use_id: str
+    content: Any
+    caller: JsonObject | None = None
+
+
+class CodeExecutionToolResultBlock(Block, tag="code_execution_tool_result", frozen=True):
+    """Output of code run by the API."""
+
+    tool_use_id: str
+    content: Any
+
+
+class BashCodeExecutionToolResultBlock(Block, tag="bash_code_execution_tool_result", frozen=True):
+    """Output of a shell command run by the API."""
+
+    tool_use_id: str
+    content: Any
+
+
+class TextEditorCodeExecutionToolResultBlock(
+    Block, tag="text_editor_code_execution_tool_result", frozen=True
+):
+    """Outcome of a file edit made by the API."""
+
+    tool_use_id: str
+    content: Any
+
+
+class ToolSearchToolResultBlock(Block, tag="tool_search_tool_result", frozen=True):
+    """Tools found by search."""
+
+    tool_use_id: str
+    content: Any
+
+
+class McpToolUseBlock(Block, tag="mcp_tool_use", frozen=True):
+    """The model calls a tool of an MCP server that the API is connected to."""
+
+    id: str
+    name: str
+    input: JsonObject
+    server_name: str = ""
+
+
+class McpToolResultBlock(Block, tag="mcp_tool_result", frozen=True):
+    """What that tool answered."""
+
+    tool_use_id: str
+    content: str | list[WireBlock] | None = None
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of the answer, its text blocks joined."""
+        return joined_text(self.content or "")
+
+
+# ------------------------------------------------------------------------- anything else
+
+
+class UnknownBlock(Block, frozen=True):
+    """A block of a type this version of Bridle does not know, kept as it was."""
+
+    type: str  # pyright: ignore[reportIncompatibleMethodOverride]  # read-only either way: frozen
+    raw: Any
+
+
+ContentBlock: TypeAlias = (
+    TextBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | CompactionBlock
+    | ToolResultBlock
+    | ImageBlock
+    | DocumentBlock
+    | SearchResultBlock
+    | ToolReferenceBlock
+    | ContainerUploadBlock
+    | ServerToolUseBlock
+    | WebSearchToolResultBlock
+    | WebFetchToolResultBlock
+    | CodeExecutionToolResultBlock
+    | BashCodeExecutionToolResultBlock
+    | TextEditorCodeExecutionToolResultBlock
+    | ToolSearchToolResultBlock
+    | McpToolUseBlock
+    | McpToolResultBlock
+    | UnknownBlock
+)
+"""Any block a message may hold."""
+
+if TYPE_CHECKING:
+    WireBlock: TypeAlias = ContentBlock
+else:
+    # What the decoder may choose from by tag. `UnknownBlock` has none: it is what remains.
+    WireBlock = Union[ContentBlock.__args__[:-1]]  # noqa: UP007  # made from the other
+
+
+def joined_text(content: str | Iterable[ContentBlock]) -> str:
+    """The text of some content: itself, or its text blocks joined."""
+    if isinstance(content, str):
+        return content
+    return "".join(block.text for block in content if isinstance(block, TextBlock))
+
+
+def bind_blocks(content: object, whole: Sourced, *path: str | int) -> None:
+    """Give every block of a content list, and those inside it, its place in the line of `whole`."""
+    if not isinstance(content, list):
+        return
+    for index, block in enumerate(cast("list[object]", content)):
+        if isinstance(block, Block):
+            bind(block, whole, *path, index)
+            bind_blocks(getattr(block, "content", None), block, "content")

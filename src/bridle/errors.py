@@ -1,0 +1,596 @@
+"""Every exception Bridle raises, and nothing else.
+
+    BridleError                        catch this to catch all of Bridle
+    ├─ OptionsError                    (ValueError) an option was refused; nothing was started
+    ├─ StartError                      no session came to be; nothing is left behind
+    │  ├─ CliNotFoundError             (FileNotFoundError)
+    │  ├─ UnsupportedCliVersionError
+    │  ├─ SpawnError                   the operating system refused to run it
+    │  ├─ InitializationError          the CLI refused the handshake
+    │  ├─ InitializationTimeout        (TimeoutError)
+    │  └─ CliExitedDuringInit
+    ├─ ControlError                    one operation of a session did not happen, or may not have
+    │  ├─ ControlTimeout               (TimeoutError)
+    │  ├─ ControlRejected              the CLI answered with an error
+    │  ├─ TransportError               the pipe broke
+    │  ├─ SessionStopped
+    │  ├─ InitQueueOverflow
+    │  ├─ TooManyPendingRequests
+    │  ├─ SessionNotInitialized
+    │  └─ CheckpointingNotEnabled
+    ├─ OutcomeError                    a turn ended, but not as completed; raised on request only
+    │  ├─ TurnInterruptedError         ├─ MaxTurnsError          ├─ MaxBudgetError
+    │  ├─ ApiError                     ├─ RateLimitedError       ├─ AuthFailedError
+    │  ├─ RefusedError                 ├─ PromptBlockedError     ├─ StoppedByHookError
+    │  ├─ ToolDeferredError            ├─ OutputMissingError     ├─ OutputInvalidError
+    │  ├─ FirstEventLimitError         ├─ IdleLimitError         ├─ TotalLimitError (TimeoutError)
+    │  ├─ TurnsLimitError              ├─ UsdLimitError          ├─ ExecutionError
+    │  └─ MessageLostError             ├─ CliExitedError         └─ TurnStoppedError
+    ├─ BufferOverflow                  a query read a line longer than it may keep
+    ├─ ConsumerTooSlow                 nobody read the messages and memory is bounded
+    └─ ToolFailure                     raise it inside a tool: its text goes to the model
+
+Rules of this file: constructors take data and keep it as attributes; the text is made from them, in
+three parts: what happened, what is known about the process, what to do next. Types and attributes
+are the contract, wording is not. Everything pickles and copies, every class is public, and nothing
+of Bridle is imported.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+    from bridle.outcomes import Outcome
+
+# ---------------------------------------------------------------- the process behind an error
+
+# Numbers that mean the same on Linux and macOS; `signal` itself stays out of the pure modules.
+_SIGNALS = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+}
+
+_HINTS: dict[int | str, str] = {
+    1: "Read the stderr lines above; if they do not explain it, check the login with `claude`.",
+    2: "The CLI did not take its arguments: check extra_args and the CLI's version.",
+    126: "The file is not executable: check its permissions, or reinstall the CLI.",
+    127: "The CLI or its interpreter is missing: reinstall it, or set cli_path.",
+    "SIGKILL": "It was killed from outside, most often for lack of memory.",
+    "SIGTERM": "It was told to terminate from outside: look at what supervises this program.",
+    "SIGHUP": "Its terminal or supervisor went away.",
+    "SIGSEGV": "The CLI crashed: update it, or try another version.",
+    "SIGABRT": "The CLI crashed: update it, or try another version.",
+}
+_HINT_SILENT_1 = "It said nothing, which most often means nobody is logged in: run `claude` once."
+
+# Looks of credentials, and of assignments to names that usually hold one.
+_SECRETS = (
+    r"\bsk-[\w-]{6,}"
+    r"|(?<=bearer )\S+|(?<=api-key: )\S+|(?<=authorization: )[^\r\n]+"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"""|(?<=key=|ret=|ken=|ord=)[^\s"',;&]+"""
+    r"""|(?<=key":|ret":|ken":|ord":)\s*"[^"]*\""""
+)
+_MASK = "***"
+
+_SHOWN_LINES = 10
+_SHOWN_WIDTH = 300
+
+
+def _redact(text: str) -> str:
+    return re.sub(_SECRETS, _MASK, text, flags=re.IGNORECASE)
+
+
+class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about the CLI process an error speaks of.
+
+    Whatever looks like a credential is masked in `stderr_tail` and `argv` on construction, so the
+    record can be logged, pickled and shown.
+    """
+
+    #: As the operating system reports it: negative when a signal ended the process, None while
+    #: it runs or where nobody could tell.
+    exit_code: int | None = None
+    #: The last of what the CLI wrote to stderr.
+    stderr_tail: str = ""
+    cli_path: str | None = None
+    cli_version: str | None = None
+    argv: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "stderr_tail", _redact(self.stderr_tail))
+        msgspec.structs.force_setattr(self, "argv", tuple(map(_redact, self.argv)))
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that ended the process, also one the CLI turned into 128 + n."""
+        code = self.exit_code
+        if code is None:
+            return None
+        if code < 0:
+            return _SIGNALS.get(-code, f"signal {-code}")
+        return _SIGNALS.get(code - 128)
+
+    @property
+    def ending(self) -> str:
+        """How the process ended, in words; empty while that is not known."""
+        if self.exit_code is None:
+            return ""
+        code = f"exit code {self.exit_code}"
+        return f"{self.signal} ({code})" if self.signal else code
+
+    @property
+    def hint(self) -> str:
+        """What this kind of ending usually means; empty where it means nothing in particular."""
+        if self.exit_code == 1 and not self.stderr_tail.strip():
+            return _HINT_SILENT_1
+        return _HINTS.get(self.signal or self.exit_code or 0, "")
+
+    def __str__(self) -> str:
+        cli = self.cli_path or ("claude" if self.cli_version else "")
+        version = f" (version {self.cli_version})" if self.cli_version else ""
+        ended = f"Ended with {self.ending}." if self.ending else ""
+        last = [line.rstrip()[:_SHOWN_WIDTH] for line in self.stderr_tail.splitlines()]
+        shown = [line for line in last if line][-_SHOWN_LINES:]
+        stderr = "\n  | ".join(["Last lines of stderr:", *shown]) if shown else ""
+        return "\n".join(filter(None, [cli and f"CLI: {cli}{version}", ended, stderr]))
+
+
+# ---------------------------------------------------------------- the base
+
+
+class BridleError(Exception):
+    """Base of every error of Bridle.
+
+    `fix` says what to do next. `process`, where known, is the CLI process concerned; `exit_code`,
+    `signal`, `stderr_tail`, `cli_path`, `cli_version` and `argv` read from it.
+    """
+
+    process: ProcessInfo | None = None
+
+    def __init__(self, what: str, *, fix: str = "") -> None:
+        super().__init__(what)
+        self.fix = fix
+
+    def with_process(self, process: ProcessInfo | None) -> Self:
+        """Attach what is known about the process; returns the same error, ready to raise."""
+        self.process = process
+        return self
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.process.exit_code if self.process else None
+
+    @property
+    def signal(self) -> str | None:
+        return self.process.signal if self.process else None
+
+    @property
+    def stderr_tail(self) -> str:
+        return self.process.stderr_tail if self.process else ""
+
+    @property
+    def cli_path(self) -> str | None:
+        return self.process.cli_path if self.process else None
+
+    @property
+    def cli_version(self) -> str | None:
+        return self.process.cli_version if self.process else None
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return self.process.argv if self.process else ()
+
+    def __str__(self) -> str:
+        process = [str(self.process), self.process.hint] if self.process else []
+        return "\n".join(filter(None, [*self.args, *process, self.fix]))
+
+    def __repr__(self) -> str:
+        hidden = ("fix", "process", "__notes__")
+        data = [f"{name}={value!r}" for name, value in vars(self).items() if name not in hidden]
+        return f"{type(self).__name__}({', '.join(data or map(repr, self.args))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By state and not through the constructor: signatures differ, and OSError changes its args.
+        return _restore, (type(self), self.args, vars(self))
+
+
+def _restore(kind: type[BridleError], args: tuple[Any, ...], state: dict[str, Any]) -> BridleError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(state)
+    return error
+
+
+class OptionsError(BridleError, ValueError):
+    """An option is unknown, malformed or contradicts another one. Nothing was started."""
+
+    def __init__(self, field: str, problem: str, *, fix: str = "") -> None:
+        super().__init__(f"{field}: {problem}", fix=fix)
+        self.field = field
+        self.problem = problem
+
+
+# ---------------------------------------------------------------- starting
+
+
+class StartError(BridleError):
+    """The session did not start. No process, task or file of it is left behind."""
+
+
+class CliNotFoundError(StartError, FileNotFoundError):
+    """There is no Claude Code CLI in any of the places `searched`."""
+
+    errno: int | None = 2  # ENOENT, for code that catches OSError and looks
+
+    def __init__(self, searched: Iterable[str] = ()) -> None:
+        self.searched = tuple(searched)
+        places = ", ".join(self.searched)
+        super().__init__(
+            "The Claude Code CLI was not found" + (f"; searched: {places}." if places else "."),
+            fix="Install it with `pip install bridle[cli]` or `npm install -g "
+            "@anthropic-ai/claude-code`, or set CliOptions.cli_path.",
+        )
+
+
+class UnsupportedCliVersionError(StartError):
+    """The CLI is too old, or would not say how old it is (`found` is then its answer, or None)."""
+
+    def __init__(self, found: str | None, minimum: str, *, unknown_option: bool = False) -> None:
+        cli = f"Claude Code CLI {found}" if found else "The Claude Code CLI (version unknown)"
+        problem = "does not know an option it was given" if unknown_option else "is too old"
+        fix = "Update it with `claude update`, or set SdkOptions.skip_version_check at your risk."
+        if unknown_option:
+            fix = "Update it with `claude update`, or leave out the option stderr names."
+        super().__init__(f"{cli} {problem}: {minimum} or newer is needed.", fix=fix)
+        self.found = found
+        self.minimum = minimum
+
+
+class SpawnError(StartError):
+    """The operating system could not start the CLI; `os_error` is its reason in words."""
+
+    def __init__(self, os_error: str, errno: int | None = None) -> None:
+        super().__init__(
+            f"The Claude Code CLI could not be started: {os_error}",
+            fix="Check that cli_path is an executable file and that cwd is an existing directory.",
+        )
+        self.os_error = os_error
+        self.errno = errno
+
+
+class InitializationError(StartError):
+    """The CLI answered the handshake with an error; `message` is what it said."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"The CLI refused to initialize: {message}",
+            fix="Check what the message names: hooks, agents, MCP servers, the session to resume.",
+        )
+        self.message = message
+
+
+class InitializationTimeout(StartError, TimeoutError):
+    """The CLI was alive but did not answer the handshake within `timeout` seconds."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(
+            f"The CLI did not initialize within {timeout:g} s.",
+            fix="A SessionStart command hook in the settings may hold it: make it faster, or raise "
+            "SdkOptions.init_timeout.",
+        )
+        self.timeout = timeout
+
+
+class CliExitedDuringInit(StartError):
+    """The CLI ended before it answered the handshake; `message` is its reason, if it gave one."""
+
+    def __init__(self, message: str = "") -> None:
+        reason = f": {message}" if message else "."
+        super().__init__(f"The CLI exited during initialization{reason}")
+        self.message = message
+
+
+# ---------------------------------------------------------------- operating a session
+
+
+class ControlError(BridleError):
+    """An operation failed. `request_id` is None when nothing was sent to the CLI for it."""
+
+    def __init__(
+        self, operation: str, request_id: str | None = None, *, what: str = "", fix: str = ""
+    ) -> None:
+        super().__init__(f"{operation}: {what or 'the operation failed.'}", fix=fix)
+        self.operation = operation
+        self.request_id = request_id
+
+
+class ControlTimeout(ControlError, TimeoutError):
+    """The CLI did not answer within `timeout` seconds. It may still act on the request."""
+
+    def __init__(self, operation: str, request_id: str | None, timeout: float) -> None:
+        super().__init__(
+            operation,
+            request_id,
+            what=f"no answer from the CLI within {timeout:g} s.",
+            fix="The CLI may still carry it out. Pass timeout=, raise SdkOptions.control_timeout, "
+            "or stop a session that no longer answers.",
+        )
+        self.timeout = timeout
+
+
+class ControlRejected(ControlError):
+    """The CLI answered with an error: `message`, and `error_code` where its version gives one."""
+
+    def __init__(
+        self, operation: str, request_id: str | None, message: str, error_code: str | None = None
+    ) -> None:
+        code = f" [{error_code}]" if error_code else ""
+        super().__init__(operation, request_id, what=f"the CLI refused: {message}{code}")
+        self.message = message
+        self.error_code = error_code
+
+
+class TransportError(ControlError):
+    """The pipe to the CLI broke while the operation was under way; `reason` says how."""
+
+    def __init__(self, operation: str, request_id: str | None, reason: str) -> None:
+        super().__init__(
+            operation,
+            request_id,
+            what=f"the connection to the CLI was lost: {reason}",
+            fix="Start a new session; resume_session_id continues this conversation.",
+        )
+        self.reason = reason
+
+
+class SessionStopped(ControlError):
+    """The session is over, or ended while the operation was under way."""
+
+    def __init__(self, operation: str, request_id: str | None = None) -> None:
+        super().__init__(
+            operation,
+            request_id,
+            what="the session has stopped.",
+            fix="Start a new session; resume_session_id continues this conversation.",
+        )
+
+
+class InitQueueOverflow(ControlError):
+    """More than `limit` operations were issued before the session was running."""
+
+    def __init__(self, operation: str, limit: int) -> None:
+        super().__init__(
+            operation,
+            what=f"{limit} operations already wait for the session to initialize.",
+            fix="Wait until the session is running before issuing more.",
+        )
+        self.limit = limit
+
+
+class TooManyPendingRequests(ControlError):
+    """`limit` requests are unanswered already."""
+
+    def __init__(self, operation: str, limit: int) -> None:
+        super().__init__(
+            operation,
+            what=f"{limit} requests already wait for the CLI's answer.",
+            fix="Await earlier operations before issuing more.",
+        )
+        self.limit = limit
+
+
+class SessionNotInitialized(ControlError):
+    """The session never got to running, so the queued operation was not sent; `cause` says why."""
+
+    def __init__(self, operation: str, cause: str) -> None:
+        super().__init__(
+            operation,
+            what=f"the session is not initialized: {cause}",
+            fix="Start the session, or repair what kept it from starting.",
+        )
+        self.cause = cause
+
+
+class CheckpointingNotEnabled(ControlError):
+    """Files can only be rewound in a session that was started with checkpoints."""
+
+    def __init__(self, operation: str = "rewind_files") -> None:
+        super().__init__(
+            operation,
+            what="file checkpointing is not enabled in this session.",
+            fix="Start the session with BidirOptions(file_checkpointing_enabled=True).",
+        )
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+class OutcomeError(BridleError):
+    """A turn did not complete. `outcome` is all that is known about it, its text and cost included.
+
+    Raised by `Outcome.raise_for_reason()`, as the one child class that belongs to the reason.
+    """
+
+    outcome: Outcome
+    advice: ClassVar[str] = ""
+
+    def __init__(self, outcome: Outcome) -> None:
+        session = f" (session {outcome.session_id})" if outcome.session_id else ""
+        detail = f": {outcome.detail}" if outcome.detail else "."
+        super().__init__(f"The turn ended as {outcome.reason}{session}{detail}", fix=self.advice)
+        self.outcome = outcome
+        self.process = outcome.process
+
+
+class TurnInterruptedError(OutcomeError):
+    """The turn was interrupted or withdrawn, by us or by a permission answer that said so."""
+
+
+class MaxTurnsError(OutcomeError):
+    """The CLI reached its own max_turns."""
+
+    advice = "Raise CliOptions.max_turns, or send another prompt: the count starts anew."
+
+
+class MaxBudgetError(OutcomeError):
+    """The CLI reached its own max_budget_usd."""
+
+    advice = "Raise CliOptions.max_budget_usd: the budget is the session's, it does not start anew."
+
+
+class ApiError(OutcomeError):
+    """The model API failed, after the CLI's own retries."""
+
+    advice = "If the failure is on the server's side, try again; otherwise correct the request."
+
+
+class RateLimitedError(OutcomeError):
+    """The account's or the API's rate limit was reached."""
+
+    advice = "Wait until the limit resets, use another model, or another account."
+
+    @property
+    def resets_at(self) -> float | None:
+        """When the limit resets, as unix time in seconds, if the CLI said so."""
+        return self.outcome.resets_at
+
+
+class AuthFailedError(OutcomeError):
+    """The CLI is not logged in, or its credentials were refused."""
+
+    advice = "Log in by running `claude` once, or set ANTHROPIC_API_KEY in CliOptions.env."
+
+
+class RefusedError(OutcomeError):
+    """The model declined to answer."""
+
+    advice = "Rephrase the prompt, begin a new session, or use another model."
+
+
+class PromptBlockedError(OutcomeError):
+    """A UserPromptSubmit hook blocked the prompt; the model never saw it."""
+
+
+class StoppedByHookError(OutcomeError):
+    """A hook ended the turn."""
+
+
+class ToolDeferredError(OutcomeError):
+    """A hook deferred a tool call, which ends the turn until the session is resumed."""
+
+    advice = "Resume the session to be asked again about outcome.deferred_tool_use."
+
+
+class OutputMissingError(OutcomeError):
+    """Structured output was asked for and none came."""
+
+    advice = "outcome.text holds the answer as prose; make the prompt ask for the structure."
+
+
+class OutputInvalidError(OutcomeError):
+    """Structured output came, but it does not fit what was asked for."""
+
+    advice = "Loosen the schema, or say in the prompt what its fields mean."
+
+
+class FirstEventLimitError(OutcomeError, TimeoutError):
+    """Nothing came within Limits.first_event seconds."""
+
+    advice = "Raise SdkOptions.limits.first_event if such a wait is normal here."
+
+
+class IdleLimitError(OutcomeError, TimeoutError):
+    """Nothing came for Limits.idle seconds."""
+
+    advice = "Raise SdkOptions.limits.idle if tools may be quiet for that long."
+
+
+class TotalLimitError(OutcomeError, TimeoutError):
+    """The turn took longer than Limits.total seconds."""
+
+    advice = "Raise SdkOptions.limits.total, or give the turn less to do."
+
+
+class TurnsLimitError(OutcomeError):
+    """The turn made more model calls than Limits.turns."""
+
+    advice = "Raise SdkOptions.limits.turns, or give the turn less to do."
+
+
+class UsdLimitError(OutcomeError):
+    """The turn cost more than Limits.usd."""
+
+    advice = "Raise SdkOptions.limits.usd, or give the turn less to do."
+
+
+class ExecutionError(OutcomeError):
+    """The CLI failed while it worked on the turn, or did not clearly say that it succeeded."""
+
+
+class MessageLostError(OutcomeError):
+    """The result was too long to keep, so how the turn went is not known."""
+
+    advice = "Raise SdkOptions.max_buffer_size."
+
+
+class CliExitedError(OutcomeError):
+    """The CLI ended before the turn did."""
+
+    advice = "Start a new session; resume_session_id continues this conversation."
+
+
+class TurnStoppedError(OutcomeError):
+    """The session was stopped before the turn ended."""
+
+
+# ---------------------------------------------------------------- the rest
+
+
+class BufferOverflow(BridleError):
+    """A query met a line longer than `limit` bytes; `size` is how much of it had come by then."""
+
+    def __init__(self, limit: int, size: int) -> None:
+        super().__init__(
+            f"A line of the CLI reached {size} bytes; at most {limit} are kept.",
+            fix="Raise SdkOptions.max_buffer_size.",
+        )
+        self.limit = limit
+        self.size = size
+
+
+class ConsumerTooSlow(BridleError):
+    """The session was ended because `unread_bytes` of messages waited unread; `limit` may."""
+
+    def __init__(self, unread_bytes: int, limit: int) -> None:
+        super().__init__(
+            f"{unread_bytes} bytes of messages wait unread; at most {limit} may.",
+            fix="Read messages() and the turns you iterate all the time, close iterators you no "
+            "longer read, or raise SdkOptions.max_unread_bytes.",
+        )
+        self.unread_bytes = unread_bytes
+        self.limit = limit
+
+
+class ToolFailure(BridleError):
+    """Raise this in a tool to say what went wrong: `text` is what the model reads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text

@@ -1,0 +1,159 @@
+"""How a turn ended: one `OutcomeReason`, always, inside one `Outcome`.
+
+The set of reasons is closed and only `completed` is a success. Which reason a turn gets is decided
+by the core; here is the vocabulary, and the error class that speaks for each failing reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Generic
+
+import msgspec
+
+from bridle import errors
+from bridle.errors import OutcomeError, ProcessInfo
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from typing_extensions import TypeVar
+
+    from bridle.messages import DeferredToolUse, Message, ResultMessage, Usage
+
+    # The default is what lets annotations say plain `Outcome`; only type checkers know it yet.
+    _Output_co = TypeVar("_Output_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    _Output_co = TypeVar("_Output_co", covariant=True)
+
+__all__ = ["OUTCOME_ERRORS", "Outcome", "OutcomeReason"]
+
+
+class OutcomeReason(StrEnum):
+    """Why a turn is over. Every turn gets exactly one."""
+
+    COMPLETED = "completed"
+    INTERRUPTED = "interrupted"
+    MAX_TURNS = "max_turns"
+    MAX_BUDGET = "max_budget"
+    API_ERROR = "api_error"
+    RATE_LIMITED = "rate_limited"
+    AUTH_FAILED = "auth_failed"
+    REFUSED = "refused"
+    PROMPT_BLOCKED = "prompt_blocked"
+    STOPPED_BY_HOOK = "stopped_by_hook"
+    TOOL_DEFERRED = "tool_deferred"
+    OUTPUT_MISSING = "output_missing"
+    OUTPUT_INVALID = "output_invalid"
+    LIMIT_FIRST_EVENT = "limit_first_event"
+    LIMIT_IDLE = "limit_idle"
+    LIMIT_TOTAL = "limit_total"
+    LIMIT_TURNS = "limit_turns"
+    LIMIT_USD = "limit_usd"
+    EXECUTION_ERROR = "execution_error"
+    MESSAGE_LOST = "message_lost"
+    CLI_EXITED = "cli_exited"
+    STOPPED = "stopped"
+
+
+#: The error class of every reason but `completed`.
+OUTCOME_ERRORS: Mapping[OutcomeReason, type[OutcomeError]] = MappingProxyType(
+    {
+        OutcomeReason.INTERRUPTED: errors.TurnInterruptedError,
+        OutcomeReason.MAX_TURNS: errors.MaxTurnsError,
+        OutcomeReason.MAX_BUDGET: errors.MaxBudgetError,
+        OutcomeReason.API_ERROR: errors.ApiError,
+        OutcomeReason.RATE_LIMITED: errors.RateLimitedError,
+        OutcomeReason.AUTH_FAILED: errors.AuthFailedError,
+        OutcomeReason.REFUSED: errors.RefusedError,
+        OutcomeReason.PROMPT_BLOCKED: errors.PromptBlockedError,
+        OutcomeReason.STOPPED_BY_HOOK: errors.StoppedByHookError,
+        OutcomeReason.TOOL_DEFERRED: errors.ToolDeferredError,
+        OutcomeReason.OUTPUT_MISSING: errors.OutputMissingError,
+        OutcomeReason.OUTPUT_INVALID: errors.OutputInvalidError,
+        OutcomeReason.LIMIT_FIRST_EVENT: errors.FirstEventLimitError,
+        OutcomeReason.LIMIT_IDLE: errors.IdleLimitError,
+        OutcomeReason.LIMIT_TOTAL: errors.TotalLimitError,
+        OutcomeReason.LIMIT_TURNS: errors.TurnsLimitError,
+        OutcomeReason.LIMIT_USD: errors.UsdLimitError,
+        OutcomeReason.EXECUTION_ERROR: errors.ExecutionError,
+        OutcomeReason.MESSAGE_LOST: errors.MessageLostError,
+        OutcomeReason.CLI_EXITED: errors.CliExitedError,
+        OutcomeReason.STOPPED: errors.TurnStoppedError,
+    }
+)
+
+# What repr shows, in this order and only where there is something to show.
+_SHOWN = ("detail", "text", "output", "cost_usd", "num_turns", "session_id", "merged_with")
+
+
+class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
+    """The one ending of a turn, with everything that is known about it.
+
+    The type parameter is the `output_type` that was asked for; without one `output` stays None.
+    """
+
+    reason: OutcomeReason
+    #: The cause of a failure in words; empty when completed.
+    detail: str = ""
+    #: The final text of the turn.
+    text: str = ""
+    #: The structured output, validated and converted; None if none was asked for or none fits.
+    output: _Output_co | None = None
+    #: The structured output as the CLI sent it.
+    structured_output: object = None
+    #: What the CLI itself listed as errors.
+    errors: tuple[str, ...] = ()
+    #: The uuid of the prompt; what `rewind_files` takes.
+    uuid: str | None = None
+    #: Uuids of other prompts the CLI answered in the same turn; they share this outcome.
+    merged_with: tuple[str, ...] = ()
+    session_id: str | None = None
+    #: What this turn alone cost; None where the CLI did not live to say.
+    cost_usd: float | None = None
+    usage: Usage | None = None
+    num_turns: int = 0
+    #: Seconds from the prompt to this outcome.
+    duration: float = 0.0
+    #: The CLI's result message, if one came.
+    result: ResultMessage | None = None
+    #: Every message of the turn, where they were asked to be kept.
+    messages: tuple[Message, ...] | None = None
+    #: The tool call a hook deferred.
+    deferred_tool_use: DeferredToolUse | None = None
+    #: When a rate limit resets, as unix time in seconds.
+    resets_at: float | None = None
+    process: ProcessInfo | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True only for a clean completion."""
+        return self.reason is OutcomeReason.COMPLETED
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the CLI process ended, if it did; negative for a signal."""
+        return self.process.exit_code if self.process else None
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last of what the CLI wrote to stderr, where it was kept."""
+        return self.process.stderr_tail if self.process else ""
+
+    def raise_for_reason(self) -> Self:
+        """Raise the error that belongs to the reason; return self if the turn is ok."""
+        if self.ok:
+            return self
+        raise OUTCOME_ERRORS[self.reason](self)
+
+    def __str__(self) -> str:
+        words = self.text if self.ok else self.detail
+        return f"{self.reason}: {words}" if words else str(self.reason)
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name in _SHOWN if (value := getattr(self, name))]
+        return f"Outcome({', '.join([str(self.reason), *shown])})"

@@ -1,0 +1,418 @@
+"""Messages of type `system`: one class per subtype.
+
+The rule of this file: a class says its subtype as the default of that field, and the table at the
+end is made from it. A subtype that is not here arrives as `UnknownSystemMessage`. Subtypes are
+free to gain fields: what has no attribute here is in `.raw`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from bridle._source import JsonObject
+from bridle.api import Record
+from bridle.messages import Message
+
+__all__ = [
+    "SYSTEM_KINDS",
+    "ApiRetryMessage",
+    "BackgroundTask",
+    "BackgroundTasksChangedMessage",
+    "CommandsChangedMessage",
+    "CompactBoundaryMessage",
+    "CompactMetadata",
+    "ControlRequestProgressMessage",
+    "ElicitationCompleteMessage",
+    "FilesPersistedMessage",
+    "HookProgressMessage",
+    "HookResponseMessage",
+    "HookStartedMessage",
+    "InformationalMessage",
+    "InitMessage",
+    "LocalCommandOutputMessage",
+    "McpServerStatus",
+    "ModelFallbackMessage",
+    "ModelRefusalNoFallbackMessage",
+    "NotificationMessage",
+    "PermissionDeniedMessage",
+    "Plugin",
+    "SessionStateChangedMessage",
+    "SessionTitleChangedMessage",
+    "SlashCommand",
+    "StatusMessage",
+    "SystemMessage",
+    "TaskNotificationMessage",
+    "TaskProgressMessage",
+    "TaskStartedMessage",
+    "TaskUpdatedMessage",
+    "TaskUsage",
+    "ThinkingTokensMessage",
+    "UiInvalidateMessage",
+    "UnknownSystemMessage",
+]
+
+
+class SystemMessage(Message, tag="system", frozen=True):
+    """Something the CLI tells about itself."""
+
+    subtype: str = ""
+
+
+class UnknownSystemMessage(SystemMessage, frozen=True):
+    """A subtype this version of Bridle does not know; `.raw` has all of it."""
+
+
+# ------------------------------------------------------------------------- the session
+
+
+class McpServerStatus(Record, frozen=True):
+    """An MCP server and how its connection stands."""
+
+    name: str = ""
+    status: str = ""
+    source: str | None = None
+
+
+class Plugin(Record, frozen=True):
+    """A plugin the CLI loaded."""
+
+    name: str = ""
+    path: str | None = None
+    source: str | None = None
+    version: str | None = None
+
+
+class InitMessage(SystemMessage, frozen=True):
+    """What a turn starts with; the CLI sends it at the start of every turn, not only the first."""
+
+    subtype: str = "init"
+    cwd: str | None = None
+    model: str | None = None
+    tools: tuple[str, ...] = ()
+    mcp_servers: tuple[McpServerStatus, ...] = ()
+    permission_mode: str | None = field(name="permissionMode", default=None)
+    slash_commands: tuple[str, ...] = ()
+    terminal_slash_commands: tuple[str, ...] = ()
+    api_key_source: str | None = field(name="apiKeySource", default=None)
+    claude_code_version: str | None = None
+    output_style: str | None = None
+    agents: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    plugins: tuple[Plugin, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    betas: tuple[str, ...] = ()
+    user_message_uuids: tuple[str, ...] = ()
+    original_cwd: str | None = None
+    additional_directories: tuple[str, ...] = ()
+    memory_paths: JsonObject | None = None
+    messaging_socket_path: str | None = None
+    mcp_server_errors: tuple[JsonObject, ...] = ()
+    plugin_errors: tuple[JsonObject, ...] = ()
+    analytics_disabled: bool | None = None
+    product_feedback_disabled: bool | None = None
+    fast_mode_state: str | None = None
+    fast_mode_disabled_reason: str | None = None
+    per_turn_effort_active: bool | None = None
+    ultrathink_available: bool | None = None
+    ultrathink_typed_raises: bool | None = None
+    view_mode: str | None = None
+
+
+class StatusMessage(SystemMessage, frozen=True):
+    """What the CLI is busy with (`requesting`, `compacting`), None when it is not."""
+
+    subtype: str = "status"
+    status: str | None = None
+    permission_mode: str | None = field(name="permissionMode", default=None)
+    compact_result: str | None = None
+    compact_error: str | None = None
+    user_message_uuids: tuple[str, ...] = ()
+
+
+class SessionStateChangedMessage(SystemMessage, frozen=True):
+    """The session runs, is idle, or waits for an answer of ours."""
+
+    subtype: str = "session_state_changed"
+    state: str = ""
+    sdk_host_only: bool = False
+
+
+class SessionTitleChangedMessage(SystemMessage, frozen=True):
+    """The session got another title."""
+
+    subtype: str = "session_title_changed"
+    title: str = ""
+
+
+class CompactMetadata(Record, kw_only=True, frozen=True):
+    """What a compaction did."""
+
+    trigger: str | None = None
+    pre_tokens: int | None = None
+    post_tokens: int | None = None
+    cumulative_dropped_tokens: int | None = None
+    duration_ms: float | None = None
+    preserved_segment: JsonObject | None = None
+    preserved_messages: JsonObject | None = None
+
+
+class CompactBoundaryMessage(SystemMessage, frozen=True):
+    """The conversation before this point was replaced by a summary."""
+
+    subtype: str = "compact_boundary"
+    compact_metadata: CompactMetadata = field(default_factory=CompactMetadata)
+    logical_parent_uuid: str | None = None
+
+
+class SlashCommand(Record, kw_only=True, frozen=True):
+    """A command that may be typed as a prompt."""
+
+    name: str = ""
+    description: str | None = None
+    argument_hint: str | None = field(name="argumentHint", default=None)
+    aliases: tuple[str, ...] = ()
+
+
+class CommandsChangedMessage(SystemMessage, frozen=True):
+    """The list of slash commands is another one now."""
+
+    subtype: str = "commands_changed"
+    commands: tuple[SlashCommand, ...] = ()
+
+
+class LocalCommandOutputMessage(SystemMessage, frozen=True):
+    """What a slash command printed."""
+
+    subtype: str = "local_command_output"
+    content: str = ""
+
+
+class FilesPersistedMessage(SystemMessage, frozen=True):
+    """Files were stored outside the session."""
+
+    subtype: str = "files_persisted"
+    files: tuple[JsonObject, ...] = ()
+    failed: tuple[JsonObject, ...] = ()
+    processed_at: str | None = None
+
+
+class UiInvalidateMessage(SystemMessage, frozen=True):
+    """A user interface should read something again."""
+
+    subtype: str = "ui_invalidate"
+    event: str = ""
+
+
+# ------------------------------------------------------------------------- the model
+
+
+class ApiRetryMessage(SystemMessage, frozen=True):
+    """An API request failed and will be tried again."""
+
+    subtype: str = "api_retry"
+    attempt: int = 0
+    max_retries: int = 0
+    retry_delay_ms: float = 0.0
+    error_status: int | None = None
+    error: str | None = None
+
+
+class ModelFallbackMessage(SystemMessage, frozen=True):
+    """Another model takes over."""
+
+    subtype: str = "model_fallback"
+    trigger: str | None = None
+    original_model: str | None = None
+    fallback_model: str | None = None
+    content: str = ""
+
+
+class ModelRefusalNoFallbackMessage(SystemMessage, frozen=True):
+    """The model refused, and no other one takes over."""
+
+    subtype: str = "model_refusal_no_fallback"
+    original_model: str | None = None
+    request_id: str | None = None
+    api_refusal_category: Any = None
+    api_refusal_explanation: Any = None
+    refused_user_message_uuid: str | None = None
+    content: str = ""
+
+
+class ThinkingTokensMessage(SystemMessage, frozen=True):
+    """How much the model has thought so far."""
+
+    subtype: str = "thinking_tokens"
+    estimated_tokens: int = 0
+    estimated_tokens_delta: int = 0
+    user_message_uuid: str | None = None
+
+
+# ------------------------------------------------------------------------- hooks, permissions
+
+
+class HookStartedMessage(SystemMessage, frozen=True):
+    """A command hook (one from the settings) runs."""
+
+    subtype: str = "hook_started"
+    hook_id: str = ""
+    hook_name: str = ""
+    hook_event: str = ""
+
+
+class HookProgressMessage(SystemMessage, frozen=True):
+    """A command hook said something."""
+
+    subtype: str = "hook_progress"
+    hook_id: str = ""
+    hook_name: str = ""
+    hook_event: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    output: str = ""
+
+
+class HookResponseMessage(SystemMessage, frozen=True):
+    """A command hook ended."""
+
+    subtype: str = "hook_response"
+    hook_id: str = ""
+    hook_name: str = ""
+    hook_event: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    output: str = ""
+    exit_code: int | None = None
+    outcome: str | None = None
+
+
+class PermissionDeniedMessage(SystemMessage, frozen=True):
+    """A tool was not permitted, without anybody being asked."""
+
+    subtype: str = "permission_denied"
+    tool_name: str = ""
+    tool_use_id: str | None = None
+    decision_reason_type: str | None = None
+    message: str = ""
+
+
+class ElicitationCompleteMessage(SystemMessage, frozen=True):
+    """An MCP server has got the answer it asked the user for."""
+
+    subtype: str = "elicitation_complete"
+    mcp_server_name: str = ""
+    elicitation_id: str | None = None
+
+
+class ControlRequestProgressMessage(SystemMessage, frozen=True):
+    """A control request of ours is being worked on."""
+
+    subtype: str = "control_request_progress"
+    request_id: str = ""
+    status: str = ""
+
+
+class InformationalMessage(SystemMessage, frozen=True):
+    """A note for the user: a hook's words, a refused prompt."""
+
+    subtype: str = "informational"
+    content: str = ""
+    level: str | None = None
+    tag: str | None = None
+    prevent_continuation: bool = False
+    prompt_submit_outcome: JsonObject | None = None
+
+
+class NotificationMessage(SystemMessage, frozen=True):
+    """A note the CLI would show in its own window."""
+
+    subtype: str = "notification"
+    key: str | None = None
+    text: str = ""
+    priority: str | None = None
+
+
+# ------------------------------------------------------------------------- subagents, shells
+
+
+class TaskUsage(Record, frozen=True):
+    """What a task has used so far."""
+
+    total_tokens: int = 0
+    tool_uses: int = 0
+    duration_ms: float = 0.0
+
+
+class TaskStartedMessage(SystemMessage, frozen=True):
+    """A subagent or a shell began to run beside the conversation."""
+
+    subtype: str = "task_started"
+    task_id: str = ""
+    run_id: str | None = None
+    tool_use_id: str | None = None
+    task_type: str | None = None
+    description: str = ""
+    prompt: str | None = None
+    subagent_type: str | None = None
+    is_backgrounded: bool | None = None
+    spawn_depth: int | None = None
+
+
+class TaskProgressMessage(SystemMessage, frozen=True):
+    """A task goes on."""
+
+    subtype: str = "task_progress"
+    task_id: str = ""
+    run_id: str | None = None
+    tool_use_id: str | None = None
+    description: str = ""
+    subagent_type: str | None = None
+    last_tool_name: str | None = None
+    usage: TaskUsage | None = None
+
+
+class TaskUpdatedMessage(SystemMessage, frozen=True):
+    """Members of a task that changed, as a patch: `status`, `end_time`."""
+
+    subtype: str = "task_updated"
+    task_id: str = ""
+    run_id: str | None = None
+    patch: JsonObject = field(default_factory=JsonObject)
+
+
+class TaskNotificationMessage(SystemMessage, frozen=True):
+    """A task ended: completed, failed or stopped."""
+
+    subtype: str = "task_notification"
+    task_id: str = ""
+    run_id: str | None = None
+    tool_use_id: str | None = None
+    status: str = ""
+    output_file: str | None = None
+    summary: str = ""
+    usage: TaskUsage | None = None
+
+
+class BackgroundTask(Record, kw_only=True, frozen=True):
+    """A task in the list of those that run."""
+
+    task_id: str = ""
+    run_id: str | None = None
+    task_type: str | None = None
+    subagent_type: str | None = None
+    description: str = ""
+
+
+class BackgroundTasksChangedMessage(SystemMessage, frozen=True):
+    """All background tasks that run now."""
+
+    subtype: str = "background_tasks_changed"
+    tasks: tuple[BackgroundTask, ...] = ()
+
+
+SYSTEM_KINDS: dict[str, type[SystemMessage]] = {
+    kind().subtype: kind for kind in SystemMessage.__subclasses__() if kind().subtype
+}
+"""Subtype → class."""

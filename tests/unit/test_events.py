@@ -1,0 +1,122 @@
+"""Events: frozen records, and a closed set of warnings that explain themselves."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+
+from bridle import events
+from bridle.errors import ConsumerTooSlow
+from bridle.events import (
+    ApiRetry,
+    RateLimited,
+    SdkWarning,
+    SessionCompleted,
+    SessionEnded,
+    SessionEvent,
+    SessionFailed,
+    SessionReady,
+    WarningKind,
+    WarningLevel,
+)
+
+LEVELS: dict[WarningLevel, set[str]] = {
+    "debug": {"late_response", "stray_result", "unknown_message"},
+    "info": {"long_line", "missing_capabilities", "unknown_request"},
+    "warning": {
+        "unknown_callback",
+        "orphan_response",
+        "malformed_line",
+        "limit_reached",
+        "version_inconclusive",
+        "mcp_buffer_overflow",
+        "cannot_block",
+        "invalid_request",
+        "init_failed_late",
+        "unread_messages",
+        "callback_abandoned",
+        "duplicate_request",
+        "result_ignored",
+        "unanswered_request",
+    },
+    "error": {
+        "oversized_line",
+        "hook_failed",
+        "hook_timed_out",
+        "permission_failed",
+        "permission_timed_out",
+        "mcp_failed",
+        "elicitation_failed",
+        "unencodable_result",
+        "stderr_callback_failed",
+        "event_callback_failed",
+    },
+}
+
+
+def test_every_kind_of_warning_has_the_level_it_is_logged_at() -> None:
+    assert {kind.value: kind.level for kind in WarningKind} == {
+        kind: level for level, kinds in LEVELS.items() for kind in kinds
+    }
+
+
+@pytest.mark.parametrize("kind", WarningKind)
+def test_every_kind_of_warning_explains_itself_in_one_sentence(kind: WarningKind) -> None:
+    assert kind.meaning.endswith(".")
+    assert "\n" not in kind.meaning
+
+
+def test_a_kind_is_the_plain_word_it_is_called_by() -> None:
+    assert SdkWarning(WarningKind.HOOK_FAILED).kind == "hook_failed"
+
+
+def test_a_warning_takes_its_level_from_its_kind() -> None:
+    assert SdkWarning(WarningKind.LATE_RESPONSE, "req_1").level == "debug"
+
+
+@pytest.mark.parametrize(
+    ("warning", "text"),
+    [
+        (SdkWarning(WarningKind.LATE_RESPONSE, "req_1"), "late_response: req_1"),
+        (
+            SdkWarning(WarningKind.CANNOT_BLOCK),
+            "cannot_block: A hook blocked an event the CLI cannot block; it went on.",
+        ),
+    ],
+)
+def test_a_warning_reads_as_its_detail_or_else_its_meaning(warning: SdkWarning, text: str) -> None:
+    assert str(warning) == text
+
+
+EXAMPLES: list[SessionEvent] = [
+    SessionReady("s-1", ("interrupt_receipt_v1",), "2.1.325", 42),
+    SessionCompleted(),
+    SessionEnded(143),
+    SessionFailed("nobody reads", -9, ConsumerTooSlow(2, 1)),
+    RateLimited(status="rejected", resets_at=1999999999.0, limit_type="five_hour"),
+    ApiRetry(attempt=1, max_retries=10, delay=0.5, error_status=529, error="overloaded"),
+    SdkWarning(WarningKind.HOOK_FAILED, "guard", ValueError("no")),
+]
+
+
+def test_the_examples_of_this_file_are_the_whole_union() -> None:
+    assert tuple(map(type, EXAMPLES)) == typing.get_args(SessionEvent)
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
+def test_an_event_cannot_be_changed(event: SessionEvent) -> None:
+    field = type(event).__struct_fields__[0]
+    with pytest.raises(AttributeError):
+        setattr(event, field, None)
+
+
+def test_events_say_as_little_as_is_known() -> None:
+    assert SessionReady() == SessionReady(None, (), None, None)
+    assert SessionCompleted().exit_code == 0
+    assert SessionEnded().exit_code is None
+    assert SessionFailed("gone") == SessionFailed("gone", None, None)
+
+
+def test_the_module_exports_its_public_names_in_order() -> None:
+    assert events.__all__ == sorted(events.__all__)

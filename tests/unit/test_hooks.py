@@ -1,0 +1,150 @@
+"""The hook vocabulary: events, contexts, and the checks of a registration."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, get_args
+
+import pytest
+
+from bridle.errors import OptionsError
+from bridle.hooks import (
+    CONTEXTS,
+    HOOK_EVENTS,
+    Continue,
+    Hook,
+    HookContext,
+    HookEvent,
+    HookOutput,
+    PostToolUseContext,
+    SubagentStopContext,
+    ToolHookContext,
+    compile_matcher,
+)
+
+
+def audit(context: HookContext) -> Continue:
+    """A hook that lets everything pass."""
+    return Continue(system_message=context.hook_event_name)
+
+
+def test_every_event_has_a_name_in_the_type_a_place_in_the_set_and_a_context() -> None:
+    assert frozenset(get_args(HookEvent)) == HOOK_EVENTS
+    assert CONTEXTS.keys() == HOOK_EVENTS
+    assert len(HOOK_EVENTS) == 33
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS))
+def test_the_context_of_an_event_is_named_after_it(event: str) -> None:
+    assert CONTEXTS[event].__name__ == f"{event}Context"
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS))
+def test_a_context_can_be_built_from_its_key_field_alone(event: str) -> None:
+    kind = CONTEXTS[event]
+    key: dict[str, Any] = {"tool_name": "Bash"} if issubclass(kind, ToolHookContext) else {}
+    if event == "UserPromptSubmit":
+        key = {"prompt": "hi"}
+    context = kind(**key)
+    assert context.session_id == ""
+    assert context.cancelled is False
+    for name, value in key.items():
+        assert context.raw[name] == value
+
+
+def test_contexts_offer_the_familiar_names_of_some_fields() -> None:
+    post = PostToolUseContext(tool_name="Bash", tool_response={"stdout": "hi"})
+    assert post.tool_output == {"stdout": "hi"}
+    stop = SubagentStopContext(agent_id="a1")
+    assert stop.subagent_id == "a1"
+    assert stop.reason is None
+
+
+@pytest.mark.parametrize("matcher", [None, "", "*"])
+def test_a_matcher_of_everything_compiles_to_nothing(matcher: str | None) -> None:
+    assert compile_matcher(matcher) is None
+
+
+@pytest.mark.parametrize(
+    ("matcher", "names"),
+    [
+        ("Bash", {"Bash"}),
+        ("Write|Edit", {"Write", "Edit"}),
+        ("Bash,Read", {"Bash", "Read"}),
+        ("Bash | Write", {"Bash", "Write"}),
+        (" Bash ", {"Bash"}),
+        ("Bash|", {"Bash"}),
+        ("mcp__calc__add", {"mcp__calc__add"}),
+        ("general-purpose", {"general-purpose"}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "names",
+)
+def test_names_compile_to_a_set(matcher: str, names: set[str]) -> None:
+    assert compile_matcher(matcher) == names
+
+
+@pytest.mark.parametrize("matcher", ["^W.*", ".*", "Bash(echo:*)", "p:hello", "^(?!Bash).*"])
+def test_any_other_text_compiles_to_a_pattern(matcher: str) -> None:
+    assert compile_matcher(matcher) == re.compile(matcher)
+
+
+@pytest.mark.parametrize(
+    ("matcher", "problem"),
+    [
+        ("[", r"'\[' is no regular expression"),
+        (" | ", r"' \| ' names nothing"),
+        (",", "',' names nothing"),
+    ],
+    ids=["broken", "blank names", "no names"],
+)
+def test_a_matcher_that_could_match_nothing_is_refused(matcher: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        compile_matcher(matcher)
+
+
+def test_a_hook_needs_a_callback_only() -> None:
+    hook = Hook(audit)
+    assert (hook.callback, hook.matcher, hook.timeout, hook.on_error) == (
+        audit,
+        None,
+        None,
+        "continue",
+    )
+
+
+def test_a_hook_keeps_its_conditions() -> None:
+    hook = Hook(audit, matcher="Write|Edit", timeout=5, on_error="block")
+    assert (hook.matcher, hook.timeout, hook.on_error) == ("Write|Edit", 5, "block")
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [
+        ("Hook.callback", {"callback": "audit"}),
+        ("Hook.matcher", {"matcher": "["}),
+        ("Hook.matcher", {"matcher": 3}),
+        ("Hook.timeout", {"timeout": 0}),
+        ("Hook.timeout", {"timeout": -1.0}),
+        ("Hook.timeout", {"timeout": math.inf}),
+        ("Hook.timeout", {"timeout": math.nan}),
+        ("Hook.timeout", {"timeout": True}),
+        ("Hook.timeout", {"timeout": "5"}),
+        ("Hook.on_error", {"on_error": "explode"}),
+    ],
+    ids=str,
+)
+def test_a_hook_that_cannot_work_is_refused_with_a_fix(
+    field: str, arguments: dict[str, Any]
+) -> None:
+    given: dict[str, Any] = {"callback": audit, **arguments}
+    with pytest.raises(OptionsError) as caught:
+        Hook(**given)
+    assert caught.value.field == field
+    assert caught.value.fix
+
+
+def test_an_output_says_nothing_by_default() -> None:
+    fields = {name: getattr(HookOutput(), name) for name in HookOutput.__struct_fields__}
+    assert fields.pop("specific") == {}
+    assert set(fields.values()) == {None}
