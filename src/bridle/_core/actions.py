@@ -1,0 +1,186 @@
+"""What the engine wants done. The shell performs these in order and decides nothing.
+
+Every input of the engine returns a list of actions. They are plain records: comparing and
+printing them is all a test needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from bridle.errors import BridleError
+from bridle.events import SessionEvent, WarningKind
+from bridle.messages import Message
+from bridle.outcomes import Outcome
+
+
+class Write(Struct, frozen=True):
+    """Append these bytes to the CLI's standard input. They are always whole lines."""
+
+    data: bytes
+
+
+class EndInput(Struct, frozen=True):
+    """Close the CLI's standard input once everything written so far has left."""
+
+
+class Terminate(Struct, frozen=True):
+    """Ask the whole process tree to end (SIGTERM)."""
+
+
+class Kill(Struct, frozen=True):
+    """End the whole process tree (SIGKILL)."""
+
+
+class Deliver(Struct, frozen=True):
+    """Hand messages to the consumers, and to the turns they belong to.
+
+    ``turns`` are the uuids of prompts; it is empty for what belongs to none of ours, such as the
+    follow-up turn of a background task.
+    """
+
+    messages: list[Message]
+    turns: tuple[str, ...]
+
+
+class Attribute(Struct, frozen=True):
+    """Messages delivered earlier, to no turn, turn out to belong to these."""
+
+    messages: list[Message]
+    turns: tuple[str, ...]
+
+
+class TurnStarted(Struct, frozen=True):
+    """A prompt is on its way; from here on it is certain to get an outcome."""
+
+    uuid: str
+
+
+class TurnEnded(Struct, frozen=True):
+    """The one outcome of a prompt."""
+
+    uuid: str
+    outcome: Outcome
+
+
+class Resolve(Struct, frozen=True):
+    """The operation somebody waits for under ``key`` succeeded."""
+
+    key: Hashable
+    value: object
+
+
+class Reject(Struct, frozen=True):
+    """The operation somebody waits for under ``key`` failed."""
+
+    key: Hashable
+    error: BridleError
+
+
+class CallKind(StrEnum):
+    """What kind of question a call answers. It decides how the callback is run and reported."""
+
+    HOOK = "hook"
+    PERMISSION = "permission"
+    QUESTION = "question"
+    PLAN = "plan"
+    ELICITATION = "elicitation"
+    MCP = "mcp"
+
+
+class Call(Struct, frozen=True):
+    """Call a function of the user's and report back with ``call_id``.
+
+    The engine keeps the time: a call that takes too long is withdrawn with :class:`CancelCall`,
+    and whatever it reports afterwards is ignored.
+    """
+
+    call_id: int
+    kind: CallKind
+    #: The function itself; opaque to the engine.
+    callback: object
+    #: Its one argument.
+    argument: object
+    #: What it is called for, in words, for logs: "PreToolUse hook of Bash".
+    label: str
+
+
+class CancelCall(Struct, frozen=True):
+    """Nobody waits for this call any more. Cancel it if it can be cancelled."""
+
+    call_id: int
+
+
+class Publish(Struct, frozen=True):
+    """Tell the subscribers of events."""
+
+    event: SessionEvent
+
+
+class Warn(Struct, frozen=True):
+    """Something was off and the session goes on: log it, and publish it if it is serious."""
+
+    kind: WarningKind
+    detail: str
+
+
+class Finished(Struct, frozen=True):
+    """The process is gone and everything is settled. No further action will come."""
+
+
+Action = (
+    Write
+    | EndInput
+    | Terminate
+    | Kill
+    | Deliver
+    | Attribute
+    | TurnStarted
+    | TurnEnded
+    | Resolve
+    | Reject
+    | Call
+    | CancelCall
+    | Publish
+    | Warn
+    | Finished
+)
+
+
+class Outbox:
+    """The actions of one input, in the making.
+
+    Messages that follow one another in the same turn share one :class:`Deliver`: a chunk of output
+    often holds hundreds, and what is done for each of them is what reading costs.
+    """
+
+    __slots__ = ("_actions", "_messages", "_turns")
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+        # The list of the last Deliver, and its turns; None when it may not grow any more.
+        self._messages: list[Message] = []
+        self._turns: tuple[str, ...] | None = None
+
+    def emit(self, action: Action) -> None:
+        """Add an action."""
+        self._actions.append(action)
+        self._turns = None
+
+    def deliver(self, message: Message, turns: tuple[str, ...]) -> None:
+        """Add the delivery of a message."""
+        if turns is self._turns:
+            self._messages.append(message)
+        else:
+            self._messages = [message]
+            self.emit(Deliver(self._messages, turns))
+            self._turns = turns
+
+    def take(self) -> list[Action]:
+        """Remove and return the actions so far."""
+        actions, self._actions = self._actions, []
+        self._turns = None
+        return actions

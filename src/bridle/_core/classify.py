@@ -1,0 +1,379 @@
+"""Why a turn ended: facts in, one `OutcomeReason` and its cause in words out.
+
+The rule of the file: the CLI's own success is believed only when every field agrees. API failures
+are reported as `subtype: "success"`, older versions call them `terminal_reason: "completed"`, and
+a blocked prompt or a failed slash command looks like a clean answer; so each sign is looked up on
+its own, in tables that are read from top to bottom, and `completed` is what is left when no
+row speaks. `classify` is total: any combination of values, also ones no CLI has sent yet, gets
+exactly one reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+
+from bridle.errors import ProcessInfo
+from bridle.outcomes import OutcomeReason
+
+# ---------------------------------------------------------------- facts
+
+LimitName: TypeAlias = Literal["first_event", "idle", "total", "turns", "usd"]
+OutputState: TypeAlias = Literal["unasked", "valid", "missing", "invalid"]
+
+
+class LimitHit(msgspec.Struct, frozen=True):
+    """A limit of ours was reached, and the turn was ended for it."""
+
+    name: LimitName
+    allowed: float
+
+
+class ResultEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A `result` line came: its verdict, None where the line has no such field."""
+
+    subtype: str | None = None
+    is_error: bool | None = None
+    terminal_reason: str | None = None
+    stop_reason: str | None = None
+    api_error_status: int | None = None
+    num_turns: int | None = None
+    text: str = ""
+    errors: tuple[str, ...] = ()
+    #: Fields that came with a value of the wrong kind, so that what they said is not known.
+    misfits: tuple[str, ...] = ()
+
+
+class ResultLost(msgspec.Struct, frozen=True):
+    """A `result` line came but was too long to keep."""
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """The prompt was taken out of the CLI's queue before it ran. There is no result then."""
+
+
+class TurnedAway(msgspec.Struct, frozen=True):
+    """The CLI was done with a prompt that never became part of a turn. There is no result then."""
+
+
+class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The CLI ended, or we gave up on it, before any result."""
+
+    process: ProcessInfo | None = None
+    #: We ended it: by a stop, a close, or because the session had failed.
+    by_us: bool = False
+    #: Why, where more is known than the exit code tells.
+    cause: str = ""
+
+
+Ending: TypeAlias = ResultEnd | ResultLost | Withdrawn | TurnedAway | ProcessEnd
+
+
+class HookNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """A `system/informational` line by which the CLI tells what a hook did to the prompt."""
+
+    prevent_continuation: bool = False
+    #: `prompt_submit_outcome.kind` and `.reason`; older CLIs do not send them.
+    kind: str | None = None
+    reason: str | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that bears on how one turn ended."""
+
+    ending: Ending
+    limit: LimitHit | None = None
+    #: An interrupt of ours was sent while the turn ran.
+    interrupt_sent: bool = False
+    #: Why a hook of ours ended the turn, where that took an interrupt: 2.1.197 goes on after a
+    #: tool that was denied with `continue: false`.
+    ended_by_hook: str | None = None
+    #: `error` of the turn's last assistant message of the main thread: an earlier one was survived.
+    assistant_error: str | None = None
+    #: What a slash command said of its failure, beside the result: `compact_error` of a
+    #: system/status, or the text of an assistant message whose local_command_outcome is failed.
+    command_error: str | None = None
+    hook_notice: HookNotice | None = None
+    #: The turn's last rate_limit_event was a rejection. It explains a failure, it is none: with
+    #: overage or a fallback model the turn completes all the same.
+    rate_limit_rejected: bool = False
+    output: OutputState = "unasked"
+    #: Why the output is invalid.
+    output_problem: str = ""
+
+
+# ---------------------------------------------------------------- tables
+
+_R = OutcomeReason
+
+_LIMITS: Mapping[LimitName, tuple[OutcomeReason, str]] = {
+    "first_event": (_R.LIMIT_FIRST_EVENT, "nothing came within {:g} s of the prompt"),
+    "idle": (_R.LIMIT_IDLE, "nothing came for {:g} s"),
+    "total": (_R.LIMIT_TOTAL, "the turn was not over after {:g} s"),
+    "turns": (_R.LIMIT_TURNS, "more than {:g} model calls were made"),
+    "usd": (_R.LIMIT_USD, "more than ${:g} was spent"),
+}
+
+_Verdicts: TypeAlias = Mapping[str | None, tuple[OutcomeReason, str]]
+
+# An interrupt; also a permission denied with interrupt, SIGINT, and end_session in a turn.
+_ABORTED: Mapping[str | None, str] = {
+    "aborted_streaming": "interrupted while the model answered",
+    "aborted_tools": "interrupted while a tool ran or waited for permission",
+}
+
+_TERMINAL_REASONS: _Verdicts = {
+    # Come with an error subtype too; 2.1.197 names only max_turns here.
+    "max_turns": (_R.MAX_TURNS, "the CLI reached its max_turns"),
+    "budget_exhausted": (_R.MAX_BUDGET, "the CLI reached its max_budget_usd"),
+    "structured_output_retry_exhausted": (
+        _R.OUTPUT_INVALID,
+        "the model did not produce valid structured output",
+    ),
+    # The next three come as subtype success with is_error false. A hook's `continue: false`:
+    "hook_stopped": (_R.STOPPED_BY_HOOK, "a hook ended the turn"),
+    "stop_hook_prevented": (_R.STOPPED_BY_HOOK, "a Stop hook ended the turn"),
+    "tool_deferred": (_R.TOOL_DEFERRED, "a hook deferred a tool call"),
+}
+
+_SUBTYPES: _Verdicts = {
+    # 2.1.197 tells the last two by subtype alone.
+    "error_max_turns": _TERMINAL_REASONS["max_turns"],
+    "error_max_budget_usd": _TERMINAL_REASONS["budget_exhausted"],
+    "error_max_structured_output_retries": _TERMINAL_REASONS["structured_output_retry_exhausted"],
+}
+
+_STOP_REASONS: _Verdicts = {
+    # 2.1.197 ends with is_error and assistant error "invalid_request"; 2.1.325 asks the model again
+    # first, and then this field speaks of the second answer.
+    "refusal": (_R.REFUSED, "the model declined to answer"),
+    "tool_deferred": _TERMINAL_REASONS["tool_deferred"],
+}
+
+# The answer is only a part of one. The CLI asks for the rest a few times and then reports an API
+# failure (assistant error "max_output_tokens"); these stop reasons of the API have not been seen in
+# a result, and are for a CLI that passes the part as the whole.
+_CUT_OFF: _Verdicts = {
+    "max_tokens": (_R.API_ERROR, "the answer was cut off at the model's output limit"),
+    "model_context_window_exceeded": (
+        _R.API_ERROR,
+        "the answer was cut off at the end of the context window",
+    ),
+    "pause_turn": (_R.API_ERROR, "the model paused and was not asked to go on"),
+}
+
+# Which API failure it was: by the assistant message's error, else by the HTTP status. Their other
+# values (billing_error, invalid_request, model_not_found, server_error, max_output_tokens, unknown;
+# 400, 404, 413, 5xx) have no reason of their own. Not being logged in has no status at all.
+# oauth_org_not_allowed has not been seen.
+_ASSISTANT_ERRORS: Mapping[str | None, OutcomeReason] = {
+    "authentication_failed": _R.AUTH_FAILED,
+    "oauth_org_not_allowed": _R.AUTH_FAILED,
+    "rate_limit": _R.RATE_LIMITED,
+}
+_API_STATUSES: Mapping[int | None, OutcomeReason] = {
+    401: _R.AUTH_FAILED,
+    403: _R.AUTH_FAILED,
+    429: _R.RATE_LIMITED,
+}
+
+# All that 2.1.197 tells of a prompt that did not get to the model; each with num_turns 0.
+_BLOCKED_TEXT = "UserPromptSubmit operation blocked by hook:"
+_STOPPED_TEXT = "Operation stopped by hook:"
+_UNKNOWN_COMMAND_TEXT = "Unknown command:"
+
+# A success whose terminal reason is neither is one nobody can vouch for. 2.0 has no such field, nor
+# do slash commands and blocked prompts.
+_CLEAN_TERMINAL_REASONS = (None, "completed")
+
+# Nor can anyone vouch for a success if one of these could not be read.
+_VERDICT_FIELDS = frozenset(
+    {"subtype", "is_error", "terminal_reason", "stop_reason", "api_error_status", "errors"}
+)
+
+
+# ---------------------------------------------------------------- signs of a result line
+
+_Verdict: TypeAlias = tuple[OutcomeReason, str]
+_Sign: TypeAlias = Callable[[Facts, ResultEnd], _Verdict | None]
+
+
+def _aborted(facts: Facts, result: ResultEnd) -> _Verdict | None:
+    """The turn was broken off. Where there is no terminal_reason, as in 2.0, a failure after an
+    interrupt of ours is taken to be its effect; that has not been seen on the wire.
+    """
+    unexplained = result.subtype == "error_during_execution" and result.terminal_reason is None
+    if result.terminal_reason not in _ABORTED and not (facts.interrupt_sent and unexplained):
+        return None
+    if facts.ended_by_hook is not None:
+        return _R.STOPPED_BY_HOOK, _join("a hook ended the turn", _clip(facts.ended_by_hook))
+    return _R.INTERRUPTED, _ABORTED.get(result.terminal_reason, "interrupted")
+
+
+def _named(_: Facts, result: ResultEnd) -> _Verdict | None:
+    """A field names the reason outright; the more specific field first."""
+    verdict = (
+        _TERMINAL_REASONS.get(result.terminal_reason)
+        or _SUBTYPES.get(result.subtype)
+        or _STOP_REASONS.get(result.stop_reason)
+    )
+    return verdict and (verdict[0], _with_words(verdict[1], result))
+
+
+def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
+    """A UserPromptSubmit hook kept the prompt from the model: a clean success with no turns.
+
+    It has no terminal_reason. One that has is a turn that went on, and the notice then spoke of
+    another prompt, blocked on its way into that turn.
+    """
+    if (result.subtype, result.is_error, result.terminal_reason) != ("success", False, None):
+        return None
+    notice = facts.hook_notice or HookNotice()
+    text = _local_text(result)
+    words = _clip(notice.reason or text)
+    if notice.kind == "blocked_by_hook" or text.startswith(_BLOCKED_TEXT):
+        return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", words)
+    if (
+        notice.kind == "stopped_by_hook"
+        or notice.prevent_continuation
+        or text.startswith(_STOPPED_TEXT)
+    ):
+        return _R.STOPPED_BY_HOOK, _join("a hook stopped the prompt", words)
+    return None
+
+
+def _api_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
+    """The model API failed. Always `subtype: success` with is_error, the message as the text."""
+    rejected = facts.rate_limit_rejected and result.is_error is not False
+    if not (
+        rejected
+        or facts.assistant_error is not None
+        or result.api_error_status is not None
+        or result.terminal_reason == "api_error"
+        or (result.subtype == "success" and result.is_error)
+    ):
+        return None
+    reason = (
+        _ASSISTANT_ERRORS.get(facts.assistant_error)
+        or _API_STATUSES.get(result.api_error_status)
+        # A rejection explains a failure that nothing else does.
+        or (_R.RATE_LIMITED if rejected and result.api_error_status is None else _R.API_ERROR)
+    )
+    status = result.api_error_status
+    sentence = "the API call failed" + (f" with status {status}" if status is not None else "")
+    return reason, _with_words(sentence, result)
+
+
+def _command_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
+    """A slash command failed: a clean success without terminal_reason, its complaint as the text.
+
+    In a turn of the model, which has one, a compaction that failed was survived.
+    """
+    error = facts.command_error
+    if error is None and _local_text(result).startswith(_UNKNOWN_COMMAND_TEXT):
+        error = result.text
+    if error is None or result.terminal_reason is not None:
+        return None
+    return _R.EXECUTION_ERROR, _join("the command failed", _clip(error))
+
+
+def _cut_off(_: Facts, result: ResultEnd) -> _Verdict | None:
+    """The model did not get to the end of its answer."""
+    return _CUT_OFF.get(result.stop_reason)
+
+
+def _unproven(_: Facts, result: ResultEnd) -> _Verdict | None:
+    """Whatever else is not a success in every field: failures to resume, new kinds, bad lines."""
+    unread = [name for name in result.misfits if name in _VERDICT_FIELDS]
+    if unread:
+        return _R.EXECUTION_ERROR, f"the result cannot be read: {', '.join(unread)}"
+    if (
+        result.subtype == "success"
+        and result.is_error is False
+        and result.terminal_reason in _CLEAN_TERMINAL_REASONS
+        and not result.errors
+    ):
+        return None
+    said = f"{result.subtype}, {result.terminal_reason}, is_error {result.is_error}"
+    return _R.EXECUTION_ERROR, _with_words(f"the CLI reported a failure ({said})", result)
+
+
+def _output_lacking(facts: Facts, _: ResultEnd) -> _Verdict | None:
+    """A success without the structure asked for: the CLI insists once, then lets it pass."""
+    if facts.output == "missing":
+        return _R.OUTPUT_MISSING, "structured output was asked for and none came"
+    if facts.output == "invalid":
+        problem = _clip(facts.output_problem)
+        return _R.OUTPUT_INVALID, _join("the structured output does not fit", problem)
+    return None
+
+
+# In this order; the first sign that speaks decides. How the turn was ended goes before what went
+# wrong in it, and output is only asked after once everything else is in order.
+_SIGNS: tuple[_Sign, ...] = (
+    _aborted,
+    _named,
+    _hooked,
+    _api_failed,
+    _command_failed,
+    _cut_off,
+    _unproven,
+    _output_lacking,
+)
+
+
+# ---------------------------------------------------------------- the decision
+
+
+def classify(facts: Facts) -> tuple[OutcomeReason, str]:
+    """Return the reason and its cause in words; the words are empty only for `completed`."""
+    if facts.limit is not None:
+        reason, words = _LIMITS[facts.limit.name]
+        return reason, words.format(facts.limit.allowed)
+    match facts.ending:
+        case ResultEnd() as result:
+            spoken = (sign(facts, result) for sign in _SIGNS)
+            return next(filter(None, spoken), (_R.COMPLETED, ""))
+        case ResultLost():
+            return _R.MESSAGE_LOST, "the result was longer than max_buffer_size and was dropped"
+        case Withdrawn():
+            return _R.INTERRUPTED, "the prompt was withdrawn before it ran"
+        case TurnedAway():
+            # So 2.1.325 does with a prompt that a hook blocks on its way into a running turn.
+            return _R.PROMPT_BLOCKED, "a hook blocked the prompt"
+        case ProcessEnd() as end:
+            if end.by_us:
+                return _R.STOPPED, _join("the session was stopped before the turn ended", end.cause)
+            how = end.cause or (end.process.ending if end.process else "")
+            return _R.CLI_EXITED, _join("the CLI ended before the turn did", how)
+        case _:
+            assert_never(facts.ending)
+
+
+# ---------------------------------------------------------------- words
+
+_MAX_WORDS = 500
+# Lines the CLI adds for its own developers.
+_DIAGNOSTIC = "[ede_diagnostic]"
+
+
+def _with_words(sentence: str, result: ResultEnd) -> str:
+    """The sentence and what the CLI said itself; `text` speaks of the failure only in an error."""
+    errors = "; ".join(error for error in result.errors if not error.startswith(_DIAGNOSTIC))
+    return _join(sentence, _clip(errors or (result.text if result.is_error else "")))
+
+
+def _local_text(result: ResultEnd) -> str:
+    """The text, if the CLI wrote it itself: no model was called."""
+    return result.text if result.num_turns == 0 else ""
+
+
+def _join(sentence: str, words: str) -> str:
+    return f"{sentence}: {words}" if words else sentence
+
+
+def _clip(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}…"

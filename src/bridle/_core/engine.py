@@ -1,0 +1,598 @@
+"""The engine: a session's protocol as one object, told what happened and saying what to do.
+
+Inputs are methods: each takes what happened and the time, and returns the actions to perform. The
+engine never raises for anything the CLI does, never waits, owns no resource. Its parts keep one
+concern each: lines (:mod:`framing`), frames (:mod:`wire`), the lifecycle
+(:mod:`state`), our requests (:mod:`correlation`), the CLI's questions (:mod:`questions`), turns
+(:mod:`turns`) and the way out (:mod:`ending`). What is left here is how they meet.
+
+A shell feeds inputs, performs actions, and calls :meth:`Engine.advance` when
+:attr:`Engine.next_deadline` comes. It reports the end of the output and the exit of the process
+separately, in whichever order they happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, ClassVar, cast
+
+from msgspec import structs
+
+from bridle import errors
+from bridle._core import actions as act
+from bridle._core.classify import ProcessEnd
+from bridle._core.config import EngineConfig
+from bridle._core.correlation import Deadlines
+from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
+from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
+from bridle._core.handshake import Handshake, early_exit
+from bridle._core.news import NEWS
+from bridle._core.operations import check_operation
+from bridle._core.questions import CALL, MCP_PATIENCE, Questions
+from bridle._core.requests import (
+    INITIALIZE,
+    REQUEST,
+    SEND_USER_MESSAGE,
+    QueuedPrompt,
+    QueuedRequest,
+    Requests,
+)
+from bridle._core.routing import Route, route_incoming
+from bridle._core.scan import LineIdentity, identify
+from bridle._core.state import TERMINAL, Cause, Lifecycle, transition
+from bridle._core.turns import TurnBook
+from bridle._core.wire import (
+    Content,
+    Unencodable,
+    decode_line,
+    encode_user_message,
+)
+from bridle.controls import (
+    ControlCancel,
+    ControlFailure,
+    ControlRequest,
+    ControlResponse,
+    ControlSuccess,
+)
+from bridle.errors import OptionsError, ProcessInfo, SessionStopped, TransportError
+from bridle.events import SessionEnded, SessionFailed, SessionReady, WarningKind
+from bridle.messages import (
+    CommandLifecycle,
+    MalformedLine,
+    Message,
+    ResultMessage,
+    UnknownMessage,
+)
+from bridle.system import InitMessage, UnknownSystemMessage
+
+_QUOTED = 200  # characters of a malformed line that a warning shows
+_AND_THE_QUEUE = {"cancel_queued": True}
+
+
+_CONFIRMING = frozenset({Route.HOOK, Route.PERMISSION})
+"""Questions that a CLI only asks in a session it has accepted. MCP servers it opens earlier."""
+
+_ENDED_BY_NEWER_CLIS = frozenset({"PreToolUse", "PermissionRequest"})
+"""Events where older CLIs skip the tool and go on, while newer ones end the turn as told."""
+
+
+class Engine:
+    """One session. Not safe for concurrent use: inputs come one at a time.
+
+    Keys (``key``) are the caller's handles for what it waits for: any hashable value, unique
+    among those in use. Each one is resolved or rejected exactly once, unless it is cancelled.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._outbox = act.Outbox()
+        self._emit = self._outbox.emit
+        self._take = self._outbox.take
+        self._framer = LineFramer(config.max_line)
+        self._deadlines = Deadlines()
+        self._requests = Requests(self._deadlines, self._emit, lambda: self._process)
+        self._turns = TurnBook(self._outbox, wants_output=config.wants_output)
+        self._departure = Departure(self._deadlines, self._emit)
+        self._questions = Questions(
+            config.questions,
+            self._deadlines,
+            self._emit,
+            can_write=lambda: not self._departure.input_ended,
+            end_turn=self._end_turn_by_interrupt,
+        )
+        self._lifecycle = Lifecycle.STARTING
+        self.handshake = Handshake(self._emit, config.initialize)
+        self._process = ProcessInfo()
+        self._session_id = config.session_id
+        # What the CLI last complained of, should it leave without a word on stderr.
+        self._last_errors: tuple[str, ...] = ()
+
+    # -- state for the shell -----------------------------------------------------------------------
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Where the session stands."""
+        return self._lifecycle
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When :meth:`advance` has to be called next, if nothing else happens before."""
+        return self._deadlines.next
+
+    @property
+    def session_id(self) -> str:
+        """The conversation's id; it changes when the user clears the conversation."""
+        return self._session_id
+
+    @property
+    def is_closing(self) -> bool:
+        """True once the end has been asked for."""
+        return self._departure.is_asked_for
+
+    @property
+    def has_open_work(self) -> bool:
+        """True while a turn, a question, a request or the ending is under way.
+
+        Reading must not pause then: the answer to any of them may be the next line.
+        """
+        return (
+            self._lifecycle is not Lifecycle.RUNNING
+            or self.is_closing
+            or not self._turns.is_idle
+            or len(self._requests) > 0
+            or len(self._questions) > 0
+        )
+
+    def describe(self, **known: object) -> None:
+        """Tell what is known of the process (fields of ``ProcessInfo``), for errors to carry."""
+        self._process = structs.replace(self._process, **known)
+
+    # -- inputs: the process -----------------------------------------------------------------------
+
+    def start(self, key: Hashable, now: float) -> list[act.Action]:
+        """The process runs. ``key`` is resolved when the session is running, or rejected."""
+        self._departure.spawned = True
+        self.handshake.wait(key)
+        if self._lifecycle is Lifecycle.STARTING:
+            self._lifecycle = transition(self._lifecycle, Cause.SPAWNED)
+            timeout = self._config.init_timeout
+            self._requests.ask_for_ourselves(INITIALIZE, self._config.initialize, timeout, now)
+        else:
+            self.handshake.fail(SessionStopped("start"))
+            self._departure.shut_down(now)
+        return self._take()
+
+    def spawn_failed(self, key: Hashable, error: errors.StartError, now: float) -> list[act.Action]:
+        """There is no process and there will be none."""
+        self._departure.exited = self._departure.output_ended = True
+        self.handshake.wait(key)
+        if self._lifecycle is Lifecycle.STARTING:
+            self._fail(Cause.SPAWN_FAILED, error, now)
+        else:
+            self.handshake.fail(SessionStopped("start"))
+        self._emit(act.Finished())
+        return self._take()
+
+    def receive(self, data: bytes, now: float) -> list[act.Action]:
+        """The CLI wrote something: any piece of its output, in order."""
+        if self._lifecycle in TERMINAL:
+            return []
+        self._read(self._framer.feed(data), now)
+        return self._take()
+
+    def output_ended(self, now: float) -> list[act.Action]:
+        """The CLI's output is at its end."""
+        if not self._departure.output_ended:
+            self._departure.output_ended = True
+            if self._lifecycle not in TERMINAL:
+                self._read(self._framer.finish(), now)
+            self._on_part_gone(now)
+        return self._take()
+
+    def exited(self, exit_code: int | None, stderr_tail: str, now: float) -> list[act.Action]:
+        """The process is gone. ``exit_code`` is negative for a signal, None if unknown."""
+        if not self._departure.exited:
+            self._departure.exited = True
+            self._process = structs.replace(
+                self._process, exit_code=exit_code, stderr_tail=stderr_tail
+            )
+            self._on_part_gone(now)
+        return self._take()
+
+    def write_failed(self, reason: str, now: float) -> list[act.Action]:
+        """The CLI's input is broken. It usually ends by itself then, given a moment."""
+        if self._lifecycle not in TERMINAL and not self._departure.input_ended:
+            self._requests.reject_all(
+                lambda operation, request_id: TransportError(operation, request_id, reason)
+            )
+            self._questions.drop_all()
+            self._departure.lose_input(reason, now)
+        return self._take()
+
+    def advance(self, now: float) -> list[act.Action]:
+        """Time has come to ``now``: whatever is due happens."""
+        for token in self._deadlines.pop_expired(now):
+            kind, subject = cast("tuple[str, Any]", token)
+            self._ON_DEADLINE[kind](self, subject, now)
+        return self._take()
+
+    # -- inputs: the application -------------------------------------------------------------------
+
+    def submit(
+        self,
+        key: Hashable,
+        operation: str,
+        fields: Mapping[str, object],
+        now: float,
+        timeout: float | None = None,
+    ) -> list[act.Action]:
+        """Ask the CLI for a control operation; ``key`` gets the payload of its answer."""
+        try:
+            check_operation(operation, fields)
+            error = self._refusal(operation)
+        except OptionsError as problem:
+            error = problem
+        limit = self._config.control_timeout if timeout is None else timeout
+        request = QueuedRequest(key, operation, fields, limit)
+        if error is not None:
+            self._requests.reject(key, error)
+        elif self._lifecycle is Lifecycle.RUNNING:
+            self._request(request, now)
+        else:
+            self._requests.enqueue(request)
+        return self._take()
+
+    def send(self, key: Hashable, uuid: str, content: Content, now: float) -> list[act.Action]:
+        """Send a prompt; ``key`` is resolved once it is written and its turn has begun."""
+        error = self._refusal(SEND_USER_MESSAGE)
+        if uuid in self._turns:
+            error = error or OptionsError("uuid", "is in use", fix="Give each prompt its own.")
+        try:
+            line = encode_user_message(content, uuid)
+        except Unencodable as problem:
+            error = error or OptionsError("content", str(problem), fix="Send text or JSON blocks.")
+            line = b""
+        prompt = QueuedPrompt(key, uuid, line)
+        if error is not None:
+            self._requests.reject(key, error)
+        elif self._lifecycle is Lifecycle.RUNNING:
+            self._prompt(prompt, now)
+        else:
+            self._requests.enqueue(prompt)
+        return self._take()
+
+    def cancel(self, key: Hashable) -> list[act.Action]:
+        """Nobody waits for ``key`` any more. An answer that still comes is dropped."""
+        self._requests.cancel(key)
+        self.handshake.cancel(key)
+        return self._take()
+
+    def finished_call(self, call_id: int, result: object, now: float) -> list[act.Action]:
+        """A callback returned ``result``."""
+        self._questions.finished(call_id, result, now)
+        return self._take()
+
+    def failed_call(self, call_id: int, detail: str, now: float) -> list[act.Action]:
+        """A callback raised; ``detail`` says what, for the logs."""
+        self._questions.failed(call_id, detail, now)
+        return self._take()
+
+    def end_input(self, now: float) -> list[act.Action]:
+        """No more prompts: the CLI finishes what it has and leaves."""
+        if self._lifecycle is Lifecycle.RUNNING and not self._departure.input_ended:
+            self._questions.refuse_all(now)
+            self._departure.close_input()
+        return self._take()
+
+    def close(self, now: float) -> list[act.Action]:
+        """End gently: interrupt the turn, answer what is open, close the input, wait a little."""
+        if self._lifecycle in TERMINAL or self.is_closing:
+            return []
+        if self._lifecycle is not Lifecycle.RUNNING:
+            return self.stop(now)
+        self._requests.reject_all(SessionStopped)
+        self._questions.refuse_all(now)
+        if self._turns.is_idle or self._departure.input_ended:
+            self._departure.climb(Rung.DRAINING, now)
+        else:
+            self._departure.climb(Rung.INTERRUPTING, now)
+            self._interrupt(_AND_THE_QUEUE, now)
+        return self._take()
+
+    def stop(self, now: float) -> list[act.Action]:
+        """End now: everything pending is settled and the process tree is told to go."""
+        if self._lifecycle not in TERMINAL:
+            self._lifecycle = transition(self._lifecycle, Cause.STOP_REQUESTED)
+            self._settle(ProcessEnd(process=self._process, by_us=True), now)
+            self._emit(act.Publish(SessionEnded(self._process.exit_code)))
+            self._departure.shut_down(now)
+        return self._take()
+
+    def break_off(self, error: errors.BridleError, now: float) -> list[act.Action]:
+        """The session cannot go on, for a reason of ours (nobody reads its messages)."""
+        if self._lifecycle is Lifecycle.RUNNING or self._lifecycle is Lifecycle.INIT_SENT:
+            self._fail(Cause.BROKEN, error, now, by_us=True)
+        return self._take()
+
+    # -- frames ------------------------------------------------------------------------------------
+
+    def _read(self, items: Iterable[Item], now: float) -> None:
+        """The busy loop: most lines are conversation, to be delivered and nothing else."""
+        deliver, handlers = self._turns.deliver, self._HANDLERS
+        for item in items:
+            if isinstance(item, bytes):
+                frame: Any = decode_line(item)
+                handle = handlers.get(type(frame))
+                if handle is None:
+                    deliver(frame)
+                    continue
+                handle(self, frame, now)
+            else:
+                self._on_report(item, now)
+            if self._lifecycle in TERMINAL:
+                break
+
+    def _on_question(self, frame: ControlRequest, now: float) -> None:
+        if self._lifecycle is Lifecycle.INIT_SENT and route_incoming(frame) in _CONFIRMING:
+            self._confirm(now)
+        self._questions.ask(frame, self._session_id, now)
+
+    def _on_withdrawal(self, frame: ControlCancel, _: float) -> None:
+        if frame.request_id is not None:
+            self._questions.withdraw(frame.request_id)
+
+    def _on_malformed(self, frame: MalformedLine, now: float) -> None:
+        quoted = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
+        self._warn(WarningKind.MALFORMED_LINE, f"{frame.reason}: {quoted}")
+        self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
+
+    def _on_report(self, item: LongLine | OversizedLine | PartialLine, now: float) -> None:
+        match item:
+            case LongLine(size):
+                self._warn(WarningKind.LONG_LINE, f"{size} bytes so far")
+            case PartialLine(line):
+                self._read([line], now)
+            case OversizedLine():
+                self._on_dropped(item, now)
+
+    def _on_dropped(self, item: OversizedLine, now: float) -> None:
+        what = f"{item.type or 'a line'} of {item.size} bytes, over {self._config.max_line}"
+        self._warn(WarningKind.OVERSIZED_LINE, what)
+        self._pay_debts(item, what, now)
+
+    def _pay_debts(self, line: LineIdentity, what: str, now: float) -> None:
+        """A line could not be read. What it owes to others is paid all the same."""
+        if line.type == "result":
+            self._turns.lose_result(line.user_message_uuid, now)
+            self._on_turn_end(now)
+        elif line.type == "control_request" and line.request_id is not None:
+            self._questions.refuse_unread(line.request_id, f"{line.subtype or 'request'}: {what}")
+        elif line.type == "control_response" and line.request_id is not None:
+            self._on_dropped_answer(line.request_id, line.subtype, what, now)
+
+    def _on_dropped_answer(
+        self, request_id: str, subtype: str | None, what: str, now: float
+    ) -> None:
+        entry = self._requests.take(request_id)
+        if entry is None:
+            return
+        if entry.operation == INITIALIZE:
+            lost = ControlSuccess() if subtype == "success" else ControlFailure(what)
+            self._on_handshake(lost, now)
+        else:
+            self._requests.fail(entry, TransportError(entry.operation, request_id, what))
+
+    def _on_response(self, frame: ControlResponse, now: float) -> None:
+        request_id, response = frame.request_id or "", frame.response
+        withdrawn = self._requests.withdrawn_prompt(request_id, response)
+        if withdrawn is not None:
+            self._turns.withdraw(withdrawn, now)
+            self._drain_if_idle(now)
+        entry = self._requests.answer(request_id, response)
+        if entry is None:
+            # The CLI repeats our own answers on its output, among others.
+            if not self._questions.was_answered(request_id):
+                self._requests.report_stranger(request_id)
+        elif entry.operation == INITIALIZE:
+            self._on_handshake(response, now)
+
+    # -- what messages tell the session ------------------------------------------------------------
+
+    def _on_session_init(self, message: InitMessage, _: float) -> None:
+        self._turns.deliver(message)
+        self._session_id = message.session_id or self._session_id
+
+    def _on_result(self, message: ResultMessage, now: float) -> None:
+        self._turns.result(message, now)
+        self._last_errors = message.errors
+        self._on_turn_end(now)
+
+    def _on_turn_end(self, now: float) -> None:
+        """While closing, the end of the interrupted turn is what was waited for."""
+        if self._departure.rung is Rung.INTERRUPTING and not self._drain_if_idle(now):
+            # Older CLIs run the prompts that waited, whatever the interrupt asked for.
+            self._interrupt(_AND_THE_QUEUE, now)
+
+    def _drain_if_idle(self, now: float) -> bool:
+        if self._departure.rung is Rung.INTERRUPTING and self._turns.is_idle:
+            self._departure.climb(Rung.DRAINING, now)
+        return self._departure.rung is not Rung.INTERRUPTING
+
+    def _on_lifecycle(self, message: CommandLifecycle, now: float) -> None:
+        self._turns.settle(message, now)
+        self._drain_if_idle(now)
+
+    def _on_news(self, message: Message, _: float) -> None:
+        self._turns.deliver(message)
+        self._emit(act.Publish(NEWS[type(message)](message)))
+
+    def _on_unknown(self, message: Message, _: float) -> None:
+        self._turns.deliver(message)
+        self._warn(WarningKind.UNKNOWN_MESSAGE, f"{message!r:.200}")
+
+    # -- getting going -----------------------------------------------------------------------------
+
+    def _on_handshake(self, response: ControlSuccess | ControlFailure, now: float) -> None:
+        """The CLI answers initialize; it may have confirmed the session already, by asking."""
+        confirmed = self._lifecycle is not Lifecycle.INIT_SENT
+        if isinstance(response, ControlSuccess):
+            self.handshake.server_info = response.payload
+            if not self.handshake.capabilities:
+                self._warn(WarningKind.MISSING_CAPABILITIES, "initialize named none")
+            if not confirmed:
+                self._confirm(now)
+        elif confirmed:
+            self._warn(WarningKind.INIT_FAILED_LATE, response.error)
+        else:
+            self._fail(Cause.REFUSED, errors.InitializationError(response.error), now)
+
+    def _confirm(self, now: float) -> None:
+        self._lifecycle = transition(self._lifecycle, Cause.CONFIRMED)
+        self.handshake.succeed()
+        version = self._process.cli_version
+        self._emit(
+            act.Publish(
+                SessionReady(self._session_id or None, self.handshake.capabilities, version)
+            )
+        )
+        for queued in self._requests.take_queue():
+            if isinstance(queued, QueuedPrompt):
+                self._prompt(queued, now)
+            else:
+                self._request(queued, now)
+        self._questions.confirm(now)
+
+    # -- requests of ours --------------------------------------------------------------------------
+
+    def _refusal(self, operation: str) -> errors.BridleError | None:
+        """Why an operation cannot be taken now, if it cannot."""
+        if self._lifecycle is Lifecycle.FAILED and not self.handshake.is_done:
+            return errors.SessionNotInitialized(operation, "it failed to start")
+        if self._lifecycle in TERMINAL or self.is_closing:
+            return SessionStopped(operation)
+        if self._departure.input_ended:
+            return TransportError(operation, None, "the session's input has ended")
+        if operation == "rewind_files" and not self._config.checkpointing:
+            return errors.CheckpointingNotEnabled(operation)
+        return None
+
+    def _request(self, request: QueuedRequest, now: float) -> None:
+        if self._requests.ask(request, now) and request.operation == "interrupt":
+            self._turns.note_interrupt()
+
+    def _prompt(self, prompt: QueuedPrompt, now: float) -> None:
+        self._emit(act.Write(prompt.line))
+        self._turns.start(prompt.uuid, now)
+        self._emit(act.Resolve(prompt.key, prompt.uuid))
+
+    def _interrupt(self, fields: Mapping[str, object], now: float) -> None:
+        """Interrupt on the engine's own account."""
+        if not self._departure.input_ended:
+            self._turns.note_interrupt()
+            timeout = self._config.control_timeout
+            self._requests.ask_for_ourselves("interrupt", fields, timeout, now)
+
+    def _end_turn_by_interrupt(self, event: str, reason: str, now: float) -> None:
+        """A hook ended the turn, but its answer alone may not: then an interrupt does."""
+        if self.handshake.is_with_older_cli or event not in _ENDED_BY_NEWER_CLIS:
+            self._turns.evidence.ended_by_hook = reason
+            self._interrupt({}, now)
+
+    def _on_request_overdue(self, request_id: str, now: float) -> None:
+        entry = self._requests.take(request_id)
+        assert entry is not None, "a deadline is cleared with its request"
+        if entry.operation != INITIALIZE:
+            self._requests.time_out(entry)
+        elif self._lifecycle is Lifecycle.INIT_SENT:
+            self._fail(Cause.TIMED_OUT, errors.InitializationTimeout(entry.timeout), now)
+        else:
+            self._warn(WarningKind.INIT_FAILED_LATE, "initialize was never answered")
+
+    # -- the way out -------------------------------------------------------------------------------
+
+    def _fail(
+        self, cause: Cause, error: errors.BridleError, now: float, *, by_us: bool = False
+    ) -> None:
+        """The session is over for a reason nobody asked for."""
+        self._lifecycle = transition(self._lifecycle, cause)
+        self.handshake.fail(error.with_process(self._process))
+        reason = str(error.args[0])
+        self._requests.reject_queue(
+            lambda operation: errors.SessionNotInitialized(operation, reason)
+        )
+        self._settle(ProcessEnd(process=self._process, by_us=by_us, cause=reason), now)
+        self._emit(act.Publish(SessionFailed(reason, self._process.exit_code, error)))
+        self._departure.shut_down(now)
+
+    def _settle(self, ending: ProcessEnd, now: float) -> None:
+        """Nothing stays open: requests, questions, turns."""
+        self.handshake.fail(SessionStopped("start").with_process(self._process))
+        self._requests.reject_all(SessionStopped)
+        self._questions.drop_all()
+        self._turns.end_all(ending, now)
+
+    def _on_part_gone(self, now: float) -> None:
+        """Output and process end separately; the session is over when both have."""
+        self._departure.wait_for_rest(now)
+        if self._departure.is_complete:
+            self._gone(now)
+
+    def _on_output_overdue(self, _: None, now: float) -> None:
+        if self._departure.exited:
+            self._departure.output_ended = True
+            self._gone(now)
+        elif self.is_closing:
+            self._departure.shut_down(now)
+        else:
+            self._lose_contact("it closed its output but did not exit", now)
+
+    def _on_pipe_overdue(self, reason: str, now: float) -> None:
+        if self.is_closing:
+            self._departure.shut_down(now)
+        elif not self._departure.exited:
+            self._lose_contact(f"its input broke ({reason}) but it did not exit", now)
+
+    def _lose_contact(self, what: str, now: float) -> None:
+        starting = self._lifecycle is Lifecycle.INIT_SENT
+        error = (
+            errors.CliExitedDuringInit(what) if starting else TransportError("session", None, what)
+        )
+        self._fail(Cause.BROKEN, error, now)
+
+    def _gone(self, now: float) -> None:
+        """The process is gone and has said all it had to say."""
+        if self._lifecycle in (Lifecycle.STARTING, Lifecycle.INIT_SENT):
+            self._fail(Cause.PROCESS_ENDED, early_exit(self._process, self._last_errors), now)
+        elif self._lifecycle is Lifecycle.RUNNING:
+            self._lifecycle = transition(self._lifecycle, Cause.PROCESS_ENDED)
+            self._settle(ProcessEnd(process=self._process, by_us=self.is_closing), now)
+            self._emit(act.Publish(farewell(self._process, asked_for=self.is_closing)))
+        self._deadlines.clear_all()
+        self._emit(act.Finished())
+
+    def _warn(self, kind: WarningKind, detail: str) -> None:
+        self._emit(act.Warn(kind, detail))
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Engine, Any, float], None]]] = {
+        ControlRequest: _on_question,
+        ControlResponse: _on_response,
+        ControlCancel: _on_withdrawal,
+        MalformedLine: _on_malformed,
+        InitMessage: _on_session_init,
+        ResultMessage: _on_result,
+        CommandLifecycle: _on_lifecycle,
+        **dict.fromkeys(NEWS, _on_news),
+        UnknownMessage: _on_unknown,
+        UnknownSystemMessage: _on_unknown,
+    }
+    """Who takes a frame. Kinds without a row are conversation: they are delivered, no more."""
+
+    _ON_DEADLINE: ClassVar[dict[str, Callable[[Engine, Any, float], None]]] = {
+        REQUEST: _on_request_overdue,
+        CALL: lambda engine, call_id, now: engine._questions.expired(call_id, now),
+        MCP_PATIENCE: lambda engine, _, now: engine._questions.confirm(now),
+        RUNG: lambda engine, _, now: engine._departure.climb_on(now),
+        OUTPUT: _on_output_overdue,
+        PIPE: _on_pipe_overdue,
+    }
+    """Who is told when a deadline passes."""

@@ -1,0 +1,86 @@
+"""The start of a session: who waits for it, and what the CLI says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import cast
+
+from bridle._core.actions import Action, Reject, Resolve
+from bridle._core.requests import INITIALIZE
+from bridle._core.wire import Unencodable, encode_request
+from bridle.errors import (
+    BridleError,
+    CliExitedDuringInit,
+    OptionsError,
+    ProcessInfo,
+    StartError,
+    UnsupportedCliVersionError,
+)
+
+MINIMUM_CLI_VERSION = "2.0.0"
+"""The oldest CLI that speaks the control protocol as sessions need it."""
+
+
+class Handshake:
+    """The initialize request seen from our side. Whoever waits for it is told once.
+
+    Raises:
+        OptionsError: ``fields``, the members of the request, hold something JSON cannot carry.
+            It is said here because nothing has been started yet.
+    """
+
+    def __init__(self, emit: Callable[[Action], None], fields: Mapping[str, object]) -> None:
+        try:
+            encode_request("", INITIALIZE, fields)
+        except Unencodable as problem:
+            raise OptionsError("options", str(problem), fix="Use JSON values.") from None
+        self._emit = emit
+        self._key: Hashable | None = None
+        #: The session has been running at some time.
+        self.is_done = False
+        #: The CLI's answer as it came; None before, or if it had no content.
+        self.server_info: Mapping[str, object] | None = None
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the CLI says it can do. Informational: nothing is switched off for lack of one."""
+        named = (self.server_info or {}).get("capabilities")
+        listed = cast("list[object]", named) if isinstance(named, list) else []
+        return tuple(name for name in listed if isinstance(name, str))
+
+    @property
+    def is_with_older_cli(self) -> bool:
+        """True for a CLI that does not tell its version here. Such a CLI also goes on with a
+        turn that a hook ended, once the tool is skipped.
+        """
+        return "claude_code_version" not in (self.server_info or {})
+
+    def wait(self, key: Hashable) -> None:
+        """``key`` is to be told how it ends."""
+        self._key = key
+
+    def cancel(self, key: Hashable) -> None:
+        """``key`` no longer waits."""
+        if self._key == key:
+            self._key = None
+
+    def succeed(self) -> None:
+        """The session runs."""
+        self.is_done = True
+        if self._key is not None:
+            self._emit(Resolve(self._key, None))
+            self._key = None
+
+    def fail(self, error: BridleError) -> None:
+        """The session will never run."""
+        if self._key is not None:
+            self._emit(Reject(self._key, error))
+            self._key = None
+
+
+def early_exit(process: ProcessInfo, last_errors: tuple[str, ...]) -> StartError:
+    """Why a CLI that left before it was ready left, as far as it said."""
+    if "unknown option" in process.stderr_tail:
+        found = process.cli_version
+        return UnsupportedCliVersionError(found, MINIMUM_CLI_VERSION, unknown_option=True)
+    return CliExitedDuringInit("; ".join(last_errors))

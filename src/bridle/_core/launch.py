@@ -1,0 +1,313 @@
+"""From options to a process: arguments, environment, private files and the handshake.
+
+The tables of the option records say where every option goes; this module walks them and writes
+each value in the form its channel wants. Two rules hold whatever the caller says. No value can
+become an argument of its own: every argument is `--flag` or `--flag=value`. And nothing that may
+be a secret is on the command line, where every user of the machine can read it: prompts, agents
+and schemas travel in the handshake, settings and server configurations in private files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from bridle._fields import Field, Record, is_list, is_mapping, json_object
+from bridle.agents import AgentConfig
+from bridle.options import (
+    STDIO,
+    BidirOptions,
+    CliOptions,
+    SdkOptions,
+    check_session,
+    managed_flags,
+)
+
+# What every conversation needs; `--verbose` is the CLI's own condition for stream-json.
+_QUERY_FLAGS = ("--output-format=stream-json", "--input-format=stream-json", "--verbose")
+_SESSION_FLAGS = (*_QUERY_FLAGS, "--replay-user-messages")
+
+# Set by a CLI for what runs inside it. A session of ours is not part of that one.
+_OUTER_SESSION = (
+    "CLAUDECODE",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_SESSION_ATTENDED",
+    "CLAUDE_PID",
+    "CLAUDE_EFFORT",
+)
+_CHECKPOINTING = BidirOptions.fields["file_checkpointing_enabled"].channel.name
+
+
+class LaunchFile(msgspec.Struct, frozen=True):
+    """A file to write for the owner alone (mode 0600) before the CLI starts, and remove at its end.
+
+    `token` stands for its path in the arguments. It holds a NUL, which no option value may: nothing
+    can be mistaken for it, and an argument left unfinished cannot be executed.
+    """
+
+    token: str
+    suffix: str
+    content: bytes
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the shell needs to start the CLI and greet it.
+
+    `session_id` is the id the session will have, if that is known beforehand; `initialize` holds
+    the fields of the handshake, without its subtype.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    unset_env: tuple[str, ...]
+    inherit_env: bool | tuple[str, ...]
+    cwd: str | None
+    files: tuple[LaunchFile, ...]
+    initialize: dict[str, object]
+    session_id: str | None
+
+    def arguments(self, paths: Mapping[str, str]) -> tuple[str, ...]:
+        """The arguments with the path of every file, by its token, in place."""
+        return tuple(
+            next(
+                (arg.replace(token, path) for token, path in paths.items() if arg.endswith(token)),
+                arg,
+            )
+            for arg in self.argv
+        )
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The CLI's whole environment, given that of this process."""
+        allowed = environ if self.inherit_env is True else self.inherit_env or ()
+        inherited = {
+            name: environ[name]
+            for name in allowed
+            if name in environ and name not in self.unset_env
+        }
+        return inherited | dict(self.env)
+
+
+def plan_session(
+    cli: CliOptions,
+    sdk: SdkOptions,
+    bidir: BidirOptions,
+    *,
+    session_id: str,
+    hooks: Mapping[str, object] | None = None,
+    settings_text: bytes | None = None,
+) -> Launch:
+    """Plan a full-duplex session; `session_id` is ours to use where a new one begins.
+
+    `hooks` is the handshake's account of the registered hooks. `settings_text` is the content of
+    `file_to_read(cli)`, when that names one.
+    """
+    check_session(cli, bidir)
+    ours: dict[str, object] = {}
+    if cli.permission_prompt_tool_name is None:
+        ours["permission_prompt_tool_name"] = STDIO
+    resumes = cli.resume_session_id is not None or cli.continue_session
+    if cli.session_id is None and (cli.fork_session or not resumes):
+        ours["session_id"] = session_id
+    greeting: dict[str, object] = {}
+    if hooks:
+        greeting["hooks"] = dict(hooks)
+    if bidir.server_names():
+        greeting["sdkMcpServers"] = list(bidir.server_names())
+    return _launch(
+        _SESSION_FLAGS, cli.replace(**ours), sdk, greeting, _variables(bidir), settings_text
+    )
+
+
+def plan_query(cli: CliOptions, sdk: SdkOptions, *, settings_text: bytes | None = None) -> Launch:
+    """Plan a one-way query: nothing is asked back, so nothing is offered to answer."""
+    return _launch(_QUERY_FLAGS, cli, sdk, {}, {}, settings_text)
+
+
+def file_to_read(cli: CliOptions) -> str | None:
+    """The settings file whose content planning needs, because something is merged into it."""
+    if cli.sandbox is None or cli.settings is None or is_mapping(cli.settings):
+        return None
+    return cast("str", cli.settings)
+
+
+def redact(argv: Sequence[str]) -> tuple[str, ...]:
+    """Arguments fit for an error message: no value of an unknown flag, no content of a rule."""
+    known = {*managed_flags(), *(flag.partition("=")[0] for flag in _SESSION_FLAGS)}
+    return tuple(_redacted(arg, known) for arg in argv)
+
+
+def _redacted(arg: str, known: set[str]) -> str:
+    name, equals, value = arg.partition("=")
+    if not arg.startswith("--"):
+        return "..."
+    if not equals:
+        return name
+    if name not in known or "\0" in value:
+        return f"{name}=..."
+    return re.sub(r"\(.*\)", "(...)", arg) if name in _RULE_FLAGS else arg
+
+
+_RULE_FLAGS = {
+    CliOptions.fields[name].channel.name for name in ("allowed_tools", "disallowed_tools")
+}
+
+
+# ---------------------------------------------------------------- walking the tables
+
+
+def _launch(
+    base: tuple[str, ...],
+    cli: CliOptions,
+    sdk: SdkOptions,
+    greeting: Mapping[str, object],
+    variables: Mapping[str, str],
+    settings_text: bytes | None,
+) -> Launch:
+    """What sessions and queries share."""
+    where: list[str] = []
+    files: list[LaunchFile] = []
+    for flag, content in _documents(cli, settings_text).items():
+        if isinstance(content, str):
+            where.append(f"{flag}={content}")
+        else:
+            files.append(LaunchFile(f"\0{flag}", ".json", content))
+            where.append(f"{flag}=\0{flag}")
+    return Launch(
+        argv=(*base, *_flags(cli), *where, *_joined(cli.extra_args or ())),
+        env={"CLAUDE_CODE_ENTRYPOINT": "sdk-py", **_variables(cli), **variables, **(cli.env or {})},
+        unset_env=(*_OUTER_SESSION, _CHECKPOINTING),
+        inherit_env=cast("bool | tuple[str, ...]", sdk.inherit_env),
+        cwd=cast("str | None", cli.cwd),
+        files=tuple(files),
+        initialize={**_initialize(cli), **greeting},
+        session_id=cli.session_id or (None if cli.fork_session else cli.resume_session_id),
+    )
+
+
+def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:
+    """The rows of these channels whose value is not just the default."""
+    for name, row in record.fields.items():
+        value: object = getattr(record, name)
+        if row.channel.kind in kinds and value is not None and value is not row.default:
+            yield row, value
+
+
+def _flags(cli: CliOptions) -> Iterator[str]:
+    for row, value in _said(cli, "flag", "each"):
+        if row.name in _SPELLINGS:
+            yield from _SPELLINGS[row.name](value)
+        elif row.channel.kind == "each" and is_list(value):
+            yield from (f"{row.channel.name}={item}" for item in value)
+        elif value is True:
+            yield row.channel.name
+        else:  # an empty list is said, too: no tools, no settings files
+            words = ",".join(map(str, value)) if is_list(value) else value
+            yield f"{row.channel.name}={words}"
+
+
+def _variables(record: Record) -> dict[str, str]:
+    return {
+        row.channel.name: "true" if value is True else str(value)
+        for row, value in _said(record, "variable")
+    }
+
+
+def _initialize(cli: CliOptions) -> dict[str, object]:
+    rows = _said(cli, "initialize")
+    fields = {row.channel.name: _plain(value) for row, value in rows if row.name != "agents"}
+    if cli.agents:
+        agents = cast("Sequence[AgentConfig]", cli.agents)
+        fields["agents"] = {agent.name: _agent(agent) for agent in agents}
+    return fields
+
+
+def _documents(cli: CliOptions, settings_text: bytes | None) -> dict[str, str | bytes]:
+    """By flag: the path the caller gave, or the content of a private file."""
+    values = {row.channel.name: value for row, value in _said(cli, "document")}
+    inside = {row.channel.name: value for row, value in _said(cli, "settings")}
+    if inside:
+        flag = CliOptions.fields["settings"].channel.name
+        values[flag] = {**_settings(cli, settings_text), **inside}
+    return {
+        flag: value if isinstance(value, str) else msgspec.json.encode(_plain(value))
+        for flag, value in values.items()
+    }
+
+
+def _settings(cli: CliOptions, settings_text: bytes | None) -> Mapping[str, object]:
+    """The caller's settings as an object."""
+    if file_to_read(cli) is None:
+        return cast("Mapping[str, object]", cli.settings or {})
+    if settings_text is None:
+        raise ValueError("settings_text is missing: read file_to_read(cli) first")
+    return json_object("settings", settings_text.decode("utf-8-sig", "replace"))
+
+
+# ---------------------------------------------------------------- spellings of their own
+
+
+def _plain(value: object) -> object:
+    """A kept value as plain JSON."""
+    if is_mapping(value):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if is_list(value):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _agent(agent: AgentConfig) -> dict[str, object]:
+    return {
+        row.channel.name: _plain(value)
+        for row, value in _said(agent, "initialize")
+        if row.name != "name"
+    }
+
+
+def _thinking(value: object) -> Iterator[str]:
+    """A budget is said alone: beside `--thinking` the CLI would ignore it."""
+    said = cast("Mapping[str, object]", value)
+    if "budget_tokens" in said:
+        yield f"--max-thinking-tokens={said['budget_tokens']}"
+    else:
+        yield f"--thinking={said['type']}"
+    if "display" in said:
+        yield f"--thinking-display={said['display']}"
+
+
+def _plugins(value: object) -> Iterator[str]:
+    for plugin in cast("Sequence[object]", value):
+        if is_mapping(plugin):
+            yield f"--plugin-dir-no-mcp={plugin['path']}"
+        else:
+            yield f"--plugin-dir={plugin}"
+
+
+def _permission_mode(value: object) -> Iterator[str]:
+    """The newer name of a mode goes out under the older one, which every CLI knows."""
+    yield f"--permission-mode={'default' if value == 'manual' else value}"
+
+
+_SPELLINGS: dict[str, Callable[[object], Iterator[str]]] = {
+    "thinking": _thinking,
+    "plugins": _plugins,
+    "permission_mode": _permission_mode,
+}
+
+
+def _joined(args: Sequence[str]) -> Iterator[str]:
+    """Raw arguments as single ones: a value never stands alone, where it could be a subcommand."""
+    flag = bare = ""
+    for arg in args:
+        if arg.startswith("--"):
+            if bare:
+                yield bare
+            flag = bare = arg
+        else:
+            yield f"{flag}={arg}"
+            bare = ""
+    if bare:
+        yield bare

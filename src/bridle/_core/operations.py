@@ -1,0 +1,112 @@
+"""Control operations: what each one needs, checked before anything is written.
+
+Older CLIs do not answer a request whose fields they cannot use: their reader dies and the process
+hangs, deaf, until it is killed. So a malformed request never leaves. Subtypes without a row pass
+as they are: the CLI knows many, and gains more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+from msgspec import Struct
+
+from bridle._forms import PermissionMode
+from bridle.errors import OptionsError
+
+PERMISSION_MODES: tuple[str, ...] = get_args(PermissionMode)
+
+Check = Callable[[object], bool]
+
+
+class Field(Struct, frozen=True):
+    """One field of an operation: a test of its value, and what to say when it fails."""
+
+    name: str
+    is_valid: Check
+    expected: str
+    required: bool = True
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_model(value: object) -> bool:
+    return value is None or _is_text(value)
+
+
+def _is_token_count(value: object) -> bool:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value is None or is_count
+
+
+def _is_mode(value: object) -> bool:
+    return value in PERMISSION_MODES
+
+
+def _text(name: str) -> Field:
+    return Field(name, _is_text, "a non-empty string")
+
+
+def _mapping(name: str, *, required: bool = True) -> Field:
+    return Field(name, _is_mapping, "a mapping", required)
+
+
+def _flag(name: str, *, required: bool = True) -> Field:
+    return Field(name, _is_flag, "True or False", required)
+
+
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "interrupt": (_flag("cancel_queued", required=False),),
+    "set_model": (Field("model", _is_model, "a model name, or None for the default"),),
+    "set_permission_mode": (Field("mode", _is_mode, f"one of {', '.join(PERMISSION_MODES)}"),),
+    "set_max_thinking_tokens": (
+        Field("max_thinking_tokens", _is_token_count, "a number of tokens, or None"),
+    ),
+    "rewind_files": (_text("user_message_id"), _flag("dry_run", required=False)),
+    "cancel_async_message": (_text("message_uuid"),),
+    "apply_flag_settings": (_mapping("settings"),),
+    "mcp_set_servers": (_mapping("servers"),),
+    "mcp_reconnect": (_text("serverName"),),
+    "mcp_toggle": (_text("serverName"), _flag("enabled")),
+    "mcp_call": (_text("tool"), _mapping("arguments", required=False)),
+    "mcp_message": (_text("server_name"), _mapping("message")),
+    "stop_task": (_text("task_id"),),
+    "get_task_output": (_text("task_id"),),
+}
+
+
+def check_operation(operation: str, fields: Mapping[str, object]) -> None:
+    """Refuse a request the CLI could not take.
+
+    Raises:
+        OptionsError: the operation is not for callers, or a field is missing or of the wrong kind.
+    """
+    if not operation:
+        raise OptionsError("subtype", "is empty", fix="Name the control operation.")
+    if operation == "initialize":
+        raise OptionsError(
+            "subtype",
+            "initialize is sent once, by the session itself",
+            fix="Set hooks, agents and servers in the options of a new session.",
+        )
+    for field in FIELDS.get(operation, ()):
+        if field.name not in fields:
+            if not field.required:
+                continue
+            problem = "is missing"
+        elif field.is_valid(fields[field.name]):
+            continue
+        else:
+            problem = f"is {fields[field.name]!r:.80}"
+        raise OptionsError(f"{operation}.{field.name}", problem, fix=f"Give {field.expected}.")

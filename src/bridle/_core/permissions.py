@@ -1,0 +1,268 @@
+"""The permission policy: which answer the CLI gets for what a permission callback returned.
+
+The rule of this file: pure functions, and whatever cannot be understood denies. The same holds
+for the two tools whose permission question is really a conversation with the user (questions and
+plans); the question of an MCP server is dismissed instead. Nothing here raises for what a callback
+returned; only a request without its key field cannot be decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from bridle._source import JsonObject
+from bridle.permissions import (
+    Accept,
+    AddDirectories,
+    AddRules,
+    Allow,
+    AllowAll,
+    AllowOnce,
+    Answers,
+    Cancel,
+    CanUseToolContext,
+    Decline,
+    Deny,
+    Edit,
+    ElicitationRequestContext,
+    PermissionRule,
+    PermissionUpdate,
+    PlanContext,
+    QuestionContext,
+    RemoveDirectories,
+    RemoveRules,
+    ReplaceRules,
+    SetMode,
+    UnknownPermissionUpdate,
+    Withdrawable,
+    bind_raw,
+    bind_update,
+)
+
+Warned: TypeAlias = tuple[str, str]
+"""A warning to be given: its kind and its detail."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What to send as the body of a successful response, and what to warn about."""
+
+    payload: JsonObject
+    warnings: tuple[Warned, ...] = ()
+
+
+# ---------------------------------------------------------------- requests in
+
+_Asked = TypeVar("_Asked", bound=Withdrawable)
+
+_KNOWN_UPDATES = (
+    AddRules | ReplaceRules | RemoveRules | SetMode | AddDirectories | RemoveDirectories
+)
+
+#: The tools whose permission question has a context of its own.
+_CONTEXTS: Mapping[object, type[CanUseToolContext]] = {
+    "AskUserQuestion": QuestionContext,
+    "ExitPlanMode": PlanContext,
+}
+
+
+def decode_can_use_tool(request: Mapping[str, Any], session_id: str = "") -> CanUseToolContext:
+    """The context of a permission question; `msgspec.ValidationError` without a tool name.
+
+    The CLI does not say which session asks, so the caller does.
+    """
+    kind = _CONTEXTS.get(request.get("tool_name"), CanUseToolContext)
+    return decode_tolerantly(kind, request, session_id=session_id)
+
+
+def decode_elicitation(request: Mapping[str, Any]) -> ElicitationRequestContext:
+    """The context of an MCP server's question; `msgspec.ValidationError` without its name."""
+    return decode_tolerantly(ElicitationRequestContext, request)
+
+
+def decode_tolerantly(kind: type[_Asked], wire: Mapping[str, Any], **supplied: object) -> _Asked:
+    """Decode a context from its wire object; fields that do not fit take their defaults.
+
+    `supplied` are fields the wire object does not carry; they win over it. A required field that
+    is missing or does not fit is a `msgspec.ValidationError`.
+    """
+    data = {**wire, **supplied}
+    try:
+        context = msgspec.convert(data, kind, dec_hook=_decode_custom)
+    except msgspec.ValidationError:
+        context = msgspec.convert(_fitting(kind, data), kind, dec_hook=_decode_custom)
+    bind_raw(context, dict(wire))
+    return context
+
+
+def _fitting(kind: type[Withdrawable], data: Mapping[str, Any]) -> JsonObject:
+    fitting: JsonObject = {}
+    for info in msgspec.structs.fields(cast("type[msgspec.Struct]", kind)):
+        if info.encode_name not in data:
+            continue
+        value = data[info.encode_name]
+        try:
+            msgspec.convert(value, info.type, dec_hook=_decode_custom)
+        except msgspec.ValidationError:
+            continue
+        fitting[info.encode_name] = value
+    return fitting
+
+
+def _decode_custom(_kind: type, value: object) -> object:
+    """Permission updates are the one type in a context that msgspec leaves to us."""
+    return decode_update(value)
+
+
+def decode_update(value: object) -> PermissionUpdate:
+    """A permission update from its wire object; what is new or odd is kept as it is."""
+    wire = msgspec.convert(value, JsonObject)
+    try:
+        update: PermissionUpdate = msgspec.convert(wire, _KNOWN_UPDATES)
+    except msgspec.ValidationError:
+        return UnknownPermissionUpdate(wire)
+    bind_update(update, wire)
+    return update
+
+
+# ---------------------------------------------------------------- answers out
+
+
+class InvalidResult(Exception):
+    """A result that cannot be an answer; the text says why."""
+
+
+def encode_permission(result: object, context: CanUseToolContext) -> Answer:
+    """The answer to a permission question, for whatever the callback returned."""
+    try:
+        payload, warnings = _permission_payload(result, context)
+    except Exception as error:  # also what the values in the result raise: they are the user's
+        return deny("permission_failed", f"{type(error).__name__}: {error}")
+    try:
+        return Answer(as_json(payload), warnings)
+    except Exception as error:
+        if context.tool_input and payload.get("updatedInput") is context.tool_input:
+            # Not the callback's doing: the CLI's own input does not survive the round trip (a
+            # lone surrogate). An empty object makes the CLI run the input it has.
+            return encode_permission(result, msgspec.structs.replace(context, tool_input={}))
+        detail = f"{type(result).__name__} cannot be sent as JSON: {error}"
+        return deny("unencodable_result", detail)
+
+
+def deny(kind: str, detail: str) -> Answer:
+    """The answer when no callback gave one: it failed, was late, was not there, was not called."""
+    message = f"Permission denied: the application gave no valid answer ({kind})."
+    return Answer({"behavior": "deny", "message": message}, ((kind, detail),))
+
+
+def _permission_payload(
+    result: object, context: CanUseToolContext
+) -> tuple[JsonObject, tuple[Warned, ...]]:
+    if isinstance(result, Deny):
+        denial: JsonObject = {"behavior": "deny", "message": as_text(result.reason)}
+        if result.interrupt:
+            denial["interrupt"] = True
+        return denial, ()
+    if isinstance(result, Allow):
+        return _allow(context.tool_input, result.updated_permissions), ()
+    if isinstance(result, AllowOnce):
+        return _allow(context.tool_input), ()
+    if isinstance(result, AllowAll):
+        return _allow(context.tool_input, [AddRules((PermissionRule(context.tool_name),))]), ()
+    if isinstance(result, Edit):
+        return _allow(_edited(result.new_input, context)), ()
+    if isinstance(result, Answers) and isinstance(context, QuestionContext):
+        answers, warnings = _answers(result.answers, context)
+        return _allow({**context.tool_input, "answers": answers}), warnings
+    raise InvalidResult(f"{type(result).__name__} is no answer to {context.tool_name}")
+
+
+def _allow(tool_input: JsonObject, updates: Iterable[PermissionUpdate] = ()) -> JsonObject:
+    """Older CLIs deny an allow without `updatedInput`, so it is always there."""
+    allowed: JsonObject = {"behavior": "allow", "updatedInput": tool_input}
+    changes = [_checked(update) for update in updates]
+    if changes:
+        allowed["updatedPermissions"] = changes
+    return allowed
+
+
+def _checked(update: object) -> JsonObject:
+    """The wire form of an update; a CLI drops a misspelt one without a word, so it is refused."""
+    if isinstance(update, UnknownPermissionUpdate):
+        return update.raw
+    if not isinstance(update, PermissionUpdate):
+        raise InvalidResult(f"{type(update).__name__} is no PermissionUpdate")
+    try:
+        wire = update.raw
+        msgspec.convert(wire, _KNOWN_UPDATES)
+    except Exception as error:
+        raise InvalidResult(f"{type(update).__name__} is malformed: {error}") from error
+    return wire
+
+
+def _edited(new_input: object, context: CanUseToolContext) -> JsonObject:
+    if not isinstance(new_input, Mapping):
+        raise InvalidResult(f"Edit.new_input is {type(new_input).__name__}, not a mapping")
+    if not new_input and context.tool_input:
+        raise InvalidResult("Edit.new_input is empty, which makes the CLI run the original input")
+    return dict(cast("Mapping[str, Any]", new_input))
+
+
+def _answers(
+    answers: object, context: QuestionContext
+) -> tuple[dict[str, str], tuple[Warned, ...]]:
+    if not isinstance(answers, Mapping):
+        raise InvalidResult(f"Answers.answers is {type(answers).__name__}, not a mapping")
+    given = cast("Mapping[object, object]", answers)
+    asked = {question.question for question in context.questions}
+    stray = [str(key) for key in given if key not in asked]
+    warnings = tuple(
+        ("result_ignored", f"Answers names {key!r}, which was not asked") for key in stray
+    )
+    return {str(key): _labels(value) for key, value in given.items()}, warnings
+
+
+def _labels(value: object) -> str:
+    """One label as it is; several as the CLI itself would list them."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence):
+        return ", ".join(str(label) for label in cast("Sequence[object]", value))
+    raise InvalidResult(f"an answer is {type(value).__name__}, not a label or several")
+
+
+def encode_elicitation(result: object) -> Answer:
+    """The answer to an MCP server's question, for whatever the callback returned."""
+    if isinstance(result, Decline):
+        return Answer({"action": "decline"})
+    if isinstance(result, Cancel):
+        return Answer({"action": "cancel"})
+    if not isinstance(result, Accept) or not isinstance(cast("object", result.content), Mapping):
+        return cancel("elicitation_failed", f"{type(result).__name__} is no answer")
+    try:
+        return Answer(as_json({"action": "accept", "content": dict(result.content)}))
+    except Exception as error:
+        return cancel("unencodable_result", f"Accept.content cannot be sent as JSON: {error}")
+
+
+def cancel(kind: str, detail: str) -> Answer:
+    """The answer to an MCP server when no callback gave one."""
+    return Answer({"action": "cancel"}, ((kind, detail),))
+
+
+# ---------------------------------------------------------------- JSON out
+
+
+def as_json(payload: JsonObject) -> JsonObject:
+    """A copy of `payload` made of plain JSON values, which nobody else can change any more.
+
+    Raises whatever the encoder (or an object of the user's it walks into) raises.
+    """
+    return cast("JsonObject", msgspec.json.decode(msgspec.json.encode(payload)))
+
+
+def as_text(value: object) -> str:
+    """`value` as text that JSON can carry: a reason must never be what breaks a refusal."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")

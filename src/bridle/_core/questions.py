@@ -1,0 +1,471 @@
+"""What the CLI asks us, from the moment it asks to the one answer it gets.
+
+Each question is answered exactly once, unless the CLI takes it back first. Whichever comes first
+decides: the callback's result, its failure, its deadline, the withdrawal, or the end of the
+session. The question leaves the table in that same step, so whatever comes later finds nothing to
+answer. A hook that fails lets the CLI go on, a permission that fails is denied, an MCP call that
+fails is an error for the model; none of them is silent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from bridle._core import mcp
+from bridle._core.actions import Action, Call, CallKind, CancelCall, Warn, Write
+from bridle._core.correlation import Deadlines
+from bridle._core.hooks import HookAnswer, HookPlan, HookRun
+from bridle._core.permissions import (
+    Answer,
+    cancel,
+    decode_can_use_tool,
+    decode_elicitation,
+    deny,
+    encode_elicitation,
+    encode_permission,
+)
+from bridle._core.wire import Unencodable, encode_error, encode_success
+from bridle.controls import (
+    CanUseToolRequest,
+    ControlRequest,
+    ElicitationRequest,
+    HookCallbackRequest,
+    McpMessageRequest,
+)
+from bridle.events import WarningKind
+from bridle.hooks import Block
+from bridle.permissions import CanUseToolContext, ElicitationRequestContext
+
+MAX_PENDING_CALLBACKS = 32
+"""Hooks, permissions and elicitations answered at once; the next one gets its failure answer."""
+
+_REMEMBERED_ANSWERS = 256
+"""Answers of ours that are recognised when the CLI repeats them on its output."""
+
+CALL = "call"
+MCP_PATIENCE = "mcp"
+"""Kinds of deadline tokens this table sets."""
+
+_CLOSING = "the session is closing"
+_DENIED = {"behavior": "deny", "message": f"Permission denied: {_CLOSING}."}
+_CANCELLED = {"action": "cancel"}
+
+# Events whose answer decides whether something happens at all. When nobody can decide any more,
+# it must not happen; for other events (a Stop, say) blocking would make the CLI go on instead.
+_GATES = frozenset({"PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpansion"})
+
+_FAILED: dict[CallKind, WarningKind] = {
+    CallKind.HOOK: WarningKind.HOOK_FAILED,
+    CallKind.PERMISSION: WarningKind.PERMISSION_FAILED,
+    CallKind.QUESTION: WarningKind.PERMISSION_FAILED,
+    CallKind.PLAN: WarningKind.PERMISSION_FAILED,
+    CallKind.ELICITATION: WarningKind.ELICITATION_FAILED,
+    CallKind.MCP: WarningKind.MCP_FAILED,
+}
+_TIMED_OUT: dict[CallKind, WarningKind] = {
+    **_FAILED,
+    CallKind.HOOK: WarningKind.HOOK_TIMED_OUT,
+    CallKind.PERMISSION: WarningKind.PERMISSION_TIMED_OUT,
+    CallKind.QUESTION: WarningKind.PERMISSION_TIMED_OUT,
+    CallKind.PLAN: WarningKind.PERMISSION_TIMED_OUT,
+}
+
+# The fields without which a question cannot even be put to a callback.
+_REQUIRED: dict[type, tuple[str, ...]] = {
+    HookCallbackRequest: ("callback_id",),
+    CanUseToolRequest: ("tool_name", "input"),
+    McpMessageRequest: ("server_name", "message"),
+}
+
+
+class QuestionsConfig(Struct, frozen=True, kw_only=True):
+    """Who answers. The callbacks themselves are opaque here: the shell calls them."""
+
+    hooks: HookPlan = HookPlan({})
+    can_use_tool: object | None = None
+    question: object | None = None
+    plan: object | None = None
+    elicitation: object | None = None
+    mcp_servers: Mapping[str, object] = {}
+    #: Seconds a permission or an elicitation may take; None: a human may think for ever.
+    permission_timeout: float | None = None
+
+
+class _Open(Struct):
+    """A question that waits for a callback."""
+
+    request_id: str
+    kind: CallKind
+    label: str
+    call_id: int = -1
+    #: Which of these is set goes with the kind.
+    run: HookRun | None = None
+    permission: CanUseToolContext | None = None
+    elicitation: ElicitationRequestContext | None = None
+    message: mcp.BufferedMessage | None = None
+
+
+class Questions:
+    """The table of open questions.
+
+    ``can_write`` tells whether the CLI still takes answers. ``end_turn`` is called with an
+    event and a hook's reason when its answer does not make every CLI end the turn by itself.
+    """
+
+    def __init__(
+        self,
+        config: QuestionsConfig,
+        deadlines: Deadlines,
+        emit: Callable[[Action], None],
+        *,
+        can_write: Callable[[], bool],
+        end_turn: Callable[[str, str, float], None],
+    ) -> None:
+        self._config = config
+        self._deadlines = deadlines
+        self._emit = emit
+        self._can_write = can_write
+        self._end_turn = end_turn
+        self._open: dict[str, _Open] = {}
+        self._by_call: dict[int, _Open] = {}
+        self._calls = 0
+        # MCP messages that came before the session was confirmed; None once it is.
+        self._early: mcp.McpBuffer | None = mcp.McpBuffer()
+        self._answered: deque[str] = deque(maxlen=_REMEMBERED_ANSWERS)
+        # The session is closing: nothing is put to a callback, everything is turned down at once.
+        self._refusing = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def was_answered(self, request_id: str) -> bool:
+        """True if we answered that question lately. The CLI repeats our answers on its output."""
+        return request_id in self._answered
+
+    # -- questions in ------------------------------------------------------------------------------
+
+    def ask(self, frame: ControlRequest, session_id: str, now: float) -> None:
+        """The CLI asks something."""
+        body, request_id = frame.request, frame.request_id
+        if request_id is None:
+            self._warn(WarningKind.INVALID_REQUEST, "a request came without an id")
+            return
+        if self._is_open(request_id):
+            self._warn(WarningKind.DUPLICATE_REQUEST, f"request id {request_id!r} is still open")
+            return
+        missing = [name for name in _REQUIRED.get(type(body), ()) if name in body.misfits]
+        if missing:
+            self._refuse(WarningKind.INVALID_REQUEST, request_id, f"{missing[0]} is missing")
+        elif isinstance(body, HookCallbackRequest):
+            self._ask_hook(request_id, body, now)
+        elif isinstance(body, CanUseToolRequest):
+            self._ask_permission(request_id, body, session_id, now)
+        elif isinstance(body, McpMessageRequest):
+            message = mcp.BufferedMessage(request_id, body.server_name, body.message)
+            self._ask_mcp(message, now)
+        elif isinstance(body, ElicitationRequest):
+            self._ask_elicitation(request_id, body, now)
+        else:
+            text = f"unknown control request subtype {body.subtype!r:.80}"
+            self._refuse(WarningKind.UNKNOWN_REQUEST, request_id, text)
+
+    def refuse_unread(self, request_id: str, what: str) -> None:
+        """A question could not be read: all that is left is to say so."""
+        if not self._is_open(request_id):
+            self._refuse(WarningKind.INVALID_REQUEST, request_id, f"cannot be read ({what})")
+
+    def withdraw(self, request_id: str) -> None:
+        """The CLI takes a question back. It gets no answer then."""
+        question = self._open.pop(request_id, None)
+        if question is not None:
+            self._cancel(question)
+        elif self._early is not None:
+            self._early.withdraw(request_id)
+
+    # -- answers out -------------------------------------------------------------------------------
+
+    def finished(self, call_id: int, result: object, now: float) -> None:
+        """A callback returned."""
+        question = self._take_call(call_id)
+        if question is None:
+            return
+        if question.run is not None:
+            question.run.done(result)
+            self._step_hook(question, now)
+        elif question.permission is not None:
+            self._answer(question, encode_permission(result, question.permission))
+        elif question.message is not None:
+            self._answer_mcp(question.message, result)
+            del self._open[question.request_id]
+        else:
+            self._answer(question, encode_elicitation(result))
+
+    def failed(self, call_id: int, detail: str, now: float) -> None:
+        """A callback raised."""
+        question = self._take_call(call_id)
+        if question is not None:
+            self._fail(question, _FAILED[question.kind], f"{question.label}: {detail}", now)
+
+    def expired(self, call_id: int, now: float) -> None:
+        """A callback missed its deadline. It is cancelled; what it still reports is ignored."""
+        question = self._take_call(call_id)
+        assert question is not None, "a deadline is cleared with its call"
+        self._emit(CancelCall(call_id))
+        detail = f"{question.label} did not answer in time"
+        self._fail(question, _TIMED_OUT[question.kind], detail, now)
+
+    # -- the session's own life --------------------------------------------------------------------
+
+    def confirm(self, now: float) -> None:
+        """The session is confirmed: MCP messages that waited for it are routed, oldest first."""
+        if self._early is None:
+            return
+        waiting, self._early = self._early.take_all(), None
+        self._deadlines.clear((MCP_PATIENCE, None))
+        for message in waiting:
+            self._route_mcp(message, now)
+
+    def refuse_all(self, now: float) -> None:
+        """Turn down what is open and whatever else comes: the session is closing."""
+        self._refusing = True
+        for question in list(self._open.values()):
+            self._cancel(question)
+            if question.run is not None:
+                self._refuse_hook(question.request_id, question.run, now)
+            elif question.permission is not None:
+                self._send(question.request_id, _DENIED)
+            elif question.message is not None:
+                self._refuse_mcp(question.message, _CLOSING)
+            else:
+                self._send(question.request_id, _CANCELLED)
+        self._open.clear()
+        self.confirm(now)
+
+    def drop_all(self) -> None:
+        """Forget everything: nobody is left to answer to."""
+        self._refusing = True
+        for question in self._open.values():
+            self._cancel(question)
+        self._open.clear()
+        self._early = None
+        self._deadlines.clear((MCP_PATIENCE, None))
+
+    # -- hooks -------------------------------------------------------------------------------------
+
+    def _ask_hook(self, request_id: str, body: HookCallbackRequest, now: float) -> None:
+        run = self._config.hooks.begin(body.callback_id, body.input, body.tool_use_id)
+        if self._refusing:
+            self._refuse_hook(request_id, run, now)
+            return
+        if run.answer is None and len(self._callbacks()) >= MAX_PENDING_CALLBACKS:
+            run.abandon(WarningKind.LIMIT_REACHED, f"{run.event}: {self._crowd()}")
+        label = f"{run.event or 'unknown'} hook"
+        question = _Open(request_id, CallKind.HOOK, label, run=run)
+        self._open[request_id] = question
+        self._step_hook(question, now)
+
+    def _step_hook(self, question: _Open, now: float) -> None:
+        """Call the next hook of the run, or send the answer the run has come to."""
+        run = question.run
+        assert run is not None, "only hooks take steps"
+        hook = run.next_hook()
+        if hook is not None:
+            # A hook that failed is told of now: there may never be an answer.
+            for kind, detail in run.take_warnings():
+                self._warn(WarningKind(kind), detail)
+            self._call(question, hook.hook.callback, run.context, hook.timeout, now)
+            return
+        answer = run.answer
+        assert answer is not None, "a run without a next hook has an answer"
+        self._answer(question, answer)
+        if answer.needs_interrupt:
+            self._end_turn(run.event, _stop_reason(answer), now)
+
+    def _refuse_hook(self, request_id: str, run: HookRun, now: float) -> None:
+        if run.answer is None and run.event in _GATES:
+            run.done(Block(_CLOSING))
+        payload = {} if run.answer is None else run.answer.payload
+        self._send(request_id, payload)
+
+    # -- permissions and elicitations --------------------------------------------------------------
+
+    def _ask_permission(
+        self, request_id: str, body: CanUseToolRequest, session_id: str, now: float
+    ) -> None:
+        context = decode_can_use_tool({**body.raw, "input": body.input}, session_id)
+        kind, callback = self._permission_callback(context.tool_name)
+        label = f"permission for {context.tool_name}"
+        if self._refusing:
+            self._send(request_id, _DENIED)
+        elif callback is None:
+            detail = f"{label}: no callback is set for it"
+            self._reply(request_id, deny(WarningKind.PERMISSION_FAILED, detail))
+        elif len(self._callbacks()) >= MAX_PENDING_CALLBACKS:
+            self._reply(request_id, deny(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
+        else:
+            question = _Open(request_id, kind, label, permission=context)
+            self._put(question, callback, context, now)
+
+    def _permission_callback(self, tool_name: str) -> tuple[CallKind, object | None]:
+        """Two tools ask the user rather than for permission; they may have their own callback."""
+        config = self._config
+        if tool_name == "AskUserQuestion" and config.question is not None:
+            return CallKind.QUESTION, config.question
+        if tool_name == "ExitPlanMode" and config.plan is not None:
+            return CallKind.PLAN, config.plan
+        return CallKind.PERMISSION, config.can_use_tool
+
+    def _ask_elicitation(self, request_id: str, body: ElicitationRequest, now: float) -> None:
+        callback = self._config.elicitation
+        label = f"elicitation of {body.mcp_server_name}"
+        if self._refusing:
+            self._send(request_id, _CANCELLED)
+        elif callback is None:
+            # Nothing failed: an application that offers no answers gives none.
+            self._send(request_id, {"action": "decline"})
+        elif len(self._callbacks()) >= MAX_PENDING_CALLBACKS:
+            self._reply(request_id, cancel(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
+        else:
+            context = decode_elicitation({**body.raw, "mcp_server_name": body.mcp_server_name})
+            question = _Open(request_id, CallKind.ELICITATION, label, elicitation=context)
+            self._put(question, callback, context, now)
+
+    def _put(self, question: _Open, callback: object, context: object, now: float) -> None:
+        self._open[question.request_id] = question
+        self._call(question, callback, context, self._config.permission_timeout, now)
+
+    # -- MCP ---------------------------------------------------------------------------------------
+
+    def _ask_mcp(self, message: mcp.BufferedMessage, now: float) -> None:
+        if self._early is None:
+            self._route_mcp(message, now)
+            return
+        if not len(self._early):
+            self._deadlines.set((MCP_PATIENCE, None), now + mcp.BUFFER_PATIENCE)
+        dropped = self._early.push(message)
+        if dropped is not None:
+            detail = f"more than {mcp.MAX_BUFFERED} messages before the session was confirmed"
+            self._warn(WarningKind.MCP_BUFFER_OVERFLOW, detail)
+            self._refuse_mcp(dropped, detail)
+
+    def _route_mcp(self, message: mcp.BufferedMessage, now: float) -> None:
+        if self._refusing:
+            self._refuse_mcp(message, _CLOSING)
+            return
+        handler = self._config.mcp_servers.get(message.server)
+        if handler is None:
+            text = f"no MCP server is registered as {message.server!r:.80}"
+            self._refuse_mcp(message, text, mcp.METHOD_NOT_FOUND)
+            return
+        self._cancel_mcp(message)
+        method = message.message.get("method")
+        label = f"{method or 'answer'} for MCP server {message.server}"
+        question = _Open(message.request_id, CallKind.MCP, label, message=message)
+        self._open[message.request_id] = question
+        self._call(question, handler, message.message, None, now)
+
+    def _cancel_mcp(self, message: mcp.BufferedMessage) -> None:
+        """A cancellation is a message of its own; the call it speaks of ends with an error."""
+        cancelled = mcp.cancelled_id(message.message)
+        if cancelled is None:
+            return
+        for question in self._open.values():
+            waiting = question.message
+            if waiting is None or waiting.server != message.server:
+                continue
+            if waiting.message.get("id") == cancelled:
+                self._cancel(question)
+                del self._open[question.request_id]
+                self._refuse_mcp(waiting, "cancelled")
+                return
+
+    def _answer_mcp(self, message: mcp.BufferedMessage, result: object) -> None:
+        try:
+            answer = mcp.encode_answer(message.message, result)
+            self._send(message.request_id, {"mcp_response": answer})
+        except (TypeError, Unencodable) as error:
+            self._warn(WarningKind.UNENCODABLE_RESULT, f"MCP server {message.server}: {error}")
+            self._refuse_mcp(message, "the server's answer is no JSON-RPC message")
+
+    def _refuse_mcp(
+        self, message: mcp.BufferedMessage, text: str, code: int = mcp.INTERNAL_ERROR
+    ) -> None:
+        answer = mcp.error_response(message.message, code, text)
+        self._send(message.request_id, {"mcp_response": answer})
+
+    # -- common ------------------------------------------------------------------------------------
+
+    def _is_open(self, request_id: str) -> bool:
+        waits = self._early is not None and request_id in self._early
+        return waits or request_id in self._open
+
+    def _callbacks(self) -> list[_Open]:
+        return [question for question in self._open.values() if question.kind is not CallKind.MCP]
+
+    def _crowd(self) -> str:
+        return f"{MAX_PENDING_CALLBACKS} callbacks are pending already"
+
+    def _call(
+        self, question: _Open, callback: object, argument: object, timeout: float | None, now: float
+    ) -> None:
+        self._calls += 1
+        question.call_id = self._calls
+        self._by_call[question.call_id] = question
+        if timeout is not None:
+            self._deadlines.set((CALL, question.call_id), now + timeout)
+        self._emit(Call(question.call_id, question.kind, callback, argument, question.label))
+
+    def _take_call(self, call_id: int) -> _Open | None:
+        self._deadlines.clear((CALL, call_id))
+        return self._by_call.pop(call_id, None)
+
+    def _cancel(self, question: _Open) -> None:
+        self._take_call(question.call_id)
+        self._emit(CancelCall(question.call_id))
+
+    def _fail(self, question: _Open, kind: WarningKind, detail: str, now: float) -> None:
+        if question.run is not None:
+            question.run.failed(kind, detail)
+            self._step_hook(question, now)
+        elif question.permission is not None:
+            self._answer(question, deny(kind, detail))
+        elif question.message is not None:
+            self._warn(kind, detail)
+            del self._open[question.request_id]
+            self._refuse_mcp(question.message, "the server failed to handle the message")
+        else:
+            self._answer(question, cancel(kind, detail))
+
+    def _answer(self, question: _Open, answer: Answer) -> None:
+        del self._open[question.request_id]
+        self._reply(question.request_id, answer)
+
+    def _reply(self, request_id: str, answer: Answer) -> None:
+        for kind, detail in answer.warnings:
+            self._warn(WarningKind(kind), detail)
+        self._send(request_id, answer.payload)
+
+    def _refuse(self, kind: WarningKind, request_id: str, text: str) -> None:
+        self._warn(kind, text)
+        self._write(request_id, encode_error(request_id, text))
+
+    def _send(self, request_id: str, payload: Mapping[str, object]) -> None:
+        self._write(request_id, encode_success(request_id, payload))
+
+    def _write(self, request_id: str, line: bytes) -> None:
+        if self._can_write():
+            self._answered.append(request_id)
+            self._emit(Write(line))
+        else:
+            self._warn(WarningKind.UNANSWERED_REQUEST, f"request id {request_id!r:.80}")
+
+    def _warn(self, kind: WarningKind, detail: str) -> None:
+        self._emit(Warn(kind, detail))
+
+
+def _stop_reason(answer: HookAnswer) -> str:
+    reason = answer.payload.get("stopReason")
+    return reason if isinstance(reason, str) else ""

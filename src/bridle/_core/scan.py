@@ -1,0 +1,250 @@
+"""The shallow scan: who is speaking on a line that is too long to keep.
+
+`ShallowScan` reads one JSON object's bytes in pieces of any size, keeps none of them, and reports
+the few strings that say what the line was. The rule of this file: linear time, constant memory,
+no exceptions. Whatever is malformed costs fields (`None`), nothing else.
+
+Speed comes from leaving the bytes to C. Escapes are masked first, so that from then on a string
+is whatever lies between two quotes; and values of no interest are leapt over a window at a time
+by cancelling their brackets.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_TOP = ""
+# Where the fields of a control frame live: line type -> top-level key of the object holding them.
+_BODY = {"control_request": "request", "control_response": "response"}
+_BODIES = frozenset(_BODY.values())
+_WANTED = frozenset(
+    {
+        (_TOP, "type"),
+        (_TOP, "subtype"),
+        (_TOP, "request_id"),
+        (_TOP, "uuid"),
+        (_TOP, "user_message_uuid"),
+        (_TOP, "parent_tool_use_id"),
+        ("request", "subtype"),
+        ("response", "subtype"),
+        ("response", "request_id"),
+    }
+)
+
+_WINDOW = 64 * 1024
+_LONGEST_CAPTURE = 256 + len(b'""')
+_MOST_NESTED = 32
+
+_QUOTE, _COLON, _COMMA, _OPEN, _CLOSE = b'":,{}'
+_OPENING = b"{["
+_CLOSING = b"}]"
+# A whole string, a string cut off by the end of the window, or one structural character.
+_TOKEN = re.compile(rb'"[^"]*"?|[{}\[\]:,]')
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_decode_string = msgspec.json.Decoder(str).decode
+
+
+class LineIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line was, as far as its bytes tell; `None` is absent, not a string, or too long.
+
+    `subtype` and `request_id` are those of the frame: a control request keeps its subtype inside
+    `request`, a control response keeps both inside `response`.
+    """
+
+    type: str | None = None
+    subtype: str | None = None
+    request_id: str | None = None
+    uuid: str | None = None
+    user_message_uuid: str | None = None
+    parent_tool_use_id: str | None = None
+
+
+class ShallowScan:
+    """Incremental scan of one line; the answer does not depend on how the line is cut."""
+
+    __slots__ = (
+        "_captured",
+        "_container",
+        "_done",
+        "_escaped",
+        "_found",
+        "_ignored",
+        "_in_string",
+        "_key",
+        "_label",
+        "_opened",
+    )
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], str] = {}
+        self._opened = False
+        self._done = False
+        # The object being read: the line itself or one of the bodies.
+        self._container = _TOP
+        # How deep inside a value of no interest.
+        self._ignored = 0
+        # The last string in key position, and the key whose value is being read.
+        self._label: str | None = None
+        self._key: str | None = None
+        self._in_string = False
+        self._captured: bytes | None = None
+        # The window ended in the first half of an escape.
+        self._escaped = False
+
+    def feed(self, data: bytes | bytearray) -> None:
+        """Read the next bytes of the line."""
+        for start in range(0, len(data), _WINDOW):
+            if self._done:
+                return
+            self._read(bytes(data[start : start + _WINDOW]))
+
+    def identity(self) -> LineIdentity:
+        """What has been found so far."""
+        found = self._found.get
+        kind = found((_TOP, "type"))
+        body = _BODY.get(kind or "", _TOP)
+        return LineIdentity(
+            type=kind,
+            subtype=found((body, "subtype")),
+            request_id=found((body, "request_id")) or found((_TOP, "request_id")),
+            uuid=found((_TOP, "uuid")),
+            user_message_uuid=found((_TOP, "user_message_uuid")),
+            parent_tool_use_id=found((_TOP, "parent_tool_use_id")),
+        )
+
+    def _read(self, raw: bytes) -> None:
+        text = self._mask(raw)
+        start = self._continue_string(raw, text) if self._in_string else 0
+        if self._in_string:
+            return
+        # Once per window only: a leap costs the whole window, however soon the value ends.
+        if self._ignored and self._leap(text[start:]):
+            return
+        for match in _TOKEN.finditer(text, start):
+            begin, end = match.span()
+            token = text[begin]
+            if not self._opened:
+                # Only an object has an identity.
+                self._opened = True
+                self._done = token != _OPEN
+            elif token == _QUOTE:
+                self._read_string(raw[begin:end], whole=end - begin > 1 and text[end - 1] == _QUOTE)
+            elif self._ignored:
+                self._ignored += (token in _OPENING) - (token in _CLOSING)
+            else:
+                self._read_structure(token)
+            if self._done:
+                return
+
+    def _mask(self, raw: bytes) -> bytes:
+        """Same length, with every escaped backslash and quote made inert."""
+        if self._escaped and raw[0] in b'\\"':
+            raw = b"_" + raw[1:]
+        self._escaped = False
+        if b"\\" not in raw:
+            return raw
+        text = raw.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+        self._escaped = text.endswith(b"\\")
+        return text
+
+    def _leap(self, text: bytes) -> bool:
+        """Pass over all of `text` if the ignored value surely does not end in it."""
+        between_quotes = text.split(b'"')
+        rest = _unmatched_brackets(b"".join(between_quotes[::2]))
+        if rest is None:
+            return False
+        closing = rest.count(b"]")
+        if closing >= self._ignored:
+            return False
+        self._ignored += len(rest) - 2 * closing
+        self._in_string = len(between_quotes) % 2 == 0
+        self._captured = None
+        return True
+
+    def _read_string(self, quoted: bytes, *, whole: bool) -> None:
+        """`quoted` starts with its quote and, if whole, ends with one."""
+        captured = quoted if self._wants_string() else None
+        if whole:
+            self._take_string(captured)
+        else:
+            self._in_string = True
+            self._captured = captured
+
+    def _continue_string(self, raw: bytes, text: bytes) -> int:
+        """Read on in a string cut by the window; the offset behind it."""
+        end = text.find(b'"') + 1
+        stop = end or len(text)
+        if self._captured is not None:
+            self._captured += raw[:stop]
+            if len(self._captured) > _LONGEST_CAPTURE:
+                self._captured = None
+        if end:
+            self._in_string = False
+            self._take_string(self._captured)
+        return stop
+
+    def _wants_string(self) -> bool:
+        if self._ignored:
+            return False
+        return self._key is None or (self._container, self._key) in _WANTED
+
+    def _take_string(self, quoted: bytes | None) -> None:
+        if self._ignored:
+            return
+        text = _unquote(quoted)
+        if self._key is None:
+            self._label = text
+        elif text is not None:
+            self._found[self._container, self._key] = text
+
+    def _read_structure(self, token: int) -> None:
+        if token == _COLON:
+            self._key = self._label or ""
+            self._forget(self._container, self._key)
+        elif token == _COMMA:
+            self._key = self._label = None
+        elif token in _OPENING:
+            if token == _OPEN and self._container == _TOP and self._key in _BODIES:
+                self._container, self._key, self._label = self._key, None, None
+            else:
+                self._ignored = 1
+        elif token == _CLOSE:
+            self._done = self._container == _TOP
+            self._container, self._key = _TOP, ""
+
+    def _forget(self, container: str, key: str) -> None:
+        """Of equal keys the last one counts, whatever its value."""
+        self._found.pop((container, key), None)
+        if container == _TOP and key in _BODIES:
+            self._found.pop((key, "subtype"), None)
+            self._found.pop((key, "request_id"), None)
+
+
+def _unmatched_brackets(text: bytes) -> bytes | None:
+    """The brackets of `text` without a partner, as `]]…[[…`; `None` if nested too deep to say."""
+    brackets = text.translate(_TO_SQUARE, _NOT_BRACKETS)
+    for _ in range(_MOST_NESTED):
+        shorter = brackets.replace(b"[]", b"")
+        if len(shorter) == len(brackets):
+            return brackets
+        brackets = shorter
+    return None
+
+
+def _unquote(quoted: bytes | None) -> str | None:
+    if quoted is None or len(quoted) > _LONGEST_CAPTURE:
+        return None
+    try:
+        return _decode_string(quoted)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def identify(line: bytes) -> LineIdentity:
+    """What a whole line was, as far as its bytes tell."""
+    scan = ShallowScan()
+    scan.feed(line)
+    return scan.identity()

@@ -1,0 +1,437 @@
+"""Which turn a message belongs to, and how each turn ended.
+
+A prompt is not a turn: prompts that wait are merged into one turn, prompts that arrive while a
+tool runs are folded into the turn that runs, some never run at all, and the CLI runs turns of its
+own when background work ends. So nothing is counted. Each prompt carries a uuid of ours, and the
+book follows the uuids:
+
+* Newer CLIs name the prompts of a turn at its start (``system/init``) and in its result.
+* Every CLI repeats a prompt (``isReplay``) when it takes it into a turn; a prompt belongs to the
+  next result after its echo. All but the last of merged prompts are echoed before the turn's
+  ``system/init``, the last one after it, just before the first answer.
+* Some prompts are never echoed by older CLIs: slash commands, blocked prompts, prompts over the
+  budget. What then comes without an ``origin`` is theirs, in the order they were sent.
+* A turn about background work has ``origin`` on its result, and echoes a prompt of ours only if
+  it swallowed one.
+
+A message is attributed the moment it arrives, by what is known then. Older CLIs leave one case
+open at the start of a turn: a notification and a prompt are both waiting. Messages are then held
+until an echo or the result tells, and attributed after the fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, auto
+from typing import Any, ClassVar
+
+from msgspec import Struct, structs
+
+from bridle._core.actions import Attribute, Outbox, TurnEnded, TurnStarted, Warn
+from bridle._core.classify import (
+    Ending,
+    Facts,
+    HookNotice,
+    LimitHit,
+    ProcessEnd,
+    ResultEnd,
+    ResultLost,
+    TurnedAway,
+    Withdrawn,
+    classify,
+)
+from bridle.events import WarningKind
+from bridle.messages import (
+    AssistantMessage,
+    CommandLifecycle,
+    Message,
+    RateLimitEvent,
+    ResultMessage,
+    UserMessage,
+)
+from bridle.outcomes import Outcome
+from bridle.system import (
+    InformationalMessage,
+    InitMessage,
+    StatusMessage,
+    TaskNotificationMessage,
+    TaskProgressMessage,
+    TaskStartedMessage,
+)
+
+Turns = tuple[str, ...]
+"""Uuids of prompts."""
+
+NO_TURN: Turns = ()
+
+_SYNTHETIC = "<synthetic>"
+"""The model of what the CLI says itself."""
+
+_MAX_TASKS = 1024
+"""Tasks whose turns are remembered: one that is never said to end must not stay for ever."""
+
+
+class Certainty(Enum):
+    """How much is known about whose turn is running."""
+
+    #: Between a result and the next start.
+    IDLE = auto()
+    #: Named by the CLI or by an echo, or known to be nobody's.
+    KNOWN = auto()
+    #: An older CLI has not said; the order of sending tells.
+    LIKELY = auto()
+    #: An older CLI has not said, and it may be the turn of a background task.
+    OPEN = auto()
+
+
+class Evidence(Struct):
+    """What a running turn has shown of how it will end."""
+
+    interrupt_sent: bool = False
+    #: The last message of the main thread: what went wrong before it was survived.
+    assistant: AssistantMessage | None = None
+    compact_error: str | None = None
+    hook_notice: HookNotice | None = None
+    rate_limit_rejected: bool = False
+    resets_at: float | None = None
+    limit: LimitHit | None = None
+    #: A hook's reason to end the turn, which an interrupt of ours carries out.
+    ended_by_hook: str | None = None
+
+
+class TurnBook:
+    """The open prompts of a session, in the order they were sent, and the turn that runs."""
+
+    def __init__(self, outbox: Outbox, *, wants_output: bool = False) -> None:
+        self._outbox = outbox
+        self._emit = outbox.emit
+        self._wants_output = wants_output
+        # When each open prompt was sent. A prompt leaves with its outcome.
+        self._open: dict[str, float] = {}
+        # The prompts of the running turn; what arrives now belongs to them.
+        self._running: Turns = NO_TURN
+        self._certainty = Certainty.IDLE
+        # Delivered to no turn while it is open whose it is; None while that is not open.
+        self._held: list[Message] | None = None
+        # The CLI tells the fate of each prompt by name.
+        self._names_prompts = False
+        # Notifications of background work that have not had their turn yet.
+        self._notices = 0
+        # Tool calls that run as tasks, with the turns they were started in.
+        self._tasks: dict[str, Turns] = {}
+        # What the CLI has spent, as of the last result.
+        self._spent = 0.0
+        self.evidence = Evidence()
+
+    # -- what is going on ----------------------------------------------------------------------
+
+    def __contains__(self, uuid: str) -> bool:
+        """True if that prompt has no outcome yet."""
+        return uuid in self._open
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no prompt waits for its outcome and no turn runs."""
+        return not self._open and self._certainty is Certainty.IDLE
+
+    # -- inputs --------------------------------------------------------------------------------
+
+    def start(self, uuid: str, now: float) -> None:
+        """A prompt was written. From here on it is certain to get one outcome."""
+        self._open[uuid] = now
+        self._emit(TurnStarted(uuid))
+
+    def note_interrupt(self) -> None:
+        """An interrupt goes out; if a turn is under way it will explain its end."""
+        if not self.is_idle:
+            self.evidence.interrupt_sent = True
+
+    def deliver(self, message: Message) -> None:
+        """Attribute and deliver a message that is no :meth:`result`."""
+        observe = self._OBSERVERS.get(type(message))
+        if observe is not None:
+            turns = observe(self, message)
+        elif self._tasks:
+            turns = self._turns_of(getattr(message, "parent_tool_use_id", None))
+        else:
+            turns = self._running
+        if self._held is not None:
+            self._held.append(message)
+        self._outbox.deliver(message, turns)
+
+    def result(self, message: ResultMessage, now: float) -> None:
+        """Deliver a result. The outcome follows the last message of its turn."""
+        self._name_result(message.user_message_uuids, is_follow_up=message.origin is not None)
+        self._outbox.deliver(message, self._running)
+        self._close_turn(message, now)
+
+    def settle(self, message: CommandLifecycle, now: float) -> None:
+        """Deliver the CLI's word on a prompt, and end the prompt if that is all it will get.
+
+        For a prompt that is in the turn it means nothing: its result came first, or is certain
+        to follow.
+        """
+        self._names_prompts = True
+        uuid = message.command_uuid
+        self._outbox.deliver(message, (uuid,) if uuid in self._open else NO_TURN)
+        if uuid in self._running:
+            return
+        if message.state == "cancelled":
+            self._end((uuid,), Withdrawn(), None, now)
+        elif message.state == "completed":
+            self._end((uuid,), TurnedAway(), None, now)
+
+    def lose_result(self, uuid: str | None, now: float) -> None:
+        """A result was too long to keep: its turns end without it."""
+        self._name_result(() if uuid is None else (uuid,), is_follow_up=False)
+        self._end(self._running, ResultLost(), None, now)
+        self._next_turn()
+
+    def withdraw(self, uuid: str, now: float) -> None:
+        """The CLI took the prompt out of its queue before it ran."""
+        if uuid not in self._running:
+            self._end((uuid,), Withdrawn(), None, now)
+
+    def end_all(self, ending: ProcessEnd, now: float) -> None:
+        """Nothing more will come: every open prompt ends."""
+        self._end(self._running, ending, None, now)
+        for uuid in tuple(self._open):
+            self._end((uuid,), ending, None, now)
+        self._next_turn()
+        self._tasks.clear()
+
+    # -- whose turn it is ----------------------------------------------------------------------
+
+    def _on_init(self, message: InitMessage) -> Turns:
+        """A turn starts. Newer CLIs name its prompts, or none for a turn of their own."""
+        echoed = self._running
+        if self._names_prompts or message.user_message_uuids:
+            self._known(dict.fromkeys((*echoed, *(message.user_message_uuids or ()))))
+        elif echoed:
+            # The last of merged prompts is echoed later, or never if the turn is turned away.
+            guess = tuple(self._waiting(1))
+            self._running = (*echoed, *guess)
+            self._certainty = Certainty.LIKELY if guess else Certainty.KNOWN
+        elif self._notices and self._open:
+            self._certainty = Certainty.OPEN
+            self._held = []
+        else:
+            self._running = tuple(self._waiting(1))
+            self._certainty = Certainty.LIKELY if self._running else Certainty.KNOWN
+        return self._running
+
+    def _on_user(self, message: UserMessage) -> Turns:
+        """An echo tells that a prompt is part of the turn, or will be part of the next one."""
+        uuid = message.uuid
+        if not message.is_replay or uuid not in self._open:
+            return self._turns_of(message.parent_tool_use_id)
+        if self._certainty is Certainty.LIKELY and uuid not in self._running:
+            # The guess was wrong in its last member only: what was echoed before stays.
+            self._running = self._running[:-1]
+        if self._certainty is Certainty.OPEN and self.evidence.assistant is not None:
+            # Its own echo comes before a turn's first answer. This prompt was folded into a turn
+            # that is not its own, so what was held before belongs to nobody.
+            self._held = None
+        between_turns = self._certainty is Certainty.IDLE
+        self._known((*self._running, uuid) if uuid not in self._running else self._running)
+        if between_turns:
+            self._certainty = Certainty.IDLE
+        return self._running
+
+    def _known(self, uuids: Iterable[str]) -> None:
+        self._running = tuple(uuid for uuid in uuids if uuid in self._open)
+        self._certainty = Certainty.KNOWN
+        self._release()
+
+    def _release(self) -> None:
+        if self._held and self._running:
+            self._emit(Attribute(self._held, self._running))
+        self._held = None
+
+    def _waiting(self, count: int) -> Iterator[str]:
+        """The oldest ``count`` prompts that are not part of the turn."""
+        waiting = (uuid for uuid in self._open if uuid not in self._running)
+        return (uuid for uuid, _ in zip(waiting, range(count), strict=False))
+
+    def _turns_of(self, tool_use_id: str | None) -> Turns:
+        """The turns of a message from inside a tool call: those that started it, if still open."""
+        started_in = self._tasks.get(tool_use_id) if tool_use_id is not None else None
+        if started_in is None:
+            return self._running
+        return tuple(uuid for uuid in started_in if uuid in self._open)
+
+    def _next_turn(self) -> None:
+        self._running = NO_TURN
+        self._certainty = Certainty.IDLE
+        self._held = None
+        self.evidence = Evidence()
+
+    # -- how it ends -----------------------------------------------------------------------------
+
+    def _name_result(self, named: Iterable[str], *, is_follow_up: bool) -> None:
+        """Settle whose turn it was that now ends."""
+        sure = self._running
+        if is_follow_up and self._certainty is Certainty.LIKELY:
+            sure = sure[:-1]
+        mine = dict.fromkeys(uuid for uuid in (*sure, *named) if uuid in self._open)
+        if not mine and not is_follow_up:
+            mine = dict.fromkeys(self._waiting(1))
+        self._known(mine)
+
+    def _close_turn(self, message: ResultMessage, now: float) -> None:
+        total = message.total_cost_usd
+        cost = None if total is None else max(0.0, total - self._spent)
+        self._spent = self._spent if total is None else total
+        if message.origin is not None and self._notices:
+            self._notices -= 1
+        if not self._running:
+            self._emit(Warn(WarningKind.STRAY_RESULT, f"subtype {message.subtype}"))
+        ending = ResultEnd(
+            subtype=message.subtype,
+            is_error=message.is_error,
+            terminal_reason=message.terminal_reason,
+            stop_reason=message.stop_reason,
+            api_error_status=message.api_error_status,
+            num_turns=message.num_turns,
+            text=message.result or "",
+            errors=tuple(message.errors or ()),
+            misfits=message.misfits,
+        )
+        self._end(self._running, ending, message, now, cost)
+        self._next_turn()
+
+    def _end(
+        self,
+        uuids: Turns,
+        ending: Ending,
+        result: ResultMessage | None,
+        now: float,
+        cost: float | None = None,
+    ) -> None:
+        """Give each of ``uuids`` that is open its outcome. They share it; the first one pays."""
+        mine = tuple(uuid for uuid in self._open if uuid in uuids)
+        if not mine:
+            return
+        # A prompt that is not in the turn has nothing to do with what the turn has shown.
+        seen = self.evidence if mine[0] in self._running else Evidence()
+        reason, detail = classify(self._facts(ending, result, seen))
+        for uuid in mine:
+            sent_at = self._open.pop(uuid)
+            outcome: Outcome[Any] = Outcome(
+                reason=reason,
+                detail=detail,
+                uuid=uuid,
+                merged_with=tuple(other for other in mine if other != uuid),
+                duration=now - sent_at,
+                resets_at=seen.resets_at,
+                process=ending.process if isinstance(ending, ProcessEnd) else None,
+            )
+            if result is not None:
+                outcome = _with_result(outcome, result, cost, pays=uuid == mine[0])
+            self._emit(TurnEnded(uuid, outcome))
+
+    def _facts(self, ending: Ending, result: ResultMessage | None, seen: Evidence) -> Facts:
+        has_output = result is not None and result.structured_output is not None
+        return Facts(
+            ending=ending,
+            limit=seen.limit,
+            interrupt_sent=seen.interrupt_sent,
+            ended_by_hook=seen.ended_by_hook,
+            assistant_error=seen.assistant.error if seen.assistant else None,
+            command_error=seen.compact_error or _complaint(seen.assistant),
+            hook_notice=seen.hook_notice,
+            rate_limit_rejected=seen.rate_limit_rejected,
+            output="unasked" if not self._wants_output else "valid" if has_output else "missing",
+        )
+
+    # -- evidence ------------------------------------------------------------------------------
+
+    def _on_assistant(self, message: AssistantMessage) -> Turns:
+        if message.parent_tool_use_id is not None:
+            return self._turns_of(message.parent_tool_use_id)
+        self.evidence.assistant = message
+        return self._running
+
+    def _on_status(self, message: StatusMessage) -> Turns:
+        if message.compact_error:
+            self.evidence.compact_error = message.compact_error
+        return self._running
+
+    def _on_informational(self, message: InformationalMessage) -> Turns:
+        if message.prevent_continuation:
+            told = message.prompt_submit_outcome or {}
+            self.evidence.hook_notice = HookNotice(
+                prevent_continuation=True,
+                kind=_text(told.get("kind")),
+                reason=_text(told.get("reason")),
+            )
+        return self._running
+
+    def _on_rate_limit(self, message: RateLimitEvent) -> Turns:
+        info = message.rate_limit_info
+        self.evidence.rate_limit_rejected = info.status == "rejected"
+        if info.status == "rejected":
+            self.evidence.resets_at = info.resets_at
+        return self._running
+
+    def _on_task_started(self, message: TaskStartedMessage) -> Turns:
+        if message.tool_use_id:
+            self._tasks[message.tool_use_id] = self._running
+            if len(self._tasks) > _MAX_TASKS:
+                del self._tasks[next(iter(self._tasks))]
+        return self._running
+
+    def _on_task_notification(self, message: TaskNotificationMessage) -> Turns:
+        if self._certainty is Certainty.IDLE:
+            # Of a task that runs in the foreground it is said within its turn; no turn follows.
+            self._notices += 1
+        turns = self._turns_of(message.tool_use_id)
+        self._tasks.pop(message.tool_use_id or "", None)
+        return turns
+
+    def _on_task_progress(self, message: TaskProgressMessage) -> Turns:
+        return self._turns_of(message.tool_use_id)
+
+    _OBSERVERS: ClassVar[dict[type[Message], Callable[[TurnBook, Any], Turns]]] = {
+        InitMessage: _on_init,
+        UserMessage: _on_user,
+        AssistantMessage: _on_assistant,
+        StatusMessage: _on_status,
+        InformationalMessage: _on_informational,
+        RateLimitEvent: _on_rate_limit,
+        TaskStartedMessage: _on_task_started,
+        TaskProgressMessage: _on_task_progress,
+        TaskNotificationMessage: _on_task_notification,
+    }
+    """What a message tells the book. Kinds without a row belong to the running turn, no more."""
+
+
+def _with_result(
+    outcome: Outcome[Any], result: ResultMessage, cost: float | None, *, pays: bool
+) -> Outcome[Any]:
+    """The outcome with what the result says. Of merged prompts one pays for all."""
+    return structs.replace(
+        outcome,
+        text=result.result or "",
+        structured_output=result.structured_output,
+        errors=tuple(result.errors or ()),
+        session_id=result.session_id,
+        cost_usd=cost if pays else 0.0,
+        usage=result.usage if pays else None,
+        num_turns=result.num_turns or 0,
+        result=result,
+        deferred_tool_use=result.deferred_tool_use,
+    )
+
+
+def _complaint(message: AssistantMessage | None) -> str | None:
+    """The words of a slash command that failed. Older CLIs do not mark them as such."""
+    if message is None or message.model != _SYNTHETIC:
+        return None
+    outcome = message.local_command_outcome or {}
+    failed = outcome.get("kind") == "failed" or message.text.startswith("Error:")
+    return message.text if failed else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,347 @@
+"""The codec: one line of the wire to one typed value, and values back to lines.
+
+The rule of this file: decoding is total. Every line becomes a value, at worst `MalformedLine`;
+nothing a CLI may write raises. Two roads lead there:
+
+* the straight one: msgspec reads the line into its class in one pass, choosing by `type` (and, in
+  control frames, blocks and stream events, by their own tag); `system` lines take a second pass,
+  their class depends on `subtype`;
+* the patient one, taken when the straight one fails: the line is parsed as plain JSON and the
+  class rebuilt field by field. What does not fit keeps its default and is named in `.misfits`;
+  what has an unknown tag becomes the `Unknown…` of its family.
+
+Encoding is strict: what JSON cannot say raises `Unencodable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, Union, cast, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from bridle._source import JsonObject, Path, attach, parse_json, spell_path
+from bridle.api import ApiEvent, Delta, UnknownDelta, UnknownStreamEvent
+from bridle.content import Block, UnknownBlock
+from bridle.controls import (
+    Answer,
+    CanUseToolRequest,
+    ControlCancel,
+    ControlFailure,
+    ControlFrame,
+    ControlRequest,
+    ControlResponse,
+    Question,
+    UnknownControlRequest,
+)
+from bridle.messages import MalformedLine, Message, UnknownMessage
+from bridle.system import SYSTEM_KINDS, SystemMessage, UnknownSystemMessage
+
+__all__ = [
+    "Content",
+    "Frame",
+    "Unencodable",
+    "decode_line",
+    "encode_error",
+    "encode_request",
+    "encode_success",
+    "encode_user_message",
+]
+
+_WellFormed: TypeAlias = Message | ControlRequest | ControlResponse | ControlCancel
+Frame: TypeAlias = _WellFormed | MalformedLine
+"""Whatever a line can be."""
+
+Content: TypeAlias = str | Sequence[Block | Mapping[str, object]]
+"""What a prompt may be made of."""
+
+# ------------------------------------------------------------------------- the straight road
+
+_KINDS: dict[str, type[Message | ControlFrame]] = {
+    str(kind.__struct_config__.tag): kind
+    for family in (Message, ControlFrame)
+    for kind in family.__subclasses__()
+    if kind is not UnknownMessage
+}
+
+
+def _first_decode(line: bytes) -> Any:
+    """Build the decoder, which takes milliseconds, when there is something to decode."""
+    global _decode
+    union: Any = Union[tuple(_KINDS.values())]  # noqa: UP007  # the arms come from a table
+    _decode = msgspec.json.Decoder(union).decode
+    return _decode(line)
+
+
+_decode: Callable[[bytes], Any] = _first_decode
+
+
+@cache
+def _system_decoder(kind: type[SystemMessage]) -> msgspec.json.Decoder[SystemMessage]:
+    return msgspec.json.Decoder(kind)
+
+
+def decode_line(line: bytes) -> Frame:
+    """Read one line, with or without its line ending. Never raises.
+
+    Unknown types, subtypes and blocks arrive as `UnknownMessage`, `UnknownSystemMessage`,
+    `UnknownControlRequest` and `UnknownBlock`; a known kind keeps its class whatever its fields
+    hold (see `.misfits`). A line that is not JSON, not an object, nested beyond measure, or not
+    UTF-8 where it is read, is a `MalformedLine`.
+    """
+    try:
+        frame: _WellFormed = _decode(line)
+        if type(frame) is SystemMessage:
+            kind = SYSTEM_KINDS.get(frame.subtype, UnknownSystemMessage)
+            frame = _system_decoder(kind).decode(line)
+    except (ValueError, RecursionError):
+        return _decode_patiently(line)
+    attach(frame, "_line", line)
+    return frame
+
+
+# ------------------------------------------------------------------------- the patient road
+
+
+def _decode_patiently(line: bytes) -> Frame:
+    misfits: list[str] = []
+    try:
+        line.decode()
+        value = parse_json(line)
+        if not isinstance(value, dict):
+            return MalformedLine("not a JSON object", line)
+        members = cast(JsonObject, value)
+        frame: _WellFormed = _rebuild(_kind_of(members), members, (), misfits)
+    except RecursionError:
+        return MalformedLine("nested too deeply", line)
+    except UnicodeDecodeError as error:
+        return MalformedLine(f"not UTF-8: {error.reason} at byte {error.start}", line)
+    except ValueError as error:
+        return MalformedLine(f"not JSON: {error}", line)
+    attach(frame, "_line", line)
+    attach(frame, "_misfits", tuple(misfits))
+    return frame
+
+
+def _kind_of(members: JsonObject) -> type[Message | ControlFrame]:
+    """The class of a line, by the words of its writer."""
+    kind = _KINDS.get(_word(members, "type"), UnknownMessage)
+    if kind is SystemMessage:
+        return SYSTEM_KINDS.get(_word(members, "subtype"), UnknownSystemMessage)
+    return kind
+
+
+def _word(members: JsonObject, name: str) -> str:
+    word = members.get(name)
+    return word if isinstance(word, str) else ""
+
+
+_NOTHING: Any = object()  # the answer of _fit when nothing of the value can be used
+
+# Names other writers of this protocol use.
+_ALIASES: dict[tuple[type, str], str] = {
+    (CanUseToolRequest, "input"): "tool_input",
+    (ControlFailure, "error"): "message",
+}
+
+# What stands for a member of the family whose tag is unknown, or that is no object.
+_UNKNOWN: dict[type, Callable[[str, Any], Struct]] = {
+    Block: UnknownBlock,
+    Delta: UnknownDelta,
+    ApiEvent: UnknownStreamEvent,
+    Question: UnknownControlRequest,
+    Answer: lambda _subtype, _value: ControlFailure(""),
+}
+
+
+@cache
+def _fields(kind: type[Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
+
+
+def _rebuild(kind: type[Struct], members: JsonObject, path: Path, misfits: list[str]) -> Any:
+    """Make a `kind` of the members that fit; the names of the others go to `misfits`."""
+    values: JsonObject = {}
+    for info in _fields(kind):
+        here = (*path, info.encode_name if info.name.startswith("_") else info.name)
+        name = info.encode_name
+        if name not in members:
+            name = _ALIASES.get((kind, name), name)
+        if name in members:
+            value = _fit(info.type, members[name], here, misfits)
+        elif info.required:
+            value = _NOTHING
+        else:
+            continue
+        if value is not _NOTHING:
+            values[info.name] = value
+            continue
+        misfits.append(spell_path(here))
+        if info.required:
+            values[info.name] = _blank(info.type, members.get(name))
+    return kind(**values)
+
+
+def _fit(wanted: Any, value: object, path: Path, misfits: list[str]) -> Any:
+    """`value` as the type `wanted`, as much of it as fits; `_NOTHING` if that is nothing."""
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError:
+        pass
+    arms = _arms(wanted)
+    if isinstance(value, list):
+        items = enumerate(cast("list[object]", value))
+        for arm in arms:
+            if get_origin(arm) in (list, tuple):
+                fitted = [item for _, item in _fit_each(get_args(arm)[0], items, path, misfits)]
+                return fitted if get_origin(arm) is list else tuple(fitted)
+    elif isinstance(value, dict):
+        members = cast(JsonObject, value)
+        for arm in arms:
+            if get_origin(arm) is dict:
+                return dict(_fit_each(get_args(arm)[1], members.items(), path, misfits))
+            if isinstance(arm, type) and issubclass(arm, Struct):
+                return _fit_struct(wanted, members, path, misfits)
+    return _NOTHING
+
+
+def _fit_each(
+    wanted: Any, entries: Iterable[tuple[str | int, object]], path: Path, misfits: list[str]
+) -> Iterator[tuple[str | int, Any]]:
+    """The entries of a list or an object that can be used, each under its index or name."""
+    for key, entry in entries:
+        here = (*path, key)
+        value = _fit(wanted, entry, here, misfits)
+        if value is _NOTHING:
+            misfits.append(spell_path(here))
+            if _family(wanted) is None:
+                continue
+            value = _blank(wanted, entry)  # a block keeps its place: its neighbours count on it
+        yield key, value
+
+
+def _fit_struct(wanted: Any, members: JsonObject, path: Path, misfits: list[str]) -> Any:
+    """The class of a union that the tag names, rebuilt; without tags, the only class."""
+    kinds = [arm for arm in _arms(wanted) if arm is not NoneType]
+    family = _family(wanted)
+    if family is None:
+        return _rebuild(kinds[0], members, path, misfits)
+    tag_field = kinds[0].__struct_config__.tag_field
+    tag = _word(members, tag_field)
+    for kind in kinds:
+        if kind.__struct_config__.tag == tag:
+            return _rebuild(kind, members, path, misfits)
+    if family is Answer:  # whoever waits for it must hear that it is none
+        misfits.append(spell_path((*path, tag_field)))
+        return _rebuild(ControlFailure, members, path, misfits)
+    return _UNKNOWN[family](tag, members)
+
+
+def _blank(wanted: Any, value: object) -> Any:
+    """What a required field holds when `value` cannot be used for it."""
+    family = _family(wanted)
+    if family is not None:
+        return _UNKNOWN[family]("", value)
+    return None if wanted is Any else (get_origin(wanted) or wanted)()
+
+
+def _arms(wanted: Any) -> tuple[Any, ...]:
+    return get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
+
+
+def _family(wanted: Any) -> type | None:
+    """The family of tagged classes a type chooses from, if it does."""
+    first = _arms(wanted)[0]
+    if not isinstance(first, type):
+        return None
+    return next((family for family in _UNKNOWN if issubclass(first, family)), None)
+
+
+# ------------------------------------------------------------------------- encoding
+
+
+class Unencodable(ValueError):
+    """A value that JSON cannot say: a foreign type, half a surrogate pair, a cycle.
+
+    The only error the encoders raise. NaN and the infinities are not errors: they become null.
+    """
+
+
+def encode_request(request_id: str, subtype: str, fields: Mapping[str, object]) -> bytes:
+    """A question of ours."""
+    request = {"subtype": subtype, **fields}
+    return _line({"type": "control_request", "request_id": request_id, "request": request})
+
+
+def encode_success(request_id: str | None, payload: Mapping[str, object] | None) -> bytes:
+    """The answer to a question of the CLI; without a payload a bare acknowledgement."""
+    return _answer("success", request_id, "response", payload)
+
+
+def encode_error(request_id: str | None, text: str) -> bytes:
+    """The answer to a question of the CLI that cannot be answered."""
+    return _answer("error", request_id, "error", text)
+
+
+def encode_user_message(
+    content: Content,
+    uuid: str,
+    *,
+    session_id: str = "",
+    parent_tool_use_id: str | None = None,
+    priority: str | None = None,
+    is_synthetic: bool = False,
+    client_composed: bool = False,
+) -> bytes:
+    """A prompt: text, or blocks given as our structs or as plain mappings.
+
+    A block that was read from the wire is written as it was read. `client_composed` keeps the
+    CLI from taking slash commands and `@paths` out of the text.
+    """
+    if not isinstance(content, str):
+        content = [block.raw if isinstance(block, Block) else block for block in content]
+    line: JsonObject = {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "parent_tool_use_id": parent_tool_use_id,
+        "session_id": session_id,
+        "uuid": uuid,
+    }
+    if priority is not None:
+        line["priority"] = priority
+    if is_synthetic:
+        line["isSynthetic"] = True
+    if client_composed:
+        line["client_composed"] = True
+    return _line(line)
+
+
+def _answer(subtype: str, request_id: str | None, name: str, content: object) -> bytes:
+    response: JsonObject = {"subtype": subtype}
+    if request_id is not None:
+        response["request_id"] = request_id
+    if content is not None:
+        response[name] = content
+    return _line({"type": "control_response", "response": response})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    raise TypeError(f"{type(value).__name__} is no JSON type")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+def _line(value: JsonObject) -> bytes:
+    try:
+        line = _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unencodable(f"cannot be written as JSON: {error}") from error
+    if b"\n" in line:  # only a ready-made msgspec.Raw can bring one in
+        raise Unencodable("cannot be written as JSON: a raw value holds a line break")
+    return line + b"\n"
