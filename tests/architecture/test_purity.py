@@ -19,6 +19,7 @@ ALLOWED_IMPORTS = {
     "enum",
     "functools",
     "heapq",
+    "inspect",  # reads signatures; loaded with the first tool
     "math",
     "msgspec",
     "re",

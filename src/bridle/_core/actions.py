@@ -89,6 +89,7 @@ class CallKind(StrEnum):
     PLAN = "plan"
     ELICITATION = "elicitation"
     MCP = "mcp"
+    TOOL = "tool"
 
 
 class Call(Struct, frozen=True):

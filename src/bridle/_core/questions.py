@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from bridle._core import mcp
+from bridle._core import mcp, toolserver
 from bridle._core.actions import Action, Call, CallKind, CancelCall, Warn, Write
 from bridle._core.correlation import Deadlines
 from bridle._core.hooks import HookAnswer, HookPlan, HookRun
@@ -38,6 +38,7 @@ from bridle.controls import (
 from bridle.events import WarningKind
 from bridle.hooks import Block
 from bridle.permissions import CanUseToolContext, ElicitationRequestContext
+from bridle.tools import ToolServer
 
 MAX_PENDING_CALLBACKS = 32
 """Hooks, permissions and elicitations answered at once; the next one gets its failure answer."""
@@ -64,6 +65,7 @@ _FAILED: dict[CallKind, WarningKind] = {
     CallKind.PLAN: WarningKind.PERMISSION_FAILED,
     CallKind.ELICITATION: WarningKind.ELICITATION_FAILED,
     CallKind.MCP: WarningKind.MCP_FAILED,
+    CallKind.TOOL: WarningKind.MCP_FAILED,
 }
 _TIMED_OUT: dict[CallKind, WarningKind] = {
     **_FAILED,
@@ -197,6 +199,9 @@ class Questions:
             self._step_hook(question, now)
         elif question.permission is not None:
             self._answer(question, encode_permission(result, question.permission))
+        elif question.kind is CallKind.TOOL and question.message is not None:
+            message = question.message.message
+            self._answer(question, toolserver.answer_result(message, result, question.label))
         elif question.message is not None:
             self._answer_mcp(question.message, result)
             del self._open[question.request_id]
@@ -361,11 +366,24 @@ class Questions:
             self._refuse_mcp(message, text, mcp.METHOD_NOT_FOUND)
             return
         self._cancel_mcp(message)
+        if isinstance(handler, ToolServer):
+            self._route_tool(handler, message, now)
+            return
         method = message.message.get("method")
         label = f"{method or 'answer'} for MCP server {message.server}"
         question = _Open(message.request_id, CallKind.MCP, label, message=message)
         self._open[message.request_id] = question
         self._call(question, handler, message.message, None, now)
+
+    def _route_tool(self, server: ToolServer, message: mcp.BufferedMessage, now: float) -> None:
+        call = toolserver.handle(message.server, server, message.message)
+        if isinstance(call, toolserver.ToolCall):
+            label = f"tool {call.context.name} of MCP server {message.server}"
+            question = _Open(message.request_id, CallKind.TOOL, label, message=message)
+            self._open[message.request_id] = question
+            self._call(question, call, call.context, call.tool.timeout, now)
+        else:
+            self._send(message.request_id, {"mcp_response": call})
 
     def _cancel_mcp(self, message: mcp.BufferedMessage) -> None:
         """A cancellation is a message of its own; the call it speaks of ends with an error."""
@@ -403,7 +421,7 @@ class Questions:
         return waits or request_id in self._open
 
     def _callbacks(self) -> list[_Open]:
-        return [question for question in self._open.values() if question.kind is not CallKind.MCP]
+        return [question for question in self._open.values() if question.message is None]
 
     def _crowd(self) -> str:
         return f"{MAX_PENDING_CALLBACKS} callbacks are pending already"
@@ -432,6 +450,9 @@ class Questions:
             self._step_hook(question, now)
         elif question.permission is not None:
             self._answer(question, deny(kind, detail))
+        elif question.kind is CallKind.TOOL and question.message is not None:
+            message = question.message.message
+            self._answer(question, toolserver.answer_failure(message, kind, detail, question.label))
         elif question.message is not None:
             self._warn(kind, detail)
             del self._open[question.request_id]

@@ -55,7 +55,6 @@ from bridle.system import (
     InitMessage,
     StatusMessage,
     TaskNotificationMessage,
-    TaskProgressMessage,
     TaskStartedMessage,
 )
 
@@ -148,14 +147,12 @@ class TurnBook:
 
     def deliver(self, message: Message) -> None:
         """Attribute and deliver a message that is no :meth:`result`."""
+        owner = self._task_turns(message) if self._tasks else None
         observe = self._OBSERVERS.get(type(message))
-        if observe is not None:
-            turns = observe(self, message)
-        elif self._tasks:
-            turns = self._turns_of(getattr(message, "parent_tool_use_id", None))
-        else:
-            turns = self._running
-        if self._held is not None:
+        turns = self._running if observe is None else observe(self, message)
+        if owner is not None:
+            turns = tuple(uuid for uuid in owner if uuid in self._open)
+        elif self._held is not None:
             self._held.append(message)
         self._outbox.deliver(message, turns)
 
@@ -224,7 +221,7 @@ class TurnBook:
         """An echo tells that a prompt is part of the turn, or will be part of the next one."""
         uuid = message.uuid
         if not message.is_replay or uuid not in self._open:
-            return self._turns_of(message.parent_tool_use_id)
+            return self._running
         if self._certainty is Certainty.LIKELY and uuid not in self._running:
             # The guess was wrong in its last member only: what was echoed before stays.
             self._running = self._running[:-1]
@@ -253,12 +250,13 @@ class TurnBook:
         waiting = (uuid for uuid in self._open if uuid not in self._running)
         return (uuid for uuid, _ in zip(waiting, range(count), strict=False))
 
-    def _turns_of(self, tool_use_id: str | None) -> Turns:
-        """The turns of a message from inside a tool call: those that started it, if still open."""
-        started_in = self._tasks.get(tool_use_id) if tool_use_id is not None else None
-        if started_in is None:
-            return self._running
-        return tuple(uuid for uuid in started_in if uuid in self._open)
+    def _task_turns(self, message: Message) -> Turns | None:
+        """The turns that started the task a message comes from, or is about; None if it is none."""
+        for name in ("parent_tool_use_id", "tool_use_id"):
+            started_in = self._tasks.get(getattr(message, name, None) or "")
+            if started_in is not None:
+                return started_in
+        return None
 
     def _next_turn(self) -> None:
         self._running = NO_TURN
@@ -347,9 +345,8 @@ class TurnBook:
     # -- evidence ------------------------------------------------------------------------------
 
     def _on_assistant(self, message: AssistantMessage) -> Turns:
-        if message.parent_tool_use_id is not None:
-            return self._turns_of(message.parent_tool_use_id)
-        self.evidence.assistant = message
+        if message.parent_tool_use_id is None:
+            self.evidence.assistant = message
         return self._running
 
     def _on_status(self, message: StatusMessage) -> Turns:
@@ -382,15 +379,11 @@ class TurnBook:
         return self._running
 
     def _on_task_notification(self, message: TaskNotificationMessage) -> Turns:
-        if self._certainty is Certainty.IDLE:
-            # Of a task that runs in the foreground it is said within its turn; no turn follows.
+        if self._certainty is Certainty.IDLE and message.status != "stopped":
+            # No turn follows the end of a task in the foreground, or of one that was stopped.
             self._notices += 1
-        turns = self._turns_of(message.tool_use_id)
         self._tasks.pop(message.tool_use_id or "", None)
-        return turns
-
-    def _on_task_progress(self, message: TaskProgressMessage) -> Turns:
-        return self._turns_of(message.tool_use_id)
+        return self._running
 
     _OBSERVERS: ClassVar[dict[type[Message], Callable[[TurnBook, Any], Turns]]] = {
         InitMessage: _on_init,
@@ -400,7 +393,6 @@ class TurnBook:
         InformationalMessage: _on_informational,
         RateLimitEvent: _on_rate_limit,
         TaskStartedMessage: _on_task_started,
-        TaskProgressMessage: _on_task_progress,
         TaskNotificationMessage: _on_task_notification,
     }
     """What a message tells the book. Kinds without a row belong to the running turn, no more."""

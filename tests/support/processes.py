@@ -1,0 +1,149 @@
+"""Small programs that play the CLI, and what a process object tells about them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from bridle._core.launch import Launch
+from bridle._shell.process import CliProcess
+
+LIMIT = 20.0
+"""Seconds within which anything a test waits for must be true; far more than it takes."""
+
+Result = TypeVar("Result")
+
+PLAIN = Launch(
+    argv=(),
+    env={},
+    unset_env=(),
+    inherit_env=True,
+    cwd=None,
+    files=(),
+    initialize={},
+    session_id=None,
+)
+
+
+def plan(**changes: Any) -> Launch:
+    """A launch without arguments, but for the changes."""
+    return msgspec.structs.replace(PLAIN, **changes)
+
+
+class Recorder:
+    """Keeps what a process tells, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, Any]] = []
+        self.output = bytearray()
+
+    def received(self, data: bytes) -> None:
+        self.output += data
+        self.log.append(("received", bytes(data)))
+
+    def output_ended(self) -> None:
+        self.log.append(("output_ended", None))
+
+    def wrote_stderr(self, line: str) -> None:
+        self.log.append(("wrote_stderr", line))
+
+    def exited(self, exit_code: int | None) -> None:
+        self.log.append(("exited", exit_code))
+
+    def input_failed(self, reason: str) -> None:
+        self.log.append(("input_failed", reason))
+
+    def all(self, kind: str) -> list[Any]:
+        """What was told of one kind."""
+        return [value for name, value in self.log if name == kind]
+
+    @property
+    def has_exited(self) -> bool:
+        return bool(self.all("exited"))
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be told."""
+        return self.has_exited and bool(self.all("output_ended"))
+
+
+class Programs:
+    """Writes executable programs into a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def write(self, name: str, text: str, mode: int = 0o755) -> str:
+        path = self.directory / name
+        path.write_text(text, "utf-8")
+        path.chmod(mode)
+        return str(path)
+
+    def python(self, source: str, name: str = "program") -> str:
+        """An executable Python program with the usual imports."""
+        imports = "import os, signal, subprocess, sys, time"
+        return self.write(name, f"#!{sys.executable} -IS\n{imports}\n{source}\n")
+
+    def shell(self, source: str, name: str = "program") -> str:
+        """An executable shell script."""
+        return self.write(name, f"#!/bin/sh\n{source}\n")
+
+
+def run(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run a test's coroutine, for a bounded time."""
+
+    async def bounded() -> Result:
+        async with asyncio.timeout(3 * LIMIT):
+            return await main()
+
+    return asyncio.run(bounded())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def wait_until(condition: Callable[[], object], limit: float = LIMIT) -> None:
+    """Wait for a condition where no loop is running."""
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "this did not come true in time"
+        time.sleep(0.005)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text[text.rindex(")") + 2] not in "ZX"
+
+
+def open_descriptors() -> set[str]:
+    """The descriptors of this process."""
+    return {name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+
+
+async def run_to_end(executable: str, launch: Launch = PLAIN, data: bytes = b"") -> Recorder:
+    """Run a program, feed it, and return what it told when it is over and closed."""
+    recorder = Recorder()
+    process = CliProcess.spawn(executable, launch, recorder)
+    try:
+        if data:
+            process.write(data)
+        process.end_input()
+        await until(lambda: recorder.is_over)
+    finally:
+        await process.aclose()
+    return recorder

@@ -1,0 +1,175 @@
+"""Deadlines under tokens, and our requests under ids that only grow."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Ledger, PendingRequest
+
+
+def deadlines(**times: float) -> Deadlines:
+    kept = Deadlines()
+    for token, when in times.items():
+        kept.set(token, when)
+    return kept
+
+
+def issued(count: int) -> Ledger:
+    ledger = Ledger()
+    for number in range(count):
+        ledger.issue("interrupt", f"key_{number}", 30.0)
+    return ledger
+
+
+# ------------------------------------------------------------------------- deadlines
+
+
+def test_nothing_is_due_without_tokens() -> None:
+    kept = Deadlines()
+    assert (kept.next, list(kept.pop_expired(1e9)), len(kept)) == (None, [], 0)
+
+
+def test_tokens_expire_earliest_first() -> None:
+    kept = deadlines(late=3.0, early=1.0, middle=2.0, never=9.0)
+    assert kept.next == 1.0
+    assert list(kept.pop_expired(3.0)) == ["early", "middle", "late"]
+    assert (kept.next, len(kept)) == (9.0, 1)
+
+
+def test_tokens_due_at_once_expire_in_the_order_they_were_set() -> None:
+    assert list(deadlines(b=1.0, a=1.0, c=1.0).pop_expired(1.0)) == ["b", "a", "c"]
+
+
+def test_tokens_need_no_order_among_themselves() -> None:
+    kept = Deadlines()
+    kept.set(("call", 1), 1.0)
+    kept.set("text", 1.0)
+    assert list(kept.pop_expired(1.0)) == [("call", 1), "text"]
+
+
+@pytest.mark.parametrize("moved_to", [0.5, 5.0], ids=["earlier", "later"])
+def test_setting_a_token_again_moves_it(moved_to: float) -> None:
+    """R303: an earlier time of the same token never fires."""
+    kept = deadlines(a=1.0)
+    kept.set("a", moved_to)
+    assert kept.next == moved_to
+    assert list(kept.pop_expired(10.0)) == ["a"]
+    assert list(kept.pop_expired(10.0)) == []
+
+
+def test_a_cleared_token_does_not_expire() -> None:
+    """R250, R294."""
+    kept = deadlines(a=1.0, b=2.0)
+    kept.clear("a")
+    kept.clear("unknown")
+    assert ("a" in kept, "b" in kept, kept.next) == (False, True, 2.0)
+    assert list(kept.pop_expired(5.0)) == ["b"]
+
+
+def test_all_tokens_can_be_cleared() -> None:
+    """R343."""
+    kept = deadlines(a=1.0, b=2.0)
+    kept.clear_all()
+    assert (kept.next, len(kept)) == (None, 0)
+
+
+def test_tokens_may_change_while_others_expire() -> None:
+    """R353: what is cleared before its turn is not told; what is set in time is."""
+    kept = deadlines(a=1.0, b=2.0, c=3.0)
+    seen = []
+    for token in kept.pop_expired(3.0):
+        seen.append(token)
+        if token == "a":
+            kept.clear("b")
+            kept.set("d", 2.5)
+    assert seen == ["a", "d", "c"]
+
+
+def test_a_token_moved_many_times_is_still_one_token() -> None:
+    """The heap is rebuilt long before a thousand dead entries have piled up in it."""
+    kept = deadlines(anchor=5000.0)
+    for moment in range(1000):
+        kept.set("moving", 1000.0 + moment)
+        assert (kept.next, len(kept)) == (1000.0 + moment, 2)
+    assert len(kept._heap) < 100
+    assert list(kept.pop_expired(1e9)) == ["moving", "anchor"]
+
+
+# ------------------------------------------------------------------------- the ledger
+
+
+def test_ids_count_up_and_are_never_used_again() -> None:
+    """R183, R184."""
+    ledger = Ledger()
+    ids = []
+    for _ in range(3):
+        assert ledger.next_id not in ids
+        ids.append(ledger.issue("interrupt", None, 1.0).request_id)
+        ledger.take(ids[-1])
+    assert ids == ["req_0", "req_1", "req_2"]
+
+
+def test_an_answer_finds_its_request_whatever_the_order() -> None:
+    """R184, R254, R340: an entry holds the operation, the waiter and its patience."""
+    ledger = Ledger()
+    first = ledger.issue("interrupt", "a", 5.0)
+    second = ledger.issue("set_model", "b", 6.0)
+    assert second == PendingRequest("req_1", "set_model", "b", 6.0)
+    assert (ledger.take("req_1"), ledger.take("req_0")) == (second, first)
+    assert len(ledger) == 0
+
+
+def test_a_request_is_taken_once() -> None:
+    """R341, R353."""
+    ledger = issued(1)
+    assert ledger.take("req_0") is not None
+    assert (ledger.take("req_0"), ledger.take_key("key_0")) == (None, None)
+
+
+def test_a_request_is_found_by_whoever_waits_for_it() -> None:
+    """R344."""
+    ledger = issued(2)
+    entry = ledger.take_key("key_1")
+    assert entry is not None
+    assert (entry.request_id, ledger.take("req_1"), len(ledger)) == ("req_1", None, 1)
+    assert ledger.take_key("nobody") is None
+
+
+def test_all_requests_are_taken_oldest_first() -> None:
+    """R343, R361."""
+    ledger = issued(3)
+    assert [entry.request_id for entry in ledger.take_all()] == ["req_0", "req_1", "req_2"]
+    assert (len(ledger), ledger.take_all(), ledger.take_key("key_0")) == (0, [], None)
+
+
+def test_the_ledger_is_full_at_its_limit() -> None:
+    """R256."""
+    assert MAX_PENDING_REQUESTS == 64
+    assert not issued(63).is_full
+    full = issued(64)
+    assert full.is_full
+    full.take("req_7")
+    assert not full.is_full
+
+
+@pytest.mark.parametrize(
+    ("request_id", "ours"),
+    [
+        ("req_0", True),
+        ("req_2", True),
+        ("req_3", False),
+        ("req_02", False),
+        ("req_", False),
+        ("req_-1", False),
+        ("req_²", False),
+        ("2", False),
+        ("", False),
+        ("cli-1", False),
+        pytest.param("req_" + "9" * 5000, False, id="huge"),
+    ],
+)
+def test_an_id_that_is_not_pending_is_late_or_a_strangers(request_id: str, ours: bool) -> None:
+    """R225, R226: told apart by the counter alone."""
+    ledger = issued(3)
+    ledger.take("req_0")
+    assert ledger.was_issued(request_id) is ours

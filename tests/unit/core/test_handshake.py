@@ -1,0 +1,120 @@
+"""The start of a session: one word to whoever waits, and what the CLI says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridle._core.actions import Action, Reject, Resolve
+from bridle._core.handshake import MINIMUM_CLI_VERSION, Handshake, early_exit
+from bridle.errors import (
+    CliExitedDuringInit,
+    InitializationTimeout,
+    OptionsError,
+    ProcessInfo,
+    UnsupportedCliVersionError,
+)
+
+LATE = InitializationTimeout(60.0)
+
+
+def waiting(key: str | None = "key") -> tuple[Handshake, list[Action]]:
+    actions: list[Action] = []
+    handshake = Handshake(actions.append, {})
+    if key is not None:
+        handshake.wait(key)
+    return handshake, actions
+
+
+def test_whoever_waits_is_told_of_the_success_once() -> None:
+    handshake, actions = waiting()
+    handshake.succeed()
+    handshake.succeed()
+    handshake.fail(LATE)
+    assert actions == [Resolve("key", None)]
+
+
+def test_whoever_waits_is_told_of_the_failure_once() -> None:
+    """R250: what comes after the verdict is ignored."""
+    handshake, actions = waiting()
+    handshake.fail(LATE)
+    handshake.fail(LATE)
+    handshake.succeed()
+    assert actions == [Reject("key", LATE)]
+
+
+def test_whoever_gave_up_is_told_nothing() -> None:
+    handshake, actions = waiting()
+    handshake.cancel("another")
+    handshake.cancel("key")
+    handshake.succeed()
+    assert actions == []
+
+
+def test_nobody_needs_to_wait() -> None:
+    handshake, actions = waiting(None)
+    handshake.succeed()
+    handshake.fail(LATE)
+    assert actions == []
+
+
+@pytest.mark.parametrize(
+    ("info", "capabilities"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"capabilities": None}, ()),
+        ({"capabilities": {"a": 1}}, ()),
+        ({"capabilities": []}, ()),
+        ({"capabilities": ["a", 5, "b"]}, ("a", "b")),
+    ],
+)
+def test_capabilities_are_read_if_there_are_any(
+    info: dict[str, Any] | None, capabilities: tuple[str, ...]
+) -> None:
+    """R224, R228: a thin answer is no failure."""
+    handshake, _ = waiting()
+    handshake.server_info = info
+    assert handshake.capabilities == capabilities
+
+
+@pytest.mark.parametrize(
+    ("info", "older"), [(None, True), ({}, True), ({"claude_code_version": "2.1.325"}, False)]
+)
+def test_a_cli_that_does_not_tell_its_version_is_an_older_one(
+    info: dict[str, Any] | None, older: bool
+) -> None:
+    handshake, _ = waiting()
+    handshake.server_info = info
+    assert handshake.is_with_older_cli is older
+
+
+def test_an_initialize_request_json_cannot_carry_is_refused_before_anything_starts() -> None:
+    with pytest.raises(OptionsError) as refused:
+        Handshake(lambda _: None, {"agents": {1, 2, object()}})
+    assert refused.value.field == "options"
+
+
+def test_a_cli_that_knows_not_all_options_is_called_too_old() -> None:
+    """R248, R388, R398."""
+    process = ProcessInfo(
+        exit_code=1, stderr_tail="error: unknown option '--x'", cli_version="2.0.1"
+    )
+    error = early_exit(process, ("something else",))
+    assert isinstance(error, UnsupportedCliVersionError)
+    assert (error.found, error.minimum) == ("2.0.1", MINIMUM_CLI_VERSION)
+    assert "2.0.1" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("complaints", "message"),
+    [((), ""), (("No conversation found",), "No conversation found"), (("a", "b"), "a; b")],
+)
+def test_a_cli_that_left_early_says_why_if_it_did(
+    complaints: tuple[str, ...], message: str
+) -> None:
+    """R239, R249."""
+    error = early_exit(ProcessInfo(exit_code=1), complaints)
+    assert isinstance(error, CliExitedDuringInit)
+    assert error.message == message

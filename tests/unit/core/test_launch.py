@@ -1,0 +1,502 @@
+"""From options to a process: what every row becomes, and what no value can do."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridle._core.launch import Launch, file_to_read, plan_query, plan_session, redact
+from bridle.errors import OptionsError
+from bridle.options import AgentConfig, BidirOptions, CliOptions, SdkOptions, managed_flags
+
+OURS = "00000000-0000-4000-8000-000000000001"
+THEIRS = "00000000-0000-4000-8000-000000000002"
+QUERY = ("--output-format=stream-json", "--input-format=stream-json", "--verbose")
+SESSION = (*QUERY, "--replay-user-messages")
+STDIO = "--permission-prompt-tool=stdio"
+AGENT = AgentConfig(
+    name="rev", description="d", prompt="p", disallowed_tools=["Bash"], mcp_servers=[{"x": {}}]
+)
+
+
+def session(
+    cli: CliOptions | None = None, bidir: BidirOptions | None = None, **rest: Any
+) -> Launch:
+    return plan_session(
+        cli or CliOptions(), SdkOptions(), bidir or BidirOptions(), session_id=OURS, **rest
+    )
+
+
+def query(cli: CliOptions | None = None) -> Launch:
+    return plan_query(cli or CliOptions(), SdkOptions())
+
+
+def flags(**options: Any) -> tuple[str, ...]:
+    """What a query with these options has on its command line beyond the usual."""
+    argv = query(CliOptions(**options)).argv
+    assert argv[: len(QUERY)] == QUERY
+    return argv[len(QUERY) :]
+
+
+def answer(_: object) -> Any:
+    return None
+
+
+# ---------------------------------------------------------------- the two doors
+
+
+def test_a_session_speaks_json_both_ways_and_asks_us_for_permission() -> None:
+    """R108, R109, C33: and has an id of our choosing from the start."""
+    launch = session()
+    assert launch.argv == (*SESSION, STDIO, f"--session-id={OURS}")
+    assert launch.session_id == OURS
+    assert launch.initialize == {}
+    assert launch.files == ()
+
+
+def test_a_query_asks_nobody() -> None:
+    """R107 as decided: the prompt travels on stdin, so its input is a stream as well."""
+    launch = query()
+    assert launch.argv == QUERY
+    assert launch.session_id is None
+    assert launch.initialize == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "known_id"),
+    [
+        ({"session_id": THEIRS}, {f"--session-id={THEIRS}"}, THEIRS),
+        ({"resume_session_id": THEIRS}, {f"--resume={THEIRS}"}, THEIRS),
+        ({"continue_session": True}, {"--continue"}, None),
+        (
+            {"resume_session_id": THEIRS, "fork_session": True},
+            {f"--resume={THEIRS}", "--fork-session", f"--session-id={OURS}"},
+            OURS,
+        ),
+        (
+            {"continue_session": True, "fork_session": True},
+            {"--continue", "--fork-session", f"--session-id={OURS}"},
+            OURS,
+        ),
+    ],
+)
+def test_a_session_has_a_new_id_unless_it_resumes(
+    options: dict[str, Any], arguments: set[str], known_id: str | None
+) -> None:
+    """R111, C14: the CLI refuses an id beside a plain resume, and a fork is a bare flag."""
+    launch = session(CliOptions(**options))
+    assert set(launch.argv) - {*SESSION, STDIO} == arguments
+    assert launch.session_id == known_id
+
+
+def test_a_forked_query_does_not_know_its_id() -> None:
+    cli = CliOptions(resume_session_id=THEIRS, fork_session=True)
+    assert query(cli).session_id is None
+    assert query(CliOptions(resume_session_id=THEIRS)).session_id == THEIRS
+
+
+def test_another_permission_tool_takes_the_place_of_ours() -> None:
+    """R049."""
+    launch = session(CliOptions(permission_prompt_tool_name="mcp__a__b"))
+    assert "--permission-prompt-tool=mcp__a__b" in launch.argv
+    assert STDIO not in launch.argv
+
+
+def test_a_session_announces_hooks_and_servers_and_a_query_cannot() -> None:
+    """R185, R329, C34: by the names the CLI reads."""
+    hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["hook_0"]}]}
+    launch = session(bidir=BidirOptions(mcp_servers={"b": answer, "a": answer}), hooks=hooks)
+    assert launch.initialize == {"hooks": hooks, "sdkMcpServers": ["b", "a"]}
+    assert session(hooks={}).initialize == {}
+
+
+def test_a_session_that_contradicts_itself_is_not_planned() -> None:
+    with pytest.raises(OptionsError, match="permission_prompts"):
+        session(CliOptions(permission_prompts="none"), BidirOptions(on_plan=answer))
+
+
+# ---------------------------------------------------------------- every row
+
+FLAGS: list[tuple[str, Any, tuple[str, ...]]] = [
+    ("model", "opus", ("--model=opus",)),
+    ("fallback_model", "sonnet,haiku", ("--fallback-model=sonnet,haiku",)),
+    ("max_turns", 3, ("--max-turns=3",)),
+    ("max_budget_usd", 0.25, ("--max-budget-usd=0.25",)),
+    ("task_budget", 20000, ("--task-budget=20000",)),
+    ("effort", "high", ("--effort=high",)),
+    ("thinking", "adaptive", ("--thinking=adaptive",)),
+    ("thinking", "disabled", ("--thinking=disabled",)),
+    ("thinking", "enabled", ("--thinking=enabled",)),
+    ("thinking", {"type": "enabled", "budget_tokens": 2048}, ("--max-thinking-tokens=2048",)),
+    ("thinking", {"type": "adaptive", "display": "omitted"},
+     ("--thinking=adaptive", "--thinking-display=omitted")),
+    ("max_thinking_tokens", 0, ("--max-thinking-tokens=0",)),
+    ("betas", ["a", "b"], ("--betas=a", "--betas=b")),
+    ("system_prompt_file", "/p", ("--system-prompt-file=/p",)),
+    ("agent", "rev", ("--agent=rev",)),
+    ("tools", [], ("--tools=",)),
+    ("tools", ["Bash", "Read"], ("--tools=Bash,Read",)),
+    ("tools", "default", ("--tools=default",)),
+    ("allowed_tools", ["Read", "Bash(a, b)"], ("--allowedTools=Read", "--allowedTools=Bash(a, b)")),
+    ("disallowed_tools", ["-p"], ("--disallowedTools=-p",)),
+    ("permission_mode", "acceptEdits", ("--permission-mode=acceptEdits",)),
+    ("permission_mode", "bypassPermissions", ("--permission-mode=bypassPermissions",)),
+    ("permission_mode", "manual", ("--permission-mode=default",)),
+    ("permission_prompt_tool_name", "mcp__a__b", ("--permission-prompt-tool=mcp__a__b",)),
+    ("permission_prompts", "none", ("--permission-prompts=none",)),
+    ("allow_dangerously_skip_permissions", True, ("--allow-dangerously-skip-permissions",)),
+    ("mcp_config", "-odd.json", ("--mcp-config=-odd.json",)),
+    ("strict_mcp_config", True, ("--strict-mcp-config",)),
+    ("session_id", THEIRS, (f"--session-id={THEIRS}",)),
+    ("resume_session_id", "-x", ("--resume=-x",)),
+    ("continue_session", True, ("--continue",)),
+    ("no_session_persistence", True, ("--no-session-persistence",)),
+    ("include_partial_messages", True, ("--include-partial-messages",)),
+    ("include_partial_messages", False, ()),
+    ("include_hook_events", True, ("--include-hook-events",)),
+    ("session_mirror", True, ("--session-mirror",)),
+    ("debug", True, ("--debug",)),
+    ("debug", "api", ("--debug=api",)),
+    ("debug_file", "/d", ("--debug-file=/d",)),
+    ("add_dirs", ["/a", "-b"], ("--add-dir=/a", "--add-dir=-b")),
+    ("add_dirs", [], ()),
+    ("project_config_root", "/r", ("--project-config-root=/r",)),
+    ("settings", "/s.json", ("--settings=/s.json",)),
+    ("setting_sources", [], ("--setting-sources=",)),
+    ("setting_sources", ["user", "local"], ("--setting-sources=user,local",)),
+    ("plugins", ["/a", {"path": "/b", "skip_mcp_discovery": True}],
+     ("--plugin-dir=/a", "--plugin-dir-no-mcp=/b")),
+    ("plugins", [], ()),
+    ("extra_args", ["--bare", "--name", "update", "--k=v", "--file", "a", "b", "--x"],
+     ("--bare", "--name=update", "--k=v", "--file=a", "--file=b", "--x")),
+]  # fmt: skip
+# These say something about another option and cannot stand alone.
+DEPENDENT: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("fork_session", {"resume_session_id": "x", "fork_session": True},
+     ("--resume=x", "--fork-session")),
+    ("resume_session_at", {"resume_session_id": "x", "resume_session_at": "m"},
+     ("--resume=x", "--resume-session-at=m")),
+    ("resume_drops_turn",
+     {"resume_session_id": "x", "resume_session_at": "m", "resume_drops_turn": "n"},
+     ("--resume=x", "--resume-session-at=m", "--resume-drops-turn=n")),
+]  # fmt: skip
+INITIALIZE: list[tuple[str, Any, dict[str, Any]]] = [
+    ("system_prompt", "", {"systemPrompt": ""}),
+    ("system_prompt", ["a", "b"], {"systemPrompt": ["a", "b"]}),
+    ("append_system_prompt", "x", {"appendSystemPrompt": "x"}),
+    ("exclude_dynamic_sections", False, {"excludeDynamicSections": False}),
+    ("system_prompt_snapshot", True, {"systemPromptSnapshot": True}),
+    ("plan_mode_instructions", "x", {"planModeInstructions": "x"}),
+    ("json_schema", {"type": "object"}, {"jsonSchema": {"type": "object"}}),
+    ("agents", [AGENT], {"agents": {"rev": {
+        "description": "d", "prompt": "p", "disallowedTools": ["Bash"], "mcpServers": [{"x": {}}],
+    }}}),
+    ("agents", [], {}),
+    ("agents", {}, {}),
+    ("skills", [], {"skills": []}),
+    ("skills", ["pdf"], {"skills": ["pdf"]}),
+    ("tool_aliases", {"Bash": "mcp__x__sh"}, {"toolAliases": {"Bash": "mcp__x__sh"}}),
+    ("title", "x", {"title": "x"}),
+    ("forward_subagent_text", True, {"forwardSubagentText": True}),
+    ("forward_subagent_text", False, {}),
+    ("prompt_suggestions", True, {"promptSuggestions": True}),
+    ("agent_progress_summaries", True, {"agentProgressSummaries": True}),
+]  # fmt: skip
+ELSEWHERE = {"cli_path", "cwd", "env", "sandbox", "client_app"}  # each has a test of its own
+
+
+@pytest.mark.parametrize(("option", "value", "arguments"), FLAGS)
+def test_an_option_becomes_its_flag(option: str, value: Any, arguments: tuple[str, ...]) -> None:
+    """R110, R119 to R126: one element per argument, whatever the value begins with."""
+    assert flags(**{option: value}) == arguments
+    assert query(CliOptions(**{option: value})).initialize == {}
+
+
+@pytest.mark.parametrize(("option", "given", "arguments"), DEPENDENT)
+def test_a_dependent_option_becomes_its_flag(
+    option: str, given: dict[str, Any], arguments: tuple[str, ...]
+) -> None:
+    assert option in given
+    assert flags(**given) == arguments
+
+
+@pytest.mark.parametrize(("option", "value", "fields"), INITIALIZE)
+def test_an_option_becomes_a_field_of_the_handshake(
+    option: str, value: Any, fields: dict[str, Any]
+) -> None:
+    """R112 to R118 as decided: texts, agents and schemas are never on the command line."""
+    launch = query(CliOptions(**{option: value}))
+    assert launch.initialize == fields
+    assert launch.argv == QUERY
+    assert msgspec.json.decode(msgspec.json.encode(launch.initialize)) == fields
+
+
+@pytest.mark.parametrize("count", [0, 3, 4])
+def test_the_number_of_agents_makes_no_difference(count: int) -> None:
+    """R115, R429: one channel for few and many."""
+    agents = [AGENT.replace(name=f"a{number}") for number in range(count)]
+    sent: Any = session(CliOptions(agents=agents)).initialize.get("agents", {})
+    assert list(sent) == [agent.name for agent in agents]
+
+
+def test_no_row_of_the_table_is_untested() -> None:
+    """R429: a new option needs a line above."""
+    tested = {row[0] for row in (*FLAGS, *DEPENDENT, *INITIALIZE)}
+    assert tested | ELSEWHERE == CliOptions.fields.keys()
+
+
+def test_several_options_make_one_command() -> None:
+    """R129."""
+    launch = session(
+        CliOptions(model="opus", include_partial_messages=True, add_dirs=["/a"], extra_args=["--x"])
+    )
+    assert launch.argv == (
+        *SESSION,
+        "--model=opus",
+        STDIO,
+        f"--session-id={OURS}",
+        "--include-partial-messages",
+        "--add-dir=/a",
+        "--x",
+    )
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_content_goes_into_private_files_and_paths_in_its_place() -> None:
+    """R123: what may hold a secret is named on the command line, not shown."""
+    cli = CliOptions(
+        mcp_config={"mcpServers": {"x": {"command": "x", "env": {"KEY": "secret"}}}},
+        settings='{"apiKeyHelper": "secret"}',
+    )
+    launch = query(cli)
+    assert [(file.suffix, msgspec.json.decode(file.content)) for file in launch.files] == [
+        (".json", {"mcpServers": {"x": {"command": "x", "env": {"KEY": "secret"}}}}),
+        (".json", {"apiKeyHelper": "secret"}),
+    ]
+    paths = {file.token: f"/tmp/{index}.json" for index, file in enumerate(launch.files)}
+    assert launch.arguments(paths) == (
+        *QUERY,
+        "--mcp-config=/tmp/0.json",
+        "--settings=/tmp/1.json",
+    )
+    assert "secret" not in str(launch.argv)
+
+
+def test_a_command_without_its_files_cannot_be_run() -> None:
+    launch = query(CliOptions(settings={}))
+    assert any("\0" in argument for argument in launch.arguments({}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "written"),
+    [
+        (None, {"sandbox": {"enabled": True}}),
+        ({"a": 1}, {"a": 1, "sandbox": {"enabled": True}}),
+        ('{"sandbox": {"enabled": false, "network": {}}}', {"sandbox": {"enabled": True}}),
+    ],
+)
+def test_the_sandbox_is_a_part_of_the_settings(settings: Any, written: object) -> None:
+    """R106, R123, S069: it replaces the sandbox that is there."""
+    launch = query(CliOptions(settings=settings, sandbox={"enabled": True}))
+    assert [msgspec.json.decode(file.content) for file in launch.files] == [written]
+    assert launch.arguments({launch.files[0].token: "/f"})[-1] == "--settings=/f"
+
+
+def test_a_sandbox_beside_a_settings_file_needs_its_content() -> None:
+    """C41: whoever may read files is told which one."""
+    cli = CliOptions(settings="/s.json", sandbox={"enabled": True})
+    assert file_to_read(cli) == "/s.json"
+    launch = session(cli, settings_text=b'\xef\xbb\xbf{"a": 1}')
+    assert [msgspec.json.decode(file.content) for file in launch.files] == [
+        {"a": 1, "sandbox": {"enabled": True}}
+    ]
+    with pytest.raises(ValueError, match="file_to_read"):
+        session(cli)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
+def test_a_settings_file_that_is_no_object_is_refused(content: bytes) -> None:
+    cli = CliOptions(settings="/s.json", sandbox={})
+    with pytest.raises(OptionsError, match="settings"):
+        plan_query(cli, SdkOptions(), settings_text=content)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"settings": "/s"}, {"sandbox": {}}, {"settings": {}, "sandbox": {}}]
+)
+def test_nothing_needs_to_be_read_otherwise(options: dict[str, Any]) -> None:
+    assert file_to_read(CliOptions(**options)) is None
+
+
+# ---------------------------------------------------------------- environment and directory
+
+
+def test_the_cli_is_told_who_runs_it() -> None:
+    assert query().env == {"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}
+    mine = CliOptions(env={"CLAUDE_CODE_ENTRYPOINT": "mine"}, client_app="app/1")
+    assert query(mine).env == {
+        "CLAUDE_CODE_ENTRYPOINT": "mine",
+        "CLAUDE_AGENT_SDK_CLIENT_APP": "app/1",
+    }
+
+
+def test_checkpointing_is_an_environment_variable() -> None:
+    """R070, R399, C34: the handshake has no field for it."""
+    launch = session(bidir=BidirOptions(file_checkpointing_enabled=True))
+    assert launch.env["CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"] == "true"
+    assert launch.initialize == {}
+    assert "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING" not in session().env
+
+
+OUTSIDE = {"PATH": "/bin", "HOME": "/h", "CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "x", "A": "0"}
+
+
+@pytest.mark.parametrize(
+    ("inherit", "inherited"),
+    [
+        (True, {"PATH": "/bin", "HOME": "/h"}),
+        (False, {}),
+        (["PATH", "MISSING", "CLAUDECODE"], {"PATH": "/bin"}),
+        ([], {}),
+    ],
+)
+def test_the_environment_is_what_is_inherited_under_what_is_set(
+    inherit: Any, inherited: dict[str, str]
+) -> None:
+    """R052: and nothing that belongs to a session around us."""
+    launch = plan_query(CliOptions(env={"A": "1"}), SdkOptions(inherit_env=inherit))
+    assert launch.environment(OUTSIDE) == {
+        **inherited,
+        "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+        "A": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "CLAUDECODE",
+        "CLAUDE_CODE_SESSION_ID",
+        "CLAUDE_CODE_CHILD_SESSION",
+        "CLAUDE_CODE_SESSION_ATTENDED",
+        "CLAUDE_PID",
+        "CLAUDE_EFFORT",
+        "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING",
+    ],
+)
+def test_the_marks_of_an_outer_session_are_not_inherited(variable: str) -> None:
+    assert session().environment({variable: "1"}) == {"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}
+
+
+def test_the_process_takes_the_rest() -> None:
+    """R045, R046: directory and executable are not arguments."""
+    launch = query(CliOptions(cwd="/w", cli_path="/c"))
+    assert (launch.argv, launch.cwd) == (QUERY, "/w")
+
+
+# ---------------------------------------------------------------- what no value can do
+
+ODD = st.sampled_from(
+    ["--model", "-p", "--", "-", "", "--dangerously-skip-permissions", "a b", "="]
+)
+TEXT = ODD | st.text(max_size=20) | st.builds("{}={}".format, ODD, st.text(max_size=5))
+TEXTS = TEXT | st.lists(TEXT, max_size=3)
+VALUES = TEXTS | st.booleans() | st.integers(0, 9) | st.dictionaries(TEXT, TEXTS, max_size=2)
+KNOWN = {argument.partition("=")[0] for argument in SESSION} | managed_flags().keys()
+
+
+@given(VALUES)
+def test_no_value_becomes_an_argument_of_its_own(value: Any) -> None:
+    """Whatever is accepted, every argument is a flag of the table with its value attached."""
+    for option in CliOptions.fields.keys() - {"extra_args"}:
+        try:
+            cli = CliOptions(**{option: value})
+        except OptionsError:
+            continue
+        for argument in session(cli).argv:
+            assert argument.partition("=")[0] in KNOWN
+            assert not re.search(r"[\r\n]", argument)
+
+
+def test_the_values_of_that_test_are_accepted_often_enough_to_mean_something() -> None:
+    accepted = {option for option in CliOptions.fields if accepts(option)}
+    assert len(accepted) > len(CliOptions.fields) / 2
+
+
+def accepts(option: str) -> bool:
+    for value in ("-p", ["--model"], True, 1, {"--": "-"}):
+        with contextlib.suppress(OptionsError):
+            return bool(CliOptions(**{option: cast("Any", value)}).given())
+    return False
+
+
+@given(st.lists(TEXT | st.from_regex(r"--[a-z]{1,5}(=.{0,3})?", fullmatch=True), max_size=5))
+def test_raw_arguments_add_long_flags_that_are_nobodys(args: list[str]) -> None:
+    try:
+        cli = CliOptions(extra_args=args)
+    except OptionsError:
+        return
+    for argument in query(cli).argv[len(QUERY) :]:
+        name = argument.partition("=")[0]
+        assert re.fullmatch(r"--[A-Za-z][\w-]*", name)
+        assert name not in KNOWN
+
+
+@given(TEXT)
+def test_text_for_the_model_is_never_on_the_command_line(text: str) -> None:
+    """Truth 7: prompts, agents and schemas are for the model's eyes."""
+    try:
+        cli = CliOptions(
+            system_prompt=text,
+            append_system_prompt=text,
+            title=text,
+            plan_mode_instructions=text,
+            json_schema={"description": text},
+            agents=[AgentConfig(name="a", description=text, prompt=text)],
+            settings={"x": text},
+            sandbox={"x": text},
+        )
+    except OptionsError:
+        return
+    assert query(cli).argv == (*QUERY, "--settings=\0--settings")
+
+
+# ---------------------------------------------------------------- what an error may show
+
+
+def test_arguments_in_an_error_show_no_secret() -> None:
+    launch = session(
+        CliOptions(
+            model="opus",
+            allowed_tools=["Bash(curl -H secret)", "Read"],
+            disallowed_tools=["Write(secret)"],
+            settings={"a": "secret"},
+            resume_session_id=THEIRS,
+            extra_args=["--token", "secret", "--other=secret", "--bare"],
+        )
+    )
+    assert redact(launch.argv) == (
+        *SESSION,
+        "--model=opus",
+        "--allowedTools=Bash(...)",
+        "--allowedTools=Read",
+        "--disallowedTools=Write(...)",
+        STDIO,
+        f"--resume={THEIRS}",
+        "--settings=...",
+        "--token=...",
+        "--other=...",
+        "--bare",
+    )
+
+
+def test_a_stray_argument_is_not_shown_either() -> None:
+    assert redact(["secret", "-x", "--unknown"]) == ("...", "...", "--unknown")

@@ -1,0 +1,52 @@
+"""Messages that are also events of the session."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support import cli
+
+from bridle._core.news import NEWS
+from bridle.events import ApiRetry, RateLimited, SessionEvent
+
+RATE_LIMIT = {
+    "status": "allowed_warning",
+    "resetsAt": 1700000000,
+    "rateLimitType": "five_hour",
+    "utilization": 0.9,
+    "surpassedThreshold": 0.8,
+    "overageStatus": "rejected",
+    "isUsingOverage": True,
+}
+RETRY = {"attempt": 2, "max_retries": 10, "retry_delay_ms": 1500.5, "error_status": 529}
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        (
+            cli.line(type="rate_limit_event", rate_limit_info=RATE_LIMIT),
+            RateLimited(
+                status="allowed_warning",
+                resets_at=1700000000,
+                limit_type="five_hour",
+                utilization=0.9,
+                surpassed_threshold=0.8,
+                overage_status="rejected",
+                using_overage=True,
+            ),
+        ),
+        (cli.line(type="rate_limit_event"), RateLimited(status="")),
+        (
+            cli.system("api_retry", **RETRY, error="overloaded"),
+            ApiRetry(attempt=2, max_retries=10, delay=1.5005, error_status=529, error="overloaded"),
+        ),
+        (
+            cli.system("api_retry", **{**RETRY, "error_status": None}),
+            ApiRetry(attempt=2, max_retries=10, delay=1.5005),
+        ),
+    ],
+    ids=["rate limit", "empty rate limit", "retry", "retry without a status"],
+)
+def test_the_event_says_what_the_message_said(line: bytes, event: SessionEvent) -> None:
+    (message,) = cli.decoded(line)
+    assert NEWS[type(message)](message) == event

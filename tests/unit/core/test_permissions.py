@@ -1,0 +1,400 @@
+"""The permission policy: requests to contexts, results to answers, nonsense to denials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridle._core.permissions import (
+    Answer,
+    cancel,
+    decode_can_use_tool,
+    decode_elicitation,
+    decode_update,
+    deny,
+    encode_elicitation,
+    encode_permission,
+)
+from bridle.permissions import (
+    Accept,
+    AddDirectories,
+    AddRules,
+    Allow,
+    AllowAll,
+    AllowOnce,
+    Answers,
+    Cancel,
+    CanUseToolContext,
+    Decline,
+    Deny,
+    Edit,
+    ElicitationRequestContext,
+    McpServerRef,
+    PermissionRule,
+    PermissionUpdate,
+    PlanContext,
+    QuestionContext,
+    SetMode,
+    UnknownPermissionUpdate,
+)
+
+REQUEST: dict[str, Any] = {
+    "subtype": "can_use_tool",
+    "tool_name": "Bash",
+    "display_name": "Bash",
+    "input": {"command": "rm -rf /"},
+    "description": "rm -rf /",
+    "permission_suggestions": [
+        {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
+        {"type": "somethingNew", "x": 1},
+    ],
+    "blocked_path": "/",
+    "decision_reason": "Dangerous",
+    "decision_reason_type": "safetyCheck",
+    "classifier_approvable": False,
+    "tool_use_id": "toolu_1",
+    "suppress_always_allow_rule": True,
+    "mcp_server": {"name": "calc", "source": "sdk"},
+    "agent_id": "a1",
+    "not_known_yet": [1],
+}
+
+ASKED = CanUseToolContext(tool_name="Bash", tool_input={"command": "ls"})
+QUESTION = QuestionContext(
+    tool_name="AskUserQuestion", tool_input={"questions": [{"question": "Which?"}]}
+)
+PLAN = PlanContext(tool_name="ExitPlanMode", tool_input={})
+
+
+# ---------------------------------------------------------------- requests in
+
+
+def test_a_permission_request_becomes_a_typed_context() -> None:
+    context = decode_can_use_tool(REQUEST, "s1")
+    assert context == CanUseToolContext(
+        tool_name="Bash",
+        tool_input={"command": "rm -rf /"},
+        session_id="s1",
+        tool_use_id="toolu_1",
+        permission_suggestions=(
+            SetMode("acceptEdits"),
+            UnknownPermissionUpdate({"type": "somethingNew", "x": 1}),
+        ),
+        blocked_path="/",
+        decision_reason="Dangerous",
+        decision_reason_type="safetyCheck",
+        display_name="Bash",
+        description="rm -rf /",
+        agent_id="a1",
+        mcp_server=McpServerRef("calc", "sdk"),
+        classifier_approvable=False,
+        suppress_always_allow_rule=True,
+    )
+    assert context.raw == REQUEST
+
+
+def test_the_oldest_form_of_a_request_is_enough() -> None:
+    context = decode_can_use_tool({"tool_name": "Bash", "input": {}})
+    assert context == CanUseToolContext(tool_name="Bash")
+
+
+@pytest.mark.parametrize(
+    ("tool_name", "kind"),
+    [
+        ("AskUserQuestion", QuestionContext),
+        ("ExitPlanMode", PlanContext),
+        ("Bash", CanUseToolContext),
+    ],
+)
+def test_some_tools_have_a_context_of_their_own(tool_name: str, kind: type) -> None:
+    assert type(decode_can_use_tool({"tool_name": tool_name})) is kind
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("input", "no object"),
+        ("permission_suggestions", ["no object"]),
+        ("permission_suggestions", "no list"),
+        ("blocked_path", 3),
+        ("mcp_server", {"source": "sdk"}),
+        ("requires_user_interaction", "yes"),
+    ],
+    ids=str,
+)
+def test_a_field_that_does_not_fit_takes_its_default(field: str, value: object) -> None:
+    wire = {"tool_name": "Bash", "tool_use_id": "t1", field: value}
+    context = decode_can_use_tool(wire)
+    assert context == CanUseToolContext(tool_name="Bash", tool_use_id="t1")
+    assert context.raw == wire
+
+
+@pytest.mark.parametrize("request_", [{}, {"tool_name": 3}], ids=["missing", "no text"])
+def test_a_request_without_a_tool_name_cannot_be_decoded(request_: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_can_use_tool(request_)
+
+
+def test_an_elicitation_becomes_a_typed_context() -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    wire = {
+        "subtype": "elicitation",
+        "mcp_server_name": "el",
+        "message": "Your name?",
+        "mode": "form",
+        "requested_schema": schema,
+        "property_order": ["name"],
+    }
+    context = decode_elicitation(wire)
+    assert context == ElicitationRequestContext(
+        mcp_server_name="el",
+        message="Your name?",
+        requested_schema=schema,
+        property_order=("name",),
+    )
+    assert context.raw == wire
+
+
+@pytest.mark.parametrize(
+    ("wire", "update"),
+    [
+        (
+            {
+                "type": "addRules",
+                "rules": [{"toolName": "Read", "ruleContent": "//etc/**"}, {"toolName": "Bash"}],
+                "behavior": "allow",
+                "destination": "localSettings",
+            },
+            AddRules(
+                (PermissionRule("Read", "//etc/**"), PermissionRule("Bash")),
+                destination="localSettings",
+            ),
+        ),
+        (
+            {"type": "addDirectories", "directories": ["/p"], "destination": "session"},
+            AddDirectories(("/p",)),
+        ),
+        ({"type": "new"}, UnknownPermissionUpdate({"type": "new"})),
+        (
+            {"type": "setMode", "mode": "plan", "destination": "elsewhere"},
+            UnknownPermissionUpdate(
+                {"type": "setMode", "mode": "plan", "destination": "elsewhere"}
+            ),
+        ),
+    ],
+    ids=["rules", "directories", "new kind", "new destination"],
+)
+def test_an_update_survives_the_way_in_and_out(
+    wire: dict[str, object], update: PermissionUpdate
+) -> None:
+    decoded = decode_update(wire)
+    assert decoded == update
+    assert decoded.raw == wire
+
+
+# ---------------------------------------------------------------- answers out
+
+
+def allowed(tool_input: object, *updates: object) -> dict[str, object]:
+    """An allow on the wire."""
+    answer: dict[str, object] = {"behavior": "allow", "updatedInput": tool_input}
+    return {**answer, "updatedPermissions": list(updates)} if updates else answer
+
+
+WHOLE_TOOL = {
+    "type": "addRules",
+    "rules": [{"toolName": "Bash"}],
+    "behavior": "allow",
+    "destination": "session",
+}
+LS = {"command": "ls"}
+ASKED_TWICE = {"questions": [{"question": "Which?"}]}
+
+
+@pytest.mark.parametrize(
+    ("result", "context", "payload"),
+    [
+        (Allow(), ASKED, allowed(LS)),
+        (AllowOnce(), ASKED, allowed(LS)),
+        (Allow(), PLAN, allowed({})),
+        (AllowAll(), ASKED, allowed(LS, WHOLE_TOOL)),
+        (
+            Allow([AddRules((PermissionRule("Bash"),)), UnknownPermissionUpdate({"type": "new"})]),
+            ASKED,
+            allowed(LS, WHOLE_TOOL, {"type": "new"}),
+        ),
+        (Edit({"command": "pwd"}), ASKED, allowed({"command": "pwd"})),
+        (Edit({}), PLAN, allowed({})),
+        (Deny("no"), ASKED, {"behavior": "deny", "message": "no"}),
+        (Deny(""), ASKED, {"behavior": "deny", "message": ""}),
+        (Deny("cut \ud83d"), ASKED, {"behavior": "deny", "message": "cut ?"}),
+        (
+            Deny("stop", interrupt=True),
+            ASKED,
+            {"behavior": "deny", "message": "stop", "interrupt": True},
+        ),
+        (
+            Answers({"Which?": "A"}),
+            QUESTION,
+            allowed({**ASKED_TWICE, "answers": {"Which?": "A"}}),
+        ),
+        (
+            Answers({"Which?": ["A", "B"]}),
+            QUESTION,
+            allowed({**ASKED_TWICE, "answers": {"Which?": "A, B"}}),
+        ),
+        (Deny("not now"), QUESTION, {"behavior": "deny", "message": "not now"}),
+    ],
+    ids=[
+        "allow",
+        "allow once",
+        "allow a plan",
+        "allow all",
+        "allow with updates",
+        "edit",
+        "edit nothing to nothing",
+        "deny",
+        "deny without words",
+        "deny with a broken character",
+        "deny and interrupt",
+        "one answer",
+        "several answers",
+        "deny a question",
+    ],
+)
+def test_a_result_has_one_spelling(
+    result: object, context: CanUseToolContext, payload: dict[str, object]
+) -> None:
+    assert encode_permission(result, context) == Answer(payload)
+
+
+class Hostile(Mapping[str, object]):
+    """A mapping that cannot be read."""
+
+    def __getitem__(self, key: str) -> object:
+        raise OSError("unreadable")
+
+    def __iter__(self) -> Iterator[str]:
+        raise OSError("unreadable")
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("result", "context", "detail"),
+    [
+        (None, ASKED, "NoneType is no answer to Bash"),
+        (True, ASKED, "bool is no answer to Bash"),
+        ("allow", ASKED, "str is no answer to Bash"),
+        ({"behavior": "allow"}, ASKED, "dict is no answer to Bash"),
+        (Answers({}), ASKED, "Answers is no answer to Bash"),
+        (Edit([1]), ASKED, "Edit.new_input is list, not a mapping"),  # type: ignore[arg-type]  # nonsense on purpose
+        (Edit({}), ASKED, "makes the CLI run the original input"),
+        (Edit(Hostile()), ASKED, "OSError: unreadable"),
+        (Answers("A"), QUESTION, "Answers.answers is str, not a mapping"),  # type: ignore[arg-type]  # nonsense on purpose
+        (Answers({"Which?": 3}), QUESTION, "an answer is int"),  # type: ignore[dict-item]  # nonsense on purpose
+        (Allow([{"type": "setMode"}]), ASKED, "dict is no PermissionUpdate"),  # type: ignore[list-item]  # nonsense on purpose
+        (Allow([SetMode("plan", destination="moon")]), ASKED, "SetMode is malformed"),  # type: ignore[arg-type]  # nonsense on purpose
+        (Allow([AddRules(object())]), ASKED, "AddRules is malformed"),  # type: ignore[arg-type]  # nonsense on purpose
+        (Allow(3), ASKED, "TypeError"),  # type: ignore[arg-type]  # nonsense on purpose
+    ],
+    ids=[
+        "None",
+        "True",
+        "text",
+        "a wire answer",
+        "answers to no question",
+        "edit to a list",
+        "edit to nothing",
+        "edit to an unreadable mapping",
+        "answers that are no mapping",
+        "an answer that is no label",
+        "an update that is none",
+        "an update for nowhere",
+        "an update of nothing",
+        "updates that are no list",
+    ],
+)
+def test_nonsense_denies_with_an_explanation(
+    result: object, context: CanUseToolContext, detail: str
+) -> None:
+    answer = encode_permission(result, context)
+    assert answer.payload == deny("permission_failed", "").payload
+    [(kind, said)] = answer.warnings
+    assert kind == "permission_failed"
+    assert detail in said
+
+
+@pytest.mark.parametrize(
+    "result",
+    [Edit({"command": object()}), Allow([UnknownPermissionUpdate({"type": object()})])],
+    ids=["input", "update"],
+)
+def test_what_json_cannot_carry_denies(result: object) -> None:
+    answer = encode_permission(result, ASKED)
+    assert answer.payload == deny("unencodable_result", "").payload
+    [(kind, detail)] = answer.warnings
+    assert kind == "unencodable_result"
+    assert "cannot be sent as JSON" in detail
+
+
+def test_an_input_of_the_cli_that_json_cannot_carry_back_is_not_held_against_the_tool() -> None:
+    context = CanUseToolContext(tool_name="Bash", tool_input={"command": "echo \ud83d"})
+    assert encode_permission(Allow(), context) == Answer(allowed({}))
+    assert encode_permission(AllowAll(), context) == Answer(allowed({}, WHOLE_TOOL))
+
+
+def test_an_answer_to_a_question_nobody_asked_is_sent_and_warned_about() -> None:
+    answer = encode_permission(Answers({"Nope?": "A"}), QUESTION)
+    assert answer.payload["updatedInput"]["answers"] == {"Nope?": "A"}
+    assert answer.warnings == (("result_ignored", "Answers names 'Nope?', which was not asked"),)
+
+
+def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
+    new_input = {"command": ["ls"]}
+    answer = encode_permission(Edit(new_input), ASKED)
+    new_input["command"].append("-l")
+    assert answer.payload == allowed({"command": ["ls"]})
+
+
+def test_a_missing_answer_denies_and_names_its_cause() -> None:
+    answer = deny("permission_timed_out", "after 5 s")
+    assert answer.payload["behavior"] == "deny"
+    assert "permission_timed_out" in answer.payload["message"]
+    assert answer.warnings == (("permission_timed_out", "after 5 s"),)
+
+
+@pytest.mark.parametrize(
+    ("result", "payload"),
+    [
+        (Accept({"name": "Bob"}), {"action": "accept", "content": {"name": "Bob"}}),
+        (Accept(), {"action": "accept", "content": {}}),
+        (Decline(), {"action": "decline"}),
+        (Cancel(), {"action": "cancel"}),
+    ],
+    ids=["accept", "accept nothing", "decline", "cancel"],
+)
+def test_an_elicitation_has_three_answers(result: object, payload: dict[str, object]) -> None:
+    assert encode_elicitation(result) == Answer(payload)
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "detail"),
+    [
+        (None, "elicitation_failed", "NoneType is no answer"),
+        (Accept([1]), "elicitation_failed", "Accept is no answer"),  # type: ignore[arg-type]  # nonsense on purpose
+        (Accept({"name": object()}), "unencodable_result", "cannot be sent as JSON"),
+        (Accept(Hostile()), "unencodable_result", "unreadable"),
+    ],
+    ids=["None", "a list", "an object", "an unreadable mapping"],
+)
+def test_nonsense_dismisses_an_elicitation(result: object, kind: str, detail: str) -> None:
+    answer = encode_elicitation(result)
+    assert answer.payload == cancel(kind, "").payload == {"action": "cancel"}
+    [(warned, said)] = answer.warnings
+    assert warned == kind
+    assert detail in said

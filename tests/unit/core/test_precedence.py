@@ -1,0 +1,304 @@
+"""Which source of an option wins, how two are merged, and who is blamed for a mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridle._core.precedence import deep_merge, resolve_options, variable_of
+from bridle.errors import OptionsError
+from bridle.options import AgentConfig, BidirOptions, CliOptions, Limits, SdkOptions, option_rows
+
+
+def refused(**sources: Any) -> OptionsError:
+    with pytest.raises(OptionsError) as caught:
+        resolve_options(**sources)
+    return caught.value
+
+
+# ---------------------------------------------------------------- who wins
+
+ARGUMENT = CliOptions(model="argument")
+ENVIRON = {"CLAUDE_MODEL": "environment"}
+CONFIG = {"cli": {"model": "config"}}
+
+
+@pytest.mark.parametrize(
+    ("cli", "environ", "config", "model", "origin"),
+    [
+        (ARGUMENT, ENVIRON, CONFIG, "argument", "argument"),
+        (ARGUMENT, {}, CONFIG, "argument", "argument"),
+        (None, ENVIRON, CONFIG, "environment", "environment:CLAUDE_MODEL"),
+        (CliOptions(model=None), ENVIRON, CONFIG, "environment", "environment:CLAUDE_MODEL"),
+        (None, {}, CONFIG, "config", "config"),
+        (None, {"CLAUDE_MODEL": " "}, CONFIG, "config", "config"),
+        (None, {}, {}, None, "default"),
+        (None, None, None, None, "default"),
+    ],
+)
+def test_the_highest_source_that_speaks_wins(
+    cli: CliOptions | None, environ: Any, config: Any, model: str | None, origin: str
+) -> None:
+    """R095, R096, R103: argument, environment, configuration, default."""
+    resolved = resolve_options(cli, environ=environ, config=config)
+    assert (resolved.cli.model, resolved.origin["cli.model"]) == (model, origin)
+
+
+def test_an_argument_that_repeats_the_default_still_wins() -> None:
+    resolved = resolve_options(
+        CliOptions(include_partial_messages=False),
+        SdkOptions(control_timeout=30.0),
+        environ={"CLAUDE_INCLUDE_PARTIAL_MESSAGES": "1", "CLAUDE_CONTROL_TIMEOUT": "5"},
+    )
+    assert resolved.cli.include_partial_messages is False
+    assert resolved.sdk.control_timeout == 30.0
+    assert resolved.origin["sdk.control_timeout"] == "argument"
+
+
+@pytest.mark.parametrize("field", ["betas", "allowed_tools", "setting_sources"])
+def test_a_list_is_replaced_whole_and_an_empty_one_wins(field: str) -> None:
+    """R101: nothing is mixed, and "none" is an answer."""
+    config = {"cli": {field: ["user"]}}
+    assert getattr(resolve_options(config=config).cli, field) == ("user",)
+    empty = CliOptions(**{field: []})  # type: ignore[arg-type]  # all three are lists
+    assert getattr(resolve_options(empty, config=config).cli, field) == ()
+    other = CliOptions(**{field: ["local"]})  # type: ignore[arg-type]
+    assert getattr(resolve_options(other, config=config).cli, field) == ("local",)
+
+
+def test_agents_are_replaced_whole() -> None:
+    """R102."""
+    mine = AgentConfig(name="mine", description="d", prompt="p")
+    config = {"cli": {"agents": {"theirs": {"description": "d", "prompt": "p"}}}}
+    assert resolve_options(CliOptions(agents=[mine]), config=config).cli.agents == (mine,)
+
+
+def test_all_three_records_come_from_the_configuration() -> None:
+    resolved = resolve_options(
+        config={
+            "cli": {"max_turns": 3, "env": {"A": "1"}},
+            "sdk": {"limits": {"idle": 5}, "inherit_env": ["PATH"]},
+            "bidir": {"file_checkpointing_enabled": True, "hook_timeouts": {"Stop": 2}},
+        }
+    )
+    assert resolved.cli == CliOptions(max_turns=3, env={"A": "1"})
+    assert resolved.sdk == SdkOptions(limits=Limits(idle=5), inherit_env=["PATH"])
+    assert resolved.bidir == BidirOptions(
+        file_checkpointing_enabled=True, hook_timeouts={"Stop": 2}
+    )
+
+
+def test_every_field_has_an_origin() -> None:
+    tables = {"CliOptions": "cli", "SdkOptions": "sdk", "BidirOptions": "bidir"}
+    wanted = {f"{tables[record]}.{row.name}": "default" for record, row in option_rows()}
+    assert resolve_options().origin == wanted
+
+
+# ---------------------------------------------------------------- merging
+
+
+def test_variables_merge_by_name() -> None:
+    """R097, R104: both are there, and the argument wins a name they share."""
+    resolved = resolve_options(
+        CliOptions(env={"BAR": "2", "BOTH": "argument"}),
+        config={"cli": {"env": {"FOO": "1", "BOTH": "config"}}},
+    )
+    assert resolved.cli.env == {"FOO": "1", "BOTH": "argument", "BAR": "2"}
+    assert resolved.origin["cli.env"] == "config+argument"
+
+
+def test_settings_merge_deeply() -> None:
+    """R098: objects merge, lists and scalars are replaced; text is as good as a mapping."""
+    resolved = resolve_options(
+        CliOptions(settings='{"permissions": {"deny": ["B"]}, "model": "x"}'),
+        config={"cli": {"settings": {"permissions": {"deny": ["A"], "allow": ["C"]}, "env": {}}}},
+    )
+    assert resolved.cli.settings == {
+        "permissions": {"deny": ["B"], "allow": ["C"]},
+        "env": {},
+        "model": "x",
+    }
+
+
+def test_settings_in_a_file_cannot_be_merged_but_can_stand_alone() -> None:
+    """C41: silence about the other source would be a surprise."""
+    config = {"cli": {"settings": "settings.json"}}
+    assert resolve_options(config=config).cli.settings == "settings.json"
+    error = refused(cli=CliOptions(settings={"a": 1}), config=config)
+    assert error.field == "settings"
+    assert "merge" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [
+        ("add_dirs", ["/a", "/b"], ["/b", "/c"]),
+        ("extra_args", ["--bare", "--name", "x"], ["--y=1"]),
+    ],
+)
+def test_lists_that_append_keep_duplicates_and_order(
+    field: str, low: list[str], high: list[str]
+) -> None:
+    """R099, R100: configuration first."""
+    argument = CliOptions(**{field: high})  # type: ignore[arg-type]  # both are lists
+    resolved = resolve_options(argument, config={"cli": {field: low}})
+    assert getattr(resolved.cli, field) == (*low, *high)
+    assert resolved.origin[f"cli.{field}"] == "config+argument"
+
+
+def test_only_these_four_merge() -> None:
+    merging = {row.name: row.merge for _, row in option_rows() if row.merge != "replace"}
+    assert merging == {
+        "env": "deep",
+        "settings": "deep",
+        "add_dirs": "append",
+        "extra_args": "append",
+    }
+
+
+JSON: Any = st.recursive(
+    st.none() | st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner)
+)
+OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON)
+
+
+@given(OBJECTS, OBJECTS)
+def test_a_deep_merge_keeps_everything_of_the_higher_source(low: Any, high: Any) -> None:
+    merged = deep_merge(low, high)
+    assert merged.keys() == low.keys() | high.keys()
+    assert deep_merge(merged, high) == merged
+    assert deep_merge({}, high) == high
+    assert deep_merge(low, {}) == low
+
+
+# ---------------------------------------------------------------- the environment
+
+
+def test_the_list_of_variables_is_closed() -> None:
+    """Scalar settings only: no session, path, command or secret can come in this way."""
+    assert {variable_of(row) for _, row in option_rows() if row.env is not None} == {
+        "CLAUDE_MODEL",
+        "CLAUDE_FALLBACK_MODEL",
+        "CLAUDE_MAX_TURNS",
+        "CLAUDE_MAX_BUDGET_USD",
+        "CLAUDE_TASK_BUDGET",
+        "CLAUDE_EFFORT",
+        "CLAUDE_MAX_THINKING_TOKENS",
+        "CLAUDE_PERMISSION_MODE",
+        "CLAUDE_INCLUDE_PARTIAL_MESSAGES",
+        "CLAUDE_CONTROL_TIMEOUT",
+        "CLAUDE_INIT_TIMEOUT",
+        "CLAUDE_CALLBACK_TIMEOUT",
+        "CLAUDE_PERMISSION_TIMEOUT",
+    }
+
+
+@pytest.mark.parametrize(
+    "variable", ["CLAUDE_SESSION_ID", "CLAUDE_CWD", "CLAUDE_ENV", "CLAUDE_TITLE"]
+)
+def test_another_variable_says_nothing(variable: str) -> None:
+    assert set(resolve_options(environ={variable: "x"}).origin.values()) == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "word", "field", "value"),
+    [
+        ("CLAUDE_MAX_TURNS", " 7 ", "max_turns", 7),
+        ("CLAUDE_MAX_BUDGET_USD", "2.5", "max_budget_usd", 2.5),
+        ("CLAUDE_PERMISSION_MODE", "plan", "permission_mode", "plan"),
+        ("CLAUDE_INCLUDE_PARTIAL_MESSAGES", "TRUE", "include_partial_messages", True),
+        ("CLAUDE_INCLUDE_PARTIAL_MESSAGES", "on", "include_partial_messages", True),
+        ("CLAUDE_INCLUDE_PARTIAL_MESSAGES", "no", "include_partial_messages", False),
+        ("CLAUDE_INCLUDE_PARTIAL_MESSAGES", "0", "include_partial_messages", False),
+        ("CLAUDE_EFFORT", "low", "effort", "low"),
+    ],
+)
+def test_a_variable_is_read_as_its_field(
+    variable: str, word: str, field: str, value: object
+) -> None:
+    resolved = resolve_options(environ={variable: word})
+    assert getattr(resolved.cli, field) == value
+    assert resolved.origin[f"cli.{field}"] == f"environment:{variable}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "word", "fix"),
+    [
+        ("CLAUDE_MAX_TURNS", "many", "Set it to a whole number."),
+        ("CLAUDE_MAX_TURNS", "0", "Give 1 or more."),
+        ("CLAUDE_MAX_BUDGET_USD", "cheap", "Set it to a number."),
+        ("CLAUDE_MAX_BUDGET_USD", "nan", "Give a number above 0, or leave it out."),
+        ("CLAUDE_INCLUDE_PARTIAL_MESSAGES", "maybe", "Set it to true or false."),
+        ("CLAUDE_EFFORT", "huge", "Use one of low, medium, high, xhigh, max."),
+    ],
+)
+def test_a_bad_variable_is_blamed_itself(variable: str, word: str, fix: str) -> None:
+    error = refused(environ={variable: word})
+    assert (error.field, error.fix) == (variable, fix)
+
+
+def test_what_an_outer_session_exports_is_no_wish() -> None:
+    """The CLI tells its tools its own effort in the variable that would set ours."""
+    inside = {"CLAUDECODE": "1", "CLAUDE_EFFORT": "max", "CLAUDE_MODEL": "opus"}
+    resolved = resolve_options(environ=inside)
+    assert (resolved.cli.effort, resolved.cli.model) == (None, "opus")
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "fix"),
+    [
+        ({"cli": {"modle": "x"}}, "config: cli.modle", "Did you mean 'model'?"),
+        ({"sdk": {"model": "x"}}, "config: sdk.model", "It is a field of CliOptions."),
+        ({"clii": {}}, "config: clii", "Tables are [cli], [sdk], [bidir]."),
+        ({"cli": "opus"}, "config: cli", "Write [cli] above."),
+        ({"cli": {"max_turns": "3"}}, "config: cli.max_turns", "Give a whole number."),
+        ({"cli": {"env": {"A": 1}}}, "config: cli.env['A']", "Give a string."),
+        ({"sdk": {"limits": {"idle": 0}}}, "config: sdk.limits.idle",
+         "Give a number above 0, or leave it out."),
+        ({"sdk": {"on_stderr": "print"}}, "config: sdk.on_stderr", "Give it in your program."),
+        ({"sdk": {"config_file": "x"}}, "config: sdk.config_file", "Give it in your program."),
+        ({"bidir": {"hooks": {}}}, "config: bidir.hooks", "Give it in your program."),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_configuration_is_named_with_its_table(
+    config: Any, field: str, fix: str
+) -> None:
+    error = refused(config=config)
+    assert (error.field, error.fix) == (field, fix)
+
+
+def test_code_and_seams_never_come_from_a_file() -> None:
+    assert {row.name for _, row in option_rows() if not row.config} == {
+        "on_stderr", "on_warning", "config_file", "runner", "telemetry", "hooks", "mcp_servers",
+        "on_pre_tool_use", "on_post_tool_use", "on_user_prompt_submit", "on_stop",
+        "on_subagent_stop", "on_pre_compact", "on_can_use_tool", "on_question", "on_plan",
+        "on_elicitation", "on_event", "transport_factory",
+    }  # fmt: skip
+
+
+def test_a_record_in_the_wrong_place_is_refused() -> None:
+    """R092."""
+    error = refused(cli=SdkOptions())
+    assert (error.field, error.problem) == ("cli", "is a SdkOptions")
+    assert refused(bidir={"on_stop": print}).field == "bidir"
+
+
+def test_sources_that_contradict_each_other_are_refused() -> None:
+    error = refused(
+        cli=CliOptions(resume_session_id="x"), config={"cli": {"continue_session": True}}
+    )
+    assert error.field == "resume_session_id"
+
+
+def test_records_that_contradict_each_other_are_refused() -> None:
+    error = refused(
+        bidir=BidirOptions(on_question=lambda _: None),  # type: ignore[arg-type, return-value]
+        config={"cli": {"permission_prompt_tool_name": "mcp__a__b"}},
+    )
+    assert error.field == "permission_prompt_tool_name"

@@ -1,0 +1,457 @@
+"""Hooks, permissions and elicitations: each question gets one answer, and failures fail safely."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support import cli
+from tests.support.cli import errors, feed, only, payloads, running, warned, written
+
+from bridle._core.actions import Action, Call, CallKind, CancelCall, TurnEnded
+from bridle._core.engine import Engine
+from bridle._core.hooks import HookPlan
+from bridle._core.questions import MAX_PENDING_CALLBACKS, QuestionsConfig
+from bridle.events import WarningKind
+from bridle.hooks import Block, Continue, EndTurn, Hook, ModifyInput, PreToolUseContext
+from bridle.permissions import (
+    Accept,
+    Allow,
+    AllowAll,
+    AllowOnce,
+    Answers,
+    Decline,
+    Deny,
+    Edit,
+    PlanContext,
+    QuestionContext,
+)
+
+
+def first(_: object) -> None:
+    """A callback. The engine only hands it on."""
+
+
+def second(_: object) -> None:
+    """Another one."""
+
+
+def answering(
+    info: cli.Json = cli.NEWER, events: dict[str, list[Hook]] | None = None, **config: Any
+) -> Engine:
+    plan = HookPlan.from_options(events or {}, 60.0)
+    return running(info, questions=QuestionsConfig(hooks=plan, **config))
+
+
+def pre_tool_use(*hooks: Hook, **config: Any) -> Engine:
+    return answering(events={"PreToolUse": list(hooks)}, **config)
+
+
+def call_ids(actions: list[Action]) -> list[int]:
+    return [call.call_id for call in only(Call, actions)]
+
+
+DENIED_TOOL = {
+    "hookSpecificOutput": {
+        "permissionDecision": "deny",
+        "permissionDecisionReason": "no",
+        "hookEventName": "PreToolUse",
+    }
+}
+
+# ------------------------------------------------------------------------- hooks
+
+
+def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
+    """R182, R203, R274, R294."""
+    engine = pre_tool_use(Hook(first))
+    actions = feed(engine, 1.0, cli.hook_callback("r", tool_use_id="t1"))
+    (call,) = actions
+    assert isinstance(call, Call)
+    assert (call.kind, call.callback, call.label) == (CallKind.HOOK, first, "PreToolUse hook")
+    assert isinstance(call.argument, PreToolUseContext)
+    assert (call.argument.tool_name, call.argument.tool_use_id) == ("Bash", "t1")
+    assert engine.has_open_work
+    assert written(engine.finished_call(call.call_id, Continue(), 2.0)) == [
+        {
+            "type": "control_response",
+            "response": {
+                "subtype": "success",
+                "request_id": "r",
+                "response": {"continue": True},
+            },
+        }
+    ]
+    assert (engine.next_deadline, engine.has_open_work) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("result", "payload"),
+    [
+        (None, {"continue": True}),
+        (Block("no"), DENIED_TOOL),
+        (
+            ModifyInput({"command": "ls"}),
+            {
+                "continue": True,
+                "hookSpecificOutput": {
+                    "updatedInput": {"command": "ls"},
+                    "hookEventName": "PreToolUse",
+                },
+            },
+        ),
+    ],
+    ids=["nothing", "block", "modify"],
+)
+def test_a_hooks_result_is_spelled_for_its_event(result: object, payload: cli.Json) -> None:
+    """R205, R271."""
+    engine = pre_tool_use(Hook(first))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    assert payloads(engine.finished_call(1, result, 2.0)) == {"r": payload}
+
+
+def test_hooks_of_an_event_are_called_one_after_another() -> None:
+    """R284, R285."""
+    engine = pre_tool_use(Hook(first), Hook(second))
+    (one,) = only(Call, feed(engine, 1.0, cli.hook_callback("r")))
+    actions = engine.finished_call(one.call_id, None, 2.0)
+    (two,) = only(Call, actions)
+    assert (one.callback, two.callback, written(actions)) == (first, second, [])
+    assert payloads(engine.finished_call(two.call_id, None, 3.0)) == {"r": {"continue": True}}
+
+
+def test_the_first_decision_skips_the_rest() -> None:
+    """R286."""
+    engine = pre_tool_use(Hook(first), Hook(second))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    actions = engine.finished_call(1, Block("no"), 2.0)
+    assert (payloads(actions), only(Call, actions)) == ({"r": DENIED_TOOL}, [])
+
+
+def test_each_hook_has_its_own_deadline() -> None:
+    """R260, R298."""
+    engine = pre_tool_use(Hook(first, timeout=5.0), Hook(second))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    assert engine.next_deadline == 6.0
+    engine.finished_call(1, None, 4.0)
+    assert engine.next_deadline == 64.0
+
+
+def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
+    """R278, R296, R299, R301."""
+    engine = pre_tool_use(Hook(first))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    actions = engine.failed_call(1, "ValueError: x", 2.0)
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"continue": True}},
+        [WarningKind.HOOK_FAILED],
+    )
+    assert engine.next_deadline is None
+
+
+def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
+    """R260, R293, R295, R299, R302: its late result finds nothing to answer."""
+    engine = pre_tool_use(Hook(first, timeout=5.0))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    actions = engine.advance(6.0)
+    assert actions[0] == CancelCall(1)
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"continue": True}},
+        [WarningKind.HOOK_TIMED_OUT],
+    )
+    assert engine.finished_call(1, Block("too late"), 7.0) == []
+    assert engine.failed_call(1, "too late", 7.0) == []
+    assert engine.advance(1000.0) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_failed_hook_that_is_required_blocks(late: bool) -> None:
+    engine = pre_tool_use(Hook(first, timeout=5.0, on_error="block"))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    actions = engine.advance(6.0) if late else engine.failed_call(1, "boom", 2.0)
+    decision = payloads(actions)["r"]["hookSpecificOutput"]["permissionDecision"]
+    assert decision == "deny"
+
+
+def test_after_a_failed_hook_the_next_one_is_still_asked() -> None:
+    """R299: and the failure is told at once, not with the answer."""
+    engine = pre_tool_use(Hook(first), Hook(second))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    failed = engine.failed_call(1, "boom", 2.0)
+    assert (call_ids(failed), warned(failed)) == ([2], [WarningKind.HOOK_FAILED])
+    actions = engine.finished_call(2, Block("no"), 3.0)
+    assert (payloads(actions), warned(actions)) == ({"r": DENIED_TOOL}, [])
+
+
+@pytest.mark.parametrize("result", ["nonsense", 5, Deny("no")], ids=repr)
+def test_a_result_that_is_none_counts_as_a_failure(result: object) -> None:
+    """R275, R299."""
+    engine = pre_tool_use(Hook(first))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    actions = engine.finished_call(1, result, 2.0)
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"continue": True}},
+        [WarningKind.HOOK_FAILED],
+    )
+
+
+def test_an_input_that_cannot_be_read_fails_open_without_a_call() -> None:
+    """R275."""
+    engine = pre_tool_use(Hook(first))
+    actions = feed(engine, 1.0, cli.hook_callback("r", input={"tool_name": 5}))
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"continue": True}},
+        [WarningKind.HOOK_FAILED],
+    )
+
+
+def test_an_unknown_hook_is_let_through_with_a_warning() -> None:
+    """R278, R454."""
+    actions = feed(pre_tool_use(Hook(first)), 1.0, cli.hook_callback("r", "hook_7"))
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"continue": True}},
+        [WarningKind.UNKNOWN_CALLBACK],
+    )
+
+
+def test_hook_traffic_is_no_message() -> None:
+    """R291."""
+    engine = pre_tool_use(Hook(first))
+    actions = feed(engine, 1.0, cli.hook_callback("r")) + engine.finished_call(1, None, 2.0)
+    assert cli.delivered(actions) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "info", "interrupts"),
+    [
+        ("PreToolUse", cli.NEWER, False),
+        ("PreToolUse", cli.OLDER, True),
+        ("PostToolUseFailure", cli.NEWER, True),
+        ("PostToolUse", cli.OLDER, False),
+    ],
+)
+def test_a_turn_that_a_hook_ends_is_interrupted_where_the_answer_is_not_enough(
+    event: str, info: cli.Json, interrupts: bool
+) -> None:
+    engine = answering(info, {event: [Hook(first)]})
+    engine.send("k", "u1", "hello", 0.5)
+    feed(engine, 0.5, cli.init("u1"))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    actions = engine.finished_call(1, EndTurn("enough"), 2.0)
+    assert payloads(actions)["r"]["stopReason"] == "enough"
+    requests = [line["request"] for line in written(actions) if line["type"] == "control_request"]
+    assert requests == ([{"subtype": "interrupt"}] if interrupts else [])
+    (ended,) = only(TurnEnded, feed(engine, 3.0, cli.aborted("u1")))
+    assert ended.outcome.reason == ("stopped_by_hook" if interrupts else "interrupted")
+
+
+# ------------------------------------------------------------------------- permissions
+
+
+def permitting(**config: Any) -> Engine:
+    return answering(**{"can_use_tool": first, **config})
+
+
+def test_a_permission_is_asked_for_without_a_deadline() -> None:
+    """R304, R305: a human may think."""
+    engine = permitting()
+    (call,) = only(Call, feed(engine, 1.0, cli.init(), cli.can_use_tool("r", blocked_path="/x")))
+    context: Any = call.argument
+    assert (call.kind, call.callback, call.label) == (
+        CallKind.PERMISSION,
+        first,
+        "permission for Bash",
+    )
+    assert (context.tool_name, context.tool_input) == ("Bash", {"a": 1})
+    assert (context.session_id, context.blocked_path) == ("s1", "/x")
+    assert context.permission_suggestions == ()
+    assert engine.next_deadline is None
+
+
+RULE = {"toolName": "Bash"}
+
+
+@pytest.mark.parametrize(
+    ("result", "payload"),
+    [
+        (Allow(), {"behavior": "allow", "updatedInput": {"a": 1}}),
+        (AllowOnce(), {"behavior": "allow", "updatedInput": {"a": 1}}),
+        (Edit({"b": 2}), {"behavior": "allow", "updatedInput": {"b": 2}}),
+        (Deny("no"), {"behavior": "deny", "message": "no"}),
+        (Deny("no", interrupt=True), {"behavior": "deny", "message": "no", "interrupt": True}),
+    ],
+    ids=["allow", "once", "edit", "deny", "deny and interrupt"],
+)
+def test_a_permission_is_spelled_for_the_cli(result: object, payload: cli.Json) -> None:
+    """R193, R207, R306, R307, R309."""
+    engine = permitting()
+    feed(engine, 1.0, cli.can_use_tool("r"))
+    actions = engine.finished_call(1, result, 2.0)
+    assert (payloads(actions), warned(actions)) == ({"r": payload}, [])
+
+
+def test_a_permission_for_all_uses_adds_a_rule() -> None:
+    """R307, R309."""
+    engine = permitting()
+    feed(engine, 1.0, cli.can_use_tool("r"))
+    answer = payloads(engine.finished_call(1, AllowAll(), 2.0))["r"]
+    assert answer["updatedPermissions"][0]["rules"] == [RULE]
+
+
+def expire(engine: Engine) -> list[Action]:
+    return engine.advance(6.0)
+
+
+@pytest.mark.parametrize(
+    ("fail", "kind"),
+    [
+        (lambda engine: engine.failed_call(1, "boom", 2.0), WarningKind.PERMISSION_FAILED),
+        (expire, WarningKind.PERMISSION_TIMED_OUT),
+        (lambda engine: engine.finished_call(1, None, 2.0), WarningKind.PERMISSION_FAILED),
+        (lambda engine: engine.finished_call(1, True, 2.0), WarningKind.PERMISSION_FAILED),
+        (
+            lambda engine: engine.finished_call(1, Edit({"x": object()}), 2.0),
+            WarningKind.UNENCODABLE_RESULT,
+        ),
+    ],
+    ids=["raised", "late", "nothing", "true", "unencodable"],
+)
+def test_a_permission_that_fails_is_denied(fail: Any, kind: WarningKind) -> None:
+    """R295, R296, R300, R310."""
+    engine = permitting(permission_timeout=5.0)
+    feed(engine, 1.0, cli.can_use_tool("r"))
+    actions = fail(engine)
+    assert payloads(actions)["r"]["behavior"] == "deny"
+    assert warned(actions) == [kind]
+    assert engine.finished_call(1, Allow(), 7.0) == []
+
+
+def test_without_a_callback_a_tool_is_denied() -> None:
+    """R313."""
+    actions = feed(answering(), 1.0, cli.can_use_tool("r"))
+    assert payloads(actions)["r"]["behavior"] == "deny"
+    assert warned(actions) == [WarningKind.PERMISSION_FAILED]
+
+
+@pytest.mark.parametrize("missing", ["tool_name", "input"])
+def test_a_permission_request_that_cannot_be_read_is_not_granted(missing: str) -> None:
+    """R218, R221, R275, R310."""
+    engine = permitting()
+    fields = {"tool_name": "Bash", "input": {}}
+    del fields[missing]
+    actions = feed(engine, 1.0, cli.request("r", "can_use_tool", **fields))
+    assert (errors(actions), only(Call, actions)) == ({"r": f"{missing} is missing"}, [])
+    assert warned(actions) == [WarningKind.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize(
+    ("tool", "config", "kind", "callback", "context"),
+    [
+        ("AskUserQuestion", {"question": second}, CallKind.QUESTION, second, QuestionContext),
+        ("AskUserQuestion", {}, CallKind.PERMISSION, first, QuestionContext),
+        ("ExitPlanMode", {"plan": second}, CallKind.PLAN, second, PlanContext),
+        ("ExitPlanMode", {"question": second}, CallKind.PERMISSION, first, PlanContext),
+    ],
+)
+def test_questions_and_plans_go_to_their_own_callback_if_there_is_one(
+    tool: str, config: dict[str, Any], kind: CallKind, callback: object, context: type
+) -> None:
+    """R304."""
+    engine = permitting(**config)
+    (call,) = only(Call, feed(engine, 1.0, cli.can_use_tool("r", tool)))
+    assert (call.kind, call.callback, type(call.argument)) == (kind, callback, context)
+
+
+def test_the_answers_to_a_question_travel_in_the_input() -> None:
+    engine = answering(question=first)
+    asked = {"questions": [{"question": "Which?", "header": "h", "options": []}]}
+    feed(engine, 1.0, cli.can_use_tool("r", "AskUserQuestion", input=asked))
+    answer = payloads(engine.finished_call(1, Answers({"Which?": "that"}), 2.0))["r"]
+    assert answer["updatedInput"] == {**asked, "answers": {"Which?": "that"}}
+
+
+@pytest.mark.parametrize("tool", ["AskUserQuestion", "ExitPlanMode"])
+def test_a_question_or_plan_that_fails_is_denied(tool: str) -> None:
+    """R300."""
+    engine = answering(question=first, plan=first, permission_timeout=5.0)
+    feed(engine, 1.0, cli.can_use_tool("r", tool), cli.can_use_tool("r2", tool))
+    actions = engine.failed_call(1, "boom", 2.0) + engine.advance(6.0)
+    assert [answer["behavior"] for answer in payloads(actions).values()] == ["deny", "deny"]
+    assert warned(actions) == [WarningKind.PERMISSION_FAILED, WarningKind.PERMISSION_TIMED_OUT]
+
+
+# ------------------------------------------------------------------------- elicitations
+
+
+@pytest.mark.parametrize(
+    ("result", "payload"),
+    [
+        (Accept({"name": "x"}), {"action": "accept", "content": {"name": "x"}}),
+        (Decline(), {"action": "decline"}),
+    ],
+)
+def test_an_elicitation_is_put_and_answered(result: object, payload: cli.Json) -> None:
+    engine = answering(elicitation=first)
+    (call,) = only(Call, feed(engine, 1.0, cli.elicitation("r", message="Name?")))
+    context: Any = call.argument
+    assert (call.kind, context.mcp_server_name, context.message) == (
+        CallKind.ELICITATION,
+        "forms",
+        "Name?",
+    )
+    assert payloads(engine.finished_call(call.call_id, result, 2.0)) == {"r": payload}
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda engine: engine.failed_call(1, "boom", 2.0),
+        expire,
+        lambda engine: engine.finished_call(1, "x", 2.0),
+    ],
+    ids=["raised", "late", "nonsense"],
+)
+def test_an_elicitation_that_fails_is_cancelled(fail: Any) -> None:
+    engine = answering(elicitation=first, permission_timeout=5.0)
+    feed(engine, 1.0, cli.elicitation("r"))
+    actions = fail(engine)
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"action": "cancel"}},
+        [WarningKind.ELICITATION_FAILED],
+    )
+
+
+def test_without_a_callback_an_elicitation_is_declined() -> None:
+    actions = feed(answering(), 1.0, cli.elicitation("r"))
+    assert (payloads(actions), warned(actions)) == ({"r": {"action": "decline"}}, [])
+
+
+# ------------------------------------------------------------------------- capacity
+
+
+def test_beyond_thirty_two_pending_callbacks_each_kind_gets_its_failure_answer() -> None:
+    """R257, R258, R259, R310: no call is made for them."""
+    assert MAX_PENDING_CALLBACKS == 32
+    engine = pre_tool_use(Hook(first), can_use_tool=first, elicitation=first)
+    for number in range(16):
+        assert len(feed(engine, 1.0, cli.hook_callback(f"h{number}"))) == 1
+        assert len(feed(engine, 1.0, cli.can_use_tool(f"p{number}"))) == 1
+    actions = feed(engine, 1.0, cli.hook_callback("h"), cli.can_use_tool("p"), cli.elicitation("e"))
+    answers = payloads(actions)
+    assert (answers["h"], answers["p"]["behavior"], answers["e"]) == (
+        {"continue": True},
+        "deny",
+        {"action": "cancel"},
+    )
+    assert warned(actions) == [WarningKind.LIMIT_REACHED] * 3
+    assert only(Call, actions) == []
+    engine.finished_call(1, None, 2.0)
+    assert len(only(Call, feed(engine, 2.0, cli.can_use_tool("p again")))) == 1
+
+
+def test_a_crowd_of_tool_calls_does_not_count() -> None:
+    """R327, R336: servers have no limit of ours, and stall nobody."""
+    engine = pre_tool_use(Hook(first), mcp_servers={"tools": first})
+    for number in range(40):
+        feed(engine, 1.0, cli.mcp_message(f"m{number}", {"id": number, "method": "tools/call"}))
+    assert len(only(Call, feed(engine, 1.0, cli.hook_callback("h")))) == 1

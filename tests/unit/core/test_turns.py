@@ -1,0 +1,485 @@
+"""Whose turn it is and how it ended, as two flavours of the CLI tell it.
+
+Each story is what the application sends (a uuid) and what the CLI writes (lines), in the order of
+real recordings. A newer CLI names the prompts of its turns; an older one repeats prompts and
+leaves the rest to their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from tests.support import cli
+from tests.support.cli import (
+    aborted,
+    assistant,
+    echo,
+    feed,
+    follow_up,
+    init,
+    lifecycle,
+    only,
+    result,
+    running,
+    synthetic,
+    system,
+    user,
+)
+
+from bridle._core.actions import Action, TurnEnded
+
+Step = str | bytes
+Ends = list[tuple[str, str, tuple[str, ...]]]
+
+TOOL_RESULT = user("tool output")
+NOTICE = system("task_notification", task_id="t", tool_use_id="tool", status="completed")
+STARTED = system("task_started", task_id="t", tool_use_id="tool")
+BLOCKED = "UserPromptSubmit operation blocked by hook:\nno"
+SUBAGENT_ERROR = assistant(error="server_error", parent_tool_use_id="x")
+STOPPED = "Operation stopped by hook: no"
+
+
+def play(info: cli.Json, steps: Sequence[Step]) -> list[Action]:
+    engine = running(info)
+    actions: list[Action] = []
+    for now, step in enumerate(steps):
+        if isinstance(step, str):
+            actions += engine.send(step, step, "prompt", float(now))
+        else:
+            actions += feed(engine, float(now), *step.splitlines(keepends=True))
+    return actions
+
+
+def ends(actions: list[Action]) -> Ends:
+    """Uuid, reason and companions of each outcome, in order."""
+    outcomes = [one.outcome for one in only(TurnEnded, actions)]
+    return [(one.uuid or "", str(one.reason), one.merged_with) for one in outcomes]
+
+
+def informational(**members: object) -> bytes:
+    return system("informational", content="x", prevent_continuation=True, **members)
+
+
+def local(*uuids: str, **members: object) -> bytes:
+    """The result of what the CLI did without the model."""
+    return result(*uuids, terminal_reason=None, num_turns=0, **members)
+
+
+def completed(*uuids: str) -> Ends:
+    """Each of these as a turn of its own."""
+    return [(uuid, "completed", ()) for uuid in uuids]
+
+
+class Story(NamedTuple):
+    newer: Sequence[Step]
+    older: Sequence[Step]
+    ends: Ends
+    #: Where an older CLI does something else.
+    older_ends: Ends | None = None
+
+
+def turn(uuid: str, *, names: bool) -> bytes:
+    """A plain turn of one prompt."""
+    named = (uuid,) if names else ()
+    if not names:
+        return init() + echo(uuid) + assistant() + result()
+    return (
+        lifecycle(uuid, "queued", "started")
+        + init(*named)
+        + echo(uuid)
+        + assistant(user_message_uuids=[uuid])
+        + result(*named)
+        + lifecycle(uuid, "completed")
+    )
+
+
+MERGED: Ends = [
+    ("a", "completed", ()),
+    ("b", "completed", ("c",)),
+    ("c", "completed", ("b",)),
+]
+
+STORIES = {
+    "one prompt": Story(
+        newer=["a", turn("a", names=True)],
+        older=["a", turn("a", names=False)],
+        ends=completed("a"),
+    ),
+    "one after another": Story(
+        newer=["a", turn("a", names=True), "b", turn("b", names=True)],
+        older=["a", turn("a", names=False), "b", turn("b", names=False)],
+        ends=completed("a", "b"),
+    ),
+    "three at once: the waiting ones are merged": Story(
+        newer=[
+            *"abc",
+            lifecycle("a", "queued", "started")
+            + lifecycle("b", "queued")
+            + lifecycle("c", "queued"),
+            init("a") + echo("a") + assistant() + result("a") + lifecycle("a", "completed"),
+            echo("b") + lifecycle("b", "started") + lifecycle("c", "started") + init("b", "c"),
+            echo("c") + assistant() + result("b", "c"),
+            lifecycle("b", "completed") + lifecycle("c", "completed"),
+        ],
+        older=[
+            *"abc",
+            init() + echo("a") + assistant() + result(),
+            echo("b") + init() + echo("c") + assistant() + result(),
+        ],
+        ends=MERGED,
+    ),
+    "four at once": Story(
+        newer=[
+            *"abcd",
+            init("a") + echo("a") + assistant() + result("a"),
+            echo("b") + echo("c") + init("b", "c", "d") + echo("d") + result("b", "c", "d"),
+        ],
+        older=[
+            *"abcd",
+            init() + echo("a") + assistant() + result(),
+            echo("b") + echo("c") + init() + echo("d") + assistant() + result(),
+        ],
+        ends=[
+            *completed("a"),
+            ("b", "completed", ("c", "d")),
+            ("c", "completed", ("b", "d")),
+            ("d", "completed", ("b", "c")),
+        ],
+    ),
+    "a prompt while a tool runs is folded in": Story(
+        newer=[
+            "a",
+            lifecycle("a", "queued", "started") + init("a") + echo("a") + assistant(),
+            "b",
+            lifecycle("b", "queued") + TOOL_RESULT + echo("b") + lifecycle("b", "started"),
+            assistant() + lifecycle("b", "completed") + result("a", "b"),
+            lifecycle("a", "completed"),
+        ],
+        older=[
+            "a",
+            init() + echo("a") + assistant(),
+            "b",
+            TOOL_RESULT + echo("b") + assistant() + result(),
+        ],
+        ends=[("a", "completed", ("b",)), ("b", "completed", ("a",))],
+    ),
+    "an interrupted turn, another prompt waits": Story(
+        newer=[
+            *"ab",
+            lifecycle("a", "queued", "started") + lifecycle("b", "queued") + init("a") + echo("a"),
+            user("[Request interrupted by user]") + aborted("a") + lifecycle("a", "cancelled"),
+            lifecycle("b", "started") + init("b") + echo("b") + assistant() + result("b"),
+        ],
+        older=[
+            *"ab",
+            init() + echo("a") + user("[Request interrupted by user]") + aborted(),
+            init() + echo("b") + assistant() + result(),
+        ],
+        ends=[("a", "interrupted", ()), *completed("b")],
+    ),
+    "the queue is cancelled with the turn": Story(
+        newer=[
+            *"abc",
+            lifecycle("a", "queued", "started") + init("a") + echo("a"),
+            lifecycle("b", "queued", "cancelled") + lifecycle("c", "queued", "cancelled"),
+            aborted("a") + lifecycle("a", "cancelled"),
+        ],
+        older=[
+            *"abc",
+            init() + echo("a") + aborted(),
+            echo("b") + init() + echo("c") + assistant() + result(),
+        ],
+        ends=[("b", "interrupted", ()), ("c", "interrupted", ()), ("a", "interrupted", ())],
+        older_ends=[("a", "interrupted", ()), *MERGED[1:]],
+    ),
+    "background work has a turn of its own": Story(
+        newer=[
+            "a",
+            turn("a", names=True),
+            NOTICE + init() + assistant() + follow_up(),
+            "b",
+            turn("b", names=True),
+        ],
+        older=[
+            "a",
+            turn("a", names=False),
+            NOTICE + init() + assistant() + follow_up(),
+            "b",
+            turn("b", names=False),
+        ],
+        ends=completed("a", "b"),
+    ),
+    "a prompt during the turn of background work waits for its own": Story(
+        newer=[
+            "a",
+            turn("a", names=True) + NOTICE + init(),
+            "b",
+            lifecycle("b", "queued") + assistant() + follow_up() + turn("b", names=True),
+        ],
+        older=[
+            "a",
+            turn("a", names=False) + NOTICE + init(),
+            "b",
+            assistant() + follow_up() + turn("b", names=False),
+        ],
+        ends=completed("a", "b"),
+    ),
+    "a prompt while a tool of background work runs is folded in": Story(
+        newer=[
+            "a",
+            turn("a", names=True) + NOTICE + init() + assistant(),
+            "b",
+            lifecycle("b", "queued") + TOOL_RESULT + echo("b") + lifecycle("b", "started"),
+            assistant(user_message_uuids=["b"]) + lifecycle("b", "completed") + follow_up("b"),
+        ],
+        older=[
+            "a",
+            turn("a", names=False) + NOTICE + init() + assistant(),
+            "b",
+            TOOL_RESULT + echo("b") + assistant() + follow_up(),
+        ],
+        ends=completed("a", "b"),
+    ),
+    "a prompt and a notification both wait, the notification first": Story(
+        newer=[
+            "a",
+            turn("a", names=True) + NOTICE,
+            "b",
+            lifecycle("b", "queued") + init() + assistant() + follow_up() + turn("b", names=True),
+        ],
+        older=[
+            "a",
+            turn("a", names=False) + NOTICE,
+            "b",
+            init() + assistant() + follow_up() + turn("b", names=False),
+        ],
+        ends=completed("a", "b"),
+    ),
+    "a prompt and a notification both wait, the prompt first": Story(
+        newer=[
+            "a",
+            turn("a", names=True) + NOTICE,
+            "b",
+            turn("b", names=True) + init() + assistant() + follow_up(),
+        ],
+        older=[
+            "a",
+            turn("a", names=False) + NOTICE,
+            "b",
+            turn("b", names=False) + init() + assistant() + follow_up(),
+        ],
+        ends=completed("a", "b"),
+    ),
+    "a notification folded into a turn is nobody's prompt": Story(
+        newer=[
+            "a",
+            init("a") + echo("a") + assistant() + TOOL_RESULT,
+            echo("foreign", "<task-notification>") + assistant() + result("a"),
+        ],
+        older=[
+            "a",
+            init() + echo("a") + assistant() + TOOL_RESULT,
+            echo("foreign", "<task-notification>") + assistant() + result(),
+        ],
+        ends=completed("a"),
+    ),
+    "an interrupted turn of background work": Story(
+        newer=[
+            "a",
+            turn("a", names=True) + NOTICE + init(),
+            "b",
+            follow_up(subtype="error_during_execution", is_error=True) + turn("b", names=True),
+        ],
+        older=[
+            "a",
+            turn("a", names=False) + NOTICE + init(),
+            "b",
+            follow_up(subtype="error_during_execution", is_error=True) + turn("b", names=False),
+        ],
+        ends=completed("a", "b"),
+    ),
+    "a blocked prompt": Story(
+        newer=[
+            *"ab",
+            lifecycle("a", "queued", "started") + init("a"),
+            informational(prompt_submit_outcome={"kind": "blocked_by_hook", "reason": "no"}),
+            local("a", result=BLOCKED) + lifecycle("a", "completed") + turn("b", names=True),
+        ],
+        older=[
+            *"ab",
+            init() + informational() + local(result=BLOCKED) + turn("b", names=False),
+        ],
+        ends=[("a", "prompt_blocked", ()), *completed("b")],
+    ),
+    "a prompt that a hook stopped": Story(
+        newer=[
+            "a",
+            init("a"),
+            informational(prompt_submit_outcome={"kind": "stopped_by_hook", "reason": "no"}),
+            echo("a") + local("a", result=STOPPED),
+        ],
+        older=["a", init() + informational() + local(result=STOPPED)],
+        ends=[("a", "stopped_by_hook", ())],
+    ),
+    "merged prompts that are blocked": Story(
+        newer=[
+            *"abc",
+            turn("a", names=True) + echo("b") + init("b", "c"),
+            informational(prompt_submit_outcome={"kind": "blocked_by_hook"}),
+            local("b", "c", result=BLOCKED),
+        ],
+        older=[
+            *"abc",
+            turn("a", names=False) + echo("b") + init() + informational(),
+            local(result=BLOCKED),
+        ],
+        ends=[
+            *completed("a"),
+            ("b", "prompt_blocked", ("c",)),
+            ("c", "prompt_blocked", ("b",)),
+        ],
+    ),
+    "a prompt blocked on its way into a turn": Story(
+        newer=[
+            "a",
+            lifecycle("a", "queued", "started") + init("a") + echo("a") + assistant(),
+            "b",
+            lifecycle("b", "queued") + TOOL_RESULT + lifecycle("b", "started", "completed"),
+            informational(prompt_submit_outcome={"kind": "blocked_by_hook"}) + assistant(),
+            result("a") + lifecycle("a", "completed"),
+        ],
+        older=[
+            "a",
+            init() + echo("a") + assistant(),
+            "b",
+            TOOL_RESULT + echo("b") + assistant() + result(),
+        ],
+        ends=[("b", "prompt_blocked", ()), *completed("a")],
+        older_ends=[("a", "completed", ("b",)), ("b", "completed", ("a",))],
+    ),
+    "slash commands keep to themselves": Story(
+        newer=[
+            *"abc",
+            turn("a", names=True),
+            init("b")
+            + assistant()
+            + echo("b", "<command-name>")
+            + local("b")
+            + turn("c", names=True),
+        ],
+        older=[
+            *"abc",
+            turn("a", names=False) + init() + synthetic("text") + local() + turn("c", names=False),
+        ],
+        ends=completed("a", "b", "c"),
+    ),
+    "a slash command that fails": Story(
+        newer=[
+            "a",
+            init("a") + synthetic("No messages", local_command_outcome={"kind": "failed"}),
+            echo("a") + local("a", result=""),
+        ],
+        older=[
+            "a",
+            init() + system("status", compact_result="failed", compact_error="Not enough"),
+            synthetic("Not enough") + local(result="Not enough"),
+        ],
+        ends=[("a", "execution_error", ())],
+    ),
+    "a slash command that fails in words alone": Story(
+        newer=["a", init("a") + synthetic("Error: No messages to compact") + local("a", result="")],
+        older=["a", init() + synthetic("Error: No messages to compact") + local(result="")],
+        ends=[("a", "execution_error", ())],
+    ),
+    "an unknown command": Story(
+        newer=["a", turn("a", names=True)],
+        older=["a", init() + assistant() + local(result="Unknown command: /x")],
+        ends=completed("a"),
+        older_ends=[("a", "execution_error", ())],
+    ),
+    "the API fails": Story(
+        newer=[
+            "a",
+            init("a") + echo("a") + assistant(error="authentication_failed"),
+            result("a", is_error=True, terminal_reason="api_error", api_error_status=401),
+        ],
+        older=[
+            "a",
+            init() + echo("a") + assistant(error="authentication_failed"),
+            result(is_error=True, api_error_status=401),
+        ],
+        ends=[("a", "auth_failed", ())],
+    ),
+    "an error of the API that was survived": Story(
+        newer=["a", init("a") + assistant(error="server_error") + assistant() + result("a")],
+        older=["a", init() + echo("a") + assistant(error="server_error") + assistant() + result()],
+        ends=completed("a"),
+    ),
+    "an error of a subagent is not the turn's": Story(
+        newer=[
+            "a",
+            init("a") + assistant(error="server_error", parent_tool_use_id="x") + result("a"),
+        ],
+        older=[
+            "a",
+            init() + echo("a") + assistant(error="server_error", parent_tool_use_id="x") + result(),
+        ],
+        ends=completed("a"),
+    ),
+    "the budget is spent, then another prompt": Story(
+        newer=[
+            *"abc",
+            init("a") + echo("a") + result("a", subtype="error_max_budget_usd", is_error=True),
+            echo("b") + init("b", "c"),
+            result("b", "c", subtype="error_max_budget_usd", is_error=True),
+        ],
+        older=[
+            *"abc",
+            init() + echo("a") + result(subtype="error_max_budget_usd", is_error=True),
+            echo("b") + init() + result(subtype="error_max_budget_usd", is_error=True),
+        ],
+        ends=[
+            ("a", "max_budget", ()),
+            ("b", "max_budget", ("c",)),
+            ("c", "max_budget", ("b",)),
+        ],
+    ),
+    "a foreign echo of set_model before the turn's own": Story(
+        newer=[
+            "a",
+            init("a") + echo("foreign", "Set model") + echo("a") + assistant() + result("a"),
+        ],
+        older=["a", init() + echo("foreign", "Set model") + echo("a") + assistant() + result()],
+        ends=completed("a"),
+    ),
+    "a hook ends the turn": Story(
+        newer=["a", init("a") + echo("a") + result("a", terminal_reason="hook_stopped")],
+        older=["a", init() + echo("a") + result(terminal_reason="hook_stopped")],
+        ends=[("a", "stopped_by_hook", ())],
+    ),
+    "a finished prompt repeated": Story(
+        newer=["a", turn("a", names=True) + echo("a", "again"), "b", turn("b", names=True)],
+        older=["a", turn("a", names=False) + echo("a", "again"), "b", turn("b", names=False)],
+        ends=completed("a", "b"),
+    ),
+    "no sign but the result": Story(
+        newer=["a", result("a")],
+        older=["a", result()],
+        ends=completed("a"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_newer_cli_gives_each_prompt_its_one_outcome(name: str) -> None:
+    story = STORIES[name]
+    assert ends(play(cli.NEWER, story.newer)) == story.ends
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_an_older_cli_gives_each_prompt_its_one_outcome(name: str) -> None:
+    story = STORIES[name]
+    expected = story.ends if story.older_ends is None else story.older_ends
+    assert ends(play(cli.OLDER, story.older)) == expected

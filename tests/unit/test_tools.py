@@ -1,0 +1,277 @@
+"""Tools: what the decorator makes of functions, servers of tools, and raw answers."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from bridle.errors import OptionsError, ToolFailure
+from bridle.tools import (
+    McpError,
+    McpResponse,
+    Tool,
+    ToolContext,
+    ToolServer,
+    bind_session,
+    tool,
+)
+
+
+def name_of(value: object) -> str:
+    """A test's name must be the same in every run, so addresses are left out."""
+    return re.sub(" at 0x[0-9a-f]+", "", str(value))
+
+
+@tool
+def add(a: float, b: float = 0) -> float:
+    """Add two numbers.
+
+    Args:
+        a: The first.
+    """
+    return a + b
+
+
+# ------------------------------------------------------------------------- one tool
+
+
+def test_a_tool_is_described_by_its_function() -> None:
+    """R330."""
+    assert add.definition() == {
+        "name": "add",
+        "description": "Add two numbers.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "a": {"type": "number", "description": "The first."},
+                "b": {"type": "number", "default": 0},
+            },
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+    }
+    assert (add.annotations, add.timeout) == ({}, None)
+
+
+def test_a_tool_is_still_the_function_it_was() -> None:
+    assert add(1, b=2) == 3
+    assert list(inspect.signature(add).parameters) == ["a", "b"]
+    assert inspect.getdoc(add) == inspect.getdoc(add.function)
+    assert repr(add) == "<Tool add>"
+
+
+def test_what_the_decorator_is_told_comes_first() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}}
+
+    @tool(
+        name="look-up",
+        description="Look it up.",
+        schema=schema,
+        annotations={"title": "Look", "openWorldHint": True},
+        read_only=True,
+        timeout=5,
+    )
+    def function(x: str = "") -> None:
+        """Not this."""
+
+    assert function.definition() == {
+        "name": "look-up",
+        "description": "Look it up.",
+        "inputSchema": schema,
+        "annotations": {"title": "Look", "openWorldHint": True, "readOnlyHint": True},
+    }
+    assert function.timeout == 5
+
+
+def test_a_function_can_be_made_a_tool_without_decorating_it() -> None:
+    def function() -> int:
+        return 1
+
+    assert tool(function, name="one")() == 1
+    assert tool(function, name="one").name == "one"
+    assert "description" not in tool(function).definition()
+
+
+def nothing() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "problem"),
+    [
+        ({"name": "a b"}, "tool name", "is 'a b'"),
+        ({"name": ""}, "tool name", "is empty"),
+        ({"name": "x" * 65}, "tool name", "is 'xxx"),
+        ({"description": 3}, "tool nothing: description", "is an int"),
+        ({"schema": {"type": object()}}, "tool nothing: schema.type", "is an object"),
+        ({"schema": {"type": "array"}}, "tool nothing: schema", "is not of type object"),
+        ({"annotations": {1: 2}}, "tool nothing: annotations key", "is an int"),
+        ({"read_only": "yes"}, "tool nothing: read_only", "is a str"),
+        (
+            {"read_only": True, "annotations": {"readOnlyHint": False}},
+            "tool nothing: read_only",
+            "contradicts readOnlyHint",
+        ),
+        ({"timeout": 0}, "tool nothing: timeout", "is 0"),
+    ],
+    ids=name_of,
+)
+def test_what_makes_no_tool_is_refused(options: dict[str, Any], field: str, problem: str) -> None:
+    with pytest.raises(OptionsError) as refusal:
+        tool(nothing, **options)
+    assert refusal.value.field == field
+    assert refusal.value.problem.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (3, "is not a function but 3"),
+        (int, "is not a function but <class 'int'>"),
+        (classmethod(lambda cls: None), "is not a function but <classmethod"),
+        (functools.partial(nothing), "has no name: functools.partial"),
+        (lambda: None, "is '<lambda>'"),
+    ],
+    ids=["number", "class", "classmethod", "partial", "lambda"],
+)
+def test_what_is_no_function_is_refused(function: Any, problem: str) -> None:
+    with pytest.raises(OptionsError) as refusal:
+        tool(function)
+    assert refusal.value.problem.startswith(problem)
+
+
+# ------------------------------------------------------------------------- methods
+
+
+class Counter:
+    def __init__(self, start: int) -> None:
+        self.value = start
+
+    @tool
+    def up(self, by: int) -> int:
+        """Count."""
+        self.value += by
+        return self.value
+
+    @staticmethod
+    @tool
+    def zero() -> int:
+        return 0
+
+    def plain(self, by: int) -> int:
+        return self.value + by
+
+
+def test_a_tool_in_a_class_is_bound_to_an_instance_like_a_method() -> None:
+    one, two = Counter(1), Counter(10)
+    assert (one.up(2), two.up(2)) == (3, 12)
+    assert one.up.definition() == Counter.up.definition()
+    assert one.up.run({"by": 1}, ToolContext(name="up")) == 4
+    assert Counter.up(one, 1) == 5
+    assert (Counter.up.is_method, one.up.is_method) == (True, False)
+    assert Counter.zero() == 0
+
+
+def test_a_server_takes_methods_of_an_instance() -> None:
+    counter = Counter(1)
+    server = ToolServer([counter.up, Counter.zero, counter.plain])
+    assert list(server.tools) == ["up", "zero", "plain"]
+    assert server.tools["plain"].run({"by": 1}, ToolContext(name="plain")) == 2
+
+
+# ------------------------------------------------------------------------- calls
+
+
+def test_arguments_are_validated_before_the_call() -> None:
+    assert add.validate({"a": 1}) == {"a": 1.0}
+    with pytest.raises(ToolFailure) as failure:
+        add.validate({"a": "1"})
+    expected = "Invalid arguments for add: a: Expected `float`, got `str`."
+    assert failure.value.text == expected
+
+
+def test_the_context_is_given_to_the_parameters_that_want_it() -> None:
+    @tool
+    def who(x: int, ctx: ToolContext, again: ToolContext | None = None) -> tuple[int, Any, Any]:
+        return x, ctx, again
+
+    context = ToolContext(name="who")
+    assert who.input_schema["required"] == ["x"]
+    assert who.run({"x": 1}, context) == (1, context, context)
+    assert nothing_of(who.input_schema, "ctx", "again")
+
+
+def nothing_of(schema: Mapping[str, Any], *names: str) -> bool:
+    return not set(names) & set(schema["properties"])
+
+
+def test_a_context_built_by_hand_is_never_cancelled() -> None:
+    context = ToolContext(name="add", server="calc", tool_use_id="toolu_1")
+    assert (context.session, context.cancelled) == (None, False)
+    with pytest.raises(RuntimeError, match="belongs to no session"):
+        context.wait_cancelled_sync(0)
+
+
+def test_a_context_learns_its_session_from_whoever_runs_the_call() -> None:
+    context, session = ToolContext(name="add"), object()
+    bind_session(context, session)
+    assert context.session is session
+
+
+# ------------------------------------------------------------------------- servers
+
+
+def test_a_server_makes_tools_of_functions() -> None:
+    given: list[Callable[..., object]] = [add, nothing]
+    server = ToolServer(iter(given), version="2", instructions="Be kind.")
+    assert isinstance(server.tools["nothing"], Tool)
+    assert server.tools["add"] is add
+    assert server.definitions() == [add.definition(), server.tools["nothing"].definition()]
+    assert (server.version, server.instructions) == ("2", "Be kind.")
+    assert repr(server) == "<ToolServer add, nothing>"
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: ToolServer([add, add]), "has two tools named 'add'"),
+        (lambda: ToolServer([Counter.up]), "is a method without its object"),
+        (lambda: ToolServer([Counter.plain]), "is a method without its object"),
+        (lambda: ToolServer([3]), "is not a function but 3"),  # type: ignore[list-item]
+        (lambda: ToolServer([], version=""), "is empty"),
+        (lambda: ToolServer([], instructions=3), "is an int"),  # type: ignore[arg-type]
+    ],
+    ids=["twice", "tool-method", "method", "number", "version", "instructions"],
+)
+def test_a_server_that_cannot_work_is_refused(make: Callable[[], ToolServer], problem: str) -> None:
+    with pytest.raises(OptionsError) as refusal:
+        make()
+    assert refusal.value.problem == problem
+
+
+# ------------------------------------------------------------------------- raw handlers
+
+
+@pytest.mark.parametrize(
+    ("response", "wire"),
+    [
+        (McpResponse(), {"id": None, "result": {}}),
+        (McpResponse(id=3, result={"a": 1}), {"id": 3, "result": {"a": 1}}),
+        (McpResponse(id="3"), {"id": "3", "result": {}}),
+        (
+            McpResponse(id=1, error=McpError(-32602, "bad arguments")),
+            {"id": 1, "error": {"code": -32602, "message": "bad arguments"}},
+        ),
+        (
+            McpResponse(id=1, result={"a": 1}, error=McpError(-1, "no", {"why": [1]})),
+            {"id": 1, "error": {"code": -1, "message": "no", "data": {"why": [1]}}},
+        ),
+    ],
+)
+def test_a_response_is_spelled_as_json_rpc(response: McpResponse, wire: dict[str, object]) -> None:
+    """R323, R324, R326: the id keeps its type, and an error leaves no room for a result."""
+    assert response.to_wire() == {"jsonrpc": "2.0", **wire}
