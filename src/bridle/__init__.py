@@ -1,8 +1,13 @@
 """Bridle: full-duplex control of the Claude Code CLI.
 
 This module is the public face: every public name, re-exported once. What is not listed in
-``__all__`` is private, wherever it lives.
+``__all__`` is private, wherever it lives. The vocabulary is here at once; what needs an event loop
+and an operating system is loaded when it is first named.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from bridle._core.precedence import (
     ResolvedOptions,
@@ -289,10 +294,32 @@ from bridle.system import (
     UiInvalidateMessage,
     UnknownSystemMessage,
 )
-from bridle.tools import (
-    McpError,
-    McpResponse,
-)
+from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, tool
+
+if TYPE_CHECKING:
+    from bridle._doors.session import Session, start_session
+    from bridle._doors.subscription import Subscription, TextPieces
+    from bridle._doors.turn import Turn
+
+_LAZY = {
+    "Session": "bridle._doors.session",
+    "Subscription": "bridle._doors.subscription",
+    "TextPieces": "bridle._doors.subscription",
+    "Turn": "bridle._doors.turn",
+    "start_session": "bridle._doors.session",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a door when it is first named."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'bridle' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "HOOK_EVENTS",
@@ -472,6 +499,7 @@ __all__ = [
     "SearchResultBlock",
     "ServerToolUsage",
     "ServerToolUseBlock",
+    "Session",
     "SessionCompleted",
     "SessionEndContext",
     "SessionEnded",
@@ -499,6 +527,7 @@ __all__ = [
     "StreamEvent",
     "SubagentStartContext",
     "SubagentStopContext",
+    "Subscription",
     "SystemMessage",
     "TaskCompletedContext",
     "TaskCreatedContext",
@@ -511,10 +540,13 @@ __all__ = [
     "TextBlock",
     "TextDelta",
     "TextEditorCodeExecutionToolResultBlock",
+    "TextPieces",
     "ThinkingBlock",
     "ThinkingDelta",
     "ThinkingTokensMessage",
     "TooManyPendingRequests",
+    "Tool",
+    "ToolContext",
     "ToolDeferredError",
     "ToolFailure",
     "ToolHookContext",
@@ -522,11 +554,13 @@ __all__ = [
     "ToolReferenceBlock",
     "ToolResultBlock",
     "ToolSearchToolResultBlock",
+    "ToolServer",
     "ToolUseBlock",
     "ToolUseSummary",
     "TotalLimitError",
     "TranscriptMirror",
     "TransportError",
+    "Turn",
     "TurnInterruptedError",
     "TurnStoppedError",
     "TurnsLimitError",
@@ -554,4 +588,6 @@ __all__ = [
     "WorktreeRemoveContext",
     "decode_line",
     "resolve_options",
+    "start_session",
+    "tool",
 ]

@@ -1,0 +1,404 @@
+"""The session: full duplex with the CLI, on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+from uuid import uuid4
+
+from bridle._core.config import EngineConfig
+from bridle._core.engine import Engine
+from bridle._core.hooks import HookPlan
+from bridle._core.launch import Launch, file_to_read, plan_session, redact
+from bridle._core.precedence import resolve_options
+from bridle._core.questions import QuestionsConfig
+from bridle._core.state import Lifecycle
+from bridle._core.wire import Content
+from bridle._doors.subscription import Subscription, TextPieces
+from bridle._doors.turn import Turn
+from bridle._shell.actor import Actor, Listeners
+from bridle._shell.feeds import Update
+from bridle._shell.locate import find_cli, version_of
+from bridle._shell.mcp_adapter import McpConversation, protocol_server
+from bridle._shell.preflight import refuse_real_api
+from bridle._shell.process import CliProcess
+from bridle._shell.transport import Transport
+from bridle.errors import OptionsError
+from bridle.events import SessionEvent
+from bridle.messages import Message
+from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.tools import ToolServer
+
+_PING = "mcp_status"
+"""A request that every CLI answers, by itself."""
+
+
+class Session:
+    """A conversation with a CLI process of its own.
+
+    Made in two steps, construction and :meth:`connect`, or in one by ``bridle.start_session``.
+    Construction only checks the options; nothing is started. Operations issued between the two
+    steps' beginning and the session being ready wait for it, up to sixteen.
+
+    Leaving ``async with`` closes it gently. A session that is simply dropped is stopped.
+
+    Concurrency: every method may be called from any task of the session's event loop, at any time.
+    Use one event loop per session.
+
+    Raises:
+        OptionsError: an option is unknown, malformed, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        cli: CliOptions | None = None,
+        sdk: SdkOptions | None = None,
+        bidir: BidirOptions | None = None,
+    ) -> None:
+        options = resolve_options(cli, sdk, bidir, environ=os.environ, config=None)
+        self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
+        self._plan = HookPlan.from_options(
+            self._bidir.all_hooks(), self._bidir.callback_timeout, self._bidir.hook_timeouts
+        )
+        self._launch = self._plan_launch()
+        self._conversations: list[McpConversation] = []
+        self._engine = Engine(self._engine_config())
+        self._made: Actor | None = None
+        self._connecting = False
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Start the CLI and wait until the session is running.
+
+        Raises:
+            StartError: it did not start; no process, file or task of it is left.
+
+        Cancellation: cancelling the wait stops the session.
+        """
+        if self._connecting:
+            raise RuntimeError("a session connects once; make a new one")
+        self._connecting = True
+        await self._actor.start(self._spawn)
+
+    def _spawn(self, actor: Actor) -> Transport:
+        factory = self._bidir.transport_factory
+        if factory is not None:
+            return cast("Transport", factory(actor))
+        refuse_real_api(os.environ, self._launch.environment(os.environ), self._cli.settings)
+        self._engine.describe(argv=redact(self._launch.argv))
+        named = self._cli.cli_path
+        path = find_cli(None if named is None else os.fspath(named))
+        self._engine.describe(cli_path=path)
+        process = CliProcess.spawn(path, self._launch, actor)
+        if not self._sdk.skip_version_check:
+            permissive = self._sdk.permissive_version_check
+            actor.check_version(version_of(path, self._launch), permissive=permissive)
+        return process
+
+    def _plan_launch(self) -> Launch:
+        wanted = file_to_read(self._cli)
+        text = None if wanted is None else _read(wanted)
+        hooks = self._plan.initialize_payload()
+        return plan_session(
+            self._cli,
+            self._sdk,
+            self._bidir,
+            session_id=str(uuid4()),
+            hooks=hooks,
+            settings_text=text,
+        )
+
+    def _engine_config(self) -> EngineConfig:
+        bidir = self._bidir
+        return EngineConfig(
+            initialize=self._launch.initialize,
+            questions=QuestionsConfig(
+                hooks=self._plan,
+                can_use_tool=bidir.on_can_use_tool,
+                question=bidir.on_question,
+                plan=bidir.on_plan,
+                elicitation=bidir.on_elicitation,
+                mcp_servers={
+                    name: self._handler(name, server)
+                    for name, server in dict(bidir.mcp_servers or {}).items()
+                },
+                permission_timeout=bidir.permission_timeout,
+            ),
+            session_id=self._launch.session_id or "",
+            control_timeout=self._sdk.control_timeout,
+            init_timeout=self._sdk.init_timeout,
+            max_line=self._sdk.max_buffer_size,
+            wants_output=self._cli.json_schema is not None,
+            checkpointing=bidir.file_checkpointing_enabled,
+        )
+
+    def _handler(self, name: str, server: object) -> object:
+        """What answers the messages for a server: itself, or a conversation with a real one."""
+        if isinstance(server, ToolServer) or (protocol_server(server) is None and callable(server)):
+            return server
+        whole = weakref.ref(self)
+
+        def notify(message: Mapping[str, object]) -> None:
+            session = whole()
+            if session is not None:
+                session._actor.forward(name, message)
+
+        conversation = McpConversation(name, server, notify)
+        self._conversations.append(conversation)
+        return conversation.handle
+
+    @property
+    def _actor(self) -> Actor:
+        if self._made is None:
+            self._made = Actor(
+                self._engine,
+                max_unread_bytes=self._sdk.max_unread_bytes,
+                listeners=Listeners(
+                    on_stderr=self._sdk.on_stderr,
+                    on_warning=self._sdk.on_warning,
+                    on_event=self._bidir.on_event,
+                ),
+                owner=weakref.ref(self),
+                closers=[conversation.close for conversation in self._conversations],
+            )
+            # The actor is kept alive by its process; the session is not, so that it can be dropped.
+            weakref.finalize(self, self._made.abandon).atexit = False
+        return self._made
+
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The conversation's id: ours from the start, unless a conversation is resumed.
+
+        It changes when the conversation is cleared.
+        """
+        return self._engine.session_id
+
+    @property
+    def pid(self) -> int | None:
+        """The CLI's process id, once there is one."""
+        return self._made.pid if self._made else None
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """``starting``, ``init_sent``, ``running``, ``stopped`` or ``failed``."""
+        return self._engine.lifecycle
+
+    @property
+    def alive(self) -> bool:
+        """True while the session can be used."""
+        return self._engine.lifecycle is Lifecycle.RUNNING and not self._engine.is_closing
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the CLI says it can do; empty for older ones, which do not say."""
+        return self._engine.handshake.capabilities
+
+    @property
+    def server_info(self) -> Mapping[str, object] | None:
+        """The CLI's answer to initialize, as it came."""
+        return self._engine.handshake.server_info
+
+    # -- what comes --------------------------------------------------------------------------------
+
+    def messages(self) -> Subscription[Message]:
+        """Every message of the conversation, in order, from now on.
+
+        The first subscription also gets what came since the start. Read it, or leave it: unread
+        messages are bounded by ``SdkOptions.max_unread_bytes``.
+        """
+        feeds = self._actor.feeds
+        return Subscription(feeds.messages(), feeds.leave)
+
+    def events(self) -> Subscription[SessionEvent]:
+        """What happens to the session, and what it warns about. Never in anybody's way."""
+        feeds = self._actor.feeds
+        return Subscription(feeds.events(), feeds.leave)
+
+    def subscribe(self) -> Subscription[Update]:
+        """Messages and events in one, in the order they came."""
+        feeds = self._actor.feeds
+        return Subscription(feeds.updates(), feeds.leave)
+
+    def text_stream(self) -> TextPieces:
+        """The text of the conversation as it is written, each piece once."""
+        return TextPieces(self.messages())
+
+    # -- what is asked for -------------------------------------------------------------------------
+
+    async def send_user_message(self, content: Content) -> Turn:
+        """Send a prompt: text, or a list of content blocks. Returns when it has left.
+
+        Prompts may be sent while a turn runs; the CLI merges those that wait into one turn, and
+        their outcomes say so (``merged_with``).
+
+        Raises:
+            OptionsError: the content cannot be sent.
+            ControlError: the session is over, or its input is.
+        """
+        return Turn(await self._actor.send(str(uuid4()), content))
+
+    async def interrupt(
+        self, *, cancel_queued: bool = False, timeout: float | None = None
+    ) -> Mapping[str, object] | None:
+        """Interrupt the turn that runs; its outcome becomes ``interrupted``.
+
+        Prompts that wait run next, unless ``cancel_queued`` (which older CLIs ignore).
+        """
+        fields = {"cancel_queued": True} if cancel_queued else {}
+        return await self.control("interrupt", timeout=timeout, **fields)
+
+    async def set_permission_mode(self, mode: str, *, timeout: float | None = None) -> None:
+        """Change when the CLI asks for permission, from now on."""
+        await self.control("set_permission_mode", timeout=timeout, mode=mode)
+
+    async def set_model(self, model: str | None, *, timeout: float | None = None) -> None:
+        """Use another model, from the next request on; None: the default one."""
+        await self.control("set_model", timeout=timeout, model=model)
+
+    async def rewind_files(
+        self, user_message_id: str, *, dry_run: bool = False, timeout: float | None = None
+    ) -> Mapping[str, object]:
+        """Put files back to how they were when that prompt (``turn.uuid``) was sent.
+
+        With ``dry_run`` nothing is changed and the answer tells what would be.
+
+        Raises:
+            CheckpointingNotEnabled: the session was started without checkpoints.
+            ControlRejected: there is no checkpoint for that prompt.
+        """
+        fields: dict[str, object] = {"user_message_id": user_message_id}
+        if dry_run:
+            fields["dry_run"] = True
+        return await self.control("rewind_files", timeout=timeout, **fields) or {}
+
+    async def control(
+        self, subtype: str, /, *, timeout: float | None = None, **fields: object
+    ) -> Mapping[str, object] | None:
+        """Any control operation of the CLI, by its subtype; returns what it answers.
+
+        Raises:
+            OptionsError: a field is missing or of the wrong kind; nothing was sent.
+            ControlTimeout: no answer in time. A late one is dropped.
+            ControlRejected: the CLI said no.
+            ControlError: the session is over, is not ready, or has too much to do.
+
+        Cancellation: cancelling the wait withdraws the operation.
+        """
+        return await self._actor.submit(subtype, fields, timeout)
+
+    async def ping(self, *, timeout: float | None = None) -> float:
+        """Ask the CLI for a sign of life; returns the seconds it took."""
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await self.control(_PING, timeout=timeout)
+        return loop.time() - before
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    async def end_input(self) -> None:
+        """Close the CLI's input: it finishes what it has and leaves by itself.
+
+        Questions of the CLI can no longer be answered: what asks for permission is denied.
+        """
+        self._actor.end_input()
+
+    async def stop(self) -> None:
+        """End the session now: SIGTERM to the whole process tree, SIGKILL after five seconds.
+
+        Returns when no process of it is left. Everything pending fails with ``SessionStopped``.
+        Calling it again is fine.
+
+        Cancellation: cancelling the wait does not cancel the end.
+        """
+        await self._actor.stop()
+
+    async def aclose(self) -> None:
+        """End the session gently.
+
+        A running turn is interrupted, what the CLI still asks is refused, its input is closed and
+        it gets five seconds to finish its transcript. Then as :meth:`stop`.
+
+        Cancellation: cancelling the wait does not cancel the end.
+        """
+        await self._actor.close()
+
+    async def __aenter__(self) -> Session:
+        if not self._connecting:
+            await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"Session({self.id or 'no id yet'}, {self.lifecycle.value}, pid={self.pid})"
+
+
+class SessionStart:
+    """A session about to start: await it, or enter it with ``async with``."""
+
+    def __init__(self, session: Session, prompt: Content | None) -> None:
+        self._session = session
+        self._prompt = prompt
+
+    async def _start(self) -> Session:
+        await self._session.connect()
+        if self._prompt is not None:
+            _ = await self._session.send_user_message(self._prompt)
+        return self._session
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Session:
+        return await self._start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._session.aclose()
+
+
+def start_session(
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+    bidir: BidirOptions | None = None,
+    *,
+    prompt: Content | None = None,
+) -> SessionStart:
+    """Start a session: ``async with start_session(...) as session``, or ``await`` it.
+
+    It is running when you get it. A ``prompt`` is sent at once; read the answer from
+    ``session.messages()``.
+
+    Raises:
+        OptionsError: here and now, before anything is started.
+        StartError: when awaited or entered; nothing is left behind.
+    """
+    return SessionStart(Session(cli, sdk, bidir), prompt)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        fix = "Give an existing file, or the settings themselves."
+        raise OptionsError(
+            "settings", f"{path} cannot be read: {error.strerror}", fix=fix
+        ) from None

@@ -1,0 +1,78 @@
+"""What a consumer iterates: a session's messages or events, or the messages of one turn."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from bridle._core.text import TextStream
+from bridle._shell.mailbox import Closed, Mailbox
+from bridle.messages import Message
+
+_T = TypeVar("_T")
+
+
+class Subscription(Generic[_T]):
+    """An async iterator over what comes, from the moment it was made.
+
+    It ends when the session does. Leaving it early (``break``, ``aclose``, or just dropping it)
+    ends the subscription; the session goes on.
+
+    Cancellation: cancelling the wait for the next item loses nothing.
+    Concurrency: one task at a time may iterate; make a subscription for each reader.
+    """
+
+    def __init__(self, mailbox: Mailbox[_T], leave: Callable[[Mailbox[_T]], None]) -> None:
+        self._mailbox = mailbox
+        # Runs at most once, on aclose() or when nobody holds the subscription any more.
+        self._leave = weakref.finalize(self, leave, mailbox)
+        self._leave.atexit = False
+
+    def __aiter__(self) -> Subscription[_T]:
+        return self
+
+    async def __anext__(self) -> _T:
+        try:
+            return await self._mailbox.take()
+        except Closed as end:
+            if end.error is not None:
+                raise end.error from None
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        """End the subscription; what it has not read is let go."""
+        self._leave()
+
+    async def __aenter__(self) -> Subscription[_T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class TextPieces:
+    """An async iterator over the text of messages, each piece once."""
+
+    def __init__(self, messages: Subscription[Message]) -> None:
+        self._messages = messages
+        self._stream = TextStream()
+
+    def __aiter__(self) -> TextPieces:
+        return self
+
+    async def __anext__(self) -> str:
+        while True:
+            text = self._stream.feed(await self._messages.__anext__())
+            if text:
+                return text
+
+    async def aclose(self) -> None:
+        """End it."""
+        await self._messages.aclose()

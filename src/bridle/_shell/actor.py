@@ -1,0 +1,461 @@
+"""The owner of a session: it feeds the engine, performs its actions, and keeps its one timer.
+
+Everything runs on one event loop and in callbacks of that loop; there is no task to be cancelled
+half way. Pipe data goes from the read callback into the engine, and what the engine wants done is
+done before the callback returns. User code is never called from here (see :mod:`callbacks`), and
+nothing here waits for a consumer.
+
+One task exists for the end alone: it waits for the process to be gone. Whoever cancels it, such as
+``asyncio.run`` on its way out, makes it stop the session and finish the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from msgspec import structs
+
+from bridle._core import actions as act
+from bridle._core.engine import Engine
+from bridle._core.wire import Content
+from bridle._shell.callbacks import Callbacks, Notifier
+from bridle._shell.feeds import Feeds
+from bridle._shell.locate import Version, VersionAnswer
+from bridle._shell.preflight import version_problem
+from bridle._shell.transport import Transport
+from bridle._shell.turn import TurnState
+from bridle.errors import BridleError, ConsumerTooSlow, StartError, ToolFailure
+from bridle.events import SdkWarning, SessionFailed, WarningKind
+from bridle.tools import ToolContext, bind_session
+
+log = logging.getLogger("bridle.session")
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_PUBLISHED = frozenset({"warning", "error"})
+
+_PATIENCE = 4
+"""How many times ``max_unread_bytes`` a consumer may fall behind before the session ends."""
+
+Tap = Callable[[str, bytes], None]
+"""Sees the traffic as it passes: ("in" or "out", bytes)."""
+
+
+class Listeners:
+    """The functions of the user's that are only told, never asked."""
+
+    def __init__(
+        self,
+        *,
+        on_stderr: Callable[[str], object] | None = None,
+        on_warning: Callable[[Any], object] | None = None,
+        on_event: Callable[[Any], object] | None = None,
+    ) -> None:
+        self.on_stderr = on_stderr
+        self.on_warning = on_warning
+        self.on_event = on_event
+
+
+class Actor:
+    """One session's process, engine, timer, calls and feeds. Belongs to the loop it was made on."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        max_unread_bytes: int,
+        listeners: Listeners | None = None,
+        owner: Callable[[], object | None] = lambda: None,
+        closers: Sequence[Callable[[], Awaitable[None]]] = (),
+        tap: Tap | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._engine = engine
+        self._limit = max_unread_bytes
+        self._tap = tap
+        # The session, as the application knows it; not held, so that it can be dropped.
+        self._owner = owner
+        # What else has to be closed when the session is over.
+        self._closers = closers
+        self._transport: Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed: float | None = None
+        self.feeds = Feeds(max_unread_bytes)
+        # Turns the application still holds. One that it dropped needs nothing any more.
+        self._turns: weakref.WeakValueDictionary[str, TurnState] = weakref.WeakValueDictionary()
+        self._callbacks = Callbacks(self._loop, self._on_call_end, self._on_abandoned)
+        # The exception behind the warning that is being given.
+        self._cause: BaseException | None = None
+        # Why messages were lost, for those who read them too slowly.
+        self._slowness: ConsumerTooSlow | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._guard: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None
+        self._version_check: asyncio.Task[None] | None = None
+        told = listeners or Listeners()
+        self._stderr = self._notifier(told.on_stderr, WarningKind.STDERR_CALLBACK_FAILED)
+        self._warning = self._notifier(told.on_warning, WarningKind.EVENT_CALLBACK_FAILED)
+        self._event = self._notifier(told.on_event, WarningKind.EVENT_CALLBACK_FAILED)
+
+    # -- what is known -----------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, to look at."""
+        return self._engine
+
+    @property
+    def pid(self) -> int | None:
+        """The CLI's process id, once there is one."""
+        return self._transport.pid if self._transport else None
+
+    @property
+    def is_gone(self) -> bool:
+        """True once no process of the session is left."""
+        return self._gone.done()
+
+    # -- the application ---------------------------------------------------------------------------
+
+    async def start(self, spawn: Callable[[Actor], Transport]) -> None:
+        """Start the process and wait until the session is running.
+
+        Raises:
+            StartError: it did not; nothing of it is left behind.
+        """
+        key: asyncio.Future[None] = self._loop.create_future()
+        self._guard = self._loop.create_task(self._watch_over(), name="bridle-session")
+        try:
+            self._transport = spawn(self)
+        except StartError as error:
+            self._do(self._engine.spawn_failed(key, error, self._loop.time()))
+        else:
+            self._do(self._engine.start(key, self._loop.time()))
+        try:
+            await key
+        except BaseException:
+            await self.stop()
+            raise
+
+    def check_version(self, asked: Coroutine[Any, Any, VersionAnswer], *, permissive: bool) -> None:
+        """Judge the CLI's version as soon as it is known; the start does not wait for it."""
+        self._version_check = self._loop.create_task(
+            self._judge_version(asked, permissive=permissive), name="bridle-version"
+        )
+
+    async def _judge_version(
+        self, asked: Coroutine[Any, Any, VersionAnswer], *, permissive: bool
+    ) -> None:
+        answer = await asked
+        if isinstance(answer, Version):
+            self._engine.describe(cli_version=str(answer))
+        problem = version_problem(answer)
+        if isinstance(problem, BridleError) and not permissive:
+            self.fail(problem)
+        elif problem is not None:
+            self._tell(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, str(problem)))
+
+    async def submit(
+        self, operation: str, fields: Mapping[str, object], timeout: float | None = None
+    ) -> Mapping[str, object] | None:
+        """A control operation. Cancelling the wait withdraws it."""
+        key: asyncio.Future[Any] = self._loop.create_future()
+        now = self._loop.time()
+        self._do(self._engine.submit(key, operation, fields, now, timeout))
+        return cast("Mapping[str, object] | None", await self._answer(key))
+
+    async def send(self, uuid: str, content: Content) -> TurnState:
+        """Send a prompt; returns when it has left for the CLI."""
+        key: asyncio.Future[Any] = self._loop.create_future()
+        state = TurnState(self._loop, uuid, self._limit)
+        self._turns[uuid] = state
+        self._do(self._engine.send(key, uuid, content, self._loop.time()))
+        await self._answer(key)
+        if self._transport is not None:
+            await self._transport.drain()
+        return state
+
+    def forward(self, server: str, message: Mapping[str, object]) -> None:
+        """Pass on what an MCP server of ours says unasked; nobody waits for an answer."""
+        key: asyncio.Future[Any] = self._loop.create_future()
+        key.add_done_callback(lambda done: done.cancelled() or done.exception())
+        fields = {"server_name": server, "message": message}
+        self._do(self._engine.submit(key, "mcp_message", fields, self._loop.time()))
+
+    def end_input(self) -> None:
+        """Close the CLI's input: it finishes what it has and leaves."""
+        self._do(self._engine.end_input(self._loop.time()))
+
+    async def close(self) -> None:
+        """End gently. Cancelling the wait does not cancel the end."""
+        self._do(self._engine.close(self._loop.time()))
+        await self._wait_gone()
+
+    async def stop(self) -> None:
+        """End now. Cancelling the wait does not cancel the end."""
+        self._do(self._engine.stop(self._loop.time()))
+        await self._wait_gone()
+
+    def abandon(self) -> None:
+        """Nobody holds the session any more: end it, without anybody waiting. From any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._stop_soon)
+        except RuntimeError:
+            self._release_without_loop()
+
+    def fail(self, error: BridleError) -> None:
+        """The session cannot go on, for a reason of ours."""
+        self._do(self._engine.break_off(error, self._loop.time()))
+
+    # -- the transport (TransportEvents) -----------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        """The CLI wrote something."""
+        if self._tap is not None:
+            self._tap("out", data)
+        self._do(self._engine.receive(data, self._loop.time()))
+
+    def output_ended(self) -> None:
+        """The CLI's output is at its end."""
+        self._do(self._engine.output_ended(self._loop.time()))
+
+    def wrote_stderr(self, line: str) -> None:
+        """The CLI wrote a line to stderr."""
+        if self._stderr is not None:
+            self._stderr.tell(line)
+
+    def exited(self, exit_code: int | None) -> None:
+        """The process is gone."""
+        tail = self._transport.stderr_tail if self._transport else ""
+        self._do(self._engine.exited(exit_code, tail, self._loop.time()))
+
+    def input_failed(self, reason: str) -> None:
+        """The CLI takes no more input."""
+        self._do(self._engine.write_failed(reason, self._loop.time()))
+
+    # -- performing --------------------------------------------------------------------------------
+
+    def _do(self, actions: list[act.Action]) -> None:
+        for action in actions:
+            self._PERFORM[type(action)](self, action)
+        deadline = self._engine.next_deadline
+        if deadline != self._armed:
+            self._arm(deadline)
+
+    def _arm(self, deadline: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed = deadline
+        self._timer = None if deadline is None else self._loop.call_at(deadline, self._advance)
+
+    def _advance(self) -> None:
+        self._armed = None
+        # A timer may come a hair early; the engine must not find its deadline in the future.
+        now = max(self._loop.time(), self._engine.next_deadline or 0.0)
+        self._do(self._engine.advance(now))
+
+    def _write(self, action: act.Write) -> None:
+        if self._tap is not None:
+            self._tap("in", action.data)
+        self._process.write(action.data)
+
+    def _end_input(self, _: act.EndInput) -> None:
+        self._process.end_input()
+
+    def _terminate(self, _: act.Terminate) -> None:
+        self._process.terminate()
+
+    def _kill(self, _: act.Kill) -> None:
+        self._process.kill()
+
+    def _deliver(self, action: act.Deliver) -> None:
+        unread = self.feeds.put_messages(action.messages)
+        for uuid in action.turns:
+            state = self._turns.get(uuid)
+            if state is not None:
+                state.put(action.messages)
+                if state.is_read:
+                    unread = max(unread, state.mailbox.unread_bytes)
+        if unread > self._limit:
+            self._on_slow_consumer(unread)
+
+    def _attribute(self, action: act.Attribute) -> None:
+        for uuid in action.turns:
+            state = self._turns.get(uuid)
+            if state is not None:
+                state.put(action.messages)
+
+    def _start_turn(self, action: act.TurnStarted) -> None:
+        log.debug("turn %s started", action.uuid)
+
+    def _end_turn(self, action: act.TurnEnded) -> None:
+        log.debug("turn %s ended: %s", action.uuid, action.outcome.reason)
+        state = self._turns.get(action.uuid)
+        if state is not None:
+            state.end(action.outcome)
+
+    def _resolve(self, action: act.Resolve) -> None:
+        key = cast("asyncio.Future[object]", action.key)
+        if not key.done():
+            key.set_result(action.value)
+
+    def _reject(self, action: act.Reject) -> None:
+        key = cast("asyncio.Future[object]", action.key)
+        log.debug("%s", action.error.args[0])
+        self._complete(action.error)
+        if not key.done():
+            key.set_exception(action.error)
+
+    def _call(self, action: act.Call) -> None:
+        log.debug("%s is called", action.label)
+        if isinstance(action.argument, ToolContext):
+            bind_session(action.argument, self._owner())
+        self._callbacks.start(action)
+
+    def _cancel_call(self, action: act.CancelCall) -> None:
+        self._callbacks.cancel(action.call_id)
+
+    def _publish(self, action: act.Publish) -> None:
+        event = action.event
+        if isinstance(event, SessionFailed) and event.error is not None:
+            self._complete(event.error)
+        log.info("%s", type(event).__name__)
+        self.feeds.put_event(event)
+        if self._event is not None:
+            self._event.tell(event)
+
+    def _warn(self, action: act.Warn) -> None:
+        self._tell(SdkWarning(action.kind, action.detail, self._cause))
+
+    def _finish(self, _: act.Finished) -> None:
+        """Everything is settled; what is left is to release the process."""
+        self.feeds.close(self._slowness)
+        self._releasing = self._loop.create_task(self._release(), name="bridle-release")
+
+    # -- calls and notifications -------------------------------------------------------------------
+
+    def _on_call_end(self, call_id: int, result: object, error: BaseException | None) -> None:
+        now = self._loop.time()
+        if isinstance(error, ToolFailure):
+            # What a tool says this way is its answer, not its failure.
+            result, error = error, None
+        if error is None:
+            self._do(self._engine.finished_call(call_id, result, now))
+            return
+        self._cause = error
+        try:
+            words = traceback.format_exception_only(error)[-1].strip()
+            self._do(self._engine.failed_call(call_id, words, now))
+        finally:
+            self._cause = None
+
+    def _on_abandoned(self, label: str) -> None:
+        self._tell(SdkWarning(WarningKind.CALLBACK_ABANDONED, label))
+
+    def _notifier(
+        self, listener: Callable[[Any], object] | None, kind: WarningKind
+    ) -> Notifier | None:
+        if listener is None:
+            return None
+
+        def failed(error: BaseException) -> None:
+            # Not through on_warning: it may be the very listener that fails.
+            log.error("%s", kind.meaning, exc_info=error)
+            self.feeds.put_event(SdkWarning(kind, repr(error), error))
+
+        return Notifier(self._loop, listener, failed)
+
+    def _tell(self, warning: SdkWarning) -> None:
+        level = warning.level
+        log.log(_LEVELS[level], "%s", warning, exc_info=warning.error)
+        if level in _PUBLISHED:
+            self.feeds.put_event(warning)
+            if self._warning is not None:
+                self._warning.tell(warning)
+            if self._event is not None:
+                self._event.tell(warning)
+
+    def _on_slow_consumer(self, unread: int) -> None:
+        if unread > self._limit * _PATIENCE:
+            self._slowness = ConsumerTooSlow(unread, self._limit * _PATIENCE)
+            self.fail(self._slowness)
+        elif self.feeds.note_slowness():
+            detail = f"{unread} bytes wait to be read, {self._limit} are allowed"
+            self._tell(SdkWarning(WarningKind.UNREAD_MESSAGES, detail))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def _answer(self, key: asyncio.Future[Any]) -> object:
+        try:
+            return await key
+        except asyncio.CancelledError:
+            self._do(self._engine.cancel(key))
+            raise
+
+    def _complete(self, error: BridleError) -> None:
+        """Add what the CLI said on stderr so far: the engine learns of it only at the exit."""
+        process = error.process
+        if process is not None and process.exit_code is None and self._transport is not None:
+            tail = self._transport.stderr_tail
+            error.with_process(structs.replace(process, stderr_tail=tail))
+
+    def _stop_soon(self) -> None:
+        self._do(self._engine.stop(self._loop.time()))
+
+    async def _wait_gone(self) -> None:
+        await asyncio.shield(self._gone)
+
+    async def _watch_over(self) -> None:
+        try:
+            await asyncio.shield(self._gone)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    async def _release(self) -> None:
+        self._arm(None)
+        self._callbacks.close()
+        if self._version_check is not None:
+            self._version_check.cancel()
+            await asyncio.wait([self._version_check])
+        for close in self._closers:
+            await close()
+        if self._transport is not None:
+            await self._transport.aclose()
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _release_without_loop(self) -> None:
+        log.warning("a session outlived its event loop; its process is ended by the watchdog")
+
+    @property
+    def _process(self) -> Transport:
+        assert self._transport is not None, "actions on a process follow its start"
+        return self._transport
+
+    _PERFORM: ClassVar[dict[type[act.Action], Callable[[Actor, Any], None]]] = {
+        act.Write: _write,
+        act.EndInput: _end_input,
+        act.Terminate: _terminate,
+        act.Kill: _kill,
+        act.Deliver: _deliver,
+        act.Attribute: _attribute,
+        act.TurnStarted: _start_turn,
+        act.TurnEnded: _end_turn,
+        act.Resolve: _resolve,
+        act.Reject: _reject,
+        act.Call: _call,
+        act.CancelCall: _cancel_call,
+        act.Publish: _publish,
+        act.Warn: _warn,
+        act.Finished: _finish,
+    }
+    """How each action is performed."""

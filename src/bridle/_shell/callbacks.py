@@ -1,0 +1,251 @@
+"""The only place that calls functions of the user's.
+
+A call is started and reported, never waited for: its result or failure comes back through one
+function, on the event loop, once. An ``async def`` runs as a task and is cancelled when nobody
+waits for it any more; a plain ``def`` runs in a daemon thread and, since nothing can stop it, is
+left behind with a warning.
+
+Notifications (:class:`Notifier`) are different: nobody waits for them, but they are told in order
+and one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from bridle._core.actions import Call
+from bridle._shell.workers import WORKERS
+from bridle.permissions import Withdrawable, bind_withdrawal
+
+log = logging.getLogger("bridle.callbacks")
+
+
+class LoopWithdrawal:
+    """Tells a callback that its question was withdrawn: a task by awaiting, a thread by waiting."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiters: list[asyncio.Future[None]] = []
+        self._event = threading.Event()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a callback waits for it right now."""
+        return any(not waiter.done() for waiter in self._waiters)
+
+    def is_set(self) -> bool:
+        """Whether the question was withdrawn."""
+        return self._event.is_set()
+
+    def wait(self) -> Awaitable[None]:
+        """Something to await until then."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        if self._event.is_set():
+            waiter.set_result(None)
+        else:
+            self._waiters.append(waiter)
+        return waiter
+
+    def wait_sync(self, timeout: float | None) -> bool:
+        """Block this thread until then, at most ``timeout`` seconds."""
+        return self._event.wait(timeout)
+
+    def set(self) -> None:
+        """Withdraw. On the event loop."""
+        self._event.set()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+
+class _Running:
+    """A call that has been started and has not reported yet."""
+
+    def __init__(self, withdrawal: LoopWithdrawal, label: str) -> None:
+        self.withdrawal = withdrawal
+        self.label = label
+        self.task: asyncio.Task[Any] | None = None
+
+
+Report = Callable[[int, Any, BaseException | None], None]
+"""(call id, result, the exception if it failed), on the event loop."""
+
+
+class Callbacks:
+    """The calls of one session.
+
+    ``report`` gets each call's end, unless it was cancelled before. ``abandoned`` is told the label
+    of a plain function that runs on although nobody waits for it.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        report: Report,
+        abandoned: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._report = report
+        self._abandoned = abandoned
+        self._running: dict[int, _Running] = {}
+        # Calls nobody waits for, which learnt of that and are winding down.
+        self._lingering: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, call: Call) -> None:
+        """Call a function of the user's, soon."""
+        running = _Running(LoopWithdrawal(self._loop), call.label)
+        self._running[call.call_id] = running
+        if isinstance(call.argument, Withdrawable):
+            bind_withdrawal(call.argument, running.withdrawal)
+        function = cast("Callable[[object], object]", call.callback)
+        if is_async(function):
+            task = self._loop.create_task(_await(function, call.argument), name=call.label)
+            running.task = task
+            task.add_done_callback(lambda done: self._on_task_done(call.call_id, done))
+        else:
+            WORKERS.run(lambda: self._run_in_thread(call.call_id, function, call.argument))
+
+    def cancel(self, call_id: int) -> None:
+        """Nobody waits for this call any more."""
+        running = self._running.pop(call_id, None)
+        if running is None:
+            return
+        is_told = running.withdrawal.is_awaited
+        running.withdrawal.set()
+        if running.task is None:
+            self._abandoned(running.label)
+        elif is_told:
+            # It waits for the news and wants to end by itself; it has until the session is over.
+            self._lingering.add(running.task)
+            running.task.add_done_callback(self._lingering.discard)
+        else:
+            running.task.cancel()
+
+    def close(self) -> None:
+        """The session is over: nothing may go on."""
+        for call_id in list(self._running):
+            self.cancel(call_id)
+        for task in list(self._lingering):
+            task.cancel()
+
+    def _run_in_thread(
+        self, call_id: int, function: Callable[[object], object], argument: object
+    ) -> None:
+        result: object = None
+        error: BaseException | None = None
+        try:
+            result = function(argument)
+        except BaseException as problem:  # whatever it raised must not end the thread unheard
+            error = problem
+        try:
+            self._loop.call_soon_threadsafe(self._on_thread_done, call_id, result, error)
+        except RuntimeError:
+            log.debug("a callback returned after its event loop was closed")
+
+    def _on_thread_done(self, call_id: int, result: object, error: BaseException | None) -> None:
+        running = self._running.get(call_id)
+        if running is None:
+            return
+        if error is None and inspect.isawaitable(result):
+            # A plain function that returned a coroutine: a lambda around an async one, say.
+            task = self._loop.create_task(_finish(result), name=running.label)
+            running.task = task
+            task.add_done_callback(lambda done: self._on_task_done(call_id, done))
+            return
+        del self._running[call_id]
+        self._report(call_id, result, error)
+
+    def _on_task_done(self, call_id: int, task: asyncio.Task[Any]) -> None:
+        if self._running.pop(call_id, None) is None:
+            # Cancelled by us; what it raised on its way out is read, so that nobody complains.
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.debug("%s failed after it was cancelled: %r", task.get_name(), error)
+            return
+        if task.cancelled():
+            self._report(call_id, None, asyncio.CancelledError())
+        else:
+            error = task.exception()
+            self._report(call_id, None if error else task.result(), error)
+
+
+def is_async(function: object) -> bool:
+    """True for an ``async def``, also as a method, a partial or the ``__call__`` of an object."""
+    while hasattr(function, "func") and not inspect.isfunction(function):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # its kind is asked for, not its presence
+    )
+
+
+async def _await(function: Callable[[object], object], argument: object) -> object:
+    return await cast("Awaitable[object]", function(argument))
+
+
+async def _finish(result: Awaitable[object]) -> object:
+    return await result
+
+
+class Notifier:
+    """Tells one listener, in order and one at a time, without holding anybody up.
+
+    A listener that raises is reported to ``failed`` and goes on being told.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener: Callable[[Any], object],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._listener = listener
+        self._failed = failed
+        self._waiting: deque[object] = deque()
+        self._busy = False
+
+    def tell(self, news: object) -> None:
+        """Have the listener called with ``news`` after everything before it. On the event loop."""
+        self._waiting.append(news)
+        if not self._busy:
+            self._busy = True
+            self._next()
+
+    def _next(self) -> None:
+        if not self._waiting:
+            self._busy = False
+            return
+        news = self._waiting.popleft()
+        if is_async(self._listener):
+            task = self._loop.create_task(_await(self._listener, news))
+            task.add_done_callback(self._on_task_done)
+        else:
+            WORKERS.run(lambda: self._run_in_thread(news))
+
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
+        self._done(None if task.cancelled() else task.exception())
+
+    def _run_in_thread(self, news: object) -> None:
+        error: BaseException | None = None
+        try:
+            self._listener(news)
+        except BaseException as problem:  # a listener's failure is news too, never the end
+            error = problem
+        try:
+            self._loop.call_soon_threadsafe(self._done, error)
+        except RuntimeError:
+            log.debug("a listener returned after its event loop was closed")
+
+    def _done(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._failed(error)
+        self._next()

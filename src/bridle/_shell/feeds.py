@@ -1,0 +1,126 @@
+"""Who listens to a session: subscriptions to its messages, its events, or both.
+
+A subscription begins when it is made. The first one to messages also gets what came since the
+session started; until then that waits here, within the same bound as an unread subscription. A
+program that never subscribes is no slow consumer: what waits for it is let go at the bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, cast
+
+from bridle._shell.mailbox import Mailbox
+from bridle.events import SessionEvent
+from bridle.messages import Message
+
+_EARLY_EVENTS = 1000
+
+Update = Message | SessionEvent
+
+
+class Feeds:
+    """The subscriptions of one session. ``limit`` bounds what waits for nobody."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._messages: list[Mailbox[Message]] = []
+        self._events: list[Mailbox[SessionEvent]] = []
+        self._updates: list[Mailbox[Update]] = []
+        # What came since the start, for the first subscription; None once it is taken or let go.
+        self._early: Mailbox[Update] | None = Mailbox()
+        self._early_events: deque[SessionEvent] | None = deque(maxlen=_EARLY_EVENTS)
+        self._closed: BaseException | None = None
+        self._is_closed = False
+        self._told_of_slowness = False
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def put_messages(self, messages: Sequence[Message]) -> int:
+        """Messages came; returns how many bytes the slowest subscription has not read."""
+        unread = 0
+        for mailbox in self._messages:
+            mailbox.put_messages(messages)
+            unread = max(unread, mailbox.unread_bytes)
+        for updates in self._updates:
+            updates.put_messages(messages)
+            unread = max(unread, updates.unread_bytes)
+        if self._early is not None:
+            self._early.put_messages(messages)
+            if self._early.unread_bytes > self._limit:
+                self._early = None
+        return unread
+
+    def put_event(self, event: SessionEvent) -> None:
+        """Something happened."""
+        for mailbox in self._events:
+            mailbox.put(event)
+        for updates in self._updates:
+            updates.put(event)
+        if self._early_events is not None:
+            self._early_events.append(event)
+        if self._early is not None:
+            self._early.put(event)
+
+    def close(self, error: BaseException | None) -> None:
+        """Nothing more will come; ``error`` is what readers of messages get at the end."""
+        self._is_closed = True
+        self._closed = error
+        for mailbox in self._messages:
+            mailbox.close(error)
+        for events in self._events:
+            events.close()
+        for updates in self._updates:
+            updates.close(error)
+
+    def note_slowness(self) -> bool:
+        """A reader fell behind; True if that has not been told yet."""
+        told, self._told_of_slowness = self._told_of_slowness, True
+        return not told
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def messages(self) -> Mailbox[Message]:
+        """A new subscription to messages."""
+        mailbox: Mailbox[Message] = Mailbox()
+        early, self._early = self._early, None
+        while early:
+            update = early.take_now()
+            if isinstance(update, Message):
+                mailbox.put_messages([update])
+        self._messages.append(mailbox)
+        if self._is_closed:
+            mailbox.close(self._closed)
+        return mailbox
+
+    def events(self) -> Mailbox[SessionEvent]:
+        """A new subscription to events."""
+        mailbox: Mailbox[SessionEvent] = Mailbox()
+        early, self._early_events = self._early_events or (), None
+        for event in early:
+            mailbox.put(event)
+        self._events.append(mailbox)
+        if self._is_closed:
+            mailbox.close()
+        return mailbox
+
+    def updates(self) -> Mailbox[Update]:
+        """A new subscription to both."""
+        early, self._early = self._early, None
+        mailbox: Mailbox[Update] = Mailbox() if early is None else early
+        self._updates.append(mailbox)
+        if self._is_closed:
+            mailbox.close(self._closed)
+        return mailbox
+
+    def leave(self, mailbox: Mailbox[Any]) -> None:
+        """A subscription ends; nothing is kept for it any more."""
+        for group in cast("tuple[list[Mailbox[Any]], ...]", self._groups()):
+            if mailbox in group:
+                group.remove(mailbox)
+        mailbox.close()
+        mailbox.clear()
+
+    def _groups(self) -> object:
+        return self._messages, self._events, self._updates

@@ -1,0 +1,76 @@
+"""What is checked about a CLI before and while it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from bridle._core.handshake import MINIMUM_CLI_VERSION
+from bridle._shell.locate import Version, VersionAnswer, parse_version
+from bridle.errors import OptionsError, UnsupportedCliVersionError
+
+FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
+"""Set to 1 in the environment of this process, no CLI is started whose API is not on loopback."""
+
+_BASE_URL = "ANTHROPIC_BASE_URL"
+# Each of these sends requests to a place of its own, whatever the base URL says.
+_ELSEWHERE = (
+    "ANTHROPIC_UNIX_SOCKET",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
+    "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_VERTEX",
+)
+_MINIMUM = parse_version(MINIMUM_CLI_VERSION)
+
+
+def refuse_real_api(
+    environ: Mapping[str, str], cli_environ: Mapping[str, str], settings: object
+) -> None:
+    """Where real calls are forbidden, refuse a CLI that would make one.
+
+    ``settings`` are those of the options: their ``env`` beats the environment, as it does in the
+    CLI. Settings files are not read.
+
+    Raises:
+        OptionsError: it would.
+    """
+    if environ.get(FORBID_REAL_API, "") in ("", "0"):
+        return
+    told = cast("Mapping[str, Any]", settings) if isinstance(settings, Mapping) else {}
+    why = _beyond_loopback({**cli_environ, **(told.get("env") or {})})
+    if why is not None:
+        raise OptionsError(
+            "env",
+            f"{why}, and {FORBID_REAL_API} forbids real API calls",
+            fix="Give CliOptions(env=model.env) of a ScriptedModel, or lift the ban.",
+        )
+
+
+def _beyond_loopback(cli_environ: Mapping[str, str]) -> str | None:
+    for name in _ELSEWHERE:
+        if cli_environ.get(name):
+            return f"{name} is set"
+    url = cli_environ.get(_BASE_URL, "")
+    if not url:
+        return f"{_BASE_URL} is not set"
+    try:
+        host = urlsplit(url).hostname or ""
+        here = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    return None if here else f"{_BASE_URL} is not on loopback"
+
+
+def version_problem(answer: VersionAnswer) -> UnsupportedCliVersionError | str | None:
+    """What is wrong with the CLI's version: too old, or (in words) not to be known."""
+    if not isinstance(answer, Version):
+        return str(answer)
+    assert _MINIMUM is not None, "the constant is a version"
+    return (
+        UnsupportedCliVersionError(str(answer), MINIMUM_CLI_VERSION) if answer < _MINIMUM else None
+    )

@@ -1,0 +1,359 @@
+"""The actor with a transport made for the purpose: no process, every step in the test's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+import bridle
+from bridle import BidirOptions, SdkOptions, Session
+from bridle._shell.transport import TransportEvents
+
+Json = dict[str, Any]
+
+
+def run(work: Callable[[], Awaitable[Any]]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(10):
+            return await work()
+
+    return asyncio.run(bounded(), debug=True)
+
+
+class Puppet:
+    """A transport that does what the test says. It answers initialize unless told not to."""
+
+    def __init__(self, *, greets: bool = True, deaf: bool = False) -> None:
+        self.greets = greets
+        self.deaf = deaf
+        self.written: list[Json] = []
+        self.signals: list[str] = []
+        self.closed = 0
+        self.pid: int | None = 4242
+        self.stderr_tail = "last words"
+
+    def __call__(self, events: TransportEvents) -> Puppet:
+        self.events = events
+        return self
+
+    def say(self, *frames: Mapping[str, object]) -> None:
+        self.events.received(b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
+
+    def answer(self, request_id: str, payload: Json | None = None) -> None:
+        response = {"subtype": "success", "request_id": request_id, "response": payload or {}}
+        self.say({"type": "control_response", "response": response})
+
+    def end(self, code: int = 0) -> None:
+        self.events.exited(code)
+        self.events.output_ended()
+
+    def write(self, data: bytes) -> None:
+        frame = json.loads(data)
+        self.written.append(frame)
+        if self.greets and frame.get("request", {}).get("subtype") == "initialize":
+            asyncio.get_running_loop().call_soon(self.answer, frame["request_id"])
+
+    async def drain(self) -> None:
+        pass
+
+    def end_input(self) -> None:
+        self.signals.append("eof")
+        if not self.deaf:
+            asyncio.get_running_loop().call_soon(self.end)
+
+    def terminate(self) -> None:
+        self.signals.append("term")
+        asyncio.get_running_loop().call_soon(self.end, -15)
+
+    def kill(self) -> None:
+        self.signals.append("kill")
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def session(puppet: Puppet, sdk: SdkOptions | None = None, **bidir: Any) -> Session:
+    return Session(sdk=sdk, bidir=BidirOptions(transport_factory=puppet, **bidir))
+
+
+def assistant(text: str) -> Json:
+    message = {"id": "m", "role": "assistant", "content": [{"type": "text", "text": text}]}
+    return {"type": "assistant", "message": message, "session_id": "s"}
+
+
+def init(uuid: str) -> Json:
+    return {"type": "system", "subtype": "init", "session_id": "s", "user_message_uuids": [uuid]}
+
+
+def result(uuid: str, text: str = "done") -> Json:
+    return {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "terminal_reason": "completed",
+        "result": text,
+        "num_turns": 1,
+        "user_message_uuids": [uuid],
+    }
+
+
+def test_a_session_runs_a_turn_and_ends() -> None:
+    """R001, R003, R020, R163, R247: the test seam carries a whole session."""
+
+    async def main() -> None:
+        puppet = Puppet()
+        async with session(puppet) as talk:
+            assert (talk.lifecycle, talk.alive, talk.pid) == ("running", True, 4242)
+            turn = await talk.send_user_message("hello")
+            assert [frame["type"] for frame in puppet.written] == ["control_request", "user"]
+            puppet.say(init(turn.uuid), assistant("hi"), result(turn.uuid))
+            kinds = [type(message).__name__ async for message in turn]
+            assert kinds == ["InitMessage", "AssistantMessage", "ResultMessage"]
+            assert (await turn).ok
+        assert (talk.lifecycle, talk.alive) == ("stopped", False)
+        assert (puppet.signals, puppet.closed) == (["eof"], 1)
+
+    run(main)
+
+
+def test_operations_before_the_session_runs_wait_for_it() -> None:
+    """R251, R253, C29."""
+
+    async def main() -> None:
+        puppet = Puppet(greets=False)
+        talk = session(puppet)
+        asking = asyncio.ensure_future(talk.set_model("opus"))
+        connecting = asyncio.ensure_future(talk.connect())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [frame["request"]["subtype"] for frame in puppet.written] == ["initialize"]
+        puppet.answer("req_0")
+        await connecting
+        assert puppet.written[-1]["request"] == {"subtype": "set_model", "model": "opus"}
+        puppet.answer("req_1")
+        await asking
+        await talk.stop()
+
+    run(main)
+
+
+def test_cancelling_an_operation_withdraws_it() -> None:
+    """R019, R344: the answer that still comes is dropped."""
+
+    async def main() -> None:
+        puppet = Puppet()
+        async with session(puppet) as talk:
+            asking = asyncio.ensure_future(talk.interrupt())
+            await asyncio.sleep(0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            puppet.answer("req_1")
+            pinging = asyncio.ensure_future(talk.ping())
+            await asyncio.sleep(0)
+            puppet.answer("req_2")
+            assert await pinging >= 0
+
+    run(main)
+
+
+def test_cancelling_the_start_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        puppet = Puppet(greets=False)
+        talk = session(puppet)
+        connecting = asyncio.ensure_future(talk.connect())
+        await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        assert (talk.lifecycle, puppet.closed) == ("stopped", 1)
+
+    run(main)
+
+
+def test_a_start_that_fails_carries_what_the_cli_said() -> None:
+    """R249, R413: stderr is attached although the process still lives."""
+
+    async def main() -> None:
+        puppet = Puppet(greets=False)
+        talk = session(puppet, SdkOptions(init_timeout=0.01))
+        with pytest.raises(bridle.InitializationTimeout) as failure:
+            await talk.connect()
+        assert failure.value.stderr_tail == "last words"
+        assert (talk.lifecycle, puppet.closed) == ("failed", 1)
+
+    run(main)
+
+
+def test_the_end_of_the_process_settles_everything() -> None:
+    """R343, R367: turns, operations, subscriptions."""
+
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet)
+        await talk.connect()
+        turn = await talk.send_user_message("hello")
+        asking = asyncio.ensure_future(talk.interrupt())
+        reading = asyncio.ensure_future(_collect(talk.messages()))
+        await asyncio.sleep(0)
+        puppet.say(assistant("half an ans"))
+        puppet.end(7)
+        outcome = await turn
+        assert (outcome.reason, outcome.exit_code) == ("cli_exited", 7)
+        with pytest.raises(bridle.SessionStopped):
+            await asking
+        assert [type(message).__name__ for message in await reading] == ["AssistantMessage"]
+        events = [type(event).__name__ async for event in talk.events()]
+        assert events[-1] == "SessionFailed"
+        with pytest.raises(bridle.SessionStopped):
+            _ = await talk.send_user_message("anybody there?")
+
+    run(main)
+
+
+async def _collect(items: Any) -> list[Any]:
+    return [item async for item in items]
+
+
+def test_unread_messages_never_hold_up_control_and_are_bounded() -> None:
+    """Truth 5: a warning at the limit, the end at four times it."""
+
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet, SdkOptions(max_unread_bytes=20_000))
+        await talk.connect()
+        unread = talk.messages()
+        flood = [assistant("x" * 100)] * 100
+        puppet.say(*flood)
+        asking = asyncio.ensure_future(talk.interrupt())
+        await asyncio.sleep(0)
+        puppet.answer("req_1", {"still_queued": []})
+        assert await asking == {"still_queued": []}
+        for _ in range(4):
+            puppet.say(*flood)
+        assert talk.lifecycle == "failed"
+        with pytest.raises(bridle.ConsumerTooSlow):
+            await _collect(unread)
+        kinds = [
+            event.kind async for event in talk.events() if isinstance(event, bridle.SdkWarning)
+        ]
+        assert kinds.count(bridle.WarningKind.UNREAD_MESSAGES) == 1
+
+    run(main)
+
+
+def test_a_session_that_is_dropped_is_stopped() -> None:
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet)
+        await talk.connect()
+        del talk
+        gc.collect()
+        while not puppet.closed:
+            await asyncio.sleep(0)
+        assert puppet.signals == ["term"]
+
+    run(main)
+
+
+def test_the_end_of_the_event_loop_ends_the_session() -> None:
+    puppet = Puppet()
+
+    async def main() -> Session:
+        talk = session(puppet)
+        await talk.connect()
+        return talk
+
+    kept = asyncio.run(main())
+    assert (kept.lifecycle, puppet.signals, puppet.closed) == ("stopped", ["term"], 1)
+
+
+def test_stop_is_finished_although_its_caller_is_cancelled() -> None:
+    """C01: cancelling the wait does not cancel the end, and stopping again is fine."""
+
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet)
+        await talk.connect()
+        stopping = asyncio.ensure_future(talk.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        await talk.stop()
+        await talk.stop()
+        assert (puppet.signals, puppet.closed) == (["term"], 1)
+
+    run(main)
+
+
+def test_callbacks_answer_questions_and_their_failures_are_heard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R301, R304, R451: deny on failure, a traceback in the log, a warning for the application."""
+    warnings: list[bridle.SdkWarning] = []
+
+    def permission(context: bridle.CanUseToolContext) -> object:
+        if context.tool_input["command"] == "ls":
+            return bridle.Allow()
+        raise ValueError("boom")
+
+    async def main() -> None:
+        puppet = Puppet()
+        sdk = SdkOptions(on_warning=warnings.append)
+        async with session(puppet, sdk, on_can_use_tool=permission):
+            for number, command in enumerate(("ls", "rm")):
+                request = {
+                    "subtype": "can_use_tool",
+                    "tool_name": "Bash",
+                    "input": {"command": command},
+                }
+                frame = {"type": "control_request", "request_id": f"q{number}", "request": request}
+                puppet.say(frame)
+                while puppet.written[-1].get("response", {}).get("request_id") != f"q{number}":
+                    await asyncio.sleep(0)
+            answers = [frame["response"]["response"] for frame in puppet.written[1:]]
+            assert [answer["behavior"] for answer in answers] == ["allow", "deny"]
+            while not warnings:
+                await asyncio.sleep(0)
+
+    with caplog.at_level(logging.ERROR, logger="bridle"):
+        run(main)
+    assert [warning.kind for warning in warnings] == [bridle.WarningKind.PERMISSION_FAILED]
+    assert isinstance(warnings[0].error, ValueError)
+    assert "boom" in caplog.text
+
+
+def test_events_reach_their_listener_in_order() -> None:
+    heard: list[str] = []
+
+    async def listener(event: bridle.SessionEvent) -> None:
+        heard.append(type(event).__name__)
+
+    async def main() -> None:
+        puppet = Puppet()
+        async with session(puppet, on_event=listener):
+            pass
+        while len(heard) < 2:
+            await asyncio.sleep(0)
+
+    run(main)
+    assert heard == ["SessionReady", "SessionEnded"]
+
+
+def test_two_connects_are_one_too_many() -> None:
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet)
+        await talk.connect()
+        with pytest.raises(RuntimeError, match="connects once"):
+            await talk.connect()
+        await talk.aclose()
+
+    run(main)

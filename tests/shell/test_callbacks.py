@@ -1,0 +1,311 @@
+"""Calling the user's functions: in tasks or threads, reported once, cancelled or left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bridle import CanUseToolContext
+from bridle._core.actions import Call, CallKind
+from bridle._shell.callbacks import Callbacks, Notifier, is_async
+from bridle._shell.workers import Workers
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+
+
+def run(work: Callable[[], Awaitable[Any]]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(10):
+            return await work()
+
+    return asyncio.run(bounded())
+
+
+class Desk:
+    """Collects what calls report."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.reports: asyncio.Queue[tuple[int, object, BaseException | None]] = asyncio.Queue()
+        self.abandoned: list[str] = []
+        self.callbacks = Callbacks(self.loop, self.report, self.abandoned.append)
+
+    def report(self, call_id: int, result: object, error: BaseException | None) -> None:
+        assert asyncio.get_running_loop() is self.loop
+        self.reports.put_nowait((call_id, result, error))
+
+    def start(self, function: object, argument: object = None, call_id: int = 1) -> None:
+        self.callbacks.start(Call(call_id, CallKind.HOOK, function, argument, f"call {call_id}"))
+
+
+def test_a_plain_function_runs_outside_the_loops_thread() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.start(lambda _: threading.current_thread())
+        _, thread, error = await desk.reports.get()
+        assert error is None
+        assert thread is not threading.current_thread()
+        assert isinstance(thread, threading.Thread)
+        assert thread.daemon
+
+    run(main)
+
+
+def test_an_async_function_runs_on_the_loop() -> None:
+    async def hook(argument: object) -> object:
+        await asyncio.sleep(0)
+        return [argument, threading.current_thread()]
+
+    async def main() -> None:
+        desk = Desk()
+        desk.start(hook, "input")
+        assert await desk.reports.get() == (1, ["input", threading.current_thread()], None)
+        assert len(desk.callbacks) == 0
+
+    run(main)
+
+
+def test_what_a_function_raises_is_reported() -> None:
+    """R301: it never propagates."""
+
+    async def slow(_: object) -> None:
+        raise KeyError("async")
+
+    def quick(_: object) -> None:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        desk = Desk()
+        desk.start(slow, call_id=1)
+        desk.start(quick, call_id=2)
+        reports = sorted([await desk.reports.get() for _ in range(2)], key=lambda report: report[0])
+        assert [type(error) for _, _, error in reports] == [KeyError, SystemExit]
+
+    run(main)
+
+
+def test_a_plain_function_may_return_something_to_await() -> None:
+    async def later(argument: object) -> object:
+        return argument
+
+    async def main() -> None:
+        desk = Desk()
+        desk.start(lambda argument: later(argument), "soon")
+        assert await desk.reports.get() == (1, "soon", None)
+
+    run(main)
+
+
+def test_the_callers_context_reaches_the_function() -> None:
+    async def main() -> None:
+        WHO.set("somebody")
+        desk = Desk()
+        desk.start(lambda _: WHO.get())
+        assert (await desk.reports.get())[1] == "somebody"
+
+    run(main)
+
+
+def test_cancelling_an_async_call_stops_it_and_nothing_is_reported() -> None:
+    """R295, R365."""
+    stopped: list[str] = []
+
+    async def hook(_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append("yes")
+
+    async def main() -> None:
+        desk = Desk()
+        desk.start(hook)
+        await asyncio.sleep(0)
+        desk.callbacks.cancel(1)
+        desk.callbacks.cancel(1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (stopped, desk.reports.empty(), desk.abandoned) == (["yes"], True, [])
+
+    run(main)
+
+
+def test_a_call_that_fails_while_it_is_cancelled_bothers_nobody() -> None:
+    async def hook(_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("on the way out")
+
+    async def main() -> None:
+        unheard: list[object] = []
+        desk = Desk()
+        desk.loop.set_exception_handler(lambda _, context: unheard.append(context))
+        desk.start(hook)
+        await asyncio.sleep(0)
+        desk.callbacks.cancel(1)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert (unheard, desk.reports.empty()) == ([], True)
+
+    run(main)
+
+
+def test_a_plain_function_that_is_not_waited_for_is_left_behind_and_told_so() -> None:
+    async def main() -> None:
+        desk = Desk()
+        release, asked = threading.Event(), threading.Event()
+        context = CanUseToolContext(tool_name="Bash")
+        seen: list[bool] = []
+
+        def hook(question: CanUseToolContext) -> None:
+            asked.set()
+            seen.append(question.wait_cancelled_sync(5))
+            release.set()
+
+        desk.start(hook, context)
+        await asyncio.to_thread(asked.wait, 5)
+        assert not context.cancelled
+        desk.callbacks.cancel(1)
+        assert desk.abandoned == ["call 1"]
+        await asyncio.to_thread(release.wait, 5)
+        await asyncio.sleep(0)
+        assert (seen, context.cancelled, desk.reports.empty()) == ([True], True, True)
+
+    run(main)
+
+
+def test_an_async_callback_that_awaits_the_withdrawal_ends_by_itself() -> None:
+    async def main() -> None:
+        desk = Desk()
+        context = CanUseToolContext(tool_name="Bash")
+        learnt = asyncio.Event()
+
+        async def hook(question: CanUseToolContext) -> None:
+            await question.wait_cancelled()
+            learnt.set()
+
+        desk.start(hook, context)
+        await asyncio.sleep(0)
+        desk.callbacks.cancel(1)
+        await learnt.wait()
+        await context.wait_cancelled()
+        assert desk.reports.empty()
+
+    run(main)
+
+
+def test_a_callback_that_was_told_has_until_the_session_is_over() -> None:
+    async def main() -> None:
+        desk = Desk()
+        context = CanUseToolContext(tool_name="Bash")
+        told, stopped = asyncio.Event(), asyncio.Event()
+
+        async def hook(question: CanUseToolContext) -> None:
+            await question.wait_cancelled()
+            told.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+
+        desk.start(hook, context)
+        await asyncio.sleep(0)
+        desk.callbacks.cancel(1)
+        await told.wait()
+        desk.callbacks.close()
+        await stopped.wait()
+
+    run(main)
+
+
+def test_async_functions_are_recognised_in_every_disguise() -> None:
+    async def function(_: object) -> None: ...
+
+    class Caller:
+        async def __call__(self, _: object) -> None: ...
+
+        async def method(self, _: object) -> None: ...
+
+    disguises = [function, functools.partial(function), Caller(), Caller().method]
+    assert [is_async(each) for each in disguises] == [True] * 4
+    assert [is_async(each) for each in (print, lambda _: None, functools.partial(print))] == [
+        False,
+        False,
+        False,
+    ]
+
+
+def test_threads_are_reused_when_they_are_free() -> None:
+    workers, threads = Workers(), set[int]()
+    for _ in range(20):
+        done = threading.Event()
+
+        def job(done: threading.Event = done) -> None:
+            threads.add(threading.get_ident())
+            done.set()
+
+        workers.run(job)
+        assert done.wait(5)
+    assert len(threads) < 20
+
+
+def test_jobs_never_wait_for_one_another() -> None:
+    workers, gate = Workers(), threading.Barrier(9)
+
+    def job() -> None:
+        gate.wait(5)
+
+    for _ in range(8):
+        workers.run(job)
+    assert gate.wait(5) in range(9)
+
+
+def test_a_listener_is_told_in_order_one_at_a_time_and_survives_its_own_failure() -> None:
+    """R455, C26: a failing listener changes nothing."""
+
+    async def main() -> None:
+        heard: list[object] = []
+        failures: list[BaseException] = []
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def listener(news: object) -> None:
+            heard.append(news)
+            if news == 3:
+                loop.call_soon_threadsafe(done.set)
+            raise ValueError(news)
+
+        notifier = Notifier(loop, listener, failures.append)
+        for news in (1, 2, 3):
+            notifier.tell(news)
+        await done.wait()
+        while len(failures) < 3:
+            await asyncio.sleep(0)
+        assert heard == [1, 2, 3]
+
+    run(main)
+
+
+def test_an_async_listener_is_awaited_before_the_next_news() -> None:
+    async def main() -> None:
+        heard: list[str] = []
+        done = asyncio.Event()
+
+        async def listener(news: str) -> None:
+            heard.append(f"{news} begins")
+            await asyncio.sleep(0)
+            heard.append(f"{news} ends")
+            if news == "b":
+                done.set()
+
+        notifier = Notifier(asyncio.get_running_loop(), listener, lambda _: None)
+        notifier.tell("a")
+        notifier.tell("b")
+        await done.wait()
+        assert heard == ["a begins", "a ends", "b begins", "b ends"]
+
+    run(main)

@@ -1,0 +1,314 @@
+"""The CLI is found where the user would expect it, and asked for its version."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.processes import Programs, is_alive, plan, run
+
+from bridle._shell import locate, tree
+from bridle._shell.locate import (
+    MINIMUM,
+    Candidate,
+    Failed,
+    TimedOut,
+    Unreadable,
+    Version,
+    candidates,
+    find_cli,
+    parse_version,
+    version_of,
+)
+from bridle.errors import CliNotFoundError, SpawnError
+
+HOME_PLACES = (
+    ".claude/local", ".npm-global/bin", ".local/bin", "node_modules/.bin", ".yarn/bin"
+)  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Two directories on PATH, the first of which does not exist."""
+    return {"PATH": f"{tmp_path}/absent::{tmp_path}/bin", "HOME": "/nowhere"}
+
+
+@pytest.fixture(autouse=True)
+def no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed claude-agent-sdk is out of sight, and the places of the machine are empty."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    places = [place for place in locate._USUAL if place.startswith("~")]  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(locate, "_USUAL", places)
+
+
+def install(path: Path, mode: int = 0o755) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    path.chmod(mode)
+    return str(path)
+
+
+# ---------------------------------------------------------------- finding
+
+
+def test_the_first_place_that_has_one_wins(
+    tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
+    """R131, R134, R135, R139: installed from the last place to the first, each wins in turn."""
+    bundled = tmp_path / "site/claude_agent_sdk/_bundled/claude"
+    usual = [home / place / "claude" for place in HOME_PLACES[1:]]
+    places = [home / ".claude/local/claude", tmp_path / "bin/claude", *usual, bundled]
+    for path in reversed(places):
+        installed = install(path)
+        assert find_cli(environ=environ, home=str(home)) == installed
+
+
+def test_places_are_listed_in_order_with_what_is_there(
+    tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
+    on_path = install(tmp_path / "bin/claude", 0o644)
+    bundled = install(tmp_path / "site/claude_agent_sdk/_bundled/claude")
+    listed = list(candidates(environ, str(home)))
+    assert listed == [
+        Candidate(f"{home}/.claude/local/claude", "local install"),
+        Candidate(f"{tmp_path}/absent/claude", "PATH"),
+        Candidate(on_path, "PATH"),
+        *(Candidate(f"{home}/{place}/claude", "usual place") for place in HOME_PLACES[1:]),
+        Candidate(bundled, "claude-agent-sdk"),
+    ]
+    assert [place.path for place in listed if place.is_file] == [on_path, bundled]
+    assert [place.path for place in listed if place.is_usable] == [bundled]
+
+
+def test_the_wheel_is_found_without_importing_it(
+    tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
+    bundled = install(tmp_path / "site/claude_agent_sdk/_bundled/claude")
+    (tmp_path / "site/claude_agent_sdk/__init__.py").write_text("raise SystemExit")
+    assert find_cli(environ=environ, home=str(home)) == bundled
+    assert "claude_agent_sdk" not in sys.modules
+
+
+def test_a_module_made_by_hand_in_place_of_the_wheel_is_no_trouble(
+    home: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", type(sys)("claude_agent_sdk"))
+    with pytest.raises(CliNotFoundError):
+        find_cli(environ=environ, home=str(home))
+
+
+def test_what_cannot_be_run_is_passed_over(
+    tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
+    install(home / ".claude/local/claude", 0o644)
+    (tmp_path / "bin/claude").mkdir(parents=True)
+    found = install(home / ".local/bin/claude")
+    assert find_cli(environ=environ, home=str(home)) == found
+
+
+def test_not_found_names_every_place(home: Path, environ: dict[str, str]) -> None:
+    """R133."""
+    with pytest.raises(CliNotFoundError) as caught:
+        find_cli(environ=environ, home=str(home))
+    assert list(caught.value.searched) == [place.path for place in candidates(environ, str(home))]
+
+
+def test_the_machines_usual_places_come_after_path(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    listed = list(candidates(environ))
+    origins = [place.origin for place in listed]
+    usual = [place.path for place in listed if place.origin == "usual place"]
+    assert origins[:4] == ["local install", "PATH", "PATH", "usual place"]
+    assert {"/usr/local/bin/claude", "/opt/homebrew/bin/claude"} < set(usual)
+    assert listed[0].path == os.path.expanduser("~/.claude/local/claude")
+
+
+# ---------------------------------------------------------------- a named one
+
+
+@pytest.mark.parametrize("by", ["argument", "variable"])
+def test_a_named_one_is_used_whatever_else_there_is(
+    by: str, tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
+    """R132."""
+    install(home / ".claude/local/claude")
+    named = install(tmp_path / "else/where")
+    if by == "argument":
+        environ["BRIDLE_CLI"] = "/nowhere"
+        assert find_cli(named, environ=environ, home=str(home)) == named
+    else:
+        environ["BRIDLE_CLI"] = named
+        assert find_cli(environ=environ, home=str(home)) == named
+
+
+@pytest.mark.parametrize("name", ["~/other/claude", "./other/claude", "other"])
+def test_a_name_is_read_as_a_shell_would(
+    name: str, tmp_path: Path, home: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    install(tmp_path / "bin/other")
+    install(home / "other/claude")
+    expected = tmp_path / "bin/other" if name == "other" else home / "other/claude"
+    assert find_cli(name, environ=environ, home=str(home)) == str(expected)
+
+
+@pytest.mark.parametrize("name", ["/nowhere/claude", "nothing"])
+def test_a_named_one_that_is_not_there_is_not_replaced(
+    name: str, tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
+    install(home / ".claude/local/claude")
+    places = [f"{tmp_path}/absent/nothing", f"{tmp_path}/bin/nothing"]
+    with pytest.raises(CliNotFoundError) as caught:
+        find_cli(name, environ=environ, home=str(home))
+    assert list(caught.value.searched) == ([name] if name[0] == "/" else places)
+
+
+def test_a_named_one_that_cannot_be_run_says_so(
+    tmp_path: Path, home: Path, environ: dict[str, str]
+) -> None:
+    plain = install(tmp_path / "plain", 0o644)
+    for name, reason in ((plain, "Not executable"), (str(tmp_path), "Not a file")):
+        with pytest.raises(SpawnError) as caught:
+            find_cli(name, environ=environ, home=str(home))
+        assert caught.value.os_error == f"{reason}: {name}"
+        assert caught.value.errno == errno.EACCES
+
+
+# ---------------------------------------------------------------- versions
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("2.1.325 (Claude Code)", Version(2, 1, 325)),
+        ("v2.0.0", Version(2, 0, 0)),
+        ("\n  claude version 10.20.30-beta.1+build.5\n", Version(10, 20, 30)),
+        ("1.2 then 3.4.5 and 6.7.8", Version(3, 4, 5)),
+        ("1.2.3.4", Version(1, 2, 3)),
+        ("2.1", None),
+        ("2..1.0", None),
+        ("", None),
+        ("no version", None),
+        ("1" * 5000 + ".0.0", None),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_version_is_the_first_three_numbers(text: str, version: Version | None) -> None:
+    """S067."""
+    assert parse_version(text) == version
+
+
+def test_versions_compare_as_numbers() -> None:
+    """R148: one constant."""
+    assert str(MINIMUM) == "2.0.0"
+    assert Version(1, 99, 99) < MINIMUM <= Version(2, 0, 0) < Version(2, 0, 10) < Version(2, 1, 9)
+    assert not Version(2, 0, 0) < MINIMUM
+    assert parse_version("2.0.0-beta") == MINIMUM
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        ("echo '2.1.3 (Claude Code)'", Version(2, 1, 3)),
+        ("echo 2.1.3; exit 1", Version(2, 1, 3)),
+        ("echo; echo unknown; echo 1.2.3 >&2", Unreadable("unknown")),
+        ("exit 0", Unreadable("")),
+        ("exit 3", Failed("exit code 3")),
+        ("echo oops; exit 3", Failed("exit code 3: oops")),
+        ("echo oops; echo node is missing >&2; exit 127", Failed("exit code 127: node is missing")),
+        ("kill -9 $$", Failed("exit code -9")),
+        ('[ "$*" = --version ] && echo 1.0.0', Version(1, 0, 0)),
+        ("cat; echo 1.0.0", Version(1, 0, 0)),
+    ],
+)
+def test_the_answer_is_data(source: str, answer: locate.VersionAnswer, programs: Programs) -> None:
+    """R141, R143, R145: what is made of it is not decided here."""
+    assert run(lambda: version_of(programs.shell(source))) == answer
+
+
+def test_a_long_answer_is_cut(programs: Programs) -> None:
+    answer = run(lambda: version_of(programs.shell("yes x | head -c 300000")))
+    assert isinstance(answer, Unreadable)
+    assert len(answer.text) == 500
+
+
+def test_one_that_cannot_be_asked_says_why(programs: Programs) -> None:
+    """R145."""
+    plain = programs.write("plain", "", 0o644)
+    assert run(lambda: version_of(plain)) == Failed(f"Permission denied: {plain}")
+    missing = "/nowhere/claude"
+    assert run(lambda: version_of(missing)) == Failed(f"No such file or directory: {missing}")
+
+
+@pytest.mark.skipif(not tree.PROC, reason="needs /proc")
+def test_one_that_does_not_answer_is_ended(programs: Programs, tmp_path: Path) -> None:
+    """R140, R144."""
+    program = programs.shell(f"sleep 300 & echo $! $$ >{tmp_path}/pids; wait")
+    begun = time.monotonic()
+    assert run(lambda: version_of(program, timeout=0.5)) == TimedOut(0.5)
+    assert time.monotonic() - begun < 5.0
+    assert not any(is_alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_a_version_is_asked_for_once_until_the_file_changes(
+    programs: Programs, tmp_path: Path
+) -> None:
+    def counting(version: str) -> str:
+        return programs.shell(f"echo x >>{tmp_path}/count; echo {version}")
+
+    async def both() -> tuple[locate.VersionAnswer, locate.VersionAnswer]:
+        first = asyncio.create_task(version_of(program))
+        return await version_of(program), await first
+
+    program = counting("2.0.1")
+    assert run(both) == (Version(2, 0, 1), Version(2, 0, 1))
+    assert run(lambda: version_of(program)) == Version(2, 0, 1)
+    assert (tmp_path / "count").read_text() == "x\n"
+    counting("2.0.12")
+    assert run(lambda: version_of(program)) == Version(2, 0, 12)
+    assert (tmp_path / "count").read_text() == "x\n" * 2
+
+
+def test_no_answer_is_not_remembered(programs: Programs, tmp_path: Path) -> None:
+    program = programs.shell(f"cat {tmp_path}/version")
+    assert isinstance(run(lambda: version_of(program)), Failed)
+    (tmp_path / "version").write_text("2.0.0")
+    assert run(lambda: version_of(program)) == Version(2, 0, 0)
+
+
+def test_giving_up_waiting_does_not_take_the_answer_from_others(programs: Programs) -> None:
+    async def main() -> None:
+        program = programs.shell("sleep 0.05; echo 2.2.2")
+        first = asyncio.create_task(version_of(program))
+        second = asyncio.create_task(version_of(program))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == Version(2, 2, 2)
+
+    run(main)
+
+
+def test_it_is_asked_in_the_environment_of_the_launch(programs: Programs, tmp_path: Path) -> None:
+    program = programs.shell('[ "$A$B$(pwd -P)" = "1$PWD" ] && echo 2.0.0 || echo "$A$B $(pwd)"')
+    launch = plan(argv=("--x=1",), inherit_env=("A",), cwd=str(tmp_path))
+    asked = version_of(program, launch, environ={"A": "1", "B": "2"})
+    assert asyncio.run(asked) == Version(2, 0, 0)

@@ -1,0 +1,253 @@
+"""Process trees are found whole, whatever their members do to get lost, and nobody else is hit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.processes import is_alive, wait_until
+
+from bridle._shell import tree
+from bridle._shell.tree import MARK, SIGKILL, Tree
+
+pytestmark = pytest.mark.skipif(not tree.PROC, reason="needs /proc")
+
+# Ways to leave a trace only a good tracker finds. Each runs the sleeper and goes on.
+ESCAPES = {
+    "child": "subprocess.Popen(sleeper)",
+    "setsid": "subprocess.Popen(sleeper, start_new_session=True)",
+    "nohup": "subprocess.Popen(['sh', '-c', 'nohup \"$@\" >/dev/null 2>&1 &', 'sh', *sleeper])",
+    "orphan": "subprocess.Popen(['sh', '-c', '\"$@\" & exit', 'sh', *sleeper])",
+    "daemon": """
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.execv(sleeper[0], sleeper)
+    os._exit(0)
+os.wait()""",
+    "bare orphan": "subprocess.Popen(['sh', '-c', '\"$@\" & exit', 'sh', *sleeper], env={})",
+    "bare setsid": "subprocess.Popen(sleeper, env={}, start_new_session=True)",
+}
+
+
+def start(tmp_path: Path, source: str, mark: str) -> subprocess.Popen[bytes]:
+    """Run a program that knows a `sleeper`, which notes its pid; it waits to be killed."""
+    pids = tmp_path / "pids"
+    deaf = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    note = f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')"
+    sleeper = [sys.executable, "-ISc", f"{deaf}; {note}; time.sleep(300)"]
+    program = f"import os, subprocess, time\nsleeper = {sleeper!r}\n{source}\ntime.sleep(300)"
+    return subprocess.Popen(
+        [sys.executable, "-ISc", program], env={**os.environ, MARK: mark}, start_new_session=True
+    )
+
+
+def pid_of_sleeper(tmp_path: Path) -> int:
+    """The pid of the sleeper, once it is noted."""
+    pids = tmp_path / "pids"
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    return int(pids.read_text())
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A mark; whatever carries it is gone after the test."""
+    mark = os.urandom(16).hex()
+    yield mark
+    Tree(mark).end(5.0)
+
+
+@pytest.mark.parametrize("how", ESCAPES)
+def test_no_member_escapes(how: str, tmp_path: Path, mark: str) -> None:
+    with start(tmp_path, ESCAPES[how], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        assert sleeper in tree.find([Tree(mark, process.pid)])
+        assert Tree(mark, process.pid).end(10.0)
+        assert not is_alive(sleeper)
+        assert process.wait() == -SIGKILL
+
+
+@pytest.mark.parametrize("how", ["setsid", "nohup", "orphan", "daemon"])
+def test_members_are_found_when_the_root_is_long_gone(how: str, tmp_path: Path, mark: str) -> None:
+    with start(tmp_path, ESCAPES[how], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        members = Tree(mark, process.pid)
+        process.kill()
+        process.wait()
+        assert list(tree.find([members])) == [sleeper]
+        assert members.end(10.0)
+        assert not is_alive(sleeper)
+
+
+def test_a_member_of_the_session_is_found_as_long_as_the_root_is_not_reaped(
+    tmp_path: Path, mark: str
+) -> None:
+    """An orphan without its environment: nothing but the session tells whose it is."""
+    with start(tmp_path, ESCAPES["bare orphan"], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        members = Tree(mark, process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(process.pid))
+        assert list(tree.find([members])) == [sleeper]
+        assert members.end(10.0)
+
+
+def test_who_was_found_once_stays_found(tmp_path: Path, mark: str) -> None:
+    with start(tmp_path, ESCAPES["bare setsid"], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        members = Tree(mark, process.pid)
+        assert list(tree.find([members])) == [process.pid, sleeper]
+        process.kill()
+        process.wait()
+        assert list(tree.find([members])) == [sleeper]
+        assert members.end(10.0)
+        assert not is_alive(sleeper)
+
+
+def test_a_signal_goes_to_every_member_and_says_how_many(tmp_path: Path, mark: str) -> None:
+    with start(tmp_path, ESCAPES["setsid"], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        members = Tree(mark, process.pid)
+        assert members.signal(signal.SIGTERM) == 2
+        assert process.wait() == -signal.SIGTERM
+        assert is_alive(sleeper)
+        assert members.signal(SIGKILL) == 1
+        wait_until(lambda: not is_alive(sleeper))
+        assert members.signal(SIGKILL) == 0
+
+
+def test_the_mark_of_an_outer_tree_counts_too(tmp_path: Path, mark: str) -> None:
+    with start(tmp_path, "", f"{mark}:{'0' * 32}") as process:
+        wait_until(lambda: process.pid in tree.find([Tree(mark)]))
+        assert Tree(mark).end(10.0)
+        assert process.wait() == -SIGKILL
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {MARK: "another"},
+        {MARK: "{mark}0"},
+        {"OTHER": f"{MARK}={{mark}}"},
+        {f"X{MARK}": "{mark}"},
+    ],
+    ids=["no mark", "other mark", "longer mark", "in a value", "other name"],
+)
+def test_whoever_does_not_carry_the_mark_is_left_alone(
+    variables: dict[str, str], mark: str
+) -> None:
+    environ = {name: value.format(mark=mark) for name, value in variables.items()}
+    with subprocess.Popen(["/bin/sleep", "300"], env=environ) as stranger:
+        assert Tree(mark).end(1.0)
+        assert Tree(mark, stranger.pid, started=1).end(1.0)  # the number was another's once
+        assert is_alive(stranger.pid)
+        stranger.kill()
+
+
+def test_a_number_that_was_given_away_is_not_signalled(mark: str) -> None:
+    with subprocess.Popen(["/bin/sleep", "300"]) as stranger:
+        tree._signal(stranger.pid, 1, SIGKILL)  # pyright: ignore[reportPrivateUsage]
+        assert is_alive(stranger.pid)
+        stranger.kill()
+
+
+def test_without_process_handles_the_number_is_used(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    with subprocess.Popen(["/bin/sleep", "300"]) as process:
+        assert Tree(mark, process.pid).end(10.0)
+        assert process.wait() == -SIGKILL
+
+
+def test_without_proc_the_process_group_is_reached(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R137: as on macOS."""
+    monkeypatch.setattr(tree, "PROC", False)
+    with start(tmp_path, ESCAPES["child"], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        members = Tree(mark, process.pid)
+        assert (members.started, members.signal(0)) == (0, 1)
+        assert members.signal(SIGKILL) == 1
+        assert process.wait() == -SIGKILL
+        wait_until(lambda: not is_alive(sleeper))
+        assert members.end(10.0)
+        assert Tree(mark).signal(SIGKILL) == 0  # not started: 0 is not a group to signal
+
+
+def test_ending_gives_up_in_time(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "_signal", lambda *_: None)
+    with subprocess.Popen(["/bin/sleep", "300"], env={MARK: mark}) as process:
+        begun = time.monotonic()
+        assert not Tree(mark, process.pid).end(0.1)
+        assert 0.1 < time.monotonic() - begun < 5.0
+        process.kill()
+
+
+def test_an_odd_process_name_is_read(tmp_path: Path, mark: str) -> None:
+    odd = tmp_path / "a) Z 1 ("
+    odd.symlink_to("/bin/sleep")
+    with subprocess.Popen([odd, "300"]) as process:
+        assert list(tree.find([Tree(mark, process.pid)])) == [process.pid]
+        process.kill()
+
+
+def test_a_long_environment_is_read_to_its_end(mark: str) -> None:
+    long = {f"V{number}": "x" * 100_000 for number in range(3)}
+    with subprocess.Popen(["/bin/sleep", "300"], env={**long, MARK: mark}) as process:
+        wait_until(lambda: process.pid in tree.find([Tree(mark)]))
+        process.kill()
+
+
+# ---------------------------------------------------------------- what the watchdog does
+
+
+def watch(records: bytes) -> None:
+    """Tell a watchdog these records, then die."""
+    reading, writing = os.pipe()
+    os.write(writing, records)
+    os.close(writing)
+    try:
+        tree.watch(reading)
+    finally:
+        os.close(reading)
+
+
+def test_at_the_end_of_the_pipe_everything_guarded_is_ended(tmp_path: Path, mark: str) -> None:
+    directory = tmp_path / "with a space"
+    directory.mkdir()
+    (directory / "0.json").touch()
+    with start(tmp_path, ESCAPES["daemon"], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        guarded = Tree(mark, process.pid)
+        first = f"+ {mark} 0 0 {directory}\0"
+        watch(f"{first}+ {mark} {guarded.pid} {guarded.started} {directory}\0".encode())
+        assert process.wait() == -SIGKILL
+        assert not is_alive(sleeper)
+        assert not directory.exists()
+
+
+def test_what_was_released_or_only_half_said_is_left_alone(tmp_path: Path, mark: str) -> None:
+    with start(tmp_path, "", mark) as process:
+        watch(f"+ {mark} {process.pid} 0 {tmp_path}\0- {mark}\0- never\0+ {mark}".encode())
+        assert is_alive(process.pid)
+        assert tmp_path.exists()
+        process.kill()
+
+
+def test_removing_a_directory_takes_what_is_there(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    (directory / "a").touch()
+    tree.remove_directory(str(directory))
+    tree.remove_directory(str(directory))
+    tree.remove_directory("")
+    assert list(tmp_path.iterdir()) == []
