@@ -1,0 +1,52 @@
+"""Tests without a key, a network or a bill.
+
+:class:`ScriptedModel` is the API: the real CLI runs, and the model says what the test wrote down.
+:class:`FakeCli` is the CLI: an executable that says and expects what the test wrote down.
+"""
+
+from __future__ import annotations
+
+from bridle.testing.environment import FORBID_REAL_API, forbid_real_api
+from bridle.testing.fake_cli import FakeCli
+from bridle.testing.model_request import ModelRequest
+from bridle.testing.script import (
+    Block,
+    Repeat,
+    Reply,
+    disconnect,
+    error,
+    rate_limit_headers,
+    raw,
+    redacted_thinking,
+    refusal,
+    repeat,
+    stream_error,
+    text,
+    thinking,
+    tool_use,
+)
+from bridle.testing.scripted_model import Rejection, ScriptedModel, ScriptFailure
+
+__all__ = [
+    "FORBID_REAL_API",
+    "Block",
+    "FakeCli",
+    "ModelRequest",
+    "Rejection",
+    "Repeat",
+    "Reply",
+    "ScriptFailure",
+    "ScriptedModel",
+    "disconnect",
+    "error",
+    "forbid_real_api",
+    "rate_limit_headers",
+    "raw",
+    "redacted_thinking",
+    "refusal",
+    "repeat",
+    "stream_error",
+    "text",
+    "thinking",
+    "tool_use",
+]

@@ -1,0 +1,421 @@
+"""Frames: every line the fake CLI writes is built here, with the members a real one has.
+
+The rule of this file: it builds and counts, it does not write. Ids are unique within a run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+from . import payloads
+from .payloads import COST_OF_A_CALL, NEWER, NEWEST
+from .port import encode
+from .values import Json
+
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
+    " a file edit, the new_string was NOT written to the file). STOP what you are doing and wait"
+    " for the user to tell you how to proceed."
+)
+"""What the model is told of a tool call that a person stopped."""
+
+
+def new_session_id() -> str:
+    """A random id, of the form the CLI gives its sessions."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
+
+
+def timestamp() -> str:
+    """Now."""
+    now = time.time()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
+
+
+class Frames:
+    """The frames of one session."""
+
+    def __init__(self, flavour: str, session_id: str, model: str, permission_mode: str) -> None:
+        self.flavour = flavour
+        self.newer = flavour == NEWEST
+        self.session_id = session_id
+        self.model = model
+        self.permission_mode = permission_mode
+        self.cwd = os.getcwd()
+        self.prompt_id = ""
+        #: Calls of the model since the start, and those already accounted for in a result.
+        self.calls = 0
+        self._accounted = 0
+        self._results = 0
+        self._serial = 0
+
+    # -- ids and versions --------------------------------------------------------------------------
+
+    def new_id(self) -> str:
+        """A uuid nobody has had before."""
+        self._serial += 1
+        return f"fa4e0000-0000-4000-8000-{self._serial:012x}"
+
+    def fit(self, kind: str, members: Json) -> Json:
+        """Without what this version does not send."""
+        if self.newer or kind not in NEWER:
+            return members
+        return {name: value for name, value in members.items() if name not in NEWER[kind]}
+
+    def _frame(self, kind: str, **members: object) -> Json:
+        return self.fit(
+            kind,
+            {"type": kind, **members, "uuid": self.new_id(), "session_id": self.session_id},
+        )
+
+    # -- control frames ----------------------------------------------------------------------------
+
+    def question(self, subtype: str, **fields: object) -> Json:
+        """The CLI asks."""
+        request = self.fit(subtype, {"subtype": subtype, **fields})
+        return {"type": "control_request", "request_id": self.new_id(), "request": request}
+
+    def withdrawal(self, request_id: str) -> Json:
+        """The CLI no longer wants an answer."""
+        return {"type": "control_cancel_request", "request_id": request_id}
+
+    def answer(self, request: Json, payload: Json | None = None, **beside: object) -> Json:
+        """A request of the client succeeded. Without a payload it is a bare acknowledgement."""
+        response: Json = {"subtype": "success", **_id_of(request)}
+        if payload is not None:
+            response["response"] = payload
+        return {"type": "control_response", "response": {**response, **beside}}
+
+    def refusal(self, request: Json, error: str, **beside: object) -> Json:
+        """A request of the client failed."""
+        response = {"subtype": "error", **_id_of(request), "error": error, **beside}
+        return {"type": "control_response", "response": self.fit("error", response)}
+
+    def initialized(self, request: Json, payload: Json | None = None) -> Json:
+        """The answer to initialize: what the CLI is."""
+        if payload is None:
+            payload = self.introduction(hooks=bool(request["request"].get("hooks")))
+        lists: Json = {"pending_permission_requests": [], "pending_user_dialog_requests": []}
+        return self.answer(request, payload, **(lists if self.newer else {}))
+
+    def introduction(self, *, hooks: bool = False) -> Json:
+        """What the CLI says of itself."""
+        told: Json = {
+            "commands": [self.fit("command", one) for one in payloads.commands()],
+            "agents": [{"name": n, "description": f"The agent {n}."} for n in payloads.AGENTS],
+            "output_style": "default",
+            "available_output_styles": payloads.STYLES,
+            "user_output_styles_dir": f"{self.cwd}/.claude/output-styles",
+            "models": [self.fit("model", one) for one in payloads.models()],
+            "account": {
+                "tokenSource": "none",
+                "apiKeySource": "ANTHROPIC_API_KEY",
+                "apiProvider": "firstParty",
+            },
+            "pid": os.getpid(),
+            "claude_code_version": self.flavour,
+            "current_permission_mode": self.permission_mode,
+            "hook_on_failure_supported": True,
+            "other_hook_ask_outranks_host": True,
+            "feedback_mode": {"kind": "disabled"},
+            "analytics_disabled": True,
+            "remote_control_auto_enable": False,
+            "remote_control_auto_connect_default": False,
+            "remote_control_available": False,
+            "remote_control_auto_on_by_default": False,
+            "ide_rc_auto_enable_gate": False,
+            "fast_mode_state": "off",
+            "fast_mode_disabled_reason": "sdk_opt_in_required",
+            "session_state": "idle",
+            "capabilities": ["ui_surface_v1"],
+        }
+        if hooks:
+            told["hooks_applied"] = True
+        return self.fit("initialize", told)
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def hook_callback(
+        self, callback_id: str, event: str, fields: Json, tool_use_id: str | None = None
+    ) -> Json:
+        """A hook is to run."""
+        about: Json = {
+            "session_id": self.session_id,
+            "transcript_path": f"{self.cwd}/.claude/{self.session_id}.jsonl",
+            "cwd": self.cwd,
+            "prompt_id": self.prompt_id or self.new_id(),
+            "permission_mode": self.permission_mode,
+            "hook_event_name": event,
+            **fields,
+        }
+        return self.question(
+            "hook_callback",
+            callback_id=callback_id,
+            input=about,
+            tool_use_id=tool_use_id or self.new_id(),
+        )
+
+    def can_use_tool(self, tool: str, tool_input: Json, tool_use_id: str, **more: object) -> Json:
+        """May this tool run?"""
+        server, _, name = tool.removeprefix("mcp__").partition("__")
+        rule: Json = {"toolName": tool}
+        about: Json = {"tool_name": tool, "display_name": tool}
+        if tool.startswith("mcp__"):
+            about |= {
+                "mcp_server": {"name": server, "source": "sdk"},
+                "display_name": name.title(),
+                "server_policy_ask_only": True,
+            }
+        command = tool_input.get("command")
+        if isinstance(command, str):
+            rule["ruleContent"] = command
+            about["description"] = command
+        suggestion = {
+            "type": "addRules",
+            "rules": [rule],
+            "behavior": "allow",
+            "destination": "localSettings",
+        }
+        return self.question(
+            "can_use_tool",
+            **about,
+            input=tool_input,
+            permission_suggestions=[suggestion],
+            tool_use_id=tool_use_id,
+            **more,
+        )
+
+    def mcp_message(self, server: str, message: Json) -> Json:
+        """JSON-RPC for a server inside the client."""
+        return self.question("mcp_message", server_name=server, message=message)
+
+    def mcp_initialize(self) -> Json:
+        """The first word to an MCP server."""
+        client = {
+            "name": "claude-code",
+            "title": "Claude Code",
+            "description": "A fake of the CLI",
+            "websiteUrl": "https://claude.com/claude-code",
+            "version": self.flavour,
+        }
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+        return {"method": "initialize", "params": params, "jsonrpc": "2.0", "id": 0}
+
+    # -- the session -------------------------------------------------------------------------------
+
+    def lifecycle(self, uuid: str, state: str) -> Json:
+        """Where a prompt stands."""
+        return self._frame("command_lifecycle", command_uuid=uuid, state=state)
+
+    def init(
+        self, uuids: list[str], tools: Iterable[str] = (), servers: Iterable[Json] = ()
+    ) -> Json:
+        """A turn begins."""
+        frame = self._frame(
+            "system",
+            subtype="init",
+            cwd=self.cwd,
+            tools=[*payloads.TOOLS, *tools],
+            mcp_servers=[self.fit("mcp_server", server) for server in servers],
+            model=self.model,
+            permissionMode=self.permission_mode,
+            slash_commands=payloads.SLASH_COMMANDS,
+            terminal_slash_commands=[],
+            apiKeySource="ANTHROPIC_API_KEY",
+            claude_code_version=self.flavour,
+            output_style="default",
+            agents=payloads.AGENTS,
+            skills=[],
+            plugins=[],
+            capabilities=payloads.SESSION_CAPABILITIES,
+            analytics_disabled=True,
+            product_feedback_disabled=True,
+            memory_paths={"auto": f"{self.cwd}/.claude/memory/"},
+            original_cwd=self.cwd,
+            additional_directories=[],
+            messaging_socket_path=f"{self.cwd}/.claude/{os.getpid()}.sock",
+            fast_mode_state="off",
+            fast_mode_disabled_reason="sdk_opt_in_required",
+            per_turn_effort_active=False,
+            ultrathink_available=False,
+            ultrathink_typed_raises=False,
+            view_mode="default",
+        )
+        return {**frame, "user_message_uuids": uuids} if uuids and self.newer else frame
+
+    def status(self, status: str | None, **members: object) -> Json:
+        """What the CLI is at."""
+        return self._frame("system", subtype="status", status=status, **members)
+
+    def system(self, subtype: str, **members: object) -> Json:
+        """Any other line about the session."""
+        return self._frame("system", subtype=subtype, **members)
+
+    # -- the conversation --------------------------------------------------------------------------
+
+    def echo(self, content: object, uuid: str | None, *, timestamped: bool = True) -> Json:
+        """A prompt, repeated."""
+        frame = self._user(content, isReplay=True)
+        frame["uuid"] = uuid or frame["uuid"]
+        return {**frame, "timestamp": timestamp()} if timestamped else frame
+
+    def words(self, text: str, **members: object) -> Json:
+        """The CLI's own words to the model."""
+        return self._user([{"type": "text", "text": text}], timestamp=timestamp(), **members)
+
+    def tool_result(
+        self, tool_use_id: str, content: object, result: object, meta: Json, *, is_error: bool
+    ) -> Json:
+        """What a tool gave."""
+        block = {
+            "type": "tool_result",
+            "content": content,
+            "is_error": is_error,
+            "tool_use_id": tool_use_id,
+        }
+        return self._user(
+            [block],
+            timestamp=timestamp(),
+            tool_use_result=result,
+            tool_result_meta=[{"id": tool_use_id, **meta}],
+        )
+
+    def _user(self, content: object, **members: object) -> Json:
+        message = {"role": "user", "content": content}
+        return self._frame("user", message=message, parent_tool_use_id=None, **members)
+
+    @property
+    def message_id(self) -> str:
+        """The id of what the model is saying."""
+        return f"msg_{self.calls:04d}"
+
+    def api_message(self, content: list[Json]) -> Json:
+        """A message of the Messages API, as far as it is known while it streams."""
+        return {
+            "id": self.message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": content,
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": payloads.INPUT_TOKENS,
+                "output_tokens": 1,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+            },
+        }
+
+    def assistant(self, block: Json, **members: object) -> Json:
+        """The model said one block."""
+        if str(block.get("name", "")).startswith("mcp__"):
+            server, _, name = str(block["name"]).removeprefix("mcp__").partition("__")
+            meta = {"id": block["id"], "display_name": name.title(), "server_display_name": server}
+            members["tool_use_meta"] = [self.fit("tool_use_meta", {**meta, "tool_name": name})]
+        return self._frame(
+            "assistant",
+            message={**self.api_message([block]), "context_management": None},
+            parent_tool_use_id=None,
+            timestamp=timestamp(),
+            request_id=f"req_{self.calls:04d}",
+            **members,
+        )
+
+    def api_failure(self, text: str, status: int, **members: object) -> Json:
+        """The API did not answer; the CLI says so in the model's place."""
+        frame = self.assistant({"type": "text", "text": text}, **members)
+        frame["message"] |= {
+            "id": self.new_id(),
+            "container": None,
+            "model": "<synthetic>",
+            "stop_details": None,
+            "stop_reason": "stop_sequence",
+            "stop_sequence": "",
+        }
+        failure = {
+            "error": "server_error",
+            "is_api_error_message": True,
+            "api_error_status": status,
+            "api_error_type": "overloaded_error",
+        }
+        return self.fit("assistant", {**frame, **failure})
+
+    def stream_event(self, event: Json, **members: object) -> Json:
+        """A piece of what the model is saying."""
+        return self._frame(
+            "stream_event",
+            event=event,
+            parent_tool_use_id=None,
+            api_message_id=self.message_id,
+            **members,
+        )
+
+    def delta_lines(self, text: str, count: int) -> list[bytes]:
+        """So many equal text deltas, encoded once and numbered."""
+        delta = {"type": "text_delta", "text": text}
+        event = {"type": "content_block_delta", "index": 0, "delta": delta}
+        line = encode(self.stream_event(event))
+        before, after = line.split(b"%012x" % self._serial)
+        first, self._serial = self._serial, self._serial + count - 1
+        return [b"%b%012x%b" % (before, first + n, after) for n in range(count)]
+
+    # -- the end of a turn -------------------------------------------------------------------------
+
+    def result(self, uuids: list[str], calls: int, **members: object) -> Json:
+        """A turn ended. `members` say how; what they leave out is a clean ending."""
+        model_usage = self._model_usage(self.calls)
+        counted: Json = {
+            "duration_api_ms": 5 * calls,
+            "stop_reason": "end_turn",
+            "session_id": self.session_id,
+            "total_cost_usd": round(COST_OF_A_CALL * self.calls, 9),
+            "usage": self.fit("usage", payloads.usage(calls)),
+            "modelUsage": model_usage,
+            "permission_denials": [],
+            "terminal_reason": "completed",
+            "fast_mode_state": "off",
+            "fast_mode_disabled_reason": "sdk_opt_in_required",
+            "subagent_stats": payloads.SUBAGENTS,
+            "safety_stops": 0,
+            "is_error": False,
+            "num_turns": calls,
+            "subtype": "success",
+            "type": "result",
+            "duration_ms": 10 * calls,
+            "uuid": self.new_id(),
+        }
+        ours = {"user_message_uuid": uuids[-1], "user_message_uuids": uuids} if uuids else {}
+        since = {
+            "queued_turn_count": 0,
+            "result_index": self._results,
+            "model_usage_since_last_result": self._model_usage(self.calls - self._accounted),
+        }
+        self._accounted = self.calls
+        self._results += 1
+        whole = {**counted, **ours, **since, **members}
+        return self.fit("result", {n: value for n, value in whole.items() if value is not ...})
+
+    def _model_usage(self, calls: int) -> Json:
+        if not calls:
+            return {}
+        return {self.model: self.fit("model_usage", payloads.model_usage(self.model, calls))}
+
+
+TIMINGS: Json = {
+    "ttft_ms": 5,
+    "ttft_stream_ms": 4,
+    "time_to_request_ms": 2,
+    "first_content_frame_ms": 4,
+    "request_sent_wall_ms": 1767225600000,
+    "first_request_input_tokens": payloads.INPUT_TOKENS,
+    "first_request_cache_read_input_tokens": 0,
+}
+"""What a result tells of the first call of the model."""
+
+
+def _id_of(request: Json) -> Json:
+    """A request without an id is answered without one."""
+    return {"request_id": request["request_id"]} if "request_id" in request else {}

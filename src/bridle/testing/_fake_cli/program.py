@@ -1,0 +1,128 @@
+"""The fake CLI from start to exit: its arguments, its signals, and what it is told to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import NoReturn
+
+from .frames import Frames, new_session_id
+from .model import Model
+from .payloads import MODELS, NEWEST
+from .port import BadInput, Port
+from .script import Script
+from .speech import Speaker
+from .talk import Talk
+from .values import Json
+
+
+def main(script: str, argv: list[str]) -> NoReturn:
+    """Play the plan in the file ``script``, as a CLI called with ``argv``."""
+    with open(script, encoding="utf-8") as file:
+        plan: Json = json.load(file)
+    signal.alarm(plan["lifetime"])
+    if argv in (["--version"], ["-v"]):
+        _tell_version(plan["version"])
+    where = os.path.dirname(script)
+    newer = plan["flavour"] == NEWEST
+    port = Port(f"{where}/run-{time.time_ns()}-{os.getpid()}.ndjson", newer=newer)
+    port.note(argv=argv, env=dict(os.environ), cwd=os.getcwd(), pid=os.getpid())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: _on_signal(port, 128 + number))
+    signal.signal(signal.SIGINT, lambda _number, _frame: _on_signal(port, 0))
+    time.sleep(plan["slow_start"])
+    try:
+        port.leave(_run(port, plan, argv))
+    except BadInput as problem:
+        port.complain(f"{problem}\n".encode())
+        port.leave(1)
+
+
+def _tell_version(version: str | int | None) -> NoReturn:
+    """A text to print, a code to exit with, or nothing ever."""
+    if version is None:
+        while True:
+            time.sleep(3600)
+    if isinstance(version, str):
+        os.write(1, version.encode() + b"\n")
+        os._exit(0)
+    os._exit(version)
+
+
+def _on_signal(port: Port, code: int) -> NoReturn:
+    port.note(signal=code)
+    port.leave(code)
+
+
+def _run(port: Port, plan: Json, argv: list[str]) -> int:
+    if plan["bad_flag"] is not None:
+        port.complain(f"error: unknown option '{plan['bad_flag']}'\n".encode())
+        return 1
+    resumed = _value(argv, "--resume")
+    forks = "--fork-session" in argv
+    session_id = _value(argv, "--session-id") or (None if forks else resumed) or new_session_id()
+    model = _value(argv, "--model") or "default"
+    mode = _value(argv, "--permission-mode") or "default"
+    if "--dangerously-skip-permissions" in argv:
+        mode = "bypassPermissions"
+    frames = Frames(plan["flavour"], session_id, MODELS.get(model, model), mode)
+    if resumed is not None and plan["unknown_session"]:
+        return _cannot_resume(port, frames, resumed)
+    flags = _flags(argv, mode, plan)
+    partial = "--include-partial-messages" in argv
+    speaker = Speaker(port, frames, echoes=flags["echoes"], partial=partial)
+    if plan["steps"] is not None:
+        return Script(port, frames, speaker, flags, plan["patience"]).run(plan["steps"])
+    talk = Talk(port, frames, speaker, flags, Model(plan["reply"]))
+    signal.signal(signal.SIGINT, lambda _number, _frame: talk.on_sigint())
+    return talk.run()
+
+
+def _flags(argv: list[str], mode: str, plan: Json) -> Json:
+    """What the arguments and the environment switch on."""
+    allowed = (_value(argv, "--allowedTools") or "").split(",")
+    bypass = ("--allow-dangerously-skip-permissions", "--dangerously-skip-permissions")
+    return {
+        "echoes": "--replay-user-messages" in argv,
+        "asks": _value(argv, "--permission-prompt-tool") == "stdio",
+        "allowed": [name for name in allowed if name],
+        "may_bypass": mode == "bypassPermissions" or any(flag in argv for flag in bypass),
+        "max_turns": int(_value(argv, "--max-turns") or 0),
+        "checkpoints": bool(os.environ.get("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING")),
+        "latency": plan["latency"],
+    }
+
+
+def _value(argv: list[str], flag: str) -> str | None:
+    """The value of a flag, given behind it or after an equals sign."""
+    for at, argument in enumerate(argv):
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+        if argument == flag and at + 1 < len(argv):
+            return argv[at + 1]
+    return None
+
+
+def _cannot_resume(port: Port, frames: Frames, session_id: str) -> int:
+    text = f"No conversation found with session ID: {session_id}"
+    port.complain(f"{text}\n".encode())
+    port.send(
+        frames.result(
+            [],
+            0,
+            subtype="error_during_execution",
+            is_error=True,
+            errors=[text],
+            stop_reason=None,
+            terminal_reason=...,
+            fast_mode_state=...,
+            fast_mode_disabled_reason=...,
+            subagent_stats=...,
+            safety_stops=...,
+            queued_turn_count=...,
+            model_usage_since_last_result=...,
+        )
+    )
+    return 1

@@ -1,0 +1,163 @@
+"""MCP servers inside the client: the handshake with each, and calls of their tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .values import Json, as_object
+
+if TYPE_CHECKING:
+    from .talk import Talk
+
+LOST = "The tool call was interrupted before a result was received."
+
+
+class Servers:
+    """The servers the client has named, by name."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._servers: dict[str, Json] = {}
+        # Which step of a handshake a question is.
+        self._steps: dict[str, str] = {}
+
+    @property
+    def ready(self) -> bool:
+        """No handshake is under way. The first turn waits for that."""
+        return all(server["status"] != "pending" for server in self._servers.values())
+
+    def connect(self, names: list[str]) -> None:
+        """Begin the handshake with those that are new."""
+        for name in names:
+            if name not in self._servers:
+                self._servers[name] = {"name": name, "status": "pending", "tools": [], "next": 2}
+                self._ask(name, "initialize", self._talk.frames.mcp_initialize())
+
+    def disconnect(self, names: list[str]) -> None:
+        """These are no longer there."""
+        for name in names:
+            del self._servers[name]
+
+    def give_up(self) -> None:
+        """The client is gone: no handshake will come to its end."""
+        for server in self._servers.values():
+            if server["status"] == "pending":
+                server["status"] = "failed"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._servers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._servers)
+
+    def _ask(self, name: str, step: str, message: Json) -> None:
+        question = self._talk.frames.mcp_message(name, message)
+        self._steps[question["request_id"]] = step
+        self._talk.put(question)
+
+    def on_answer(self, question: Json, response: Json) -> bool:
+        """True if the answer was to a handshake, which then goes on."""
+        step = self._steps.pop(question["request_id"], None)
+        if step is None:
+            return False
+        name: str = question["request"]["server_name"]
+        server = self._servers.get(name)
+        answer = _unwrapped(response)
+        if server is None or answer is None:
+            return True
+        if step == "initialize" and "error" in answer:
+            server["status"] = "failed"
+        elif step == "initialize":
+            server["info"] = answer["result"].get("serverInfo", {})
+            message: Json = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            self._ask(name, "initialized", message)
+        elif step == "initialized":
+            self._ask(name, "tools", {"method": "tools/list", "jsonrpc": "2.0", "id": 1})
+        elif step == "tools":
+            server["tools"] = answer.get("result", {}).get("tools", [])
+            server["status"] = "connected"
+        return True
+
+    def refresh(self, name: object) -> None:
+        """The server says that its tools have changed."""
+        if isinstance(name, str) and name in self._servers:
+            self._ask(name, "tools", {"method": "tools/list", "jsonrpc": "2.0", "id": 1})
+
+    def call(self, tool: str, arguments: Json, tool_use_id: str) -> tuple[Any, bool]:
+        """Call a tool; its content, and whether that is an error."""
+        name, _, short = tool.removeprefix("mcp__").partition("__")
+        server = self._servers.get(name)
+        if server is None or server["status"] != "connected":
+            return f"MCP server not connected: {name}", True
+        if self._talk.is_closed():
+            return LOST, True
+        number, server["next"] = server["next"], server["next"] + 1
+        params = {
+            "name": short,
+            "arguments": arguments,
+            "_meta": {"claudecode/toolUseId": tool_use_id, "progressToken": number},
+        }
+        message = {"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": number}
+        (response,) = self._talk.ask(self._talk.frames.mcp_message(name, message))
+        if response is None:
+            return LOST, True
+        if response["subtype"] == "error":
+            return str(response.get("error")), True
+        answer = _unwrapped(response) or {}
+        if "error" in answer:
+            return str(answer["error"].get("message")), True
+        result = answer.get("result", {})
+        return result.get("content", []), bool(result.get("isError"))
+
+    def cancel(self, question: Json) -> None:
+        """Tell a server that nobody waits for a call any more."""
+        message: Json = question["request"]["message"]
+        if message.get("method") == "tools/call":
+            del self._talk.open[question["request_id"]]
+            params = {"requestId": message["id"], "reason": "AbortError: remote-cancel"}
+            note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            self._ask(question["request"]["server_name"], "cancelled", note)
+
+    # -- what is told of them ----------------------------------------------------------------------
+
+    def tool_names(self) -> list[str]:
+        """Their tools, as the model knows them."""
+        return [
+            f"mcp__{server['name']}__{tool['name']}"
+            for server in self._servers.values()
+            for tool in server["tools"]
+        ]
+
+    def told(self) -> list[Json]:
+        """What the beginning of a turn says of them."""
+        return [
+            {"name": server["name"], "status": server["status"], "source": "sdk"}
+            for server in self._servers.values()
+        ]
+
+    def status(self) -> list[Json]:
+        """What mcp_status says of them."""
+        fit = self._talk.frames.fit
+        return [
+            fit(
+                "mcp_status",
+                {
+                    "name": server["name"],
+                    "status": server["status"],
+                    "serverInfo": server.get("info", {}),
+                    "transport": "sdk",
+                    "scope": "dynamic",
+                    "source": "sdk",
+                    "tools": [{"name": t["name"], "annotations": {}} for t in server["tools"]],
+                },
+            )
+            for server in self._servers.values()
+        ]
+
+
+def _unwrapped(response: Json) -> Json | None:
+    """The JSON-RPC answer; None for what no server can mean, which is never noticed."""
+    if response["subtype"] == "error":
+        return {"error": {"message": response.get("error")}}
+    return as_object(as_object(response.get("response")).get("mcp_response")) or None

@@ -1,0 +1,326 @@
+"""Tool calls: the hooks before, the permission, the call itself, the hooks after.
+
+Nothing is really run: a tool other than the client's own gives a made-up result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .frames import REJECTED
+from .values import Json, as_list, as_object, is_list, is_object
+
+if TYPE_CHECKING:
+    from .talk import Talk
+
+EDITING = frozenset({"Edit", "Write", "NotebookEdit"})
+INTERACTIVE = frozenset({"AskUserQuestion", "ExitPlanMode"})
+STRUCTURED = "StructuredOutput"
+FAILED = "Tool permission request failed"
+CLOSED = "Tool permission stream closed before response received"
+UNASKED = "PreToolUse hook did not respond. The tool call was not executed."
+INVALID = (
+    "The canUseTool callback returned an invalid permission result. Expected"
+    " {behavior: 'allow', updatedInput?: object} or {behavior: 'deny', message: string}."
+)
+
+
+def find_hooks(hooks: Json, event: str, subject: str | None) -> list[str]:
+    """The callbacks that are to be asked about an event, in order of registration."""
+    return [
+        str(callback_id)
+        for entry in map(as_object, as_list(hooks.get(event)))
+        if subject is None or matches(entry.get("matcher"), subject)
+        for callback_id in as_list(entry.get("hookCallbackIds"))
+    ]
+
+
+def matches(matcher: str | None, tool: str) -> bool:
+    """Names and lists of names are compared; anything else is searched for as a pattern."""
+    if matcher in (None, "", "*"):
+        return True
+    assert matcher is not None
+    if re.fullmatch(r"[\w\s|,]*", matcher):
+        return tool in [name.strip() for name in re.split(r"[|,]", matcher)]
+    try:
+        return re.search(matcher, tool) is not None
+    except re.error:
+        return False
+
+
+class Verdict(NamedTuple):
+    """What became of the question whether a tool may run."""
+
+    tool_input: Json
+    #: How it came to that, as the result of the tool call tells it.
+    meta: Json
+    #: For the model, if the tool may not run.
+    refusal: str | None = None
+
+
+class Tools:
+    """The tool calls of one turn at a time."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._rules: set[str] = set(talk.flags["allowed"])
+        self.begin()
+
+    def begin(self) -> None:
+        """A new turn."""
+        self._left: list[Json] = []
+        self._asking = False
+        #: What the model has half said.
+        self.said = ""
+        #: A hook wants the turn to end.
+        self.halts = False
+        #: The structured output, once it has been given.
+        self.output: Json | None = None
+        #: A Stop hook has already made the turn go on.
+        self.insisted = False
+
+    def structured(self) -> Json:
+        """How a turn ends that gave its structured output."""
+        calls = self._talk.speaker.calls
+        return {
+            "text": json.dumps(self.output, separators=(",", ":"), ensure_ascii=False),
+            "structured_output": self.output,
+            "stop_reason": "tool_use",
+            "num_turns": calls + 1,
+        }
+
+    def run(self, uses: list[Json]) -> list[str]:
+        """Run them one after the other; what each of them told the model."""
+        self._left = list(uses)
+        results: list[str] = []
+        while self._left:
+            results.append(self._run(self._left[0]))
+            self._left.pop(0)
+        return results
+
+    def reject_rest(self) -> bool:
+        """Interrupted: True if tools were under way, which are then rejected."""
+        left, self._left = self._left, []
+        if left and self._asking:
+            self._deny(left[0])
+        for use in left:
+            self._talk.speaker.tool_result(
+                use["id"],
+                REJECTED,
+                "User rejected tool use",
+                is_error=True,
+                non_execution_kind="user-rejected",
+            )
+        return bool(left)
+
+    def _run(self, use: Json) -> str:
+        verdict = self._judge(use)
+        if verdict.refusal is not None:
+            self._deny(use)
+            told = verdict.refusal
+            self._result(use, told, f"Error: {told}", verdict.meta, is_error=True)
+            return told
+        return self._perform({**use, "input": verdict.tool_input}, verdict.meta)
+
+    def _result(
+        self, use: Json, content: object, result: object, meta: Json, *, is_error: bool
+    ) -> None:
+        self._talk.speaker.tool_result(use["id"], content, result, is_error=is_error, **meta)
+
+    def _deny(self, use: Json) -> None:
+        self._talk.speaker.denials.append(
+            {"tool_name": use["name"], "tool_use_id": use["id"], "tool_input": use["input"]}
+        )
+
+    # -- may it run? -------------------------------------------------------------------------------
+
+    def _judge(self, use: Json) -> Verdict:
+        if use["name"] == STRUCTURED:
+            return Verdict(use["input"], _accepted("config"))
+        fields = {
+            "tool_name": use["name"],
+            "tool_input": use["input"],
+            "tool_use_id": use["id"],
+        }
+        answers = self._talk.ask_hooks("PreToolUse", fields, use["name"], use["id"])
+        if self._is_closed_to_hooks(use):
+            return Verdict(use["input"], _rejected("hook"), UNASKED)
+        tool_input: Json = use["input"]
+        decisions: dict[str, str] = {}
+        for answer in answers:
+            self.halts = self.halts or answer.get("continue") is False
+            decision, reason, changed = read_pre_tool_use(answer)
+            decisions[decision] = reason
+            tool_input = changed or tool_input
+        if "deny" in decisions:
+            prefix = f"PreToolUse:{use['name']} hook error: " if self._talk.frames.newer else ""
+            self.halts = self.halts and self._talk.frames.newer
+            text = prefix + (decisions["deny"] or "Blocked by hook")
+            return Verdict(tool_input, _rejected("hook", reason_type="hook"), text)
+        if "allow" in decisions and "ask" not in decisions:
+            return Verdict(tool_input, _accepted("hook"))
+        return self._by_mode({**use, "input": tool_input}, must_ask="ask" in decisions)
+
+    def _is_closed_to_hooks(self, use: Json) -> bool:
+        """The client is gone; newer CLIs then do without the tool, older ones without the hook."""
+        registered = find_hooks(self._talk.hooks, "PreToolUse", use["name"])
+        return self._talk.is_closed() and self._talk.frames.newer and bool(registered)
+
+    def _by_mode(self, use: Json, *, must_ask: bool) -> Verdict:
+        mode = self._talk.frames.permission_mode
+        name: str = use["name"]
+        permitted = (
+            mode == "bypassPermissions"
+            or name in self._rules
+            or (mode == "acceptEdits" and name in EDITING)
+        )
+        if permitted and not must_ask and name not in INTERACTIVE:
+            return Verdict(use["input"], _accepted("config"))
+        if mode == "dontAsk" or not self._talk.flags["asks"]:
+            text = f"Permission to use {name} has been denied."
+            denied = {"tool_name": name, "tool_use_id": use["id"], "message": text}
+            frame = self._talk.frames.system(
+                "permission_denied", decision_reason_type="mode", **denied
+            )
+            self._talk.port.send(frame)
+            return Verdict(use["input"], _rejected("config"), text)
+        return self._by_client(use)
+
+    def _by_client(self, use: Json) -> Verdict:
+        """Ask the client, and the PermissionRequest hooks beside it: the first answer counts."""
+        frames, talk = self._talk.frames, self._talk
+        interactive = {"requires_user_interaction": True} if use["name"] in INTERACTIVE else {}
+        question = frames.can_use_tool(use["name"], use["input"], use["id"], **interactive)
+        fields = {
+            "tool_name": use["name"],
+            "tool_input": use["input"],
+            "permission_suggestions": question["request"]["permission_suggestions"],
+        }
+        hooks = [
+            frames.hook_callback(one, "PermissionRequest", fields, use["id"])
+            for one in find_hooks(talk.hooks, "PermissionRequest", use["name"])
+        ]
+        self._asking = True
+        response = self._first_answer(question, hooks)
+        self._asking = False
+        return self._read(use, response)
+
+    def _first_answer(self, question: Json, hooks: list[Json]) -> Json | None:
+        talk = self._talk
+        if not hooks:
+            return talk.ask(question)[0]
+        answers = talk.ask_first(question, *hooks)
+        if 0 in answers or not answers:
+            for hook in hooks:
+                talk.withdraw(hook)
+            return answers.get(0)
+        payload = as_object(as_object(next(iter(answers.values()))).get("response"))
+        decision = as_object(as_object(payload.get("hookSpecificOutput")).get("decision"))
+        if not decision:
+            return talk.wait_for(question)
+        talk.withdraw(question)
+        return {"subtype": "success", "response": {"updatedInput": {}, "message": "", **decision}}
+
+    def _read(self, use: Json, response: Json | None) -> Verdict:
+        tool_input: Json = use["input"]
+        no = _rejected("user_reject")
+        if response is None:
+            return Verdict(tool_input, no, f"{FAILED}: AbortError: {CLOSED}")
+        if response["subtype"] == "error":
+            return Verdict(tool_input, no, f"{FAILED}: Error: {response.get('error')}")
+        payload = as_object(response.get("response"))
+        changed = payload.get("updatedInput", {} if self._talk.frames.newer else None)
+        if payload.get("behavior") == "allow" and is_object(changed):
+            for update in as_list(payload.get("updatedPermissions")):
+                self._learn(as_object(update))
+            return Verdict(as_object(changed) or tool_input, _accepted("user_temporary"))
+        if payload.get("behavior") == "deny" and isinstance(payload.get("message"), str):
+            if payload.get("interrupt") is True:
+                self._asking = True
+                self._talk.interrupt_now()
+            return Verdict(tool_input, no, payload["message"])
+        return Verdict(tool_input, no, INVALID)
+
+    def _learn(self, update: Json) -> None:
+        """Rules the client added hold for the rest of the session."""
+        if update.get("type") == "addRules" and update.get("behavior") == "allow":
+            self._rules |= {rule.get("toolName", "") for rule in update.get("rules", [])}
+        elif update.get("type") == "setMode":
+            self._talk.set_mode(str(update.get("mode")))
+
+    # -- it runs -----------------------------------------------------------------------------------
+
+    def _perform(self, use: Json, meta: Json) -> str:
+        content, result, is_error = self._call(use)
+        fields = {
+            "tool_name": use["name"],
+            "tool_input": use["input"],
+            "tool_response": result,
+            "tool_use_id": use["id"],
+            "duration_ms": 1,
+        }
+        event = "PostToolUse"
+        if is_error:
+            event = "PostToolUseFailure"
+            del fields["tool_response"]
+            fields |= {"error": text_of(content), "is_interrupt": False}
+        for answer in self._talk.ask_hooks(event, fields, use["name"], use["id"]):
+            self.halts = self.halts or answer.get("continue") is False
+            output = as_object(answer.get("hookSpecificOutput"))
+            if use["name"].startswith("mcp__") and "updatedMCPToolOutput" in output:
+                content = result = output["updatedMCPToolOutput"]
+        self._result(use, content, result, meta, is_error=is_error)
+        return text_of(content)
+
+    def _call(self, use: Json) -> tuple[Any, Any, bool]:
+        """The content for the model, the structured result, and whether it is an error."""
+        name: str = use["name"]
+        if name == STRUCTURED:
+            self.output = use["input"]
+            text = "Structured output provided successfully"
+            return text, text, False
+        if name.startswith("mcp__"):
+            content, is_error = self._talk.servers.call(name, use["input"], use["id"])
+            return content, content, is_error
+        text = f"{name} ran: {use['input'].get('command', '')}"
+        result = {
+            "stdout": text,
+            "stderr": "",
+            "interrupted": False,
+            "isImage": False,
+            "noOutputExpected": False,
+        }
+        return text, result, False
+
+
+def read_pre_tool_use(answer: Json) -> tuple[str, str, Json | None]:
+    """What a PreToolUse hook decided ("" for nothing), why, and with which input."""
+    if answer.get("decision") == "block":
+        return "deny", str(answer.get("reason", "")), None
+    if answer.get("decision") == "approve":
+        return "allow", "", None
+    output = as_object(answer.get("hookSpecificOutput"))
+    if "hookEventName" not in output:
+        return "", "", None
+    if output["hookEventName"] != "PreToolUse":
+        return "deny", "PreToolUse hook failed with an unexpected error", None
+    decision = str(output.get("permissionDecision", ""))
+    return decision, str(output.get("permissionDecisionReason", "")), output.get("updatedInput")
+
+
+def text_of(content: object) -> str:
+    """The words of a tool's content."""
+    if is_list(content):
+        return "\n".join(str(as_object(block).get("text", "")) for block in as_list(content))
+    return str(content)
+
+
+def _accepted(source: str) -> Json:
+    return {"permission_decision": {"decision": "accept", "source": source}}
+
+
+def _rejected(source: str, **more: object) -> Json:
+    decision = {"decision": "reject", "source": source, **more}
+    return {"non_execution_kind": "permission-rule", "permission_decision": decision}

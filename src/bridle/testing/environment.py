@@ -1,0 +1,100 @@
+"""The environment of a CLI under test: what it must be told, and what it must not hear.
+
+A CLI inherits the shell of whoever runs the tests: a login, a proxy, another provider, a
+preference for a model. A mapping of variables cannot take one away, but the CLI treats an empty
+one as absent, for all names listed here (its base URL is the exception: empty means the real API).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Literal
+
+Login = Literal["api_key", "oauth"]
+
+FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
+"""Set to 1, Bridle starts no CLI whose API is not on loopback."""
+
+_LOOPBACK = "127.0.0.1,localhost,::1"
+_CREDENTIAL = "scripted"
+
+# Empty is absent. By what they would change:
+MASKED = (
+    # who asks
+    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_IDENTITY_TOKEN",
+    "ANTHROPIC_IDENTITY_TOKEN_FILE", "ANTHROPIC_PROFILE", "ANTHROPIC_CONFIG_DIR",
+    "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR", "CLAUDE_CODE_HOST_CREDS_FILE",
+    "CLAUDE_CODE_OAUTH_REFRESH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR", "CLAUDE_CODE_SESSION_ACCESS_TOKEN",
+    # whom
+    "ANTHROPIC_UNIX_SOCKET", "CLAUDE_CODE_API_BASE_URL", "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS", "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+    "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_GATEWAY",
+    "CLAUDE_CODE_USE_MANTLE", "CLAUDE_CODE_USE_VERTEX",
+    # by which way
+    "ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy",
+    "CLAUDE_CODE_PROXY_URL",
+    # what
+    "ANTHROPIC_BETAS", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_DEFAULT_FABLE_MODEL",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL",
+    "API_TIMEOUT_MS", "CLAUDE_CODE_ATTRIBUTION_HEADER", "CLAUDE_CODE_EFFORT_LEVEL",
+    "CLAUDE_CODE_EXTRA_BODY", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "CLAUDE_CODE_MAX_TURNS",
+    "CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SUBAGENT_MODEL", "DISABLE_PROMPT_CACHING",
+    "MAX_THINKING_TOKENS",
+    # as whose guest, and who else is told
+    "CLAUDE_CODE_ENABLE_TELEMETRY", "CLAUDE_CODE_REMOTE",
+    # where it keeps its things
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+)  # fmt: skip
+
+_ALONE = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_TELEMETRY": "1",
+    "NO_PROXY": _LOOPBACK,
+    "no_proxy": _LOOPBACK,
+}
+
+
+def cli_environment(
+    url: str, home: Path, *, login: Login = "api_key", retries: int | None = 0
+) -> dict[str, str]:
+    """Variables for `CliOptions.env`: the API is at `url`, everything else is kept away.
+
+    `login` says how the CLI believes to be known; the credential is made up. `retries` is how
+    often it asks again after a failure; None leaves that to the CLI.
+    """
+    credential = "ANTHROPIC_API_KEY" if login == "api_key" else "CLAUDE_CODE_OAUTH_TOKEN"
+    environment = {
+        **dict.fromkeys(MASKED, ""),
+        **_ALONE,
+        "ANTHROPIC_BASE_URL": url,
+        "CLAUDE_CODE_MAX_RETRIES": "" if retries is None else str(retries),
+        "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+        "HOME": str(home),
+        credential: _CREDENTIAL,
+    }
+    if os.getuid() == 0:
+        environment["IS_SANDBOX"] = "1"  # or the CLI refuses to work for root in some modes
+    return environment
+
+
+@contextlib.contextmanager
+def forbid_real_api() -> Generator[None]:
+    """While this lasts, Bridle starts no CLI whose API is not on loopback.
+
+    It holds for the whole process, and for those it starts with its environment. As a decorator
+    it covers a function; in `conftest.py`, a fixture with `autouse=True` covers every test.
+    """
+    before: Mapping[str, str] = {k: v for k, v in os.environ.items() if k == FORBID_REAL_API}
+    os.environ[FORBID_REAL_API] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[FORBID_REAL_API]
+        os.environ.update(before)

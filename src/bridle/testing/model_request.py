@@ -1,0 +1,160 @@
+"""A request as the model got it, with the questions tests ask about it.
+
+The body is whatever JSON came, so every property answers for a body of any shape: what is missing
+or misshapen is simply not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TypeGuard
+
+import msgspec
+
+# The CLI adds words of its own around prompts and behind the results of tools.
+_REMINDERS = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
+_SECRETS = ("x-api-key", "authorization", "proxy-authorization", "cookie")
+
+
+def is_object(value: object) -> TypeGuard[dict[str, object]]:
+    """Whether this is a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[object]]:
+    """Whether this is a JSON array."""
+    return isinstance(value, list)
+
+
+def objects(value: object) -> Iterator[dict[str, object]]:
+    """The objects in an array; nothing if it is none."""
+    return filter(is_object, value if is_array(value) else ())
+
+
+def content_blocks(message: Mapping[str, object]) -> list[dict[str, object]]:
+    """The blocks of a message; a plain string is one text block, an empty one none."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return list(objects(content))
+
+
+def redacted(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers without what gives access; an empty one stays empty, it gives none."""
+    return {
+        name: "[redacted]" if value and name in _SECRETS else value
+        for name, value in headers.items()
+    }
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to the API: where it went, its headers (keys redacted) and its JSON body.
+
+    `path` is without the query. `raw` is empty if there was no JSON object.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: dict[str, object]
+
+    @property
+    def model(self) -> str:
+        """The model asked for."""
+        value = self.raw.get("model")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def messages(self) -> list[dict[str, object]]:
+        """The conversation, as sent."""
+        return list(objects(self.raw.get("messages")))
+
+    @property
+    def system_text(self) -> str:
+        """The system prompt, its parts on lines of their own."""
+        return _joined(self.raw.get("system"))
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the tools offered."""
+        return tuple(str(tool.get("name", "")) for tool in objects(self.raw.get("tools")))
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How long the answer may be."""
+        value = self.raw.get("max_tokens")
+        return value if isinstance(value, int) else None
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is to be streamed."""
+        return self.raw.get("stream") is True
+
+    @property
+    def thinking(self) -> dict[str, object] | None:
+        """What was said about thinking."""
+        value = self.raw.get("thinking")
+        return value if is_object(value) else None
+
+    @property
+    def agent_id(self) -> str | None:
+        """The subagent that asks; None for the main conversation."""
+        return self.headers.get("x-claude-code-agent-id")
+
+    @property
+    def last_user_text(self) -> str:
+        """The latest words of the user, without those the CLI adds (`<system-reminder>`)."""
+        for message in reversed(self.messages):
+            if message.get("role") == "user":
+                for block in reversed(content_blocks(message)):
+                    words = block.get("text")
+                    if isinstance(words, str) and (left := _REMINDERS.sub("", words)):
+                        return left
+        return ""
+
+    @property
+    def tool_results(self) -> dict[str, str]:
+        """The text of every tool result, by the id of its call, in the order of the conversation.
+
+        Without the words that the CLI adds (`<system-reminder>`).
+        """
+        return {
+            str(block.get("tool_use_id")): _REMINDERS.sub("", _joined(block.get("content")))
+            for message in self.messages
+            for block in content_blocks(message)
+            if block.get("type") == "tool_result"
+        }
+
+    @property
+    def last_tool_result(self) -> str | None:
+        """The text of the latest tool result; None if there is none yet."""
+        results = list(self.tool_results.values())
+        return results[-1] if results else None
+
+    def __str__(self) -> str:
+        """One line that tells this request from others."""
+        if self.path != "/v1/messages":
+            return f"{self.method} {self.path}"
+        who = f"agent {self.agent_id}" if self.agent_id else "main conversation"
+        said = self.last_tool_result
+        last = (
+            f"tool result {said!r:.80}" if self._answers_tool() else f"{self.last_user_text!r:.80}"
+        )
+        count = len(self.messages)
+        return f"POST {self.path} ({self.model}, {who}, {count} messages, last: {last})"
+
+    def _answers_tool(self) -> bool:
+        for message in reversed(self.messages):
+            if message.get("role") == "user":
+                return any(b.get("type") == "tool_result" for b in content_blocks(message))
+        return False
+
+
+def _joined(content: object) -> str:
+    """The text of a string or of a list of text blocks."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        text for block in objects(content) if isinstance(text := block.get("text"), str)
+    )

@@ -1,0 +1,350 @@
+"""Recordings played again: through the engine alone, or to a session in place of a CLI.
+
+Only the client's side is live. It chooses other names than the recorded client did (request ids,
+uuids of prompts, ids of hooks), so the CLI's lines are rewritten to use them; nothing else is
+changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+from os import PathLike
+from typing import TypeAlias, TypeVar, cast
+
+import msgspec
+
+from bridle._core import actions as act
+from bridle._core.config import EngineConfig
+from bridle._core.engine import Engine
+from bridle._shell.transport import TransportEvents
+from bridle.events import SessionEvent
+from bridle.messages import Message
+from bridle.outcomes import Outcome
+from bridle.testing.recording import Entry, JsonObject, read_recording
+
+Recording: TypeAlias = str | PathLike[str] | Sequence[Entry]
+
+_T = TypeVar("_T", bound=act.Action)
+
+
+def _entries(recording: Recording) -> list[Entry]:
+    if isinstance(recording, str | PathLike):
+        return read_recording(recording)
+    return list(recording)
+
+
+def _part(frame: JsonObject, name: str) -> JsonObject:
+    value = frame.get(name)
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+# ------------------------------------------------------------------------- names
+
+
+class Names:
+    """What things are called in the recording, and what the live client calls them."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, str] = {}
+        self._texts: dict[bytes, bytes] = {}
+
+    def learn(self, recorded: JsonObject, written: JsonObject) -> None:
+        """These two lines say the same."""
+        if recorded.get("type") == "control_request":
+            self._requests[str(recorded.get("request_id"))] = str(written.get("request_id"))
+            ours = _callbacks(_part(written, "request"))
+            for place, name in _callbacks(_part(recorded, "request")).items():
+                self._rename(name, ours.get(place, name))
+        elif "uuid" in recorded and "uuid" in written:
+            self._rename(str(recorded["uuid"]), str(written["uuid"]))
+
+    def _rename(self, theirs: str, ours: str) -> None:
+        if theirs != ours:
+            self._texts[json.dumps(theirs).encode()] = json.dumps(ours).encode()
+
+    def translate(self, entry: Entry) -> bytes:
+        """A line of the CLI's as it would have come to the live client."""
+        data = entry.data
+        members = entry.members
+        response = _part(members, "response")
+        ours = self._requests.get(str(response.get("request_id")))
+        if members.get("type") == "control_response" and ours is not None:
+            response["request_id"] = ours
+            data = json.dumps(members, ensure_ascii=False).encode() + b"\n"
+        for old, new in self._texts.items():
+            data = data.replace(old, new)
+        return data
+
+
+def _callbacks(request: JsonObject) -> dict[tuple[str, int, int], str]:
+    """The callback ids of an initialize request, by where they stand."""
+    places: dict[tuple[str, int, int], str] = {}
+    for event, entries in _part(request, "hooks").items():
+        for row, entry in enumerate(cast("list[JsonObject]", entries or [])):
+            for column, name in enumerate(cast("list[str]", entry["hookCallbackIds"])):
+                places[event, row, column] = name
+    return places
+
+
+def kind_of(frame: JsonObject) -> tuple[str, ...]:
+    """What a line to the CLI is, names aside: a prompt, a request of a subtype, or an answer."""
+    kind = str(frame.get("type"))
+    if kind == "control_request":
+        return kind, str(_part(frame, "request").get("subtype"))
+    if kind == "control_response":
+        # The CLI chose this id, so it is the same in every run.
+        return kind, str(_part(frame, "response").get("request_id"))
+    return (kind,)
+
+
+# ------------------------------------------------------------------------- the engine
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """What an engine made of a recording."""
+
+    #: Everything it wanted done, with the recorded times.
+    steps: list[tuple[float, act.Action]]
+
+    def _only(self, kind: type[_T]) -> list[_T]:
+        return [action for _, action in self.steps if isinstance(action, kind)]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages, in order."""
+        return [message for one in self._only(act.Deliver) for message in one.messages]
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The outcome of each prompt, by its uuid."""
+        return {one.uuid: one.outcome for one in self._only(act.TurnEnded)}
+
+    @property
+    def events(self) -> list[SessionEvent]:
+        """The session's events."""
+        return [one.event for one in self._only(act.Publish)]
+
+    @property
+    def warnings(self) -> list[act.Warn]:
+        """What was off."""
+        return self._only(act.Warn)
+
+
+def replay(recording: Recording, config: EngineConfig | None = None) -> Replay:
+    """Play a recording through a fresh engine, in the recorded time.
+
+    The recorded client's requests and prompts become operations. Its answers do not: questions
+    are answered as ``config`` says, which without callbacks means at once.
+    """
+    return _EngineReplay(config or EngineConfig()).play(_entries(recording))
+
+
+class _EngineReplay:
+    def __init__(self, config: EngineConfig) -> None:
+        self._engine = Engine(config)
+        self._names = Names()
+        self._steps: list[tuple[float, act.Action]] = []
+
+    def play(self, entries: list[Entry]) -> Replay:
+        for entry in entries:
+            self._advance_to(entry.t)
+            self._keep(self._perform(entry), entry.t)
+        return Replay(self._steps)
+
+    def _advance_to(self, now: float) -> None:
+        while (due := self._engine.next_deadline) is not None and due <= now:
+            self._keep(self._engine.advance(due), due)
+
+    def _keep(self, actions: list[act.Action], now: float) -> None:
+        self._steps += [(now, action) for action in actions]
+
+    def _perform(self, entry: Entry) -> list[act.Action]:
+        engine, frame, now = self._engine, entry.members, entry.t
+        if entry.direction == "out":
+            return engine.receive(self._names.translate(entry), now)
+        if entry.direction == "in":
+            return self._write(frame, now)
+        if entry.direction == "meta" and frame.get("stdin") == "EOF":
+            return engine.end_input(now)
+        if entry.direction == "meta" and "exit" in frame:
+            ended = engine.output_ended(now)
+            return ended + engine.exited(cast("int | None", frame["exit"]), "", now)
+        return []
+
+    def _write(self, frame: JsonObject, now: float) -> list[act.Action]:
+        """What the recorded client wrote, done again."""
+        kind, *subtype = kind_of(frame)
+        if kind == "user":
+            content = cast("str", _part(frame, "message").get("content"))
+            uuid = str(frame.get("uuid") or f"prompt at {now}")
+            return self._engine.send(("prompt", len(self._steps)), uuid, content, now)
+        if kind != "control_request":
+            return []
+        key = ("request", len(self._steps))
+        if subtype == ["initialize"]:
+            actions = self._engine.start(key, now)
+        else:
+            request = _part(frame, "request")
+            fields = {name: value for name, value in request.items() if name != "subtype"}
+            actions = self._engine.submit(key, subtype[0], fields, now)
+        for action in actions:
+            if isinstance(action, act.Write):
+                self._names.learn(frame, cast("JsonObject", json.loads(action.data)))
+        return actions
+
+
+# ------------------------------------------------------------------------- a session
+
+
+class ReplayTransport:
+    """A factory of transports, for ``BidirOptions.transport_factory``: a recording for a CLI.
+
+    The CLI's lines come in their order, each batch once the session has written what the recorded
+    client had written before it, whatever it is called and whatever else it wrote meanwhile. The
+    process exits as it did. What the session wrote and the recording has not, or the other way
+    round, is told in :attr:`deviations`.
+
+    Args:
+        speed: Recorded seconds per second; infinite does not wait at all.
+    """
+
+    def __init__(self, recording: Recording, *, speed: float = math.inf) -> None:
+        if not speed > 0:
+            raise ValueError(f"speed must be above 0, not {speed}; math.inf waits for nothing")
+        self._entries = _entries(recording)
+        self._speed = speed
+        #: Where the session and the recording part, in words.
+        self.deviations: list[str] = []
+
+    def __call__(self, events: TransportEvents) -> _Replaying:
+        """A transport that begins to play as soon as the loop runs."""
+        return _Replaying(self._entries, self._speed, events, self.deviations)
+
+
+def replay_transport(recording: Recording, *, speed: float = math.inf) -> ReplayTransport:
+    """A recording in place of a CLI: ``BidirOptions(transport_factory=replay_transport(path))``."""
+    return ReplayTransport(recording, speed=speed)
+
+
+class _Replaying:
+    """One run of a recording."""
+
+    def __init__(
+        self,
+        entries: list[Entry],
+        speed: float,
+        events: TransportEvents,
+        deviations: list[str],
+    ) -> None:
+        self._entries = entries
+        self._speed = speed
+        self._events = events
+        self._deviations = deviations
+        self._names = Names()
+        self._next = 0
+        self._clock = 0.0
+        self._written: list[JsonObject] = []
+        self._unfinished = b""
+        self._stderr: list[str] = []
+        self._input_ended = False
+        self._paused = False
+        self._gone = False
+        self._scheduled: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._schedule()
+
+    # -- the transport
+
+    @property
+    def pid(self) -> int | None:
+        return None
+
+    @property
+    def stderr_tail(self) -> str:
+        return "\n".join(self._stderr)
+
+    def write(self, data: bytes) -> None:
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        self._written += [cast("JsonObject", json.loads(line)) for line in lines if line.strip()]
+        self._schedule()
+
+    async def drain(self) -> None:
+        return
+
+    def end_input(self) -> None:
+        self._input_ended = True
+        self._schedule()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._schedule()
+
+    def terminate(self) -> None:
+        self._leave(143)
+
+    def kill(self) -> None:
+        self._leave(-9)
+
+    async def aclose(self) -> None:
+        self._leave(-9)
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+
+    # -- playing
+
+    def _schedule(self) -> None:
+        """Play the next entry, when its time has come."""
+        if self._scheduled is not None or self._gone or self._paused:
+            return
+        if self._next == len(self._entries):
+            self._leave(None)
+            return
+        entry = self._entries[self._next]
+        wait = max(0.0, entry.t - self._clock) / self._speed
+        self._scheduled = self._loop.call_later(wait, self._play)
+
+    def _play(self) -> None:
+        self._scheduled = None
+        entry = self._entries[self._next]
+        if self._paused or self._gone or not self._is_due(entry):
+            return
+        self._next += 1
+        self._clock = entry.t
+        if entry.direction == "out":
+            self._events.received(self._names.translate(entry))
+        elif entry.direction == "err":
+            self._stderr.append(entry.line)
+            self._events.wrote_stderr(entry.line)
+        elif entry.direction == "meta" and "exit" in entry.members:
+            self._leave(cast("int | None", entry.members["exit"]))
+        self._schedule()
+
+    def _is_due(self, entry: Entry) -> bool:
+        """True unless the session has yet to do what the recorded client did here."""
+        if entry.direction == "meta" and entry.members.get("stdin") == "EOF":
+            return self._input_ended
+        if entry.direction != "in":
+            return True
+        recorded = entry.members
+        for written in self._written:
+            if kind_of(written) == kind_of(recorded):
+                self._names.learn(recorded, written)
+                self._written.remove(written)
+                return True
+        if self._input_ended:
+            self._deviations.append(f"not written: {' '.join(kind_of(recorded))}")
+        return self._input_ended
+
+    def _leave(self, exit_code: int | None) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        self._deviations += [f"not recorded: {' '.join(kind_of(one))}" for one in self._written]
+        self._events.output_ended()
+        self._events.exited(exit_code)

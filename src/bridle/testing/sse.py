@@ -1,0 +1,110 @@
+"""How a reply looks on the wire: the events of a stream, or one message.
+
+Pure: a reply and a few names in, JSON values out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from bridle.testing.script import Block, Json, Reply
+
+_USAGE: Json = {
+    "input_tokens": 10,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "output_tokens": 5,
+}
+
+
+class _Streamed(NamedTuple):
+    """A member that is empty in the opening of a block and arrives in deltas."""
+
+    member: str
+    empty: object
+    delta: str
+    carries: str  # the member of the delta
+    whole: bool = False  # one delta only
+
+
+# Blocks of other types are complete in their opening.
+_STREAMED: dict[str, tuple[_Streamed, ...]] = {
+    "text": (_Streamed("text", "", "text_delta", "text"),),
+    "thinking": (
+        _Streamed("thinking", "", "thinking_delta", "thinking"),
+        _Streamed("signature", "", "signature_delta", "signature", whole=True),
+    ),
+    "tool_use": (_Streamed("input", {}, "input_json_delta", "partial_json"),),
+    "server_tool_use": (_Streamed("input", {}, "input_json_delta", "partial_json"),),
+}
+
+
+def message(reply: Reply, message_id: str, model: str) -> Json:
+    """The whole message, as a request without `stream` gets it."""
+    return {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [block.content for block in reply.blocks],
+        "stop_reason": reply.reason(),
+        "stop_sequence": reply.stop_sequence,
+        "usage": {**_USAGE, **reply.usage},
+    }
+
+
+def events(reply: Reply, message_id: str, model: str) -> Iterator[Json]:
+    """The stream of the same message."""
+    whole = message(reply, message_id, model)
+    usage = {**_USAGE, **reply.usage}
+    opening: Json = {"content": [], "stop_reason": None, "stop_sequence": None}
+    yield {
+        "type": "message_start",
+        "message": {**whole, **opening, "usage": {**usage, "output_tokens": 1}},
+    }
+    for index, block in enumerate(reply.blocks):
+        start = {"type": "content_block_start", "index": index}
+        yield {**start, "content_block": _opening(block.content)}
+        if index == 0:
+            yield {"type": "ping"}
+        for delta in _deltas(block):
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    if reply.error is not None:
+        yield {"type": "error", "error": reply.error}
+        return
+    ending = {"stop_reason": whole["stop_reason"], "stop_sequence": reply.stop_sequence}
+    yield {"type": "message_delta", "delta": ending, "usage": usage}
+    yield {"type": "message_stop"}
+
+
+def encode(event: Json) -> bytes:
+    """An event as server-sent text."""
+    return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), msgspec.json.encode(event))
+
+
+def _opening(content: Json) -> Json:
+    rows = _STREAMED.get(str(content["type"]), ())
+    return {**content, **{row.member: row.empty for row in rows}}
+
+
+def _deltas(block: Block) -> Iterator[Json]:
+    for row in _STREAMED.get(str(block.content["type"]), ()):
+        value = block.content.get(row.member, row.empty)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for piece in _split(text, 1 if row.whole else block.pieces):
+            yield {"type": row.delta, row.carries: piece}
+
+
+def _split(text: str, pieces: int | tuple[str, ...]) -> Iterator[str]:
+    """The given pieces, or so many of about equal size; fewer if the text is too short."""
+    if isinstance(pieces, tuple):
+        yield from pieces
+        return
+    size = max(1, -(-len(text) // pieces))
+    for start in range(0, len(text), size):
+        yield text[start : start + size]
