@@ -9,6 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
+# The second CLI that is supported and tested; the newest one comes with the dev group.
+OLDER := .clis/2.1.197
 SOURCES := src tests tools bench
 
 # The caller's import path must not decide what is tested.
@@ -24,7 +26,7 @@ help:  ## this list
 
 test: lint types unit simulate  ## everything that must hold before a merge
 
-setup: $(STAMP)  ## .venv with the pinned tools and Bridle itself, editable
+setup: $(STAMP) $(OLDER)  ## .venv with the pinned tools, Bridle itself and the CLIs to test on
 
 # --group needs a pip newer than the one python3 may bring along, so pip comes first.
 $(STAMP): pyproject.toml constraints.txt
@@ -33,6 +35,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --upgrade --constraint constraints.txt pip
 	$(PIP) install --constraint constraints.txt --group dev --editable .
 	@touch $@
+
+$(OLDER): $(STAMP)
+	@mkdir -p .clis
+	$(PY) tools/fetch_cli.py $(notdir $@) $(dir $@)
 
 lint: $(STAMP)  ## format, lint rules, import contracts
 	$(PY) -m ruff format --check $(SOURCES)
@@ -43,7 +49,7 @@ types: $(STAMP)  ## mypy and pyright, both strict
 	$(PY) -m mypy
 	$(PY) -m pyright
 
-unit: $(STAMP)  ## the test suite; PYTEST_ARGS=... to choose
+unit: $(STAMP) $(OLDER)  ## the test suite; PYTEST_ARGS=... to choose
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 simulate: $(STAMP)  ## seeded simulation of the engine; SEEDS=100000 for a long one

@@ -1,0 +1,63 @@
+"""Fetch an older Claude Code CLI to test against: ``python tools/fetch_cli.py 2.1.197 .clis``.
+
+The newest one comes with the development environment, inside a wheel. Older ones are npm packages,
+one per platform, with the binary inside; npm is only used to fetch and verify the archive, nothing
+of it is run. The result is ``<directory>/<version>/claude``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+def package_name() -> str:
+    """The npm package that carries the binary for this machine."""
+    system = platform.system().lower()
+    machine = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
+    return f"@anthropic-ai/claude-code-{system}-{machine}"
+
+
+def fetch(version: str, directory: Path) -> Path:
+    """Put the CLI of that version below ``directory``, unless it is there."""
+    target = directory / version / "claude"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        command = ["npm", "pack", f"{package_name()}@{version}", "--pack-destination", scratch]
+        fetched = subprocess.run(command, check=False, capture_output=True, text=True)
+        if fetched.returncode:
+            raise SystemExit(fetched.stderr)
+        [archive] = Path(scratch).glob("*.tgz")
+        with tarfile.open(archive) as package:
+            package.extract("package/claude", scratch, filter="data")
+        binary = Path(scratch) / "package" / "claude"
+        binary.chmod(0o755)
+        binary.replace(target)
+    return target
+
+
+def main() -> int:
+    """Exit 0 also where there is no npm: the tests that need the CLI say so and are skipped."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("version")
+    parser.add_argument("directory", type=Path)
+    options = parser.parse_args()
+    if shutil.which("npm") is None:
+        print(f"no npm: tests on CLI {options.version} will be skipped", file=sys.stderr)
+        return 0
+    print(fetch(options.version, options.directory))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
