@@ -202,6 +202,7 @@ class TurnBook:
     def _on_init(self, message: InitMessage) -> Turns:
         """A turn starts. Newer CLIs name its prompts, or none for a turn of their own."""
         echoed = self._running
+        self.evidence.assistant = None
         if self._names_prompts or message.user_message_uuids:
             self._known(dict.fromkeys((*echoed, *(message.user_message_uuids or ()))))
         elif echoed:

@@ -1,0 +1,229 @@
+"""What the application's callbacks return, and what that must come to on the wire.
+
+The rule of this file: tables. The effect of a result is the verdict its answer must carry, or
+``pass`` (the next hook is asked, and if there is none the CLI is told to go on), or ``fail``.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal, NoReturn, cast
+
+from tests.simulation.lines import CALLBACKS, Question
+
+from bridle import hooks, permissions
+from bridle._core.actions import Call, CallKind
+from bridle._core.hooks import HookPlan
+from bridle._core.questions import QuestionsConfig
+from bridle.hooks import Hook
+from bridle.tools import McpResponse
+
+PASS = "pass"
+FAIL = "fail"
+
+RAISES = object()
+"""Stands for a callback that raises."""
+
+
+class _Hostile:
+    """A value that cannot even be printed."""
+
+    def __str__(self) -> NoReturn:
+        raise ArithmeticError("no text for you")
+
+    __repr__ = __str__
+
+
+def _never_called(_: object) -> None:
+    raise AssertionError("the engine has called a function of the user's")
+
+
+# ---------------------------------------------------------------- who is asked
+
+#: The hooks of each event, by what their failure does.
+ON_ERROR: dict[str, tuple[Literal["continue", "block"], ...]] = {
+    "PreToolUse": ("continue", "block"),
+    "PostToolUse": ("continue",),
+    "UserPromptSubmit": ("block",),
+    "Stop": ("continue",),
+    "Notification": ("block", "continue"),
+    "PermissionRequest": ("continue",),
+}
+assert list(ON_ERROR) == list(CALLBACKS)
+
+HOOK_TIMEOUT = 20.0
+UNBLOCKABLE = frozenset({"Notification"})
+GATES = frozenset({"PreToolUse", "PermissionRequest", "UserPromptSubmit"})
+
+_PLAN = HookPlan.from_options(
+    {
+        event: [Hook(callback=_never_called, on_error=kind) for kind in kinds]
+        for event, kinds in ON_ERROR.items()
+    },
+    callback_timeout=HOOK_TIMEOUT,
+)
+
+EVERYTHING = QuestionsConfig(
+    hooks=_PLAN,
+    can_use_tool=_never_called,
+    question=_never_called,
+    plan=_never_called,
+    elicitation=_never_called,
+    mcp_servers={"calc": _never_called},
+    permission_timeout=40.0,
+)
+PATIENT = QuestionsConfig(
+    hooks=_PLAN,
+    can_use_tool=_never_called,
+    elicitation=_never_called,
+    mcp_servers={"calc": _never_called},
+)
+NOTHING = QuestionsConfig()
+
+# ---------------------------------------------------------------- what they return
+
+_UNENCODABLE = {"x": object()}
+
+_HOOK_RESULTS: tuple[tuple[object, str], ...] = (
+    (hooks.Continue(), PASS),
+    (None, PASS),
+    (hooks.Continue("context", "message"), PASS),
+    (hooks.Block("not this"), "block"),
+    (hooks.EndTurn("enough"), "end"),
+    (hooks.ModifyInput({"command": "pwd"}), "go"),
+    (hooks.HookOutput(permission_decision="deny"), "block"),
+    (hooks.HookOutput(permission_decision="defer"), "defer"),
+    (hooks.HookOutput(updated_input=_UNENCODABLE), FAIL),
+    (hooks.HookOutput(continue_turn=cast("bool", "yes")), FAIL),
+    (hooks.Block(cast("str", _Hostile())), FAIL),
+    (42, FAIL),
+    (RAISES, FAIL),
+)
+# Of these the events but PreToolUse know nothing; the rest of them says nothing.
+_ONLY_BEFORE_TOOLS = frozenset({5, 6, 7, 8})
+
+_PERMISSION_RESULTS: tuple[tuple[object, str], ...] = (
+    (permissions.Allow(), "allow"),
+    (permissions.AllowOnce(), "allow"),
+    (permissions.AllowAll(), "allow"),
+    (permissions.Edit({"command": "pwd"}), "allow"),
+    (permissions.Edit({}), "deny"),
+    (permissions.Edit(_UNENCODABLE), "deny"),
+    (permissions.Deny("no"), "deny"),
+    (permissions.Deny("no", interrupt=True), "deny!"),
+    (permissions.Answers({}), "deny"),
+    (True, "deny"),
+    (None, "deny"),
+    (RAISES, "deny"),
+)
+
+_ELICITATION_RESULTS: tuple[tuple[object, str], ...] = (
+    (permissions.Accept({"a": 1}), "accept"),
+    (permissions.Decline(), "decline"),
+    (permissions.Cancel(), "cancel"),
+    (permissions.Accept(_UNENCODABLE), "cancel"),
+    ("yes", "cancel"),
+    (RAISES, "cancel"),
+)
+
+_MCP_RESULTS: tuple[tuple[object, str], ...] = (
+    ({"jsonrpc": "2.0", "id": 1, "result": {}}, "ok"),
+    (McpResponse(id=1, result={}), "ok"),
+    (None, "failed"),
+    (_UNENCODABLE, "failed"),
+    (RAISES, "failed"),
+)
+
+
+def choose(rng: Random, call: Call, question: Question) -> tuple[object, str]:
+    """A result for a call, and its effect."""
+    if question.kind == "hook":
+        number = int(rng.random() * len(_HOOK_RESULTS))
+        result, effect = _HOOK_RESULTS[number]
+        if (number in _ONLY_BEFORE_TOOLS and question.about != "PreToolUse") or (
+            effect == "block" and question.about in UNBLOCKABLE
+        ):
+            effect = PASS
+        return result, effect
+    if question.kind == "permission":
+        result, effect = _PERMISSION_RESULTS[int(rng.random() * len(_PERMISSION_RESULTS))]
+        is_answer = isinstance(result, permissions.Answers)
+        if is_answer and isinstance(call.argument, permissions.QuestionContext):
+            effect = "allow"
+        return result, effect
+    if question.kind == "elicitation":
+        return _ELICITATION_RESULTS[int(rng.random() * len(_ELICITATION_RESULTS))]
+    result, effect = _MCP_RESULTS[int(rng.random() * len(_MCP_RESULTS))]
+    # Nobody waits for the answer to a notification.
+    return result, "ok" if result is None and question.about == "notify" else effect
+
+
+def expected(question: Question, effect: str) -> str:
+    """The verdict an effect comes to; ``next`` if another hook is to be called instead."""
+    if question.kind != "hook" or effect not in (PASS, FAIL):
+        return effect
+    kinds = ON_ERROR[question.about]
+    blocks = kinds[question.stage - 1] == "block" and question.about not in UNBLOCKABLE
+    if effect == FAIL and blocks:
+        return "block"
+    return "next" if question.stage < len(kinds) else "go"
+
+
+# ---------------------------------------------------------------- answers without a callback
+
+_FAILED = {"permission": "deny", "elicitation": "cancel", "mcp": "failed", "odd": "error"}
+
+
+def failure(question: Question) -> frozenset[str]:
+    """What a question gets whose callback is late."""
+    if question.kind == "hook":
+        return frozenset({expected(question, FAIL)} if question.stage else ())
+    return frozenset({_FAILED[question.kind]})
+
+
+def crowded_out(question: Question) -> frozenset[str]:
+    """What a question gets that finds every place taken."""
+    if question.kind == "hook":
+        blocks = "block" in ON_ERROR[question.about] and question.about not in UNBLOCKABLE
+        return frozenset({"block" if blocks else "go"})
+    return frozenset({_FAILED[question.kind]})
+
+
+def refusal(question: Question) -> frozenset[str]:
+    """What a question gets from a session that closes."""
+    if question.kind == "hook":
+        return frozenset({"block" if question.about in GATES else "go"})
+    return frozenset({_FAILED[question.kind]})
+
+
+def nobody(question: Question) -> frozenset[str]:
+    """What a question gets where no callback is set."""
+    answers = {"hook": "go", "permission": "deny", "elicitation": "decline", "mcp": "failed"}
+    return frozenset({answers.get(question.kind, "error")})
+
+
+def time_limit(question: Question, config: QuestionsConfig) -> float | None:
+    """Seconds a callback has."""
+    if question.kind == "hook":
+        return HOOK_TIMEOUT
+    return config.permission_timeout if question.kind in ("permission", "elicitation") else None
+
+
+def is_failure(result: object, effect: str) -> bool:
+    """True if the callback did not do what it is for; that is never passed over in silence."""
+    if effect == FAIL:
+        return True
+    on_purpose = (permissions.Deny, permissions.Decline, permissions.Cancel)
+    return effect in ("deny", "cancel", "failed") and not isinstance(result, on_purpose)
+
+
+def subject_of(call: Call) -> str:
+    """The id of the question a call is for; the model hides it where callbacks can see it."""
+    argument = cast("dict[str, str]", call.argument)
+    if call.kind is CallKind.MCP:
+        return argument["tag"]
+    if call.kind is CallKind.ELICITATION:
+        return cast(permissions.ElicitationRequestContext, call.argument).message
+    if call.kind is CallKind.HOOK:
+        return cast(hooks.HookContext, call.argument).prompt_id or ""
+    return cast(permissions.CanUseToolContext, call.argument).tool_use_id or ""

@@ -1,0 +1,469 @@
+"""What must always hold: every action of the engine is held against what is known to be true.
+
+The rule of this file: it only looks. Whoever drives the engine says what is about to happen
+(:meth:`Promises._note`), hands over the actions (:meth:`Promises._step`), and a promise that is not
+kept raises :class:`Violation`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import msgspec
+from tests.simulation import callbacks
+from tests.simulation.coverage import Coverage
+from tests.simulation.lines import Kind, Line, Question, Reasons, Turns
+from tests.simulation.model import Cli
+from tests.simulation.output import verdict_of
+from tests.simulation.settings import Setting
+
+from bridle._core import actions as act
+from bridle._core.ending import HOLD
+from bridle._core.engine import Engine
+from bridle._core.mcp import MAX_BUFFERED
+from bridle._core.questions import MAX_PENDING_CALLBACKS
+from bridle._core.requests import MAX_QUEUED
+from bridle._core.state import TERMINAL
+from bridle.errors import ControlRejected, ControlTimeout, OptionsError
+from bridle.events import (
+    SessionCompleted,
+    SessionEnded,
+    SessionFailed,
+    SessionReady,
+    WarningKind,
+)
+from bridle.messages import Message
+from bridle.outcomes import OutcomeReason as Reason
+
+_decode = msgspec.json.decode
+
+START = "start"
+"""What the key of the start is called."""
+
+_LONGEST_RUNG = max(HOLD.values())
+_READING = ("receive", "output_ended")
+_ENDINGS_WITHOUT_RESULT = (Reason.STOPPED, Reason.CLI_EXITED)
+
+
+class Violation(AssertionError):
+    """The engine broke a promise."""
+
+
+class Promises:
+    """The promises of one engine, and all that has to be remembered to judge it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cli: Cli,
+        setting: Setting,
+        coverage: Coverage,
+        trace: Callable[[str], None] | None,
+    ) -> None:
+        self.engine = engine
+        self.cli = cli
+        self.setting = setting
+        self.coverage = coverage
+        self.trace = trace
+        self.now = 1000.0
+        self.steps = 0
+        self.exited = False
+        # -- what the application waits for: open, or how it was settled
+        self.keys: dict[Hashable, str] = {}
+        self._serial = 0
+        self._queued: list[Hashable] = []
+        self._requests: dict[str, Hashable] = {}
+        self._must_settle: set[Hashable] = set()
+        self.prompt_of: dict[Hashable, str] = {}
+        # -- turns: open or done
+        self.turns: dict[str, str] = {}
+        self.calls: dict[int, tuple[act.Call, Question]] = {}
+        self._callbacks_open = 0
+        # -- when what was asked for is due at the latest
+        self._call_limits: dict[int, float] = {}
+        self._request_limits: dict[Hashable, float] = {}
+        self._init_limit = 0.0
+        self._timeouts: dict[Hashable, float] = {}
+        self._submitted: Hashable = None
+        # -- the step under way
+        self._cause = ""
+        self._warned = False
+        self._subject: Question | None = None
+        self._expected_verdict = ""
+        self._expected: deque[Line] = deque()
+        self._due: dict[str, Reasons] = {}
+        self._taken_back: list[Question] = []
+        # -- what was seen
+        self._unattributed: dict[int, tuple[Message, Line]] = {}
+        self._cost = 0.0
+        self._stray_cost = 0.0
+        self._last_total = 0.0
+        self.input_over = False
+        self._is_refusing = False
+        #: What we did that may explain the end of the running turn, and of the one just ended.
+        self._explanations: set[str] = set()
+        self._explained_by: set[str] = set()
+        self._terminated = False
+        self._killed = False
+        self._ready = False
+        self._farewells = 0
+        self.finished = False
+
+    # -- what was read -------------------------------------------------------------------------
+
+    def _note(self, line: Line) -> None:
+        """A line has been read whole: this is what must come of it."""
+        if line.kind is not Kind.CONTROL:
+            self._expected.append(line)
+        if line.ends:
+            self._due.update(line.ends)
+        if line.asks is not None:
+            self._note_question(line.asks)
+        elif line.withdraws is not None:
+            self._taken_back.append(line.withdraws)
+        elif line.answers:
+            key = self._requests.pop(line.answers, None)
+            if key is not None and self.keys[key] == "open":
+                self._must_settle.add(key)
+
+    def _note_question(self, question: Question) -> None:
+        question.seen += 1
+        if question.seen == 1:
+            return
+        # Put again after it was settled, it is a new question under an old name.
+        was_taken_back = question in self._taken_back
+        if was_taken_back:
+            self._taken_back.remove(question)
+        if was_taken_back or all(asked is not question for _, asked in self.calls.values()):
+            question.stage = 0
+            question.withdrawn = False
+
+    def _after_reading(self) -> None:
+        if self.engine.lifecycle not in TERMINAL:
+            if self._expected:
+                raise Violation(f"nothing came of {self._expected[0]}")
+            if self._due and not self.cli.is_murky:
+                raise Violation(f"no outcome for {self._due}")
+            for key in self._must_settle:
+                if self.keys[key] == "open":
+                    raise Violation(f"the answer for {key} was dropped")
+            early = self.engine._questions._early
+            if early is not None and len(early) > MAX_BUFFERED:
+                raise Violation("too many early MCP messages")
+        self._explained_by.clear()
+        for question in self._taken_back:
+            question.withdrawn = True
+        self._taken_back.clear()
+        self._expected.clear()
+        self._due.clear()
+        self._must_settle.clear()
+
+    # -- what comes of it ----------------------------------------------------------------------
+
+    def _key(self, name: str) -> Hashable:
+        self._serial += 1
+        key = (name, self._serial)
+        self.keys[key] = "open"
+        return key
+
+    def _step(self, cause: str, actions: list[act.Action]) -> None:
+        self.steps += 1
+        self._cause = cause
+        self._warned = False
+        if self.trace:
+            self.trace(f"{self.now:9.2f} {cause} -> {self.engine.lifecycle.value}")
+            for action in actions:
+                self.trace(f"            {action!r:.300}")
+        for action in actions:
+            _CHECKS[type(action)](self, action)
+        if self._terminated and not (self._killed or self.exited):
+            deadline = self.engine.next_deadline
+            if deadline is None or deadline > self.now + _LONGEST_RUNG:
+                raise Violation("the ladder has no next rung")
+
+    def _on_write(self, action: act.Write) -> None:
+        self.coverage.actions["Write"] += 1
+        if self.input_over or self._is_past:
+            raise Violation(f"written after the end: {action.data!r}")
+        if not action.data.endswith(b"\n") or action.data.count(b"\n") != 1:
+            raise Violation(f"not one line: {action.data!r}")
+        self.cli.write(action.data)
+        if action.data.startswith(b'{"type":"user"'):
+            return
+        frame = _decode(action.data)
+        if frame["type"] == "control_response":
+            self._check_answer(frame["response"])
+        else:
+            self._check_request(frame)
+
+    @property
+    def _is_past(self) -> bool:
+        """The session was over before this step; its own last words are checked elsewhere."""
+        return self.finished or self._farewells > 0
+
+    def _check_request(self, frame: dict[str, Any]) -> None:
+        subtype = frame["request"]["subtype"]
+        if subtype == "interrupt":
+            self._explanations.add("interrupt")
+        key: Hashable = None
+        if self._cause == "submit":
+            key = self._submitted
+        elif self._queued and self._queued[0][0] == subtype:  # type: ignore[index]
+            key = self._queued.pop(0)
+        if key is not None:
+            self._requests[frame["request_id"]] = key
+            self._request_limits[key] = self.now + self._timeouts[key]
+        if len(self.engine._requests._queue) > MAX_QUEUED:
+            raise Violation("too many operations are queued")
+
+    def _check_answer(self, response: dict[str, Any]) -> None:
+        question = self.cli.asked.get(response["request_id"])
+        if question is None:
+            raise Violation(f"an answer to no question: {response}")
+        question.answers += 1
+        if question.answers > question.seen:
+            raise Violation(f"{question} was answered too often")
+        if question.withdrawn:
+            raise Violation(f"{question} was answered although it was taken back")
+        verdict = verdict_of(question.kind, response)
+        self.coverage.verdicts[f"{question.kind}: {verdict}"] += 1
+        if verdict == "end":
+            self._explanations.add("hook")
+        allowed = self._allowed(question)
+        if verdict not in allowed:
+            raise Violation(f"{question} got {verdict}, not {sorted(allowed)}")
+
+    def _allowed(self, question: Question) -> frozenset[str]:
+        """What a question may be answered with in this step."""
+        if question is self._subject:
+            return frozenset({self._expected_verdict})
+        if question.instant:
+            return question.instant
+        if question.kind == "hook" and self.setting.questions is callbacks.NOTHING:
+            return callbacks.nobody(question)
+        if self._is_refusing:
+            return callbacks.refusal(question)
+        if self._cause == "advance":
+            return callbacks.failure(question)
+        if self._callbacks_open >= MAX_PENDING_CALLBACKS and question.kind != "mcp":
+            return callbacks.crowded_out(question)
+        if self.setting.questions is callbacks.NOTHING:
+            return callbacks.nobody(question)
+        # All that is left is a call the CLI itself has cancelled, or one crowded out early.
+        return frozenset({"failed"}) if question.kind == "mcp" else frozenset()
+
+    def _on_call(self, action: act.Call) -> None:
+        self.coverage.actions["Call"] += 1
+        question = self.cli.asked[callbacks.subject_of(action)]
+        if question.withdrawn or not question.seen:
+            raise Violation(f"a call for {question}")
+        if question is self._subject and self._expected_verdict != "next":
+            raise Violation(f"another call for {question}, which is settled")
+        question.stage += 1
+        self.calls[action.call_id] = (action, question)
+        limit = callbacks.time_limit(question, self.setting.questions)
+        if limit is not None:
+            self._call_limits[action.call_id] = self.now + limit
+        self._callbacks_open += action.kind is not act.CallKind.MCP
+        if self._callbacks_open > MAX_PENDING_CALLBACKS:
+            raise Violation("too many callbacks are pending")
+
+    def _on_cancel_call(self, action: act.CancelCall) -> None:
+        self.coverage.actions["CancelCall"] += 1
+        entry = self.calls.pop(action.call_id, None)
+        if entry is None:
+            raise Violation(f"call {action.call_id} is not open")
+        call, question = entry
+        self._callbacks_open -= call.kind is not act.CallKind.MCP
+        if self._cause in _READING:
+            # It was taken back. Should it be put again, its hooks begin anew.
+            question.stage = 0
+
+    def _on_deliver(self, action: act.Deliver) -> None:
+        turns = action.turns
+        for uuid in turns:
+            if self.turns.get(uuid) != "open":
+                raise Violation(f"delivered to {uuid}, which is not under way")
+        counted = self.coverage.actions
+        for message in action.messages:
+            counted["Deliver"] += 1
+            line = self._next_expected(Kind.MESSAGE)
+            if message._line != line.data:
+                raise Violation(f"{message} was delivered in the place of {line}")
+            if turns != line.turns and not self.cli.is_murky:
+                self._check_attribution(message, line, turns)
+            if line.data.startswith(b'{"type":"result"'):
+                # From here on an explanation is one for the next turn.
+                self._explained_by |= self._explanations
+                self._explanations.clear()
+                self._count_cost(line)
+
+    def _check_attribution(self, message: Message, line: Line, turns: Turns) -> None:
+        """Older CLIs leave it open at times whose a message is; then it is said later."""
+        if self.cli.newer or turns:
+            raise Violation(f"{line} was delivered to {turns}")
+        self._unattributed[id(message)] = (message, line)
+
+    def _count_cost(self, line: Line) -> None:
+        total = float(line.data.split(b'"total_cost_usd":')[1].split(b",")[0])
+        if not line.ends:
+            self._stray_cost += total - self._last_total
+        self._last_total = total
+
+    def _next_expected(self, kind: Kind) -> Line:
+        if not self._expected:
+            raise Violation("something came of nothing")
+        line = self._expected.popleft()
+        if line.kind is not kind:
+            raise Violation(f"{line} was taken for {kind.name}")
+        return line
+
+    def _on_attribute(self, action: act.Attribute) -> None:
+        self.coverage.actions["Attribute"] += 1
+        for message in action.messages:
+            _, line = self._unattributed.pop(id(message), (None, None))
+            truth = line.turns if line is not None else ()
+            if action.turns != truth and not self.cli.is_murky:
+                raise Violation(f"{message} was attributed to {action.turns}, not {truth}")
+
+    def _on_turn_started(self, action: act.TurnStarted) -> None:
+        self.coverage.actions["TurnStarted"] += 1
+        if action.uuid in self.turns:
+            raise Violation(f"{action.uuid} started twice")
+        self.turns[action.uuid] = "open"
+
+    def _on_turn_ended(self, action: act.TurnEnded) -> None:
+        self.coverage.actions["TurnEnded"] += 1
+        uuid, outcome = action.uuid, action.outcome
+        if self.turns.get(uuid) != "open":
+            raise Violation(f"{uuid} ended, but it was {self.turns.get(uuid)}")
+        self.turns[uuid] = "done"
+        self.coverage.reasons[outcome.reason.value] += 1
+        self._cost += outcome.cost_usd or 0.0
+        reasons = self._due.pop(uuid, None)
+        if self.engine.lifecycle in TERMINAL and reasons is None:
+            was_cut = self._cause == "output_ended" and outcome.reason is Reason.MESSAGE_LOST
+            if outcome.reason not in _ENDINGS_WITHOUT_RESULT and not was_cut:
+                raise Violation(f"{uuid} ended with the session as {outcome.reason}")
+        elif not self.cli.is_murky:
+            self._check_reason(uuid, outcome.reason, reasons)
+            if self._unattributed and uuid in {
+                turn for _, line in self._unattributed.values() for turn in line.turns
+            }:
+                raise Violation(f"{uuid} ended before its messages were attributed")
+
+    def _check_reason(self, uuid: str, reason: Reason, reasons: Reasons | None) -> None:
+        if reasons is None:
+            raise Violation(f"{uuid} ended as {reason} out of the blue")
+        if reason in reasons:
+            return
+        explained_by = self._explained_by
+        # Without a reason given, a failure is put down to an interrupt of ours if there was one.
+        if Reason.EXECUTION_ERROR in reasons and "interrupt" in explained_by:
+            reasons = frozenset({Reason.INTERRUPTED})
+        if reason is Reason.INTERRUPTED and reason in reasons:
+            return
+        ended_by_hook = reason is Reason.STOPPED_BY_HOOK and "hook" in explained_by
+        if ended_by_hook and Reason.INTERRUPTED in reasons:
+            return
+        raise Violation(f"{uuid} ended as {reason}, not {sorted(reasons)}")
+
+    def _on_resolve(self, action: act.Resolve) -> None:
+        self.coverage.actions["Resolve"] += 1
+        self._settle_key(action.key, "resolved")
+        name = action.key[0]  # type: ignore[index]
+        if name == "send":
+            if self.turns.get(str(action.value)) is None:
+                raise Violation("a prompt was accepted before its turn began")
+            if action.key in self._queued:
+                self._queued.remove(action.key)
+        elif name != START and self._cause not in _READING:
+            raise Violation(f"{action.key} succeeded by {self._cause}")
+
+    def _on_reject(self, action: act.Reject) -> None:
+        self.coverage.actions["Reject"] += 1
+        self._settle_key(action.key, "rejected")
+        if action.key in self._queued:
+            self._queued.remove(action.key)
+        error = type(action.error)
+        if error is ControlTimeout and self._cause != "advance":
+            raise Violation(f"{action.key} timed out by {self._cause}")
+        if error is ControlRejected and self._cause not in _READING:
+            raise Violation(f"{action.key} was refused by {self._cause}")
+        if action.key[0] == "invalid" and error is not OptionsError:  # type: ignore[index]
+            raise Violation(f"{action.key} failed with {action.error!r}")
+
+    def _settle_key(self, key: Hashable, how: str) -> None:
+        state = self.keys.get(key)
+        if state != "open":
+            raise Violation(f"{key} was {how}, but it was {state}")
+        self.keys[key] = how
+
+    def _on_publish(self, action: act.Publish) -> None:
+        self.coverage.actions["Publish"] += 1
+        event = action.event
+        if isinstance(event, SessionReady):
+            if self._ready or self._is_past:
+                raise Violation("ready twice, or too late")
+            self._ready = True
+        elif isinstance(event, SessionCompleted | SessionEnded | SessionFailed):
+            self._farewells += 1
+            if self._farewells > 1 or self.engine.lifecycle not in TERMINAL:
+                raise Violation(f"{event} is not the one farewell")
+
+    def _on_warn(self, action: act.Warn) -> None:
+        self.coverage.actions["Warn"] += 1
+        self.coverage.warnings[action.kind.value] += 1
+        self._warned = True
+        if action.kind is WarningKind.MALFORMED_LINE:
+            self._next_expected(Kind.JUNK)
+        elif action.kind is WarningKind.OVERSIZED_LINE:
+            self._next_expected(Kind.OVERSIZED)
+
+    def _on_end_input(self, _: act.EndInput) -> None:
+        self.coverage.actions["EndInput"] += 1
+        if self.input_over:
+            raise Violation("the input ended twice")
+        self.input_over = True
+        self.cli.end_input()
+
+    def _on_terminate(self, _: act.Terminate) -> None:
+        self.coverage.actions["Terminate"] += 1
+        if self._terminated or self._killed or self.exited:
+            raise Violation("the ladder was climbed down")
+        self._terminated = True
+        self.cli.terminate()
+
+    def _on_kill(self, _: act.Kill) -> None:
+        self.coverage.actions["Kill"] += 1
+        if not self._terminated or self._killed or self.exited:
+            raise Violation("a kill out of order")
+        self._killed = True
+        self.cli.die(-9)
+
+    def _on_finished(self, _: act.Finished) -> None:
+        self.coverage.actions["Finished"] += 1
+        if self.finished:
+            raise Violation("finished twice")
+        self.finished = True
+
+
+_CHECKS: dict[type, Callable[[Promises, Any], None]] = {
+    act.Write: Promises._on_write,
+    act.EndInput: Promises._on_end_input,
+    act.Terminate: Promises._on_terminate,
+    act.Kill: Promises._on_kill,
+    act.Deliver: Promises._on_deliver,
+    act.Attribute: Promises._on_attribute,
+    act.TurnStarted: Promises._on_turn_started,
+    act.TurnEnded: Promises._on_turn_ended,
+    act.Resolve: Promises._on_resolve,
+    act.Reject: Promises._on_reject,
+    act.Call: Promises._on_call,
+    act.CancelCall: Promises._on_cancel_call,
+    act.Publish: Promises._on_publish,
+    act.Warn: Promises._on_warn,
+    act.Finished: Promises._on_finished,
+}

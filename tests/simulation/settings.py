@@ -1,0 +1,53 @@
+"""The ways a session can be set up."""
+
+from __future__ import annotations
+
+import msgspec
+from tests.simulation import callbacks
+
+from bridle._core.config import EngineConfig
+from bridle._core.questions import QuestionsConfig
+
+CONTROL_TIMEOUT = 30.0
+
+MAX_LINE = 2048
+"""The usual limit, so that lines over it cost little."""
+
+HUGE_LINE = 4 * 1024 * 1024
+"""The limit in the few worlds where lines may be long enough for a warning."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A way to set up a session."""
+
+    questions: QuestionsConfig
+    wants_output: bool = False
+    checkpointing: bool = False
+    init_timeout: float = 60.0
+    max_line: int = MAX_LINE
+
+    def config(self) -> EngineConfig:
+        return EngineConfig(
+            initialize={"hooks": self.questions.hooks.initialize_payload()},
+            questions=self.questions,
+            control_timeout=CONTROL_TIMEOUT,
+            init_timeout=self.init_timeout,
+            max_line=self.max_line,
+            wants_output=self.wants_output,
+            checkpointing=self.checkpointing,
+        )
+
+
+SETTINGS: tuple[tuple[Setting, EngineConfig], ...] = tuple(
+    (setting, setting.config())
+    for setting in (
+        Setting(callbacks.EVERYTHING),
+        Setting(callbacks.EVERYTHING, checkpointing=True, init_timeout=5.0),
+        Setting(callbacks.PATIENT),
+        Setting(callbacks.PATIENT, wants_output=True),
+        Setting(callbacks.NOTHING, checkpointing=True),
+        Setting(callbacks.EVERYTHING, max_line=HUGE_LINE),
+    )
+)
+SHARES = (0.25, 0.45, 0.65, 0.8, 0.98, 1.0)
+"""How many of the worlds have each setting, as a running total."""
