@@ -46,6 +46,7 @@ class WarningKind(StrEnum):
     HOOK_TIMED_OUT = "hook_timed_out"
     PERMISSION_FAILED = "permission_failed"
     PERMISSION_TIMED_OUT = "permission_timed_out"
+    NO_PERMISSION_CALLBACK = "no_permission_callback"
     MCP_FAILED = "mcp_failed"
     MCP_BUFFER_OVERFLOW = "mcp_buffer_overflow"
     ELICITATION_FAILED = "elicitation_failed"
@@ -129,6 +130,10 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.PERMISSION_TIMED_OUT: (
         "error",
         "A permission callback missed its deadline; the tool was denied.",
+    ),
+    WarningKind.NO_PERMISSION_CALLBACK: (
+        "warning",
+        "The CLI asked for a permission and no on_can_use_tool is set; the tool was denied.",
     ),
     WarningKind.MCP_FAILED: (
         "error",

@@ -417,7 +417,7 @@ class BidirOptions(Record):
         mapping(positive, key=forms.hook_event), _SDK, "Seconds for the hooks of an event."
     )
     callback_timeout: float = option(
-        positive, _SDK, "Seconds for a hook or tool without its own.", default=60.0, env=float
+        positive, _SDK, "Seconds for a hook without its own.", default=60.0, env=float
     )
     on_can_use_tool: CanUseToolCallback | None = handler(_SDK, "Decides whether a tool may run.")
     on_question: QuestionCallback | None = handler(_SDK, "Answers questions of the model.")

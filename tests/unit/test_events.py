@@ -37,6 +37,7 @@ LEVELS: dict[WarningLevel, set[str]] = {
         "unread_messages",
         "callback_abandoned",
         "duplicate_request",
+        "no_permission_callback",
         "result_ignored",
         "unanswered_request",
     },

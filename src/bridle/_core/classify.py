@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 
 from bridle.errors import ProcessInfo
+from bridle.messages import ResultMessage
 from bridle.outcomes import OutcomeReason
 
 # ---------------------------------------------------------------- facts
@@ -45,9 +46,26 @@ class ResultEnd(msgspec.Struct, frozen=True, kw_only=True):
     #: Fields that came with a value of the wrong kind, so that what they said is not known.
     misfits: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, message: ResultMessage) -> ResultEnd:
+        """What a result message says."""
+        return cls(
+            subtype=message.subtype,
+            is_error=message.is_error,
+            terminal_reason=message.terminal_reason,
+            stop_reason=message.stop_reason,
+            api_error_status=message.api_error_status,
+            num_turns=message.num_turns,
+            text=message.result or "",
+            errors=message.errors,
+            misfits=message.misfits,
+        )
+
 
 class ResultLost(msgspec.Struct, frozen=True):
-    """A `result` line came but was too long to keep."""
+    """A `result` line came but could not be read."""
+
+    what: str = ""
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
@@ -336,8 +354,8 @@ def classify(facts: Facts) -> tuple[OutcomeReason, str]:
         case ResultEnd() as result:
             spoken = (sign(facts, result) for sign in _SIGNS)
             return next(filter(None, spoken), (_R.COMPLETED, ""))
-        case ResultLost():
-            return _R.MESSAGE_LOST, "the result was longer than max_buffer_size and was dropped"
+        case ResultLost(what):
+            return _R.MESSAGE_LOST, _join("the result could not be read", what)
         case Withdrawn():
             return _R.INTERRUPTED, "the prompt was withdrawn before it ran"
         case TurnedAway():

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from bridle._core.framing import MAX_LINE
 from bridle._core.questions import QuestionsConfig
+from bridle.options import Limits
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     control_timeout: float = 30.0
     init_timeout: float = 60.0
     max_line: int = MAX_LINE
+    limits: Limits = Limits()
     #: A JSON schema was given: a result without structured output is not a success.
     wants_output: bool = False
     #: File checkpoints are on, so files can be rewound.

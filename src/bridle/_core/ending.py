@@ -73,6 +73,8 @@ class Departure:
         self.spawned = False
         self.exited = False
         self.output_ended = False
+        #: The end of the input was asked for before the session was running.
+        self.input_end_is_due = False
         #: Nothing can be written any more: closed by us, broken, or not worth it.
         self.input_ended = False
 

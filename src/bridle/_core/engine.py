@@ -18,7 +18,7 @@ from typing import Any, ClassVar, cast
 
 from msgspec import structs
 
-from bridle import errors
+from bridle import controls, errors
 from bridle._core import actions as act
 from bridle._core.classify import ProcessEnd
 from bridle._core.config import EngineConfig
@@ -26,10 +26,12 @@ from bridle._core.correlation import Deadlines
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
+from bridle._core.limits import LimitWatch
 from bridle._core.news import NEWS
-from bridle._core.operations import check_operation
+from bridle._core.operations import prepare_operation
 from bridle._core.questions import CALL, MCP_PATIENCE, Questions
 from bridle._core.requests import (
+    CANCEL_PROMPT,
     INITIALIZE,
     REQUEST,
     SEND_USER_MESSAGE,
@@ -38,21 +40,14 @@ from bridle._core.requests import (
     Requests,
 )
 from bridle._core.routing import Route, route_incoming
-from bridle._core.scan import LineIdentity, identify
 from bridle._core.state import TERMINAL, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
+from bridle._core.unreadable import Unreadable
 from bridle._core.wire import (
     Content,
     Unencodable,
     decode_line,
     encode_user_message,
-)
-from bridle.controls import (
-    ControlCancel,
-    ControlFailure,
-    ControlRequest,
-    ControlResponse,
-    ControlSuccess,
 )
 from bridle.errors import OptionsError, ProcessInfo, SessionStopped, TransportError
 from bridle.events import SessionEnded, SessionFailed, SessionReady, WarningKind
@@ -63,9 +58,9 @@ from bridle.messages import (
     ResultMessage,
     UnknownMessage,
 )
+from bridle.options import Limits
 from bridle.system import InitMessage, UnknownSystemMessage
 
-_QUOTED = 200  # characters of a malformed line that a warning shows
 _AND_THE_QUEUE = {"cancel_queued": True}
 
 
@@ -87,11 +82,12 @@ class Engine:
         self._config = config
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
-        self._take = self._outbox.take
         self._framer = LineFramer(config.max_line)
         self._deadlines = Deadlines()
         self._requests = Requests(self._deadlines, self._emit, lambda: self._process)
-        self._turns = TurnBook(self._outbox, wants_output=config.wants_output)
+        self._turns = TurnBook(
+            self._outbox, wants_output=config.wants_output, usd=config.limits.usd
+        )
         self._departure = Departure(self._deadlines, self._emit)
         self._questions = Questions(
             config.questions,
@@ -100,10 +96,32 @@ class Engine:
             can_write=lambda: not self._departure.input_ended,
             end_turn=self._end_turn_by_interrupt,
         )
+        self._unreadable = Unreadable(
+            config.max_line,
+            self._emit,
+            self._turns,
+            self._questions,
+            self._requests,
+            on_turn_end=self._on_turn_end,
+            on_handshake=self._on_handshake,
+        )
         self._lifecycle = Lifecycle.STARTING
         self.handshake = Handshake(self._emit, config.initialize)
         self._process = ProcessInfo()
         self._session_id = config.session_id
+        self._watch = (
+            None
+            if config.limits == Limits()
+            else LimitWatch(
+                config.limits,
+                self._deadlines,
+                self._turns,
+                is_waiting=lambda: len(self._questions) > 0,
+                interrupt=lambda now: self._interrupt({}, now),
+                withdraw=self._withdraw_prompt,
+                give_up=self._lose_contact,
+            )
+        )
         # What the CLI last complained of, should it leave without a word on stderr.
         self._last_errors: tuple[str, ...] = ()
 
@@ -135,13 +153,8 @@ class Engine:
 
         Reading must not pause then: the answer to any of them may be the next line.
         """
-        return (
-            self._lifecycle is not Lifecycle.RUNNING
-            or self.is_closing
-            or not self._turns.is_idle
-            or len(self._requests) > 0
-            or len(self._questions) > 0
-        )
+        busy = len(self._requests) or len(self._questions) or not self._turns.is_idle
+        return self._lifecycle is not Lifecycle.RUNNING or self.is_closing or bool(busy)
 
     def describe(self, **known: object) -> None:
         """Tell what is known of the process (fields of ``ProcessInfo``), for errors to carry."""
@@ -160,7 +173,7 @@ class Engine:
         else:
             self.handshake.fail(SessionStopped("start"))
             self._departure.shut_down(now)
-        return self._take()
+        return self._take(now)
 
     def spawn_failed(self, key: Hashable, error: errors.StartError, now: float) -> list[act.Action]:
         """There is no process and there will be none."""
@@ -171,14 +184,14 @@ class Engine:
         else:
             self.handshake.fail(SessionStopped("start"))
         self._emit(act.Finished())
-        return self._take()
+        return self._take(now)
 
     def receive(self, data: bytes, now: float) -> list[act.Action]:
         """The CLI wrote something: any piece of its output, in order."""
         if self._lifecycle in TERMINAL:
             return []
         self._read(self._framer.feed(data), now)
-        return self._take()
+        return self._take(now)
 
     def output_ended(self, now: float) -> list[act.Action]:
         """The CLI's output is at its end."""
@@ -187,7 +200,7 @@ class Engine:
             if self._lifecycle not in TERMINAL:
                 self._read(self._framer.finish(), now)
             self._on_part_gone(now)
-        return self._take()
+        return self._take(now)
 
     def exited(self, exit_code: int | None, stderr_tail: str, now: float) -> list[act.Action]:
         """The process is gone. ``exit_code`` is negative for a signal, None if unknown."""
@@ -197,7 +210,7 @@ class Engine:
                 self._process, exit_code=exit_code, stderr_tail=stderr_tail
             )
             self._on_part_gone(now)
-        return self._take()
+        return self._take(now)
 
     def write_failed(self, reason: str, now: float) -> list[act.Action]:
         """The CLI's input is broken. It usually ends by itself then, given a moment."""
@@ -207,14 +220,16 @@ class Engine:
             )
             self._questions.drop_all()
             self._departure.lose_input(reason, now)
-        return self._take()
+        return self._take(now)
 
     def advance(self, now: float) -> list[act.Action]:
         """Time has come to ``now``: whatever is due happens."""
         for token in self._deadlines.pop_expired(now):
             kind, subject = cast("tuple[str, Any]", token)
+            if self._watch is not None and self._watch.overdue(kind, subject, now):
+                continue
             self._ON_DEADLINE[kind](self, subject, now)
-        return self._take()
+        return self._take(now)
 
     # -- inputs: the application -------------------------------------------------------------------
 
@@ -228,7 +243,7 @@ class Engine:
     ) -> list[act.Action]:
         """Ask the CLI for a control operation; ``key`` gets the payload of its answer."""
         try:
-            check_operation(operation, fields)
+            fields = prepare_operation(operation, fields, timeout)
             error = self._refusal(operation)
         except OptionsError as problem:
             error = problem
@@ -240,7 +255,7 @@ class Engine:
             self._request(request, now)
         else:
             self._requests.enqueue(request)
-        return self._take()
+        return self._take(now)
 
     def send(self, key: Hashable, uuid: str, content: Content, now: float) -> list[act.Action]:
         """Send a prompt; ``key`` is resolved once it is written and its turn has begun."""
@@ -259,30 +274,29 @@ class Engine:
             self._prompt(prompt, now)
         else:
             self._requests.enqueue(prompt)
-        return self._take()
+        return self._take(now)
 
     def cancel(self, key: Hashable) -> list[act.Action]:
         """Nobody waits for ``key`` any more. An answer that still comes is dropped."""
         self._requests.cancel(key)
         self.handshake.cancel(key)
-        return self._take()
+        return self._outbox.take()
 
     def finished_call(self, call_id: int, result: object, now: float) -> list[act.Action]:
         """A callback returned ``result``."""
         self._questions.finished(call_id, result, now)
-        return self._take()
+        return self._take(now)
 
     def failed_call(self, call_id: int, detail: str, now: float) -> list[act.Action]:
         """A callback raised; ``detail`` says what, for the logs."""
         self._questions.failed(call_id, detail, now)
-        return self._take()
+        return self._take(now)
 
     def end_input(self, now: float) -> list[act.Action]:
         """No more prompts: the CLI finishes what it has and leaves."""
-        if self._lifecycle is Lifecycle.RUNNING and not self._departure.input_ended:
-            self._questions.refuse_all(now)
-            self._departure.close_input()
-        return self._take()
+        self._departure.input_end_is_due = True
+        self._end_input_if_due(now)
+        return self._take(now)
 
     def close(self, now: float) -> list[act.Action]:
         """End gently: interrupt the turn, answer what is open, close the input, wait a little."""
@@ -297,7 +311,7 @@ class Engine:
         else:
             self._departure.climb(Rung.INTERRUPTING, now)
             self._interrupt(_AND_THE_QUEUE, now)
-        return self._take()
+        return self._take(now)
 
     def stop(self, now: float) -> list[act.Action]:
         """End now: everything pending is settled and the process tree is told to go."""
@@ -306,13 +320,13 @@ class Engine:
             self._settle(ProcessEnd(process=self._process, by_us=True), now)
             self._emit(act.Publish(SessionEnded(self._process.exit_code)))
             self._departure.shut_down(now)
-        return self._take()
+        return self._take(now)
 
     def break_off(self, error: errors.BridleError, now: float) -> list[act.Action]:
         """The session cannot go on, for a reason of ours (nobody reads its messages)."""
         if self._lifecycle is Lifecycle.RUNNING or self._lifecycle is Lifecycle.INIT_SENT:
             self._fail(Cause.BROKEN, error, now, by_us=True)
-        return self._take()
+        return self._take(now)
 
     # -- frames ------------------------------------------------------------------------------------
 
@@ -332,57 +346,24 @@ class Engine:
             if self._lifecycle in TERMINAL:
                 break
 
-    def _on_question(self, frame: ControlRequest, now: float) -> None:
+    def _on_question(self, frame: controls.ControlRequest, now: float) -> None:
         if self._lifecycle is Lifecycle.INIT_SENT and route_incoming(frame) in _CONFIRMING:
             self._confirm(now)
         self._questions.ask(frame, self._session_id, now)
 
-    def _on_withdrawal(self, frame: ControlCancel, _: float) -> None:
+    def _on_withdrawal(self, frame: controls.ControlCancel, _: float) -> None:
         if frame.request_id is not None:
             self._questions.withdraw(frame.request_id)
 
-    def _on_malformed(self, frame: MalformedLine, now: float) -> None:
-        quoted = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
-        self._warn(WarningKind.MALFORMED_LINE, f"{frame.reason}: {quoted}")
-        self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
-
     def _on_report(self, item: LongLine | OversizedLine | PartialLine, now: float) -> None:
-        match item:
-            case LongLine(size):
-                self._warn(WarningKind.LONG_LINE, f"{size} bytes so far")
-            case PartialLine(line):
-                self._read([line], now)
-            case OversizedLine():
-                self._on_dropped(item, now)
-
-    def _on_dropped(self, item: OversizedLine, now: float) -> None:
-        what = f"{item.type or 'a line'} of {item.size} bytes, over {self._config.max_line}"
-        self._warn(WarningKind.OVERSIZED_LINE, what)
-        self._pay_debts(item, what, now)
-
-    def _pay_debts(self, line: LineIdentity, what: str, now: float) -> None:
-        """A line could not be read. What it owes to others is paid all the same."""
-        if line.type == "result":
-            self._turns.lose_result(line.user_message_uuid, now)
-            self._on_turn_end(now)
-        elif line.type == "control_request" and line.request_id is not None:
-            self._questions.refuse_unread(line.request_id, f"{line.subtype or 'request'}: {what}")
-        elif line.type == "control_response" and line.request_id is not None:
-            self._on_dropped_answer(line.request_id, line.subtype, what, now)
-
-    def _on_dropped_answer(
-        self, request_id: str, subtype: str | None, what: str, now: float
-    ) -> None:
-        entry = self._requests.take(request_id)
-        if entry is None:
-            return
-        if entry.operation == INITIALIZE:
-            lost = ControlSuccess() if subtype == "success" else ControlFailure(what)
-            self._on_handshake(lost, now)
+        if not isinstance(item, PartialLine):
+            self._unreadable.report(item, now)
+        elif isinstance(cut := decode_line(item.line), MalformedLine):
+            self._unreadable.report_cut(cut)
         else:
-            self._requests.fail(entry, TransportError(entry.operation, request_id, what))
+            self._read([item.line], now)
 
-    def _on_response(self, frame: ControlResponse, now: float) -> None:
+    def _on_response(self, frame: controls.ControlResponse, now: float) -> None:
         request_id, response = frame.request_id or "", frame.response
         withdrawn = self._requests.withdrawn_prompt(request_id, response)
         if withdrawn is not None:
@@ -432,10 +413,12 @@ class Engine:
 
     # -- getting going -----------------------------------------------------------------------------
 
-    def _on_handshake(self, response: ControlSuccess | ControlFailure, now: float) -> None:
+    def _on_handshake(
+        self, response: controls.ControlSuccess | controls.ControlFailure, now: float
+    ) -> None:
         """The CLI answers initialize; it may have confirmed the session already, by asking."""
         confirmed = self._lifecycle is not Lifecycle.INIT_SENT
-        if isinstance(response, ControlSuccess):
+        if isinstance(response, controls.ControlSuccess):
             self.handshake.server_info = response.payload
             if not self.handshake.capabilities:
                 self._warn(WarningKind.MISSING_CAPABILITIES, "initialize named none")
@@ -449,7 +432,7 @@ class Engine:
     def _confirm(self, now: float) -> None:
         self._lifecycle = transition(self._lifecycle, Cause.CONFIRMED)
         self.handshake.succeed()
-        version = self._process.cli_version
+        version = self._process.cli_version or self.handshake.cli_version
         self._emit(
             act.Publish(
                 SessionReady(self._session_id or None, self.handshake.capabilities, version)
@@ -461,6 +444,12 @@ class Engine:
             else:
                 self._request(queued, now)
         self._questions.confirm(now)
+        self._end_input_if_due(now)
+
+    def _end_input_if_due(self, now: float) -> None:
+        if self._departure.input_end_is_due and self._lifecycle is Lifecycle.RUNNING:
+            self._questions.refuse_all(now)
+            self._departure.close_input()
 
     # -- requests of ours --------------------------------------------------------------------------
 
@@ -497,6 +486,11 @@ class Engine:
         if self.handshake.is_with_older_cli or event not in _ENDED_BY_NEWER_CLIS:
             self._turns.evidence.ended_by_hook = reason
             self._interrupt({}, now)
+
+    def _withdraw_prompt(self, uuid: str, now: float) -> None:
+        if not self._departure.input_ended:
+            fields, timeout = {"message_uuid": uuid}, self._config.control_timeout
+            self._requests.ask_for_ourselves(CANCEL_PROMPT, fields, timeout, now)
 
     def _on_request_overdue(self, request_id: str, now: float) -> None:
         entry = self._requests.take(request_id)
@@ -570,14 +564,21 @@ class Engine:
         self._deadlines.clear_all()
         self._emit(act.Finished())
 
+    def _take(self, now: float) -> list[act.Action]:
+        actions = self._outbox.take()
+        if self._watch is not None:
+            self._watch.observe(actions, now)
+            actions += self._outbox.take()
+        return actions
+
     def _warn(self, kind: WarningKind, detail: str) -> None:
         self._emit(act.Warn(kind, detail))
 
     _HANDLERS: ClassVar[dict[type, Callable[[Engine, Any, float], None]]] = {
-        ControlRequest: _on_question,
-        ControlResponse: _on_response,
-        ControlCancel: _on_withdrawal,
-        MalformedLine: _on_malformed,
+        controls.ControlRequest: _on_question,
+        controls.ControlResponse: _on_response,
+        controls.ControlCancel: _on_withdrawal,
+        MalformedLine: lambda engine, line, now: engine._unreadable.report_malformed(line, now),
         InitMessage: _on_session_init,
         ResultMessage: _on_result,
         CommandLifecycle: _on_lifecycle,

@@ -49,6 +49,12 @@ class Handshake:
         return tuple(name for name in listed if isinstance(name, str))
 
     @property
+    def cli_version(self) -> str | None:
+        """The version the CLI says it is; None for older ones, which do not say."""
+        named = (self.server_info or {}).get("claude_code_version")
+        return named if isinstance(named, str) else None
+
+    @property
     def is_with_older_cli(self) -> bool:
         """True for a CLI that does not tell its version here. Such a CLI also goes on with a
         turn that a hook ended, once the tool is skipped.

@@ -7,8 +7,9 @@ as they are: the CLI knows many, and gains more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import get_args
+from typing import cast, get_args
 
 from msgspec import Struct
 
@@ -50,6 +51,11 @@ def _is_token_count(value: object) -> bool:
     return value is None or is_count
 
 
+def _is_time(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < float(cast("float", value)) < math.inf
+
+
 def _is_mode(value: object) -> bool:
     return value in PERMISSION_MODES
 
@@ -86,14 +92,21 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 }
 
 
-def check_operation(operation: str, fields: Mapping[str, object]) -> None:
-    """Refuse a request the CLI could not take.
+def prepare_operation(
+    operation: str, fields: Mapping[str, object], timeout: float | None = None
+) -> Mapping[str, object]:
+    """The fields to send, once it is certain that the CLI can take the request.
 
     Raises:
-        OptionsError: the operation is not for callers, or a field is missing or of the wrong kind.
+        OptionsError: the operation is not for callers, a field is missing or of the wrong kind,
+            or the timeout is no time.
     """
-    if not operation:
-        raise OptionsError("subtype", "is empty", fix="Name the control operation.")
+    if not _is_text(operation):
+        raise OptionsError("subtype", "is no name", fix="Name the control operation.")
+    if "subtype" in fields:
+        raise OptionsError("subtype", "is given twice", fix="Leave it out of the fields.")
+    if timeout is not None and not _is_time(timeout):
+        raise OptionsError("timeout", f"is {timeout!r:.80}", fix="Give seconds, more than none.")
     if operation == "initialize":
         raise OptionsError(
             "subtype",
@@ -110,3 +123,7 @@ def check_operation(operation: str, fields: Mapping[str, object]) -> None:
         else:
             problem = f"is {fields[field.name]!r:.80}"
         raise OptionsError(f"{operation}.{field.name}", problem, fix=f"Give {field.expected}.")
+    if operation == "set_permission_mode" and fields["mode"] == "manual":
+        # The newest name of the default mode: older CLIs take it for one, and do nothing.
+        return {**fields, "mode": "default"}
+    return fields

@@ -34,6 +34,7 @@ from bridle.controls import (
     ElicitationRequest,
     HookCallbackRequest,
     McpMessageRequest,
+    WireQuestion,
 )
 from bridle.events import WarningKind
 from bridle.hooks import Block
@@ -53,6 +54,10 @@ MCP_PATIENCE = "mcp"
 _CLOSING = "the session is closing"
 _DENIED = {"behavior": "deny", "message": f"Permission denied: {_CLOSING}."}
 _CANCELLED = {"action": "cancel"}
+_NO_CALLBACK = {
+    "behavior": "deny",
+    "message": "Permission denied: this application answers no permission questions.",
+}
 
 # Events whose answer decides whether something happens at all. When nobody can decide any more,
 # it must not happen; for other events (a Stop, say) blocking would make the CLI go on instead.
@@ -161,7 +166,14 @@ class Questions:
         missing = [name for name in _REQUIRED.get(type(body), ()) if name in body.misfits]
         if missing:
             self._refuse(WarningKind.INVALID_REQUEST, request_id, f"{missing[0]} is missing")
-        elif isinstance(body, HookCallbackRequest):
+        else:
+            try:
+                self._take_up(request_id, body, session_id, now)
+            except RecursionError:  # read once more, deeper in the stack than the first time
+                self._refuse(WarningKind.INVALID_REQUEST, request_id, "it is nested too deeply")
+
+    def _take_up(self, request_id: str, body: WireQuestion, session_id: str, now: float) -> None:
+        if isinstance(body, HookCallbackRequest):
             self._ask_hook(request_id, body, now)
         elif isinstance(body, CanUseToolRequest):
             self._ask_permission(request_id, body, session_id, now)
@@ -203,8 +215,8 @@ class Questions:
             message = question.message.message
             self._answer(question, toolserver.answer_result(message, result, question.label))
         elif question.message is not None:
-            self._answer_mcp(question.message, result)
             del self._open[question.request_id]
+            self._answer_mcp(question.message, result)
         else:
             self._answer(question, encode_elicitation(result))
 
@@ -292,8 +304,10 @@ class Questions:
     def _refuse_hook(self, request_id: str, run: HookRun, now: float) -> None:
         if run.answer is None and run.event in _GATES:
             run.done(Block(_CLOSING))
-        payload = {} if run.answer is None else run.answer.payload
-        self._send(request_id, payload)
+        if run.answer is None:
+            self._send(request_id, {})
+        else:
+            self._reply(request_id, run.answer)
 
     # -- permissions and elicitations --------------------------------------------------------------
 
@@ -306,8 +320,8 @@ class Questions:
         if self._refusing:
             self._send(request_id, _DENIED)
         elif callback is None:
-            detail = f"{label}: no callback is set for it"
-            self._reply(request_id, deny(WarningKind.PERMISSION_FAILED, detail))
+            self._warn(WarningKind.NO_PERMISSION_CALLBACK, label)
+            self._send(request_id, _NO_CALLBACK)
         elif len(self._callbacks()) >= MAX_PENDING_CALLBACKS:
             self._reply(request_id, deny(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
         else:
@@ -403,10 +417,12 @@ class Questions:
     def _answer_mcp(self, message: mcp.BufferedMessage, result: object) -> None:
         try:
             answer = mcp.encode_answer(message.message, result)
-            self._send(message.request_id, {"mcp_response": answer})
-        except (TypeError, Unencodable) as error:
+            line = encode_success(message.request_id, {"mcp_response": answer})
+        except Exception as error:  # what a handler returns is the user's, and may raise anything
             self._warn(WarningKind.UNENCODABLE_RESULT, f"MCP server {message.server}: {error}")
             self._refuse_mcp(message, "the server's answer is no JSON-RPC message")
+        else:
+            self._write(message.request_id, line)
 
     def _refuse_mcp(
         self, message: mcp.BufferedMessage, text: str, code: int = mcp.INTERNAL_ERROR
@@ -474,7 +490,12 @@ class Questions:
         self._write(request_id, encode_error(request_id, text))
 
     def _send(self, request_id: str, payload: Mapping[str, object]) -> None:
-        self._write(request_id, encode_success(request_id, payload))
+        try:
+            line = encode_success(request_id, payload)
+        except Unencodable as error:
+            self._refuse(WarningKind.UNENCODABLE_RESULT, request_id, str(error))
+        else:
+            self._write(request_id, line)
 
     def _write(self, request_id: str, line: bytes) -> None:
         if self._can_write():

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from bridle._core.mcp import METHOD_NOT_FOUND, encode_answer, error_response, is_notification
-from bridle._core.permissions import Answer
+from bridle._core.permissions import Answer, as_text
 from bridle._core.wire import Unencodable
 from bridle._fields import is_list, is_mapping
 from bridle._signatures import dump
@@ -188,7 +188,7 @@ def encode_failure(text: str) -> JsonObject:
 
 def encode_exception(detail: str) -> JsonObject:
     """The result of a tool that broke: ``detail`` was not meant for the model, a line will do."""
-    line = f"Error: {detail.strip()}".splitlines()[0]
+    line = as_text(f"Error: {detail.strip()}".splitlines()[0])
     return encode_failure(line if len(line) <= _MAX_ERROR else f"{line[: _MAX_ERROR - 3]}...")
 
 
@@ -242,7 +242,7 @@ def _content(value: object) -> JsonObject:
 def _json(value: object) -> bytes:
     try:
         return _encode(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+    except Exception as error:  # whatever the user's own methods raise
         raise Unencodable(f"{type(value).__name__} cannot be shown: {error}") from error
 
 

@@ -21,6 +21,7 @@ until an echo or the result tells, and attributed after the fact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -93,7 +94,6 @@ class Evidence(Struct):
     hook_notice: HookNotice | None = None
     rate_limit_rejected: bool = False
     resets_at: float | None = None
-    limit: LimitHit | None = None
     #: A hook's reason to end the turn, which an interrupt of ours carries out.
     ended_by_hook: str | None = None
 
@@ -101,8 +101,12 @@ class Evidence(Struct):
 class TurnBook:
     """The open prompts of a session, in the order they were sent, and the turn that runs."""
 
-    def __init__(self, outbox: Outbox, *, wants_output: bool = False) -> None:
+    def __init__(
+        self, outbox: Outbox, *, wants_output: bool = False, usd: float | None = None
+    ) -> None:
         self._outbox = outbox
+        # What a turn may cost; the CLI says what it did cost when it is over.
+        self._usd = usd
         self._emit = outbox.emit
         self._wants_output = wants_output
         # When each open prompt was sent. A prompt leaves with its outcome.
@@ -121,6 +125,8 @@ class TurnBook:
         # What the CLI has spent, as of the last result.
         self._spent = 0.0
         self.evidence = Evidence()
+        # Limits that prompts have reached.
+        self._limits: dict[str, LimitHit] = {}
 
     # -- what is going on ----------------------------------------------------------------------
 
@@ -144,6 +150,11 @@ class TurnBook:
         """An interrupt goes out; if a turn is under way it will explain its end."""
         if not self.is_idle:
             self.evidence.interrupt_sent = True
+
+    def note_limit(self, uuid: str, hit: LimitHit) -> bool:
+        """A prompt reached a limit, which will be its outcome; True if it runs, or may do so."""
+        self._limits[uuid] = hit
+        return uuid in self._running or not self._running
 
     def deliver(self, message: Message) -> None:
         """Attribute and deliver a message that is no :meth:`result`."""
@@ -178,16 +189,23 @@ class TurnBook:
         elif message.state == "completed":
             self._end((uuid,), TurnedAway(), None, now)
 
-    def lose_result(self, uuid: str | None, now: float) -> None:
-        """A result was too long to keep: its turns end without it."""
+    def lose_echo(self, uuid: str) -> None:
+        """The echo of a prompt was too long to keep; that it came is what counts."""
+        if uuid in self._open:
+            self._echo(uuid)
+
+    def lose_result(self, uuid: str | None, what: str, now: float) -> None:
+        """A result could not be read: its turns end without it."""
         self._name_result(() if uuid is None else (uuid,), is_follow_up=False)
-        self._end(self._running, ResultLost(), None, now)
+        self._end(self._running, ResultLost(what), None, now)
         self._next_turn()
 
     def withdraw(self, uuid: str, now: float) -> None:
-        """The CLI took the prompt out of its queue before it ran."""
-        if uuid not in self._running:
-            self._end((uuid,), Withdrawn(), None, now)
+        """The CLI took the prompt out of its queue: it does not run, even if we guessed so."""
+        if uuid in self._running and self._certainty is Certainty.KNOWN:
+            return
+        self._running = tuple(other for other in self._running if other != uuid)
+        self._end((uuid,), Withdrawn(), None, now)
 
     def end_all(self, ending: ProcessEnd, now: float) -> None:
         """Nothing more will come: every open prompt ends."""
@@ -220,9 +238,11 @@ class TurnBook:
 
     def _on_user(self, message: UserMessage) -> Turns:
         """An echo tells that a prompt is part of the turn, or will be part of the next one."""
-        uuid = message.uuid
-        if not message.is_replay or uuid not in self._open:
-            return self._running
+        if message.is_replay and message.uuid in self._open:
+            self._echo(message.uuid)
+        return self._running
+
+    def _echo(self, uuid: str) -> None:
         if self._certainty is Certainty.LIKELY and uuid not in self._running:
             # The guess was wrong in its last member only: what was echoed before stays.
             self._running = self._running[:-1]
@@ -234,7 +254,6 @@ class TurnBook:
         self._known((*self._running, uuid) if uuid not in self._running else self._running)
         if between_turns:
             self._certainty = Certainty.IDLE
-        return self._running
 
     def _known(self, uuids: Iterable[str]) -> None:
         self._running = tuple(uuid for uuid in uuids if uuid in self._open)
@@ -273,31 +292,29 @@ class TurnBook:
         if is_follow_up and self._certainty is Certainty.LIKELY:
             sure = sure[:-1]
         mine = dict.fromkeys(uuid for uuid in (*sure, *named) if uuid in self._open)
-        if not mine and not is_follow_up:
+        nobodys = self._names_prompts and self._certainty is Certainty.KNOWN
+        if not mine and not is_follow_up and not nobodys:
             mine = dict.fromkeys(self._waiting(1))
         self._known(mine)
 
     def _close_turn(self, message: ResultMessage, now: float) -> None:
-        total = message.total_cost_usd
-        cost = None if total is None else max(0.0, total - self._spent)
-        self._spent = self._spent if total is None else total
+        cost = self._charge(message.total_cost_usd)
         if message.origin is not None and self._notices:
             self._notices -= 1
         if not self._running:
             self._emit(Warn(WarningKind.STRAY_RESULT, f"subtype {message.subtype}"))
-        ending = ResultEnd(
-            subtype=message.subtype,
-            is_error=message.is_error,
-            terminal_reason=message.terminal_reason,
-            stop_reason=message.stop_reason,
-            api_error_status=message.api_error_status,
-            num_turns=message.num_turns,
-            text=message.result or "",
-            errors=tuple(message.errors or ()),
-            misfits=message.misfits,
-        )
+        ending = ResultEnd.of(message)
         self._end(self._running, ending, message, now, cost)
         self._next_turn()
+
+    def _charge(self, total: float | None) -> float | None:
+        """What was spent since the last result, by a total that counts from the CLI's start."""
+        if total is None or not math.isfinite(total):
+            return None
+        # A total that fell has begun anew.
+        cost = total - self._spent if total >= self._spent else total
+        self._spent = total
+        return cost
 
     def _end(
         self,
@@ -313,9 +330,11 @@ class TurnBook:
             return
         # A prompt that is not in the turn has nothing to do with what the turn has shown.
         seen = self.evidence if mine[0] in self._running else Evidence()
-        reason, detail = classify(self._facts(ending, result, seen))
+        facts = self._facts(ending, result, seen)
         for uuid in mine:
             sent_at = self._open.pop(uuid)
+            limit = self._limits.pop(uuid, None) or self._overspent(cost)
+            reason, detail = classify(structs.replace(facts, limit=limit))
             outcome: Outcome[Any] = Outcome(
                 reason=reason,
                 detail=detail,
@@ -329,11 +348,14 @@ class TurnBook:
                 outcome = _with_result(outcome, result, cost, pays=uuid == mine[0])
             self._emit(TurnEnded(uuid, outcome))
 
+    def _overspent(self, cost: float | None) -> LimitHit | None:
+        allowed = self._usd
+        return LimitHit("usd", allowed) if allowed is not None and (cost or 0) > allowed else None
+
     def _facts(self, ending: Ending, result: ResultMessage | None, seen: Evidence) -> Facts:
         has_output = result is not None and result.structured_output is not None
         return Facts(
             ending=ending,
-            limit=seen.limit,
             interrupt_sent=seen.interrupt_sent,
             ended_by_hook=seen.ended_by_hook,
             assistant_error=seen.assistant.error if seen.assistant else None,

@@ -272,7 +272,7 @@ class Unencodable(ValueError):
 
 def encode_request(request_id: str, subtype: str, fields: Mapping[str, object]) -> bytes:
     """A question of ours."""
-    request = {"subtype": subtype, **fields}
+    request = {**fields, "subtype": subtype}
     return _line({"type": "control_request", "request_id": request_id, "request": request})
 
 
@@ -302,7 +302,7 @@ def encode_user_message(
     CLI from taking slash commands and `@paths` out of the text.
     """
     if not isinstance(content, str):
-        content = [block.raw if isinstance(block, Block) else block for block in content]
+        content = _blocks(content)
     line: JsonObject = {
         "type": "user",
         "message": {"role": "user", "content": content},
@@ -317,6 +317,20 @@ def encode_user_message(
     if client_composed:
         line["client_composed"] = True
     return _line(line)
+
+
+def _blocks(content: object) -> list[Any]:
+    """Blocks as plain JSON. The CLI dies of a prompt that is none, so anything else is refused."""
+    if not isinstance(content, list | tuple):
+        raise Unencodable(f"a prompt is text or a list of blocks, not {type(content).__name__}")
+    blocks = [
+        block.raw if isinstance(block, Block) else block
+        for block in cast("Sequence[object]", content)
+    ]
+    for block in blocks:
+        if not (isinstance(block, Mapping) and isinstance(block.get("type"), str)):
+            raise Unencodable(f"{type(block).__name__} is no content block: it has no type")
+    return blocks
 
 
 def _answer(subtype: str, request_id: str | None, name: str, content: object) -> bytes:
@@ -340,7 +354,7 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 def _line(value: JsonObject) -> bytes:
     try:
         line = _encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # a mapping of the user's may raise anything when it is read
         raise Unencodable(f"cannot be written as JSON: {error}") from error
     if b"\n" in line:  # only a ready-made msgspec.Raw can bring one in
         raise Unencodable("cannot be written as JSON: a raw value holds a line break")

@@ -134,6 +134,7 @@ class Session:
             control_timeout=self._sdk.control_timeout,
             init_timeout=self._sdk.init_timeout,
             max_line=self._sdk.max_buffer_size,
+            limits=self._sdk.limits,
             wants_output=self._cli.json_schema is not None,
             checkpointing=bidir.file_checkpointing_enabled,
         )

@@ -30,7 +30,7 @@ from bridle._shell.preflight import version_problem
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
 from bridle.errors import BridleError, ConsumerTooSlow, StartError, ToolFailure
-from bridle.events import SdkWarning, SessionFailed, WarningKind
+from bridle.events import SdkWarning, SessionReady, WarningKind
 from bridle.tools import ToolContext, bind_session
 
 log = logging.getLogger("bridle.session")
@@ -45,6 +45,9 @@ _PUBLISHED = frozenset({"warning", "error"})
 
 _PATIENCE = 4
 """How many times ``max_unread_bytes`` a consumer may fall behind before the session ends."""
+
+_LAST_WORDS = 1.0
+"""Seconds listeners have, when the session is over, to hear what they have not been told yet."""
 
 Tap = Callable[[str, bytes], None]
 """Sees the traffic as it passes: ("in" or "out", bytes)."""
@@ -213,6 +216,7 @@ class Actor:
 
     def fail(self, error: BridleError) -> None:
         """The session cannot go on, for a reason of ours."""
+        self._tell_stderr()
         self._do(self._engine.break_off(error, self._loop.time()))
 
     # -- the transport (TransportEvents) -----------------------------------------------------------
@@ -260,6 +264,7 @@ class Actor:
         self._armed = None
         # A timer may come a hair early; the engine must not find its deadline in the future.
         now = max(self._loop.time(), self._engine.next_deadline or 0.0)
+        self._tell_stderr()
         self._do(self._engine.advance(now))
 
     def _write(self, action: act.Write) -> None:
@@ -310,7 +315,6 @@ class Actor:
     def _reject(self, action: act.Reject) -> None:
         key = cast("asyncio.Future[object]", action.key)
         log.debug("%s", action.error.args[0])
-        self._complete(action.error)
         if not key.done():
             key.set_exception(action.error)
 
@@ -325,8 +329,8 @@ class Actor:
 
     def _publish(self, action: act.Publish) -> None:
         event = action.event
-        if isinstance(event, SessionFailed) and event.error is not None:
-            self._complete(event.error)
+        if isinstance(event, SessionReady):
+            event = structs.replace(event, pid=self.pid)
         log.info("%s", type(event).__name__)
         self.feeds.put_event(event)
         if self._event is not None:
@@ -400,12 +404,10 @@ class Actor:
             self._do(self._engine.cancel(key))
             raise
 
-    def _complete(self, error: BridleError) -> None:
-        """Add what the CLI said on stderr so far: the engine learns of it only at the exit."""
-        process = error.process
-        if process is not None and process.exit_code is None and self._transport is not None:
-            tail = self._transport.stderr_tail
-            error.with_process(structs.replace(process, stderr_tail=tail))
+    def _tell_stderr(self) -> None:
+        """What the CLI has said so far, for errors about a process that has not exited."""
+        if self._transport is not None:
+            self._engine.describe(stderr_tail=self._transport.stderr_tail)
 
     def _stop_soon(self) -> None:
         self._do(self._engine.stop(self._loop.time()))
@@ -421,17 +423,25 @@ class Actor:
             raise
 
     async def _release(self) -> None:
+        """Let go of everything. Cancelled, as by a loop that ends, it still leaves nothing."""
         self._arm(None)
         self._callbacks.close()
-        if self._version_check is not None:
-            self._version_check.cancel()
-            await asyncio.wait([self._version_check])
-        for close in self._closers:
-            await close()
-        if self._transport is not None:
-            await self._transport.aclose()
-        if not self._gone.done():
-            self._gone.set_result(None)
+        try:
+            if self._version_check is not None:
+                self._version_check.cancel()
+                await asyncio.wait([self._version_check])
+            for close in self._closers:
+                await close()
+            told = [each for each in (self._stderr, self._warning, self._event) if each is not None]
+            if told:
+                await asyncio.wait([each.drained() for each in told], timeout=_LAST_WORDS)
+        finally:
+            try:
+                if self._transport is not None:
+                    await self._transport.aclose()
+            finally:
+                if not self._gone.done():
+                    self._gone.set_result(None)
 
     def _release_without_loop(self) -> None:
         log.warning("a session outlived its event loop; its process is ended by the watchdog")

@@ -195,6 +195,10 @@ async def _finish(result: Awaitable[object]) -> object:
     return await result
 
 
+_UNTOLD = 10_000
+"""News that may wait for a slow listener; beyond it the oldest is let go."""
+
+
 class Notifier:
     """Tells one listener, in order and one at a time, without holding anybody up.
 
@@ -210,8 +214,9 @@ class Notifier:
         self._loop = loop
         self._listener = listener
         self._failed = failed
-        self._waiting: deque[object] = deque()
+        self._waiting: deque[object] = deque(maxlen=_UNTOLD)
         self._busy = False
+        self._idle: asyncio.Future[None] | None = None
 
     def tell(self, news: object) -> None:
         """Have the listener called with ``news`` after everything before it. On the event loop."""
@@ -220,9 +225,20 @@ class Notifier:
             self._busy = True
             self._next()
 
+    def drained(self) -> asyncio.Future[None]:
+        """Done when the listener has been told everything."""
+        idle: asyncio.Future[None] = self._idle or self._loop.create_future()
+        if self._busy:
+            self._idle = idle
+        elif not idle.done():
+            idle.set_result(None)
+        return idle
+
     def _next(self) -> None:
         if not self._waiting:
             self._busy = False
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
             return
         news = self._waiting.popleft()
         if is_async(self._listener):

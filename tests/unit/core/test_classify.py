@@ -364,7 +364,7 @@ def test_what_was_not_recorded_is_decided_by_what_is_certain(
         (
             ResultLost(),
             "message_lost",
-            "the result was longer than max_buffer_size and was dropped",
+            "the result could not be read",
         ),
         (Withdrawn(), "interrupted", "the prompt was withdrawn before it ran"),
         (TurnedAway(), "prompt_blocked", "a hook blocked the prompt"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridle._core.operations import FIELDS, PERMISSION_MODES, check_operation
+from bridle._core.operations import FIELDS, PERMISSION_MODES, prepare_operation
 from bridle.errors import OptionsError
 
 GOOD: list[tuple[str, dict[str, object]]] = [
@@ -66,7 +66,7 @@ BAD: list[tuple[str, dict[str, object], str]] = [
 @pytest.mark.parametrize(("operation", "fields"), GOOD)
 def test_a_well_formed_operation_passes(operation: str, fields: dict[str, object]) -> None:
     """R186, R187, R188, R189, R192, R212, R352."""
-    check_operation(operation, fields)
+    prepare_operation(operation, fields)
 
 
 @pytest.mark.parametrize(("operation", "fields", "named"), BAD)
@@ -75,7 +75,7 @@ def test_a_malformed_operation_is_refused_by_name_with_a_way_out(
 ) -> None:
     """R352."""
     with pytest.raises(OptionsError) as refused:
-        check_operation(operation, fields)
+        prepare_operation(operation, fields)
     assert refused.value.field == named
     assert refused.value.fix
 
@@ -87,5 +87,5 @@ def test_every_operation_of_the_table_is_tried_both_ways() -> None:
 
 def test_a_long_value_is_not_quoted_in_full() -> None:
     with pytest.raises(OptionsError) as refused:
-        check_operation("set_permission_mode", {"mode": "x" * 1000})
+        prepare_operation("set_permission_mode", {"mode": "x" * 1000})
     assert len(refused.value.problem) < 100

@@ -330,7 +330,7 @@ def test_without_a_callback_a_tool_is_denied() -> None:
     """R313."""
     actions = feed(answering(), 1.0, cli.can_use_tool("r"))
     assert payloads(actions)["r"]["behavior"] == "deny"
-    assert warned(actions) == [WarningKind.PERMISSION_FAILED]
+    assert warned(actions) == [WarningKind.NO_PERMISSION_CALLBACK]
 
 
 @pytest.mark.parametrize("missing", ["tool_name", "input"])

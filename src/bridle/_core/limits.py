@@ -1,0 +1,165 @@
+"""Limits of ours on a turn, for what the CLI's own limits let pass.
+
+The watch sees what the engine is about to do, which holds everything it needs: prompts that begin
+and end, messages, and who is being waited for. Time counts for a prompt from the moment it is
+written. The idle clock stands still while a tool runs or somebody of ours thinks: silence is then
+nobody's fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bridle._core.actions import Action, Deliver, TurnEnded, TurnStarted
+from bridle._core.classify import LimitHit, LimitName
+from bridle._core.correlation import Deadlines
+from bridle._core.turns import TurnBook
+from bridle.content import ToolResultBlock, ToolUseBlock
+from bridle.messages import AssistantMessage, CommandLifecycle, Message, UserMessage
+from bridle.options import Limits
+
+FIRST_EVENT = "limit: first event"
+IDLE = "limit: idle"
+TOTAL = "limit: total"
+PATIENCE = "limit: patience"
+"""Kinds of deadline tokens; the subject is a prompt's uuid."""
+
+_TIMED: dict[str, LimitName] = {FIRST_EVENT: "first_event", IDLE: "idle", TOTAL: "total"}
+
+REACTION = 5.0
+"""Seconds a turn has to end once it was interrupted for a limit; then the session is over."""
+
+
+class LimitWatch:
+    """The limits of one session's turns.
+
+    A prompt that reaches one is interrupted, or taken back if it still waits for its turn; and if
+    its turn does not end then, the session is given up. ``is_waiting`` tells whether a callback is
+    being awaited.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        deadlines: Deadlines,
+        turns: TurnBook,
+        *,
+        is_waiting: Callable[[], bool],
+        interrupt: Callable[[float], None],
+        withdraw: Callable[[str, float], None],
+        give_up: Callable[[str, float], None],
+    ) -> None:
+        self._limits = limits
+        self._deadlines = deadlines
+        self._turns = turns
+        self._is_waiting = is_waiting
+        self._interrupt = interrupt
+        self._withdraw = withdraw
+        self._give_up = give_up
+        # Prompts that are watched, and the messages of the model each has seen begin.
+        self._calls: dict[str, set[str]] = {}
+        # Prompts something was heard of.
+        self._alive: set[str] = set()
+        # Tool calls without a result yet.
+        self._tools: set[str] = set()
+
+    def observe(self, actions: Iterable[Action], now: float) -> None:
+        """See what the engine does at ``now``."""
+        for action in actions:
+            if isinstance(action, TurnStarted):
+                self._start(action.uuid, now)
+            elif isinstance(action, TurnEnded):
+                self._end(action, now)
+            elif isinstance(action, Deliver):
+                for uuid in action.turns:
+                    if uuid in self._calls:
+                        self._hear(uuid, action.messages, now)
+        self._mind_idleness(now)
+
+    def overdue(self, kind: str, uuid: str, now: float) -> bool:
+        """A deadline has passed; False if it is none of the watch."""
+        if kind == PATIENCE:
+            self._give_up("it did not end a turn it was told to end", now)
+            return True
+        if kind not in _TIMED:
+            return False
+        name = _TIMED[kind]
+        self._reach(uuid, LimitHit(name, getattr(self._limits, name)), now)
+        return True
+
+    def _start(self, uuid: str, now: float) -> None:
+        self._calls[uuid] = set()
+        if self._limits.total is not None:
+            self._deadlines.set((TOTAL, uuid), now + self._limits.total)
+        self._expect_life(now)
+
+    def _end(self, action: TurnEnded, now: float) -> None:
+        self._calls.pop(action.uuid, None)
+        self._alive.discard(action.uuid)
+        for kind in (FIRST_EVENT, IDLE, TOTAL, PATIENCE):
+            self._deadlines.clear((kind, action.uuid))
+        if not self._calls:
+            self._tools.clear()
+        self._expect_life(now)
+
+    def _expect_life(self, now: float) -> None:
+        """The clock of the first event runs for the prompt whose turn it is: the oldest one."""
+        oldest = next(iter(self._calls), None)
+        token = (FIRST_EVENT, oldest)
+        if self._limits.first_event is None or oldest is None or oldest in self._alive:
+            return
+        if token not in self._deadlines:
+            self._deadlines.set(token, now + self._limits.first_event)
+
+    def _hear(self, uuid: str, messages: Sequence[Message], now: float) -> None:
+        if all(isinstance(message, CommandLifecycle) for message in messages):
+            return  # that a prompt was taken note of is no sign of life
+        self._alive.add(uuid)
+        self._deadlines.clear((FIRST_EVENT, uuid))
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                self._hear_model(uuid, message, now)
+            elif isinstance(message, UserMessage) and not isinstance(message.content, str):
+                for block in message.content:
+                    if isinstance(block, ToolResultBlock):
+                        self._tools.discard(block.tool_use_id)
+        if self._limits.idle is not None and uuid in self._calls:
+            self._deadlines.set((IDLE, uuid), now + self._limits.idle)
+
+    def _hear_model(self, uuid: str, message: AssistantMessage, now: float) -> None:
+        for block in message.content:
+            if isinstance(block, ToolUseBlock):
+                self._tools.add(block.id)
+        if message.parent_tool_use_id is not None or message.message_id is None:
+            return
+        calls = self._calls.get(uuid)
+        limit = self._limits.turns
+        if calls is None or limit is None:
+            return
+        calls.add(message.message_id)
+        if len(calls) > limit:
+            self._reach(uuid, LimitHit("turns", limit), now)
+
+    def _mind_idleness(self, now: float) -> None:
+        """Stop the idle clock while something is awaited, and start it anew afterwards."""
+        if self._limits.idle is None:
+            return
+        stands_still = bool(self._tools) or self._is_waiting()
+        for uuid in self._calls:
+            token = (IDLE, uuid)
+            if stands_still:
+                self._deadlines.clear(token)
+            elif token not in self._deadlines and uuid in self._alive:
+                self._deadlines.set(token, now + self._limits.idle)
+
+    def _reach(self, uuid: str, hit: LimitHit, now: float) -> None:
+        """Tell of the first limit a prompt reaches; from then on only its patience counts."""
+        self._calls.pop(uuid, None)
+        self._alive.discard(uuid)
+        for kind in (FIRST_EVENT, IDLE, TOTAL):
+            self._deadlines.clear((kind, uuid))
+        self._deadlines.set((PATIENCE, uuid), now + REACTION)
+        if self._turns.note_limit(uuid, hit):
+            self._interrupt(now)
+        else:
+            self._withdraw(uuid, now)

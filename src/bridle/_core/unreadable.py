@@ -1,0 +1,87 @@
+"""Lines that cannot be read: too long to keep, or no frame at all.
+
+They are reported, and what they owe to others is paid all the same: a question is answered with an
+error, the answer to a request of ours ends it, and a result ends its turn. For that a shallow look
+at the line's bytes is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bridle._core.actions import Action, Warn
+from bridle._core.framing import LongLine, OversizedLine
+from bridle._core.questions import Questions
+from bridle._core.requests import INITIALIZE, Requests
+from bridle._core.scan import LineIdentity, identify
+from bridle._core.turns import TurnBook
+from bridle.controls import ControlFailure, ControlSuccess
+from bridle.errors import TransportError
+from bridle.events import WarningKind
+from bridle.messages import MalformedLine
+
+_QUOTED = 200
+"""Characters of a malformed line that a warning shows."""
+
+
+class Unreadable:
+    """Reports what could not be read, and settles what waited for it."""
+
+    def __init__(
+        self,
+        limit: int,
+        emit: Callable[[Action], None],
+        turns: TurnBook,
+        questions: Questions,
+        requests: Requests,
+        *,
+        on_turn_end: Callable[[float], None],
+        on_handshake: Callable[[ControlSuccess | ControlFailure, float], None],
+    ) -> None:
+        self._limit = limit
+        self._emit = emit
+        self._turns = turns
+        self._questions = questions
+        self._requests = requests
+        self._on_turn_end = on_turn_end
+        self._on_handshake = on_handshake
+
+    def report_malformed(self, frame: MalformedLine, now: float) -> None:
+        """A line is no frame."""
+        self.report_cut(frame)
+        self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
+
+    def report_cut(self, frame: MalformedLine) -> None:
+        """The last line was cut off by the CLI's end, which settles whatever it was about."""
+        quoted = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
+        self._emit(Warn(WarningKind.MALFORMED_LINE, f"{frame.reason}: {quoted}"))
+
+    def report(self, line: LongLine | OversizedLine, now: float) -> None:
+        """A line is unusually long, or was longer than may be kept and dropped."""
+        if isinstance(line, LongLine):
+            self._emit(Warn(WarningKind.LONG_LINE, f"{line.size} bytes so far"))
+            return
+        what = f"{line.type or 'a line'} of {line.size} bytes, over {self._limit}"
+        self._emit(Warn(WarningKind.OVERSIZED_LINE, what))
+        self._pay_debts(line, what, now)
+
+    def _pay_debts(self, line: LineIdentity, what: str, now: float) -> None:
+        if line.type == "result":
+            self._turns.lose_result(line.user_message_uuid, what, now)
+            self._on_turn_end(now)
+        elif line.type == "user" and line.uuid is not None:
+            self._turns.lose_echo(line.uuid)
+        elif line.type == "control_request" and line.request_id is not None:
+            self._questions.refuse_unread(line.request_id, f"{line.subtype or 'request'}: {what}")
+        elif line.type == "control_response" and line.request_id is not None:
+            self._end_request(line.request_id, line.subtype, what, now)
+
+    def _end_request(self, request_id: str, subtype: str | None, what: str, now: float) -> None:
+        entry = self._requests.take(request_id)
+        if entry is None:
+            return
+        if entry.operation == INITIALIZE:
+            lost = ControlSuccess() if subtype == "success" else ControlFailure(what)
+            self._on_handshake(lost, now)
+        else:
+            self._requests.fail(entry, TransportError(entry.operation, request_id, what))

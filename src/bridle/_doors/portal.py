@@ -1,0 +1,299 @@
+"""The event loop behind the blocking door, and how threads talk to it.
+
+One loop, in one daemon thread, serves a process. It is started by the first call and goes on until
+the interpreter exits; what is left then is ended as ``asyncio.run`` would end it. A forked child
+gets a loop of its own when it first needs one.
+
+A waiting thread sleeps in ``SimpleQueue.get``: no polling, signals get through, and, as the queue
+is made of no Python code, a signal handler that raises there leaves no lock behind that the loop
+could stumble over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar
+
+from bridle._source import line_of
+from bridle.errors import SessionStopped
+from bridle.messages import Message
+
+_FAREWELL = 8.0
+"""Seconds the interpreter's exit waits at most; a session that resists is killed after five."""
+
+_AHEAD = 2048
+"""Items that are read ahead for a thread at most."""
+
+_AHEAD_BYTES = 1 << 20
+"""Bytes of messages that are read ahead, but for the last one."""
+
+_T = TypeVar("_T")
+_Item = TypeVar("_Item", covariant=True)
+
+Work = Callable[[], Coroutine[Any, Any, _T]]
+
+
+class Source(Protocol[_Item]):
+    """What an :class:`Inbox` reads from: an async iterator that can be left."""
+
+    def __aiter__(self) -> Source[_Item]: ...
+    async def __anext__(self) -> _Item: ...
+    async def aclose(self) -> None: ...
+
+
+def _nothing() -> None: ...
+
+
+class Portal:
+    """A loop in a thread. Every method may be called from any thread but the loop's own."""
+
+    def __init__(self) -> None:
+        #: The loop does not run: the interpreter exits, or this is a fork of its process.
+        self.is_over = False
+        # Whatever policy the program has is for loops of its own.
+        self._loop = asyncio.SelectorEventLoop()
+        self._ending = asyncio.Event()
+        # A loop alone would not keep them alive.
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._thread = threading.Thread(target=self._serve, name="bridle-sync", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._ending.wait())
+
+    def close(self) -> None:
+        """End everything that still runs, and the loop."""
+        if not self.is_over:
+            self.is_over = True
+            self._loop.call_soon_threadsafe(self._ending.set)
+            self._thread.join(_FAREWELL)
+
+    # -- calling -----------------------------------------------------------------------------------
+
+    def call(self, operation: str, work: Work[_T], give_up: Callable[[], None] = _nothing) -> _T:
+        """Run a coroutine on the loop, in this thread's context, and wait for it.
+
+        If the wait is broken off, as by Ctrl-C, the coroutine is cancelled, ``give_up`` is called,
+        and the exception goes on at once.
+
+        Raises:
+            SessionStopped: the loop is over, and with it everything it served.
+            RuntimeError: this is the loop's thread.
+        """
+        self.check(operation)
+        call = _Call(work, self._tasks)
+        try:
+            self._loop.call_soon_threadsafe(call.start)
+        except RuntimeError:  # closed this very moment
+            raise SessionStopped(operation) from None
+        try:
+            task = call.done.get()
+        except BaseException:
+            self.post(call.cancel)
+            give_up()
+            raise
+        try:
+            return task.result()
+        except asyncio.CancelledError:  # by the end of the loop; nobody else can
+            raise SessionStopped(operation) from None
+        finally:
+            del task  # the exception refers to this frame, and the task to the exception
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Have a function called on the loop, after everything asked for before. Never waits.
+
+        At any moment: in a signal handler, while garbage is collected, when the loop is over.
+        """
+        if not self.is_over:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(function)
+
+    def start(self, work: Work[object]) -> None:
+        """Run a coroutine on the loop for which nobody waits. Never waits."""
+        self.post(_Call(work, self._tasks).start)
+
+    def check(self, operation: str) -> None:
+        """Refuse what could not end well. Raises as :meth:`call`."""
+        if self.is_over:
+            raise SessionStopped(operation)
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError(
+                f"bridle.sync: {operation} would block the event loop that has to carry it out. "
+                "Async callbacks run on that loop: make this one a plain function, which gets a "
+                "thread of its own, or use asyncio.to_thread."
+            )
+
+
+class _Call(Generic[_T]):
+    """A coroutine on the loop, and where its thread waits for it."""
+
+    def __init__(self, work: Work[_T], tasks: set[asyncio.Task[Any]]) -> None:
+        self.done: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
+        self._work = work
+        self._tasks = tasks
+        self._task: asyncio.Task[_T] | None = None
+
+    def start(self) -> None:
+        """Begin. On the loop."""
+        self._task = task = asyncio.get_running_loop().create_task(self._work())
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        """Nobody waits any more. On the loop, after :meth:`start`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _finish(self, task: asyncio.Task[_T]) -> None:
+        self._tasks.discard(task)
+        # Read here, so that nobody complains if the thread has given up.
+        _ = task.cancelled() or task.exception()
+        self.done.put(task)
+
+
+# ---------------------------------------------------------------- what comes, for a thread
+
+
+class _End:
+    """Stands after the last item; ``error`` says why, if that was a failure."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+
+class Inbox(Generic[_T]):
+    """Items of an async iterator, for a thread.
+
+    A task on the loop reads ahead, so a thread that falls behind finds the next item without
+    waiting for the loop. How far is bounded: then it waits until the thread has taken them all,
+    and whatever comes meanwhile is held, and counted, where it comes from.
+    """
+
+    def __init__(
+        self,
+        portal: Portal,
+        operation: str,
+        make: Callable[[], Source[_T]],
+        give_up: Callable[[], None] = _nothing,
+    ) -> None:
+        """Begin to read what ``make``, called on the loop, returns. Raises as ``Portal.call``.
+
+        ``give_up`` is called when a wait is broken off, as by Ctrl-C.
+        """
+        self._portal = portal
+        self._operation = operation
+        self._give_up = give_up
+        self._items: SimpleQueue[_T | _End] = SimpleQueue()
+        self._end: _End | None = None
+        self._is_full = False
+        self._room = asyncio.Event()
+        self._pumping: asyncio.Task[None] | None = None
+
+        async def begin() -> None:
+            self._pumping = asyncio.get_running_loop().create_task(self._pump(make()))
+
+        def break_off() -> None:
+            self.close()
+            give_up()
+
+        portal.call(operation, begin, break_off)
+
+    def get(self) -> _T:
+        """The next item, as soon as there is one. Being broken off loses nothing.
+
+        Raises:
+            StopIteration: there is no next item.
+        """
+        self._portal.check(self._operation)
+        if self._end is None:
+            try:
+                item = self._items.get()
+            except BaseException:
+                self._give_up()
+                raise
+            if self._is_full and self._items.empty():
+                self._portal.post(self._room.set)
+            if not isinstance(item, _End):
+                return item
+            self._items.put(item)  # another thread may be waiting too
+            self._end = item
+        if self._end.error is not None:
+            raise self._end.error
+        raise StopIteration
+
+    def close(self) -> None:
+        """Let go of the rest. Never waits; at any moment, as ``Portal.post``."""
+        self._end = self._end or _End()
+        self._portal.post(self._stop)
+
+    def _stop(self) -> None:
+        if self._pumping is not None:
+            self._pumping.cancel()
+
+    async def _pump(self, source: Source[_T]) -> None:
+        end = _End()
+        try:
+            await self._read(source)
+        except Exception as error:
+            end = _End(error)
+        finally:
+            self._items.put(end)
+            await source.aclose()
+
+    async def _read(self, source: Source[_T]) -> None:
+        count = size = 0
+        async for item in source:
+            self._items.put(item)
+            count += 1
+            if isinstance(item, Message):
+                size += len(line_of(item))
+            if count >= _AHEAD or size >= _AHEAD_BYTES:
+                await self._wait_for_room()
+                count = size = 0
+
+    async def _wait_for_room(self) -> None:
+        self._room.clear()
+        # In this order: a thread that empties the box from now on will say so.
+        self._is_full = True
+        if not self._items.empty():
+            await self._room.wait()
+        self._is_full = False
+
+
+# ---------------------------------------------------------------- the one of this process
+
+_current: Portal | None = None
+_lock = threading.Lock()
+_left_behind: list[Portal] = []
+
+
+def portal() -> Portal:
+    """The portal of this process, started if need be."""
+    global _current
+    with _lock:
+        if _current is None:
+            _current = Portal()
+            # Registered after the watchdog's, so run before it: that one kills.
+            atexit.register(_current.close)
+        return _current
+
+
+def _forget() -> None:
+    """This is a forked child: the loop, its thread and all it serves are the parent's."""
+    global _current, _lock
+    _lock = threading.Lock()
+    if _current is not None:
+        _current.is_over = True
+        # Kept for good: its descriptors are shared, and a loop that is collected closes them.
+        _left_behind.append(_current)
+        _current = None
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,481 @@
+"""The blocking door: the same names as in ``bridle``, for code without ``async``.
+
+Scripts, notebooks, workers of a task queue, views of a web framework: from any thread, with or
+without an event loop running in it. Everything is carried out by one event loop in a thread of its
+own, shared by the whole process and started when first needed. What each name means is said where
+its asynchronous twin is documented; a twin differs only in this:
+
+=====================  ====================
+``bridle``             ``bridle.sync``
+=====================  ====================
+``await call()``       ``call()``
+``async for``          ``for``
+``async with``         ``with``
+``aclose()``           ``close()``
+``await turn``         ``turn.outcome()``
+=====================  ====================
+
+Blocking: a call holds up its own thread only.
+
+Threads: every method may be called from any thread, at any time. One iterator is for one thread.
+
+Callbacks: a plain function gets a thread of its own and may call everything here, such as
+``session.interrupt()``. An ``async def`` runs on the shared loop, may block nothing, and gets a
+``RuntimeError`` from whatever here would. Both see the context variables of who started the
+session.
+
+Ctrl-C: ``KeyboardInterrupt``, or whatever else a signal handler raises, leaves a blocking call at
+once. What it waited for is withdrawn: a start or a ``run`` is stopped, an operation cancelled; if
+it waited for a turn, the turn is interrupted. The session stays usable, and leaving ``with`` closes
+it as ever.
+
+Forks: a child process has a loop of its own. In it the parent's sessions are stopped sessions;
+those of the parent never notice.
+
+Exit: sessions that are left when the interpreter exits are stopped.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Generic, TypeVar, overload
+
+from bridle._core.state import Lifecycle
+from bridle._core.text import TextStream
+from bridle._core.wire import Content
+from bridle._doors.portal import Inbox, Portal, Source, Work, portal
+from bridle._doors.session import Session as AsyncSession
+from bridle._doors.turn import Turn as AsyncTurn
+from bridle._shell.feeds import Update
+from bridle.events import SessionEvent
+from bridle.messages import Message
+from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.outcomes import Outcome
+
+__all__ = ["Session", "Subscription", "TextPieces", "Turn", "run", "start_session"]
+
+_T = TypeVar("_T")
+
+
+# ---------------------------------------------------------------- one call, one outcome
+
+
+@overload
+def run(
+    prompt: Content,
+    *,
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+    bidir: BidirOptions | None = None,
+    output_type: type[_T],
+    keep_messages: bool = False,
+) -> Outcome[_T]: ...
+
+
+@overload
+def run(
+    prompt: Content,
+    *,
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+    bidir: BidirOptions | None = None,
+    output_type: None = None,
+    keep_messages: bool = False,
+) -> Outcome[Any]: ...
+
+
+def run(
+    prompt: Content,
+    *,
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+    bidir: BidirOptions | None = None,
+    output_type: Any = None,
+    keep_messages: bool = False,
+) -> Outcome[Any]:
+    """Run one prompt to its end and return its outcome.
+
+    Raises:
+        OptionsError: an option is wrong; nothing was started.
+        StartError: the CLI did not start; nothing is left behind.
+
+    Ctrl-C ends the CLI, gently, while the exception is on its way.
+    """
+    from bridle._doors.run import run as twin  # not every program needs it
+
+    return portal().call(
+        "run",
+        lambda: twin(
+            prompt,
+            cli=cli,
+            sdk=sdk,
+            bidir=bidir,
+            output_type=output_type,
+            keep_messages=keep_messages,
+        ),
+    )
+
+
+# ---------------------------------------------------------------- what is iterated
+
+
+class Subscription(Generic[_T]):
+    """An iterator over what comes, from the moment it was made.
+
+    It ends when the session does. Leaving it early (``break``, ``close``, or just dropping it)
+    ends the subscription; the session goes on.
+
+    Up to 2048 items, or a mebibyte of messages, are read ahead for its thread; they no longer count
+    as unread. Ctrl-C during the wait for the next item loses nothing.
+    """
+
+    def __init__(self, inbox: Inbox[_T]) -> None:
+        self._inbox = inbox
+        self._leave = weakref.finalize(self, inbox.close)
+        self._leave.atexit = False
+
+    def __iter__(self) -> Subscription[_T]:
+        return self
+
+    def __next__(self) -> _T:
+        return self._inbox.get()
+
+    def close(self) -> None:
+        """End the subscription; what it has not read is let go."""
+        self._leave()
+
+    def __enter__(self) -> Subscription[_T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class TextPieces:
+    """An iterator over the text of messages, each piece once."""
+
+    def __init__(self, messages: Subscription[Message]) -> None:
+        self._messages = messages
+        self._stream = TextStream()
+
+    def __iter__(self) -> TextPieces:
+        return self
+
+    def __next__(self) -> str:
+        while True:
+            text = self._stream.feed(next(self._messages))
+            if text:
+                return text
+
+    def close(self) -> None:
+        """End it."""
+        self._messages.close()
+
+
+class Turn:
+    """What became of one prompt: iterate it for its messages, ask it for its outcome.
+
+    Messages are kept from the start for whoever iterates; waiting for the outcome alone lets them
+    go, so iterate first if you want both.
+
+    Ctrl-C while waiting for either interrupts the turn that runs.
+    """
+
+    def __init__(self, turn: AsyncTurn, session: AsyncSession, home: Portal) -> None:
+        self._turn = turn
+        self._portal = home
+        # Not held: dropping the session ends it, whoever still has a turn of it.
+        self._session = weakref.ref(session)
+
+    @property
+    def uuid(self) -> str:
+        """The prompt's uuid: what ``rewind_files`` takes."""
+        return self._turn.uuid
+
+    @property
+    def done(self) -> bool:
+        """True once there is an outcome."""
+        return self._turn.done
+
+    def __iter__(self) -> Subscription[Message]:
+        """The messages of this turn, in order; ends with the turn."""
+        inbox = Inbox(self._portal, "reading a turn", self._turn.__aiter__, self._interrupt)
+        return Subscription(inbox)
+
+    def text_stream(self) -> TextPieces:
+        """The text of this turn as it is written, each piece once."""
+        return TextPieces(self.__iter__())
+
+    def outcome(self) -> Outcome[Any]:
+        """The one outcome of this turn. Never raises for how the turn went.
+
+        Any number of threads may wait.
+        """
+        return self._portal.call("outcome", self._turn.outcome, self._interrupt)
+
+    def _interrupt(self) -> None:
+        session = self._session()
+        if session is not None and not self.done:
+            self._portal.start(session.interrupt)
+
+    def __repr__(self) -> str:
+        return f"sync.{self._turn!r}"
+
+
+# ---------------------------------------------------------------- sessions
+
+
+class Session:
+    """A conversation with a CLI process of its own.
+
+    Made in two steps, construction and :meth:`connect`, or in one by :func:`start_session`.
+    Construction only checks the options; nothing is started.
+
+    Leaving ``with`` closes it gently. A session that is simply dropped is stopped.
+
+    Raises:
+        OptionsError: an option is unknown, malformed, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        cli: CliOptions | None = None,
+        sdk: SdkOptions | None = None,
+        bidir: BidirOptions | None = None,
+    ) -> None:
+        self._session = AsyncSession(cli, sdk, bidir)
+        # Where it is at home from its first use on: a fork may come between.
+        self._made: Portal | None = None
+        self._connecting = False
+
+    def connect(self) -> None:
+        """Start the CLI and wait until the session is running.
+
+        Raises:
+            StartError: it did not start; no process, file or task of it is left.
+
+        Ctrl-C stops the session.
+        """
+        self._connecting = True
+        self._call("connect", self._session.connect)
+
+    @property
+    def _portal(self) -> Portal:
+        if self._made is None:
+            self._made = portal()
+        return self._made
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._made is not None and self._made.is_over
+
+    def _call(self, operation: str, work: Work[_T]) -> _T:
+        return self._portal.call(operation, work)
+
+    def _subscribe(self, operation: str, make: Callable[[], Source[_T]]) -> Subscription[_T]:
+        return Subscription(Inbox(self._portal, operation, make))
+
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The conversation's id: ours from the start, unless a conversation is resumed.
+
+        It changes when the conversation is cleared.
+        """
+        return self._session.id
+
+    @property
+    def pid(self) -> int | None:
+        """The CLI's process id, once there is one."""
+        return self._session.pid
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """``starting``, ``init_sent``, ``running``, ``stopped`` or ``failed``."""
+        return Lifecycle.STOPPED if self._is_lost else self._session.lifecycle
+
+    @property
+    def alive(self) -> bool:
+        """True while the session can be used."""
+        return self._session.alive and not self._is_lost
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the CLI says it can do; empty for older ones, which do not say."""
+        return self._session.capabilities
+
+    @property
+    def server_info(self) -> Mapping[str, object] | None:
+        """The CLI's answer to initialize, as it came."""
+        return self._session.server_info
+
+    # -- what comes --------------------------------------------------------------------------------
+
+    def messages(self) -> Subscription[Message]:
+        """Every message of the conversation, in order, from now on.
+
+        The first subscription also gets what came since the start. Read it, or leave it: unread
+        messages are bounded by ``SdkOptions.max_unread_bytes``.
+        """
+        return self._subscribe("messages", self._session.messages)
+
+    def events(self) -> Subscription[SessionEvent]:
+        """What happens to the session, and what it warns about. Never in anybody's way."""
+        return self._subscribe("events", self._session.events)
+
+    def subscribe(self) -> Subscription[Update]:
+        """Messages and events in one, in the order they came."""
+        return self._subscribe("subscribe", self._session.subscribe)
+
+    def text_stream(self) -> TextPieces:
+        """The text of the conversation as it is written, each piece once."""
+        return TextPieces(self.messages())
+
+    # -- what is asked for -------------------------------------------------------------------------
+
+    def send_user_message(self, content: Content) -> Turn:
+        """Send a prompt: text, or a list of content blocks. Returns when it has left.
+
+        Prompts may be sent while a turn runs; the CLI merges those that wait into one turn, and
+        their outcomes say so (``merged_with``).
+
+        Raises:
+            OptionsError: the content cannot be sent.
+            ControlError: the session is over, or its input is.
+        """
+        turn = self._call("send_user_message", lambda: self._session.send_user_message(content))
+        return Turn(turn, self._session, self._portal)
+
+    def interrupt(
+        self, *, cancel_queued: bool = False, timeout: float | None = None
+    ) -> Mapping[str, object] | None:
+        """Interrupt the turn that runs; its outcome becomes ``interrupted``.
+
+        Prompts that wait run next, unless ``cancel_queued`` (which older CLIs ignore).
+        """
+        return self._call(
+            "interrupt",
+            lambda: self._session.interrupt(cancel_queued=cancel_queued, timeout=timeout),
+        )
+
+    def set_permission_mode(self, mode: str, *, timeout: float | None = None) -> None:
+        """Change when the CLI asks for permission, from now on."""
+        self._call(
+            "set_permission_mode", lambda: self._session.set_permission_mode(mode, timeout=timeout)
+        )
+
+    def set_model(self, model: str | None, *, timeout: float | None = None) -> None:
+        """Use another model, from the next request on; None: the default one."""
+        self._call("set_model", lambda: self._session.set_model(model, timeout=timeout))
+
+    def rewind_files(
+        self, user_message_id: str, *, dry_run: bool = False, timeout: float | None = None
+    ) -> Mapping[str, object]:
+        """Put files back to how they were when that prompt (``turn.uuid``) was sent.
+
+        With ``dry_run`` nothing is changed and the answer tells what would be.
+
+        Raises:
+            CheckpointingNotEnabled: the session was started without checkpoints.
+            ControlRejected: there is no checkpoint for that prompt.
+        """
+        return self._call(
+            "rewind_files",
+            lambda: self._session.rewind_files(user_message_id, dry_run=dry_run, timeout=timeout),
+        )
+
+    def control(
+        self, subtype: str, /, *, timeout: float | None = None, **fields: object
+    ) -> Mapping[str, object] | None:
+        """Any control operation of the CLI, by its subtype; returns what it answers.
+
+        Raises:
+            OptionsError: a field is missing or of the wrong kind; nothing was sent.
+            ControlTimeout: no answer in time. A late one is dropped.
+            ControlRejected: the CLI said no.
+            ControlError: the session is over, is not ready, or has too much to do.
+        """
+        return self._call(
+            subtype, lambda: self._session.control(subtype, timeout=timeout, **fields)
+        )
+
+    def ping(self, *, timeout: float | None = None) -> float:
+        """Ask the CLI for a sign of life; returns the seconds it took."""
+        return self._call("ping", lambda: self._session.ping(timeout=timeout))
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def end_input(self) -> None:
+        """Close the CLI's input: it finishes what it has and leaves by itself.
+
+        Questions of the CLI can no longer be answered: what asks for permission is denied.
+        """
+        self._call("end_input", self._session.end_input)
+
+    def stop(self) -> None:
+        """End the session now: SIGTERM to the whole process tree, SIGKILL after five seconds.
+
+        Returns when no process of it is left. Everything pending fails with ``SessionStopped``.
+        Calling it again is fine. Ctrl-C does not stop the end.
+        """
+        self._end("stop", self._session.stop)
+
+    def close(self) -> None:
+        """End the session gently.
+
+        A running turn is interrupted, what the CLI still asks is refused, its input is closed and
+        it gets five seconds to finish its transcript. Then as :meth:`stop`.
+        """
+        self._end("close", self._session.aclose)
+
+    def _end(self, operation: str, work: Work[None]) -> None:
+        # In a fork it is over already; its process is the parent's to end.
+        if not self._is_lost:
+            self._call(operation, work)
+
+    def __enter__(self) -> Session:
+        if not self._connecting:
+            self.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"sync.{self._session!r}"
+
+
+def start_session(
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+    bidir: BidirOptions | None = None,
+    *,
+    prompt: Content | None = None,
+) -> Session:
+    """Start a session: ``with start_session(...) as session``, or keep it and close it.
+
+    It is running when you get it. A ``prompt`` is sent at once; read the answer from
+    ``session.messages()``.
+
+    Raises:
+        OptionsError: an option is wrong; nothing was started.
+        StartError: the CLI did not start; nothing is left behind.
+    """
+    session = Session(cli, sdk, bidir)
+    session.connect()
+    if prompt is not None:
+        session.send_user_message(prompt)
+    return session

@@ -1,0 +1,173 @@
+"""Limits of ours on a turn: reached once, interrupted, and given up on if that does not help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support import cli
+
+from bridle import Limits, OutcomeReason
+from bridle._core.actions import Action, Call, Terminate, TurnEnded
+from bridle._core.engine import Engine
+from bridle._core.limits import REACTION
+from bridle._core.questions import QuestionsConfig
+
+
+def running(**limits: Any) -> Engine:
+    engine = cli.running(limits=Limits(**limits))
+    engine.send("key", "a", "prompt", 0.0)
+    return engine
+
+
+def asked(actions: list[Action]) -> list[str]:
+    """The control operations that were sent."""
+    frames = cli.written(actions)
+    return [frame["request"]["subtype"] for frame in frames if frame["type"] == "control_request"]
+
+
+def reason(actions: list[Action]) -> OutcomeReason:
+    [ended] = [action for action in actions if isinstance(action, TurnEnded)]
+    return ended.outcome.reason
+
+
+INIT = cli.line(type="system", subtype="init", user_message_uuids=["a"])
+ABORTED = cli.line(
+    type="result",
+    subtype="error_during_execution",
+    is_error=True,
+    terminal_reason="aborted_streaming",
+    user_message_uuids=["a"],
+)
+
+
+def assistant(message_id: str, *blocks: dict[str, Any]) -> bytes:
+    return cli.line(type="assistant", message={"id": message_id, "content": list(blocks)})
+
+
+USE = {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}
+RESULT = cli.line(
+    type="user",
+    message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]},
+)
+
+
+def test_without_limits_there_is_no_deadline() -> None:
+    assert running().next_deadline is None
+
+
+def test_silence_after_a_prompt_reaches_the_first_limit() -> None:
+    engine = running(first_event=5.0)
+    assert engine.next_deadline == 5.0
+    assert asked(engine.advance(5.0)) == ["interrupt"]
+    assert reason(engine.receive(INIT + ABORTED, 6.0)) is OutcomeReason.LIMIT_FIRST_EVENT
+    assert engine.next_deadline == 35.0, "only the interrupt's own timeout is left"
+
+
+def test_the_first_sign_of_life_ends_the_first_limit() -> None:
+    engine = running(first_event=5.0)
+    engine.receive(INIT, 4.0)
+    assert engine.next_deadline is None
+
+
+def test_the_clis_word_that_a_prompt_is_queued_is_no_sign_of_life() -> None:
+    engine = running(first_event=5.0)
+    engine.receive(cli.line(type="command_lifecycle", command_uuid="a", state="queued"), 1.0)
+    assert engine.next_deadline == 5.0
+
+
+def test_a_prompt_that_waits_for_another_is_not_late() -> None:
+    engine = running(first_event=5.0)
+    engine.send("key b", "b", "prompt", 1.0)
+    engine.receive(INIT, 2.0)
+    assert engine.next_deadline is None
+    done = cli.line(
+        type="result",
+        subtype="success",
+        is_error=False,
+        terminal_reason="completed",
+        user_message_uuids=["a"],
+    )
+    engine.receive(done, 10.0)
+    assert engine.next_deadline == 15.0
+
+
+def test_silence_in_a_turn_reaches_the_idle_limit() -> None:
+    engine = running(idle=5.0)
+    engine.receive(INIT, 1.0)
+    engine.receive(assistant("m"), 3.0)
+    assert engine.next_deadline == 8.0
+    assert asked(engine.advance(8.0)) == ["interrupt"]
+    assert reason(engine.receive(ABORTED, 9.0)) is OutcomeReason.LIMIT_IDLE
+
+
+def test_the_idle_clock_stands_still_while_a_tool_runs() -> None:
+    engine = running(idle=5.0)
+    engine.receive(INIT + assistant("m", USE), 1.0)
+    assert engine.next_deadline is None
+    engine.receive(RESULT, 1000.0)
+    assert engine.next_deadline == 1005.0
+
+
+def test_the_idle_clock_stands_still_while_somebody_thinks() -> None:
+    engine = cli.running(limits=Limits(idle=5.0), questions=QuestionsConfig(can_use_tool=cli.idle))
+    engine.send("key", "a", "prompt", 0.0)
+    actions = engine.receive(INIT + cli.can_use_tool("r"), 1.0)
+    assert engine.next_deadline is None
+    [call] = cli.only(Call, actions)
+    engine.finished_call(call.call_id, None, 100.0)
+    assert engine.next_deadline == 105.0
+
+
+def test_a_turn_may_not_last_longer_than_its_total() -> None:
+    engine = running(total=60.0)
+    engine.receive(INIT + assistant("m", USE), 59.0)
+    assert asked(engine.advance(60.0)) == ["interrupt"]
+    assert reason(engine.receive(ABORTED, 61.0)) is OutcomeReason.LIMIT_TOTAL
+
+
+def test_a_prompt_that_waits_past_its_total_is_taken_back() -> None:
+    engine = running(total=60.0)
+    engine.receive(INIT, 1.0)
+    engine.send("key b", "b", "prompt", 30.0)
+    assert asked(engine.advance(60.0)) == ["interrupt"]
+    engine.receive(ABORTED, 61.0)
+    engine.send("key c", "c", "prompt", 62.0)
+    engine.receive(cli.init("c"), 63.0)
+    assert asked(engine.advance(90.0)) == ["cancel_async_message"]
+    withdrawn = cli.lifecycle("b", "cancelled")
+    assert reason(engine.receive(withdrawn, 91.0)) is OutcomeReason.LIMIT_TOTAL
+
+
+def test_calls_of_the_model_are_counted_by_message() -> None:
+    engine = running(turns=2)
+    engine.receive(INIT + assistant("1", USE) + assistant("1") + RESULT + assistant("2"), 1.0)
+    assert asked(engine.receive(assistant("3"), 2.0)) == ["interrupt"]
+    assert asked(engine.receive(assistant("4"), 2.0)) == []
+    assert reason(engine.receive(ABORTED, 3.0)) is OutcomeReason.LIMIT_TURNS
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [(0.5, OutcomeReason.COMPLETED), (0.51, OutcomeReason.LIMIT_USD)],
+)
+def test_a_turn_that_cost_too_much_is_no_success(cost: float, expected: OutcomeReason) -> None:
+    engine = running(usd=0.5)
+    line = cli.line(
+        type="result",
+        subtype="success",
+        is_error=False,
+        terminal_reason="completed",
+        total_cost_usd=cost,
+        user_message_uuids=["a"],
+    )
+    assert reason(engine.receive(INIT + line, 1.0)) is expected
+
+
+def test_a_turn_that_does_not_end_when_told_ends_the_session() -> None:
+    engine = running(total=10.0)
+    engine.receive(INIT, 1.0)
+    engine.advance(10.0)
+    actions = engine.advance(10.0 + REACTION)
+    assert reason(actions) is OutcomeReason.LIMIT_TOTAL
+    assert Terminate() in actions
