@@ -20,6 +20,8 @@ from bridle.agents import (
     AgentConfig,
 )
 from bridle.api import (
+    ApiMessage,
+    ApiUserMessage,
     CacheCreation,
     CitationsDelta,
     ContentBlockDelta,
@@ -332,8 +334,10 @@ __all__ = [
     "AllowOnce",
     "Answers",
     "ApiError",
+    "ApiMessage",
     "ApiRetry",
     "ApiRetryMessage",
+    "ApiUserMessage",
     "AssistantMessage",
     "AuthFailedError",
     "AuthStatus",

@@ -166,18 +166,23 @@ class Record:
         return self._values() == other._values()
 
     def __repr__(self) -> str:
-        """What was given; of mappings the keys only, since variables and settings hold secrets."""
-        words = (
-            f"{name}={{{', '.join(f'{key!r}: ...' for key in value)}}}"
-            if is_mapping(value)
-            else f"{name}={value!r}"
-            for name, value in self.given().items()
-        )
+        """What was given; of mappings the keys, of flags the names: their values may be secrets."""
+        words = (f"{name}={_shown(value)}" for name, value in self.given().items())
         return f"{type(self).__name__}({', '.join(words)})"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle and deep copy by rebuilding: a read-only mapping does neither by itself."""
         return _rebuild, (type(self), _thawed(self.given()))
+
+
+def _shown(value: object) -> str:
+    if is_mapping(value):
+        return f"{{{', '.join(f'{key!r}: ...' for key in value)}}}"
+    if is_list(value):
+        return f"[{', '.join(_shown(item) for item in value)}]"
+    if isinstance(value, str) and value.startswith("--") and "=" in value:
+        return repr(f"{value.split('=', 1)[0]}=...")
+    return repr(value)
 
 
 def _thawed(value: object) -> object:

@@ -38,10 +38,11 @@ of Bridle is imported.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+
+from bridle._redaction import redact_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,18 +54,9 @@ if TYPE_CHECKING:
 
 # Numbers that mean the same on Linux and macOS; `signal` itself stays out of the pure modules.
 _SIGNALS = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    3: "SIGQUIT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    11: "SIGSEGV",
-    13: "SIGPIPE",
-    14: "SIGALRM",
-    15: "SIGTERM",
-}
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 8: "SIGFPE",
+    9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+}  # fmt: skip
 
 _HINTS: dict[int | str, str] = {
     1: "Read the stderr lines above; if they do not explain it, check the login with `claude`.",
@@ -79,22 +71,8 @@ _HINTS: dict[int | str, str] = {
 }
 _HINT_SILENT_1 = "It said nothing, which most often means nobody is logged in: run `claude` once."
 
-# Looks of credentials, and of assignments to names that usually hold one.
-_SECRETS = (
-    r"\bsk-[\w-]{6,}"
-    r"|(?<=bearer )\S+|(?<=api-key: )\S+|(?<=authorization: )[^\r\n]+"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
-    r"""|(?<=key=|ret=|ken=|ord=)[^\s"',;&]+"""
-    r"""|(?<=key":|ret":|ken":|ord":)\s*"[^"]*\""""
-)
-_MASK = "***"
-
 _SHOWN_LINES = 10
 _SHOWN_WIDTH = 300
-
-
-def _redact(text: str) -> str:
-    return re.sub(_SECRETS, _MASK, text, flags=re.IGNORECASE)
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +92,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "stderr_tail", _redact(self.stderr_tail))
-        msgspec.structs.force_setattr(self, "argv", tuple(map(_redact, self.argv)))
+        msgspec.structs.force_setattr(self, "stderr_tail", redact_text(self.stderr_tail))
+        msgspec.structs.force_setattr(self, "argv", tuple(map(redact_text, self.argv)))
 
     @property
     def signal(self) -> str | None:
@@ -163,6 +141,8 @@ class BridleError(Exception):
     """
 
     process: ProcessInfo | None = None
+    #: Whether the way the process ended needs an explanation.
+    _is_surprised: ClassVar[bool] = True
 
     def __init__(self, what: str, *, fix: str = "") -> None:
         super().__init__(what)
@@ -198,7 +178,9 @@ class BridleError(Exception):
         return self.process.argv if self.process else ()
 
     def __str__(self) -> str:
-        process = [str(self.process), self.process.hint] if self.process else []
+        process = [str(self.process)] if self.process else []
+        if self.process and self._is_surprised:
+            process.append(self.process.hint)
         return "\n".join(filter(None, [*self.args, *process, self.fix]))
 
     def __repr__(self) -> str:
@@ -254,11 +236,12 @@ class UnsupportedCliVersionError(StartError):
 
     def __init__(self, found: str | None, minimum: str, *, unknown_option: bool = False) -> None:
         cli = f"Claude Code CLI {found}" if found else "The Claude Code CLI (version unknown)"
-        problem = "does not know an option it was given" if unknown_option else "is too old"
+        what = f"{cli} is too old: {minimum} or newer is needed."
         fix = "Update it with `claude update`, or set SdkOptions.skip_version_check at your risk."
         if unknown_option:
-            fix = "Update it with `claude update`, or leave out the option stderr names."
-        super().__init__(f"{cli} {problem}: {minimum} or newer is needed.", fix=fix)
+            what = f"{cli} does not know an option it was given."
+            fix = "Leave out the option that stderr names, or update the CLI with `claude update`."
+        super().__init__(what, fix=fix)
         self.found = found
         self.minimum = minimum
 
@@ -303,7 +286,10 @@ class CliExitedDuringInit(StartError):
 
     def __init__(self, message: str = "") -> None:
         reason = f": {message}" if message else "."
-        super().__init__(f"The CLI exited during initialization{reason}")
+        super().__init__(
+            f"The CLI exited during initialization{reason}",
+            fix="Run the CLI by hand with the same options, or `claude --version`, to see why.",
+        )
         self.message = message
 
 
@@ -362,6 +348,8 @@ class TransportError(ControlError):
 
 class SessionStopped(ControlError):
     """The session is over, or ended while the operation was under way."""
+
+    _is_surprised = False
 
     def __init__(self, operation: str, request_id: str | None = None) -> None:
         super().__init__(
@@ -442,6 +430,8 @@ class OutcomeError(BridleError):
 class TurnInterruptedError(OutcomeError):
     """The turn was interrupted or withdrawn, by us or by a permission answer that said so."""
 
+    advice = "Send another prompt: the session goes on."
+
 
 class MaxTurnsError(OutcomeError):
     """The CLI reached its own max_turns."""
@@ -487,9 +477,13 @@ class RefusedError(OutcomeError):
 class PromptBlockedError(OutcomeError):
     """A UserPromptSubmit hook blocked the prompt; the model never saw it."""
 
+    advice = "Change the prompt, or the UserPromptSubmit hook that blocked it."
+
 
 class StoppedByHookError(OutcomeError):
     """A hook ended the turn."""
+
+    advice = "Look at the hook that ended the turn; the session goes on."
 
 
 class ToolDeferredError(OutcomeError):
@@ -543,6 +537,8 @@ class UsdLimitError(OutcomeError):
 class ExecutionError(OutcomeError):
     """The CLI failed while it worked on the turn, or did not clearly say that it succeeded."""
 
+    advice = "Read the detail and outcome.errors; the session may go on."
+
 
 class MessageLostError(OutcomeError):
     """The result was too long to keep, so how the turn went is not known."""
@@ -558,6 +554,8 @@ class CliExitedError(OutcomeError):
 
 class TurnStoppedError(OutcomeError):
     """The session was stopped before the turn ended."""
+
+    advice = "Start a new session; resume_session_id continues this conversation."
 
 
 # ---------------------------------------------------------------- the rest

@@ -228,7 +228,7 @@ class SessionEnded(msgspec.Struct, frozen=True):
 
 
 class SessionFailed(msgspec.Struct, frozen=True):
-    """The session ended although nobody told it to; `error` is what its operations now raise."""
+    """The session ended although nobody told it to; `error` is why, where there is one."""
 
     reason: str
     exit_code: int | None = None

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bridle import BidirOptions, Outcome, SdkWarning, SessionEvent, start_session
-from bridle.testing import ModelRequest, ScriptedModel
 from tests.support.processes import run
 
+from bridle import BidirOptions, Outcome, SdkWarning, SessionEvent, start_session
+from bridle.testing import ModelRequest, ScriptedModel
+
 if TYPE_CHECKING:
-    from bridle.testing.script import Script
     from tests.real.conftest import Lab
+
+    from bridle.testing.script import Script
 
 
 class Scene(NamedTuple):

@@ -158,9 +158,15 @@ def test_records_copy_and_pickle(duplicate: Any) -> None:
 
 
 def test_the_text_of_a_record_shows_no_content_of_a_mapping() -> None:
-    record = CliOptions(env={"TOKEN": "secret", "A": ""}, settings={"b": "secret"}, tools=["Read"])
+    record = CliOptions(
+        env={"TOKEN": "secret", "A": ""},
+        settings={"b": "secret"},
+        tools=["Read"],
+        extra_args=["--new-flag=secret"],
+    )
     assert repr(record) == (
-        "CliOptions(env={'TOKEN': ..., 'A': ...}, settings={'b': ...}, tools=('Read',))"
+        "CliOptions(env={'TOKEN': ..., 'A': ...}, settings={'b': ...}, tools=['Read'], "
+        "extra_args=['--new-flag=...'])"
     )
 
 

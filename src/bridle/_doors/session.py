@@ -18,7 +18,7 @@ from bridle._core.launch import Launch, file_to_read, plan_session, redact
 from bridle._core.precedence import resolve_options
 from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
-from bridle._core.wire import Content
+from bridle._core.wire import Content, Unencodable, encode_user_message
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor, Listeners
@@ -28,7 +28,7 @@ from bridle._shell.mcp_adapter import McpConversation, protocol_server
 from bridle._shell.preflight import refuse_real_api
 from bridle._shell.process import CliProcess
 from bridle._shell.transport import Transport
-from bridle.errors import OptionsError
+from bridle.errors import OptionsError, SessionStopped
 from bridle.events import SessionEvent
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
@@ -83,6 +83,8 @@ class Session:
         """
         if self._connecting:
             raise RuntimeError("a session connects once; make a new one")
+        if self._engine.lifecycle is not Lifecycle.STARTING:
+            raise SessionStopped("connect")
         self._connecting = True
         await self._actor.start(self._spawn)
 
@@ -358,7 +360,11 @@ class SessionStart:
     async def _start(self) -> Session:
         await self._session.connect()
         if self._prompt is not None:
-            _ = await self._session.send_user_message(self._prompt)
+            try:
+                _ = await self._session.send_user_message(self._prompt)
+            except BaseException:
+                await self._session.stop()
+                raise
         return self._session
 
     def __await__(self) -> Generator[Any, None, Session]:
@@ -392,7 +398,22 @@ def start_session(
         OptionsError: here and now, before anything is started.
         StartError: when awaited or entered; nothing is left behind.
     """
+    if prompt is not None:
+        check_prompt(prompt)
     return SessionStart(Session(cli, sdk, bidir), prompt)
+
+
+def check_prompt(prompt: Content) -> None:
+    """Refuse a prompt that cannot be sent.
+
+    Raises:
+        OptionsError: it is neither text nor a list of content blocks.
+    """
+    try:
+        encode_user_message(prompt, "")
+    except Unencodable as problem:
+        fix = "Give text, or a list of content blocks."
+        raise OptionsError("prompt", str(problem), fix=fix) from None
 
 
 def _read(path: str) -> bytes:

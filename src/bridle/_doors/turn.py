@@ -7,7 +7,6 @@ from collections.abc import Generator
 from typing import Any
 
 from bridle._doors.subscription import Subscription, TextPieces
-from bridle._shell.mailbox import Mailbox
 from bridle._shell.turn import TurnState
 from bridle.messages import Message
 from bridle.outcomes import Outcome
@@ -36,7 +35,7 @@ class Turn:
 
     def __aiter__(self) -> Subscription[Message]:
         """The messages of this turn, in order; ends with the turn."""
-        return Subscription(self._state.read(), _let_go)
+        return Subscription(self._state.read(), self._state.leave)
 
     def text_stream(self) -> TextPieces:
         """The text of this turn as it is written, each piece once."""
@@ -57,7 +56,3 @@ class Turn:
     def __repr__(self) -> str:
         state = repr(self._state.outcome.result()) if self.done else "running"
         return f"Turn({self.uuid!r}, {state})"
-
-
-def _let_go(mailbox: Mailbox[Message]) -> None:
-    mailbox.clear()

@@ -413,6 +413,9 @@ class Actor:
         self._do(self._engine.stop(self._loop.time()))
 
     async def _wait_gone(self) -> None:
+        if self._guard is None:
+            # It never began, so there is nothing to wait for.
+            self._finish(act.Finished())
         await asyncio.shield(self._gone)
 
     async def _watch_over(self) -> None:

@@ -24,15 +24,27 @@ class TurnState:
         self.outcome: asyncio.Future[Outcome[Any]] = loop.create_future()
         self.mailbox: Mailbox[Message] = Mailbox()
         self._limit = limit
-        # Somebody reads the messages: from here on falling behind is the session's concern.
-        self.is_read = False
+        # Who reads the messages: as long as somebody does, falling behind is the session's concern.
+        self._readers = 0
         self._holds = True
+
+    @property
+    def is_read(self) -> bool:
+        """True while somebody iterates."""
+        return self._readers > 0
 
     def read(self) -> Mailbox[Message]:
         """Somebody iterates: hold what comes from now on, and hand out what is there."""
-        self.is_read = True
+        self._readers += 1
         self._holds = True
         return self.mailbox
+
+    def leave(self, mailbox: Mailbox[Message]) -> None:
+        """Somebody stops iterating; with the last one what is unread is let go."""
+        self._readers -= 1
+        if not self._readers:
+            self._holds = False
+            mailbox.clear()
 
     def skip(self) -> None:
         """Somebody waits for the outcome alone: unless the turn is read too, hold nothing."""

@@ -1,0 +1,317 @@
+"""What goes wrong on the real CLI, or around it, gets its name; and the session its due."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.processes import is_alive, run, until
+from tests.support.scenes import play
+
+from bridle import (
+    Allow,
+    ApiError,
+    ApiRetry,
+    AuthFailedError,
+    BidirOptions,
+    CliExitedDuringInit,
+    InitializationError,
+    InitializationTimeout,
+    MaxBudgetError,
+    MaxTurnsError,
+    OutcomeError,
+    OutcomeReason,
+    RateLimited,
+    RateLimitedError,
+    RefusedError,
+    Session,
+    SessionFailed,
+    SessionStopped,
+    UnsupportedCliVersionError,
+    start_session,
+)
+from bridle.testing import (
+    Block,
+    ModelRequest,
+    Reply,
+    ScriptedModel,
+    disconnect,
+    error,
+    rate_limit_headers,
+    refusal,
+    repeat,
+    text,
+    tool_use,
+)
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Lab
+
+    from bridle.testing.script import Script
+
+Json = dict[str, Any]
+
+EXPENSIVE = {"input_tokens": 100_000, "output_tokens": 10_000}
+
+
+# ---------------------------------------------------------------- sessions that do not start
+
+
+def test_a_session_that_does_not_exist_cannot_be_resumed_and_the_cli_says_so(lab: Lab) -> None:
+    async def main() -> None:
+        missing = str(uuid.uuid4())
+        async with ScriptedModel([]) as model:
+            with pytest.raises((CliExitedDuringInit, InitializationError)) as caught:
+                await start_session(lab.cli(model, resume_session_id=missing), lab.sdk)
+            assert f"No conversation found with session ID: {missing}" in str(caught.value)
+            assert caught.value.exit_code == 1
+
+    run(main)
+
+
+def test_an_option_the_cli_does_not_know_is_named_as_such(lab: Lab) -> None:
+    async def main() -> None:
+        async with ScriptedModel([]) as model:
+            with pytest.raises(UnsupportedCliVersionError) as caught:
+                await start_session(lab.cli(model, extra_args=["--no-such-flag"]), lab.sdk)
+            assert "unknown option '--no-such-flag'" in caught.value.stderr_tail
+            assert "unknown option '--no-such-flag'" in str(caught.value)
+            assert caught.value.exit_code == 1
+
+    run(main)
+
+
+SLOW_START = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "sleep 2"}]}]}}
+
+
+def test_a_slow_command_hook_delays_the_start_and_does_not_fail_it(lab: Lab) -> None:
+    async def main() -> None:
+        async with ScriptedModel([[text("hello")]]) as model:
+            began = time.monotonic()
+            async with start_session(lab.cli(model, settings=SLOW_START), lab.sdk) as session:
+                assert time.monotonic() - began > 2
+                assert (await (await session.send_user_message("hi"))).text == "hello"
+
+    run(main)
+
+
+def test_a_start_that_takes_longer_than_allowed_is_given_up_and_cleaned_up(lab: Lab) -> None:
+    async def main() -> None:
+        async with ScriptedModel([]) as model:
+            sdk = lab.sdk.replace(init_timeout=1.5)
+            session = Session(lab.cli(model, settings=SLOW_START), sdk)
+            with pytest.raises(InitializationTimeout, match="SessionStart"):
+                await session.connect()
+            assert session.lifecycle == "failed"
+            assert session.pid is not None
+            assert not is_alive(session.pid)
+
+    run(main)
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_behind(lab: Lab) -> None:
+    async def main() -> None:
+        async with ScriptedModel([]) as model:
+            session = Session(lab.cli(model, settings=SLOW_START), lab.sdk)
+            connecting = asyncio.create_task(session.connect())
+            await until(lambda: session.lifecycle == "init_sent")
+            connecting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+            assert session.lifecycle == "stopped"
+            assert session.pid is not None
+            assert not is_alive(session.pid)
+
+    run(main)
+
+
+# ---------------------------------------------------------------- turns that fail
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (401, OutcomeReason.AUTH_FAILED, AuthFailedError),
+        (429, OutcomeReason.RATE_LIMITED, RateLimitedError),
+        (500, OutcomeReason.API_ERROR, ApiError),
+        (529, OutcomeReason.API_ERROR, ApiError),
+    ],
+)
+def test_a_failure_of_the_api_is_told_by_its_kind_and_the_session_lives_on(
+    lab: Lab, status: int, reason: OutcomeReason, kind: type[OutcomeError]
+) -> None:
+    script: Script = [error(status, message="a scripted mishap"), [text("better")]]
+    failed, again = play(lab, script, prompts=["go", "again"]).outcomes
+    assert failed.reason is reason
+    assert not failed.ok
+    assert failed.detail
+    with pytest.raises(kind):
+        failed.raise_for_reason()
+    assert (again.reason, again.text) == (OutcomeReason.COMPLETED, "better")
+
+
+def call(lab: Lab) -> Block:
+    """The model makes a harmless call."""
+    return tool_use("Glob", pattern="*", path=str(lab.work))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "kind"),
+    [
+        ({"max_turns": 1}, OutcomeReason.MAX_TURNS, MaxTurnsError),
+        ({"max_budget_usd": 0.01}, OutcomeReason.MAX_BUDGET, MaxBudgetError),
+    ],
+    ids=["turns", "dollars"],
+)
+def test_the_limits_of_the_cli_end_a_turn(
+    lab: Lab, options: Json, reason: OutcomeReason, kind: type[OutcomeError]
+) -> None:
+    reply = Reply(blocks=(call(lab),), usage=EXPENSIVE)
+    outcome = play(lab, [reply], **options).outcome
+    assert outcome.reason is reason
+    with pytest.raises(kind):
+        outcome.raise_for_reason()
+    assert (outcome.cost_usd or 0) > 0.01
+
+
+def test_a_model_that_declines_is_no_success(lab: Lab) -> None:
+    outcome = play(lab, [repeat(refusal("I would rather not."))]).outcome
+    assert outcome.reason is OutcomeReason.REFUSED
+    with pytest.raises(RefusedError):
+        outcome.raise_for_reason()
+
+
+def test_an_output_that_was_asked_for_and_did_not_come_is_no_success(lab: Lab) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    outcome = play(lab, [repeat([text("just words")])], json_schema=schema).outcome
+    assert outcome.reason is OutcomeReason.OUTPUT_MISSING
+
+
+def test_nobody_logged_in_is_an_outcome_that_says_so(lab: Lab) -> None:
+    async def main() -> None:
+        async with ScriptedModel([]) as model:
+            nobody = {**model.env, "ANTHROPIC_API_KEY": ""}
+            async with start_session(lab.cli(model, env=nobody), lab.sdk) as session:
+                outcome = await (await session.send_user_message("hi"))
+                assert outcome.reason is OutcomeReason.AUTH_FAILED
+                assert "login" in outcome.detail
+                assert session.alive
+
+    run(main)
+
+
+CUT = Reply(blocks=(text("only a part of"),), cut_after=4)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [[CUT, repeat(disconnect())], [repeat(disconnect())]],
+    ids=["in the middle of the answer", "before the answer"],
+)
+def test_a_connection_that_is_lost_is_a_failure_of_the_api(lab: Lab, script: Script) -> None:
+    assert play(lab, script).outcome.reason is OutcomeReason.API_ERROR
+
+
+def test_retries_of_the_cli_and_limits_of_the_account_are_told(lab: Lab) -> None:
+    async def main() -> None:
+        near = rate_limit_headers("allowed_warning", utilization=0.9, threshold=0.75)
+        script = [error(529), Reply(blocks=(text("at last"),), headers=near)]
+        async with ScriptedModel(script, retries=2, login="oauth") as model:
+            async with start_session(lab.cli(model), lab.sdk) as session:
+                outcome = await (await session.send_user_message("go"))
+                assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "at last")
+            events = [event async for event in session.events()]
+            (retry,) = [event for event in events if isinstance(event, ApiRetry)]
+            assert retry.attempt == 1
+            limits = [event for event in events if isinstance(event, RateLimited)]
+            assert [limit.status for limit in limits] == ["allowed_warning"]
+
+    run(main)
+
+
+# ---------------------------------------------------------------- a CLI that dies
+
+
+def test_a_cli_that_is_killed_in_a_turn_is_noticed_at_once(lab: Lab) -> None:
+    async def main() -> None:
+        slow = Reply(blocks=(text("one two"),), hold=True, hold_after=4)
+        async with ScriptedModel([slow]) as model:
+            session = await start_session(lab.cli(model), lab.sdk)
+            turn = await session.send_user_message("go")
+            await model.wait_for_hold()
+            assert session.pid is not None
+            os.kill(session.pid, signal.SIGKILL)
+            async with asyncio.timeout(1):
+                outcome = await turn
+            assert outcome.reason is OutcomeReason.CLI_EXITED
+            assert outcome.exit_code == -signal.SIGKILL
+            assert outcome.process is not None
+            assert outcome.process.signal == "SIGKILL"
+            assert "SIGKILL" in outcome.detail
+
+            assert not session.alive
+            assert session.lifecycle == "stopped"
+            for operation in (session.ping, session.interrupt):
+                with pytest.raises(SessionStopped):
+                    await operation()
+            with pytest.raises(SessionStopped):
+                _ = await session.send_user_message("hello?")
+            await session.aclose()
+            assert not is_alive(session.pid)
+            last = [event async for event in session.events()][-1]
+            assert isinstance(last, SessionFailed)
+            assert last.exit_code == -signal.SIGKILL
+
+    run(main)
+
+
+# ---------------------------------------------------------------- many at once
+
+CROWD = 8
+
+
+def test_many_sessions_share_an_mcp_handler_without_cross_talk(lab: Lab) -> None:
+    async def main() -> None:
+        together = asyncio.Barrier(CROWD)
+
+        async def handle(message: Json) -> Json:
+            result: Json = {}
+            if message["method"] == "initialize":
+                info = {"name": "echo", "version": "1"}
+                version = message["params"]["protocolVersion"]
+                capabilities: Json = {"tools": {}}
+                result = {
+                    "protocolVersion": version,
+                    "capabilities": capabilities,
+                    "serverInfo": info,
+                }
+            elif message["method"] == "tools/list":
+                result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+            elif message["method"] == "tools/call":
+                await together.wait()
+                words = f"echo of {message['params']['arguments']['word']}"
+                result = {"content": [{"type": "text", "text": words}]}
+            return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+
+        def model_says(request: ModelRequest) -> list[Block]:
+            if request.last_tool_result is None:
+                return [tool_use("mcp__echo__echo", word=request.last_user_text)]
+            return [text(request.last_tool_result)]
+
+        bidir = BidirOptions(mcp_servers={"echo": handle}, on_can_use_tool=lambda _: Allow())
+
+        async def one(model: ScriptedModel, word: str) -> str:
+            async with start_session(lab.cli(model), lab.sdk, bidir) as session:
+                return (await (await session.send_user_message(word))).text
+
+        words = [f"word {number}" for number in range(CROWD)]
+        async with ScriptedModel(model_says) as model:
+            answers = await asyncio.gather(*(one(model, word) for word in words))
+            assert answers == [f"echo of {word}" for word in words]
+
+    run(main)

@@ -1,0 +1,366 @@
+"""What a hook answers has its effect on the real CLI: looked up on disk and at the model."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.processes import run
+from tests.support.scenes import play
+
+from bridle import (
+    AllowOnce,
+    BidirOptions,
+    CanUseToolContext,
+    Continue,
+    EndTurn,
+    Hook,
+    HookCallback,
+    HookContext,
+    HookOutput,
+    HookResult,
+    ModifyInput,
+    OutcomeReason,
+    PostToolUseContext,
+    PreCompactContext,
+    PreToolUseContext,
+    StopContext,
+    SubagentStopContext,
+    UserPromptSubmitContext,
+    start_session,
+)
+from bridle import Block as Refuse
+from bridle.testing import Block, ModelRequest, ScriptedModel, text, tool_use
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Lab
+
+
+def write(lab: Lab, name: str = "note.txt") -> Block:
+    """The model writes a file."""
+    return tool_use("Write", file_path=str(lab.work / name), content=name)
+
+
+def files(lab: Lab) -> list[str]:
+    """The files that were really written."""
+    return sorted(path.name for path in lab.work.iterdir() if path.is_file())
+
+
+def said(request: ModelRequest) -> str:
+    """All the model can read in the last message to it."""
+    return str(request.messages[-1]["content"])
+
+
+# ---------------------------------------------------------------- Block
+
+
+def test_a_blocked_tool_does_not_run_and_nobody_is_asked_about_it(lab: Lab) -> None:
+    asked: list[str] = []
+
+    def allow(context: CanUseToolContext) -> AllowOnce:
+        asked.append(context.tool_name)
+        return AllowOnce()
+
+    bidir = BidirOptions(
+        on_pre_tool_use=lambda context: Refuse("not in this house"), on_can_use_tool=allow
+    )
+    scene = play(lab, [[write(lab)], [text("understood")]], bidir)
+    assert (scene.outcome.reason, scene.outcome.text) == (OutcomeReason.COMPLETED, "understood")
+    assert files(lab) == []
+    assert asked == []
+    assert "not in this house" in (scene.requests[1].last_tool_result or "")
+
+
+def test_a_blocked_prompt_does_not_reach_the_model_and_the_next_one_does(lab: Lab) -> None:
+    def guard(context: UserPromptSubmitContext) -> HookResult | None:
+        return Refuse("no secrets") if "secret" in context.prompt else None
+
+    scene = play(
+        lab,
+        [[text("hello")]],
+        BidirOptions(on_user_prompt_submit=guard),
+        prompts=["the secret is 7", "hi"],
+    )
+    blocked, answered = scene.outcomes
+    assert blocked.reason is OutcomeReason.PROMPT_BLOCKED
+    assert "no secrets" in blocked.detail
+    assert answered.text == "hello"
+    assert [request.last_user_text for request in scene.requests] == ["hi"]
+    assert "secret is 7" not in str(scene.requests[0].messages)
+
+
+def test_a_block_after_a_tool_is_read_by_the_model(lab: Lab) -> None:
+    seen: list[PostToolUseContext] = []
+
+    def review(context: PostToolUseContext) -> HookResult:
+        seen.append(context)
+        return Refuse("the file lacks a title")
+
+    bidir = BidirOptions(on_post_tool_use=review)
+    script = [[write(lab)], [text("I see")]]
+    scene = play(lab, script, bidir, permission_mode="acceptEdits")
+    assert scene.outcome.text == "I see"
+    assert "the file lacks a title" in said(scene.requests[1])
+    assert [(one.tool_name, bool(one.tool_output)) for one in seen] == [("Write", True)]
+    assert files(lab) == ["note.txt"]
+
+
+def test_a_blocked_stop_makes_the_same_turn_go_on(lab: Lab) -> None:
+    stops: list[tuple[bool, str | None]] = []
+
+    def insist(context: StopContext) -> HookResult | None:
+        stops.append((context.stop_hook_active, context.last_assistant_message))
+        return None if context.stop_hook_active else Refuse("now say goodbye")
+
+    script = [[text("hello")], [text("goodbye")]]
+    scene = play(lab, script, BidirOptions(on_stop=insist))
+    assert (scene.outcome.reason, scene.outcome.text) == (OutcomeReason.COMPLETED, "goodbye")
+    assert "now say goodbye" in said(scene.requests[1])
+    assert stops == [(False, "hello"), (True, "goodbye")]
+
+
+def test_a_block_where_nothing_can_be_blocked_is_warned_about(lab: Lab) -> None:
+    bidir = BidirOptions(hooks={"MessageDisplay": [Hook(lambda context: Refuse("too late"))]})
+    scene = play(lab, [[text("hello")]], bidir)
+    assert scene.outcome.text == "hello"
+    assert set(scene.kinds) == {"cannot_block"}
+
+
+# ---------------------------------------------------------------- EndTurn
+
+
+@pytest.mark.parametrize(
+    ("event", "requests", "written"),
+    [
+        ("UserPromptSubmit", 0, []),
+        ("PreToolUse", 1, []),
+        ("PostToolUse", 1, ["note.txt"]),
+        ("Stop", 2, ["note.txt"]),
+    ],
+)
+def test_the_end_of_a_turn_is_where_a_hook_puts_it(
+    lab: Lab, event: str, requests: int, written: list[str]
+) -> None:
+    done: list[str] = []
+
+    def end(context: HookContext) -> HookResult | None:
+        done.append(context.hook_event_name)
+        return EndTurn("enough for today") if len(done) == 1 else None
+
+    async def main() -> None:
+        bidir = BidirOptions(
+            hooks={event: [Hook(end)]}, on_can_use_tool=lambda context: AllowOnce()
+        )
+        script = [[write(lab)], [text("written")]][:requests]
+        async with (
+            ScriptedModel([*script, [text("next")]]) as model,
+            start_session(lab.cli(model), lab.sdk, bidir) as session,
+        ):
+            outcome = await (await session.send_user_message("go"))
+            assert outcome.reason is OutcomeReason.STOPPED_BY_HOOK
+            assert len(model.requests) == requests
+            assert files(lab) == written
+            again = await (await session.send_user_message("again"))
+            assert (again.reason, again.text) == (OutcomeReason.COMPLETED, "next")
+
+    run(main)
+
+
+# ---------------------------------------------------------------- failing hooks
+
+
+async def misbehave(context: PreToolUseContext) -> HookResult | None:
+    """What the file to write is called after."""
+    match context.tool_input["file_path"].rpartition("/")[2]:
+        case "raise.txt":
+            raise RuntimeError("the guard fell asleep")
+        case "slow.txt":
+            await asyncio.Event().wait()
+        case "junk.txt":
+            return "let it pass"  # type: ignore[return-value]  # what this is about
+        case _:
+            return None
+    return None
+
+
+@pytest.mark.parametrize(
+    ("on_error", "written"),
+    [("continue", ["fine.txt", "junk.txt", "raise.txt", "slow.txt"]), ("block", ["fine.txt"])],
+)
+def test_a_failing_hook_fails_open_unless_told_otherwise_and_is_warned_about(
+    lab: Lab, on_error: str, written: list[str]
+) -> None:
+    names = ["raise.txt", "slow.txt", "junk.txt", "fine.txt"]
+    hook = Hook(misbehave, timeout=0.3, on_error=on_error)  # type: ignore[arg-type]  # a literal
+    scene = play(
+        lab,
+        [*([write(lab, name)] for name in names), [text("done")]],
+        BidirOptions(hooks={"PreToolUse": [hook]}),
+        permission_mode="acceptEdits",
+    )
+    assert scene.outcome.text == "done"
+    assert files(lab) == written
+    assert scene.kinds == ["hook_failed", "hook_timed_out", "hook_failed"]
+    assert isinstance(scene.warnings[0].error, RuntimeError)
+    assert "the guard fell asleep" in scene.warnings[0].detail
+
+
+def test_a_plain_function_that_hangs_is_left_behind_with_a_warning(lab: Lab) -> None:
+    end = threading.Event()
+
+    def hang(context: PreToolUseContext) -> None:
+        end.wait(30)
+
+    bidir = BidirOptions(on_pre_tool_use=hang, hook_timeouts={"PreToolUse": 0.2})
+    scene = play(lab, [[write(lab)], [text("done")]], bidir, permission_mode="acceptEdits")
+    end.set()
+    assert scene.outcome.text == "done"
+    assert files(lab) == ["note.txt"]
+    assert sorted(scene.kinds) == ["callback_abandoned", "hook_timed_out"]
+
+
+# ---------------------------------------------------------------- several hooks
+
+
+def test_hooks_run_in_their_order_for_what_they_match_and_context_adds_up(lab: Lab) -> None:
+    called: list[str] = []
+
+    def note(name: str) -> HookCallback:
+        def hook(context: PreToolUseContext) -> HookResult:
+            called.append(f"{name}:{context.tool_name}")
+            return Continue(additional_context=f"context of {name}")
+
+        return hook
+
+    listed = [
+        Hook(note("names"), matcher="Write|Edit"),
+        Hook(note("other"), matcher="Read"),
+        Hook(note("pattern"), matcher="^Wr"),
+        Hook(note("any")),
+    ]
+    bidir = BidirOptions(on_pre_tool_use=note("single"), hooks={"PreToolUse": listed})
+    script = [[write(lab)], [text("done")]]
+    scene = play(lab, script, bidir, permission_mode="acceptEdits")
+    assert called == ["single:Write", "names:Write", "pattern:Write", "any:Write"]
+    for name in ("single", "names", "pattern", "any"):
+        assert f"context of {name}" in said(scene.requests[1])
+    assert "context of other" not in said(scene.requests[1])
+
+
+@pytest.mark.parametrize("decision", ["block", "modify"])
+def test_the_first_hook_that_decides_is_the_last_that_is_called(lab: Lab, decision: str) -> None:
+    called: list[str] = []
+
+    def undecided(context: PreToolUseContext) -> HookResult:
+        called.append("undecided")
+        return Continue(additional_context="for the record")
+
+    def decide(context: PreToolUseContext) -> HookResult:
+        called.append("decides")
+        if decision == "block":
+            return Refuse("no")
+        return ModifyInput({**context.tool_input, "content": "changed"})
+
+    def late(context: PreToolUseContext) -> HookResult:
+        called.append("late")
+        return Refuse("too late")
+
+    hooks = [Hook(undecided), Hook(decide), Hook(late)]
+    scene = play(
+        lab,
+        [[write(lab)], [text("done")]],
+        BidirOptions(hooks={"PreToolUse": hooks}),
+        permission_mode="acceptEdits",
+    )
+    assert scene.outcome.text == "done"
+    assert called == ["undecided", "decides"]
+    assert "for the record" in said(scene.requests[1])
+    assert files(lab) == ([] if decision == "block" else ["note.txt"])
+
+
+def test_the_six_hooks_with_a_field_of_their_own_are_all_called(lab: Lab) -> None:
+    seen: list[HookContext] = []
+
+    def model_says(request: ModelRequest) -> list[Block]:
+        if request.agent_id is not None:
+            return [text("the agent's report")]
+        if request.last_user_text != "go":
+            return [text("<summary>nothing happened</summary>")]
+        if request.last_tool_result is None:
+            task = {"description": "look", "prompt": "look around", "run_in_background": False}
+            return [tool_use("Task", subagent_type="general-purpose", **task)]
+        return [text("done")]
+
+    note = seen.append
+    bidir = BidirOptions(
+        on_pre_tool_use=note,
+        on_post_tool_use=note,
+        on_user_prompt_submit=note,
+        on_stop=note,
+        on_subagent_stop=note,
+        on_pre_compact=note,
+    )
+    scene = play(lab, model_says, bidir, prompts=["go", "/compact"])
+    assert [outcome.ok for outcome in scene.outcomes] == [True, True]
+    # Compacting is done by an agent of its own, whose end comes last.
+    assert [type(context) for context in seen[:6]] == [
+        UserPromptSubmitContext,
+        PreToolUseContext,
+        SubagentStopContext,
+        PostToolUseContext,
+        StopContext,
+        PreCompactContext,
+    ]
+    assert {context.session_id for context in seen} == {scene.outcome.session_id}
+    assert seen[2].agent_id is not None
+    assert scene.warnings == []
+
+
+# ---------------------------------------------------------------- everything the CLI reads
+
+
+def test_a_hook_may_permit_a_tool_that_would_be_asked_about(lab: Lab) -> None:
+    bidir = BidirOptions(on_pre_tool_use=lambda context: HookOutput(permission_decision="allow"))
+    scene = play(lab, [[write(lab)], [text("done")]], bidir)
+    assert scene.outcome.text == "done"
+    assert files(lab) == ["note.txt"]
+
+
+def test_a_deferred_tool_call_ends_the_turn_and_is_handed_over(lab: Lab) -> None:
+    bidir = BidirOptions(on_pre_tool_use=lambda context: HookOutput(permission_decision="defer"))
+    scene = play(lab, [[write(lab)]], bidir)
+    assert scene.outcome.reason is OutcomeReason.TOOL_DEFERRED
+    assert scene.outcome.deferred_tool_use is not None
+    assert scene.outcome.deferred_tool_use.name == "Write"
+    assert files(lab) == []
+
+
+def test_an_interrupt_withdraws_a_hook_and_its_tool_does_not_run(lab: Lab) -> None:
+    async def main() -> None:
+        asked, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def think(context: PreToolUseContext) -> None:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                assert context.cancelled
+                cancelled.set()
+
+        bidir = BidirOptions(on_pre_tool_use=think)
+        options = {"permission_mode": "acceptEdits"}
+        async with (
+            ScriptedModel([[write(lab)], [text("next")]]) as model,
+            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+        ):
+            turn = await session.send_user_message("go")
+            await asked.wait()
+            await session.interrupt()
+            assert (await turn).reason is OutcomeReason.INTERRUPTED
+            await cancelled.wait()
+            assert (await (await session.send_user_message("again"))).text == "next"
+
+    run(main)
+    assert files(lab) == []

@@ -1,0 +1,146 @@
+"""Tools that run in this process, called by the real CLI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tests.support.processes import run
+
+from bridle import (
+    Allow,
+    BidirOptions,
+    OutcomeReason,
+    ToolContext,
+    ToolFailure,
+    ToolServer,
+    start_session,
+    tool,
+)
+from bridle.testing import ScriptedModel, text, tool_use
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Lab
+
+Json = dict[str, Any]
+
+
+def adder(calls: list[Json]) -> Callable[[Json], Json]:
+    """An MCP server by hand: one tool, ``add``. It notes its calls."""
+    number = {"type": "number"}
+    schema = {"type": "object", "properties": {"a": number, "b": number}}
+    listed = {"name": "add", "description": "Adds.", "inputSchema": schema}
+
+    def called(message: Json) -> Json:
+        arguments = message["params"]["arguments"]
+        calls.append(arguments)
+        return {"content": [{"type": "text", "text": str(arguments["a"] + arguments["b"])}]}
+
+    answers: Mapping[str, Callable[[Json], Json]] = {
+        "initialize": lambda message: {
+            "protocolVersion": message["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "calc", "version": "1"},
+        },
+        "tools/list": lambda message: {"tools": [listed]},
+        "tools/call": called,
+    }
+
+    def handle(message: Json) -> Json:
+        answer = answers.get(message["method"])
+        result = answer(message) if answer else {}
+        return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+
+    return handle
+
+
+def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) -> None:
+    calls: list[Json] = []
+
+    async def main() -> None:
+        bidir = BidirOptions(
+            mcp_servers={"calc": adder(calls)}, on_can_use_tool=lambda context: Allow()
+        )
+        script = [[tool_use("mcp__calc__add", a=40, b=2)], [text("42")]]
+        async with (
+            ScriptedModel(script) as model,
+            start_session(lab.cli(model), lab.sdk, bidir) as session,
+        ):
+            outcome = await (await session.send_user_message("add"))
+            assert outcome.text == "42"
+            assert model.requests[1].last_tool_result == "42"
+
+    run(main)
+    assert calls == [{"a": 40, "b": 2}]
+
+
+def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab) -> None:
+    contexts: list[ToolContext] = []
+
+    @tool
+    async def add(a: float, b: float, context: ToolContext) -> float:
+        """Add two numbers."""
+        contexts.append(context)
+        return a + b
+
+    @tool
+    def fail(how: str) -> str:
+        """Fail, politely or not."""
+        raise ToolFailure("politely") if how == "politely" else RuntimeError("rudely")
+
+    async def main() -> None:
+        bidir = BidirOptions(
+            mcp_servers={"calc": ToolServer([add, fail])}, on_can_use_tool=lambda context: Allow()
+        )
+        calls = [
+            tool_use("mcp__calc__add", a=40, b=2),
+            tool_use("mcp__calc__add", a="forty", b=2),
+            tool_use("mcp__calc__fail", how="politely"),
+            tool_use("mcp__calc__fail", how="rudely"),
+        ]
+        async with (
+            ScriptedModel([*([call] for call in calls), [text("done")]]) as model,
+            start_session(lab.cli(model), lab.sdk, bidir) as session,
+        ):
+            assert (await (await session.send_user_message("calculate"))).text == "done"
+            right, wrong, polite, rude = list(model.requests[-1].tool_results.values())
+            assert float(right) == 42
+            assert "a: Expected `float`" in wrong
+            assert "politely" in polite
+            assert ("RuntimeError" in rude, "Traceback" in rude) == (True, False)
+            assert [(one.name, one.server) for one in contexts] == [("add", "calc")]
+            assert contexts[0].session is session
+            assert contexts[0].tool_use_id in model.requests[-1].tool_results
+
+    run(main)
+
+
+def test_an_interrupt_reaches_a_tool_that_is_still_at_work(lab: Lab) -> None:
+    async def main() -> None:
+        called, cancelled = asyncio.Event(), asyncio.Event()
+
+        @tool
+        async def wait() -> None:
+            """Wait for ever."""
+            called.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        bidir = BidirOptions(
+            mcp_servers={"slow": ToolServer([wait])}, on_can_use_tool=lambda context: Allow()
+        )
+        async with (
+            ScriptedModel([[tool_use("mcp__slow__wait")], [text("next")]]) as model,
+            start_session(lab.cli(model), lab.sdk, bidir) as session,
+        ):
+            turn = await session.send_user_message("go")
+            await called.wait()
+            await session.interrupt()
+            assert (await turn).reason is OutcomeReason.INTERRUPTED
+            await cancelled.wait()
+            assert (await (await session.send_user_message("again"))).text == "next"
+
+    run(main)
