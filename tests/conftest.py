@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -9,7 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from bridle._shell.locate import candidates
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# The CLIs `make` provides, for the tests that ask the pytest plugin for real ones.
+_WHEELS = (Path(place.path) for place in candidates() if place.origin == "claude-agent-sdk")
+_CLIS = [*_WHEELS, *REPOSITORY.glob(".clis/*/claude")]
+os.environ.setdefault("BRIDLE_TEST_CLIS", os.pathsep.join(str(p) for p in _CLIS if p.exists()))
 
 # The suite gives the same verdict twice in a row; looking for new cases is what the simulation
 # and the fuzzers are for. No deadline: a shared machine is slow now and then.

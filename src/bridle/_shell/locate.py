@@ -172,7 +172,7 @@ _ASK = Launch(
 _Key = tuple[str, int, int]
 _known: dict[_Key, Version] = {}
 # Sessions that start together ask once.
-_asking: dict[tuple[asyncio.AbstractEventLoop, _Key], asyncio.Task[VersionAnswer]] = {}
+_asking: dict[tuple[asyncio.AbstractEventLoop, _Key], _Question] = {}
 
 
 def parse_version(text: str) -> Version | None:
@@ -201,12 +201,31 @@ async def version_of(
         return _known[key]
     here = (asyncio.get_running_loop(), key)
     if here not in _asking:
-        _asking[here] = asyncio.create_task(_ask(executable, launch, environ, timeout))
-        _asking[here].add_done_callback(lambda _: _asking.pop(here))
-    answer = await asyncio.shield(_asking[here])
+        _asking[here] = _Question(asyncio.create_task(_ask(executable, launch, environ, timeout)))
+        _asking[here].task.add_done_callback(lambda _: _asking.pop(here))
+    answer = await _asking[here].wait()
     if isinstance(answer, Version):
         _known[key] = answer
     return answer
+
+
+class _Question:
+    """One process that is being asked, for everybody who wants to know."""
+
+    def __init__(self, task: asyncio.Task[VersionAnswer]) -> None:
+        self.task = task
+        self._waiting = 0
+
+    async def wait(self) -> VersionAnswer:
+        """The answer. When nobody waits for it any more, the process is not left behind."""
+        self._waiting += 1
+        try:
+            return await asyncio.shield(self.task)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not self.task.done():
+                self.task.cancel()
+                await asyncio.wait([self.task])
 
 
 async def _ask(

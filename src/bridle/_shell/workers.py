@@ -9,6 +9,7 @@ per call. (``concurrent.futures`` joins its threads at exit, and would hang ther
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +33,11 @@ class Workers:
 
     def __init__(self) -> None:
         self._idle: deque[_Worker] = deque()
+        self._lock = threading.Lock()
+
+    def forget(self) -> None:
+        """Know of no thread any more."""
+        self._idle = deque()
         self._lock = threading.Lock()
 
     def run(self, job: Job) -> None:
@@ -71,3 +77,6 @@ class Workers:
 
 WORKERS = Workers()
 """The threads of this process. They belong to no session: an abandoned call outlives its own."""
+
+# The threads stay behind in the parent: a child begins with none.
+os.register_at_fork(after_in_child=WORKERS.forget)
