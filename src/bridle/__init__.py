@@ -299,6 +299,7 @@ from bridle.system import (
 from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, tool
 
 if TYPE_CHECKING:
+    from bridle._doors.run import run
     from bridle._doors.session import Session, start_session
     from bridle._doors.subscription import Subscription, TextPieces
     from bridle._doors.turn import Turn
@@ -308,6 +309,7 @@ _LAZY = {
     "Subscription": "bridle._doors.subscription",
     "TextPieces": "bridle._doors.subscription",
     "Turn": "bridle._doors.turn",
+    "run": "bridle._doors.run",
     "start_session": "bridle._doors.session",
 }
 
@@ -592,6 +594,7 @@ __all__ = [
     "WorktreeRemoveContext",
     "decode_line",
     "resolve_options",
+    "run",
     "start_session",
     "tool",
 ]

@@ -38,14 +38,14 @@ Exit: sessions that are left when the interpreter exits are stopped.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, TypeVar, overload
 
 from bridle._core.state import Lifecycle
 from bridle._core.text import TextStream
 from bridle._core.wire import Content
-from bridle._doors.portal import Inbox, Portal, Source, Work, portal
+from bridle._doors.portal import Inbox, Portal, Source, Work, from_threads, portal
 from bridle._doors.session import Session as AsyncSession
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._shell.feeds import Update
@@ -54,7 +54,16 @@ from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome
 
-__all__ = ["Session", "Subscription", "TextPieces", "Turn", "run", "start_session"]
+__all__ = [
+    "QueryStream",
+    "Session",
+    "Subscription",
+    "TextPieces",
+    "Turn",
+    "query",
+    "run",
+    "start_session",
+]
 
 _T = TypeVar("_T")
 
@@ -118,6 +127,27 @@ def run(
     )
 
 
+# ---------------------------------------------------------------- one way
+
+
+def query(
+    prompt: Content | Iterable[Content] | AsyncIterable[Content],
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+) -> QueryStream:
+    """Ask once and read the answer to its end: no callbacks, no control operations.
+
+    Several prompts may come from an iterator. It is read in a thread of its own, so it may block,
+    and may use everything here.
+    """
+    from bridle._doors.query import query as twin  # not every program needs it
+
+    if isinstance(prompt, Iterator):
+        prompt = from_threads(prompt)
+    home = portal()
+    return QueryStream(Inbox(home, "query", lambda: twin(prompt, cli, sdk)), home)
+
+
 # ---------------------------------------------------------------- what is iterated
 
 
@@ -177,6 +207,42 @@ class TextPieces:
     def close(self) -> None:
         """End it."""
         self._messages.close()
+
+
+class QueryStream:
+    """The messages of a query: an iterator that ends with the CLI.
+
+    Leaving it early (``break``, ``close``, leaving ``with``, or just dropping it) ends the CLI;
+    ``close`` and ``with`` wait until it is gone.
+    """
+
+    def __init__(self, inbox: Inbox[Message], home: Portal) -> None:
+        self._messages = Subscription(inbox)
+        self._inbox = inbox
+        self._portal = home
+
+    def __iter__(self) -> QueryStream:
+        return self
+
+    def __next__(self) -> Message:
+        return next(self._messages)
+
+    def close(self) -> None:
+        """End it, and wait until nothing of it is left."""
+        self._messages.close()
+        if not self._portal.is_over:
+            self._portal.call("close", self._inbox.wait_closed)
+
+    def __enter__(self) -> QueryStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class Turn:

@@ -12,16 +12,15 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.classify import Facts, ResultEnd, classify
-from bridle.messages import Message, ResultMessage
+from bridle.messages import Message, ResultMessage, UserMessage
 from bridle.outcomes import Outcome
 from bridle.system import (
     BackgroundTasksChangedMessage,
     TaskNotificationMessage,
     TaskStartedMessage,
-    TaskUpdatedMessage,
 )
 
-_OVER = frozenset({"completed", "failed", "killed", "stopped"})
+_NOTICE = "<task-notification>"
 
 
 class FollowUps:
@@ -37,17 +36,21 @@ class FollowUps:
         """See the next message of the session."""
         if isinstance(message, TaskStartedMessage):
             self._living.add(message.task_id)
-        elif isinstance(message, TaskUpdatedMessage):
-            if (message.patch or {}).get("status") in _OVER:
-                self._living.discard(message.task_id)
         elif isinstance(message, TaskNotificationMessage):
             self._living.discard(message.task_id)
             # No turn follows a task that was stopped.
             self._announced += message.status != "stopped"
         elif isinstance(message, BackgroundTasksChangedMessage):
             self._living = {task.task_id for task in message.tasks}
+        elif isinstance(message, UserMessage):
+            self._observe_words(message)
         elif isinstance(message, ResultMessage):
             self._observe_result(message)
+
+    def _observe_words(self, message: UserMessage) -> None:
+        """A task that ends while a tool runs is told to the model there and then, and only so."""
+        if self._living and message.is_replay and _NOTICE in message.text:
+            self._living = {task for task in self._living if task not in message.text}
 
     def _observe_result(self, message: ResultMessage) -> None:
         if message.origin is not None:

@@ -14,12 +14,15 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
+from bridle._shell.workers import WORKERS
 from bridle._source import line_of
 from bridle.errors import SessionStopped
 from bridle.messages import Message
@@ -59,8 +62,8 @@ class Portal:
         # Whatever policy the program has is for loops of its own.
         self._loop = asyncio.SelectorEventLoop()
         self._ending = asyncio.Event()
-        # A loop alone would not keep them alive.
-        self._tasks: set[asyncio.Task[Any]] = set()
+        #: What was asked for; a loop alone would not keep it alive.
+        self.tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="bridle-sync", daemon=True)
         self._thread.start()
 
@@ -69,11 +72,21 @@ class Portal:
             runner.run(self._ending.wait())
 
     def close(self) -> None:
-        """End everything that still runs, and the loop."""
+        """The interpreter exits: end everything that still runs, and the loop.
+
+        Only daemon threads can still wait for something. They wait on, and end with the process:
+        woken now they would only complain.
+        """
         if not self.is_over:
             self.is_over = True
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(_FAREWELL)
+
+    def forget(self) -> None:
+        """This is a forked child: the loop, its thread and all it serves are the parent's."""
+        self.is_over = True
+        # Tasks that will never end are nothing to complain of here.
+        self._loop.set_exception_handler(lambda loop, context: None)
 
     # -- calling -----------------------------------------------------------------------------------
 
@@ -88,21 +101,18 @@ class Portal:
             RuntimeError: this is the loop's thread.
         """
         self.check(operation)
-        call = _Call(work, self._tasks)
+        call = _Call(work, self)
         try:
             self._loop.call_soon_threadsafe(call.start)
-        except RuntimeError:  # closed this very moment
-            raise SessionStopped(operation) from None
-        try:
             task = call.done.get()
         except BaseException:
+            if self._loop.is_closed():  # this very moment
+                raise SessionStopped(operation) from None
             self.post(call.cancel)
             give_up()
             raise
         try:
             return task.result()
-        except asyncio.CancelledError:  # by the end of the loop; nobody else can
-            raise SessionStopped(operation) from None
         finally:
             del task  # the exception refers to this frame, and the task to the exception
 
@@ -117,7 +127,7 @@ class Portal:
 
     def start(self, work: Work[object]) -> None:
         """Run a coroutine on the loop for which nobody waits. Never waits."""
-        self.post(_Call(work, self._tasks).start)
+        self.post(_Call(work, self).start)
 
     def check(self, operation: str) -> None:
         """Refuse what could not end well. Raises as :meth:`call`."""
@@ -134,17 +144,21 @@ class Portal:
 class _Call(Generic[_T]):
     """A coroutine on the loop, and where its thread waits for it."""
 
-    def __init__(self, work: Work[_T], tasks: set[asyncio.Task[Any]]) -> None:
+    def __init__(self, work: Work[_T], home: Portal) -> None:
         self.done: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
         self._work = work
-        self._tasks = tasks
+        self._portal = home
         self._task: asyncio.Task[_T] | None = None
 
     def start(self) -> None:
         """Begin. On the loop."""
-        self._task = task = asyncio.get_running_loop().create_task(self._work())
-        self._tasks.add(task)
+        self._task = task = asyncio.get_running_loop().create_task(self._run())
+        self._portal.tasks.add(task)
         task.add_done_callback(self._finish)
+
+    async def _run(self) -> _T:
+        # Called inside the task: whatever goes wrong, the thread hears of it.
+        return await self._work()
 
     def cancel(self) -> None:
         """Nobody waits any more. On the loop, after :meth:`start`."""
@@ -152,10 +166,11 @@ class _Call(Generic[_T]):
             self._task.cancel()
 
     def _finish(self, task: asyncio.Task[_T]) -> None:
-        self._tasks.discard(task)
+        self._portal.tasks.discard(task)
         # Read here, so that nobody complains if the thread has given up.
         _ = task.cancelled() or task.exception()
-        self.done.put(task)
+        if not self._portal.is_over:
+            self.done.put(task)
 
 
 # ---------------------------------------------------------------- what comes, for a thread
@@ -178,7 +193,7 @@ class Inbox(Generic[_T]):
 
     def __init__(
         self,
-        portal: Portal,
+        home: Portal,
         operation: str,
         make: Callable[[], Source[_T]],
         give_up: Callable[[], None] = _nothing,
@@ -187,7 +202,7 @@ class Inbox(Generic[_T]):
 
         ``give_up`` is called when a wait is broken off, as by Ctrl-C.
         """
-        self._portal = portal
+        self._portal = home
         self._operation = operation
         self._give_up = give_up
         self._items: SimpleQueue[_T | _End] = SimpleQueue()
@@ -203,7 +218,7 @@ class Inbox(Generic[_T]):
             self.close()
             give_up()
 
-        portal.call(operation, begin, break_off)
+        home.call(operation, begin, break_off)
 
     def get(self) -> _T:
         """The next item, as soon as there is one. Being broken off loses nothing.
@@ -237,6 +252,11 @@ class Inbox(Generic[_T]):
         if self._pumping is not None:
             self._pumping.cancel()
 
+    async def wait_closed(self) -> None:
+        """Wait, on the loop, until what was read from is let go."""
+        if self._pumping is not None:
+            await asyncio.wait([self._pumping])
+
     async def _pump(self, source: Source[_T]) -> None:
         end = _End()
         try:
@@ -244,7 +264,8 @@ class Inbox(Generic[_T]):
         except Exception as error:
             end = _End(error)
         finally:
-            self._items.put(end)
+            if not self._portal.is_over:
+                self._items.put(end)
             await source.aclose()
 
     async def _read(self, source: Source[_T]) -> None:
@@ -267,6 +288,32 @@ class Inbox(Generic[_T]):
         self._is_full = False
 
 
+# ---------------------------------------------------------------- what a thread has, for the loop
+
+
+async def from_threads(items: Iterable[_T]) -> AsyncIterator[_T]:
+    """The items of a plain iterable, each taken in a thread: that may block as long as it likes."""
+    iterator = iter(items)
+    while not isinstance(item := await _in_thread(lambda: next(iterator, _End())), _End):
+        yield item
+
+
+async def _in_thread(function: Callable[[], _T]) -> _T:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def work() -> None:
+        try:
+            settle = functools.partial(done.set_result, function())
+        except Exception as error:
+            settle = functools.partial(done.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: done.cancelled() or settle())
+
+    WORKERS.run(work)
+    return await done
+
+
 # ---------------------------------------------------------------- the one of this process
 
 _current: Portal | None = None
@@ -280,17 +327,18 @@ def portal() -> Portal:
     with _lock:
         if _current is None:
             _current = Portal()
-            # Registered after the watchdog's, so run before it: that one kills.
+            # Exit functions run in reverse, and this one must be before those that kill: the
+            # watchdog's, and weakref's, which is registered with the first finalizer.
+            weakref.finalize(_current, _nothing).detach()
             atexit.register(_current.close)
         return _current
 
 
 def _forget() -> None:
-    """This is a forked child: the loop, its thread and all it serves are the parent's."""
     global _current, _lock
     _lock = threading.Lock()
     if _current is not None:
-        _current.is_over = True
+        _current.forget()
         # Kept for good: its descriptors are shared, and a loop that is collected closes them.
         _left_behind.append(_current)
         _current = None

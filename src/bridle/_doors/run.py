@@ -11,9 +11,9 @@ from bridle._core.followups import FollowUps
 from bridle._core.output import schema_of, with_output
 from bridle._core.wire import Content
 from bridle._doors.session import Session, start_session
-from bridle._doors.turn import Turn
+from bridle._doors.subscription import Subscription
 from bridle.errors import OptionsError
-from bridle.messages import Message
+from bridle.messages import Message, ResultMessage
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome
 
@@ -89,27 +89,28 @@ def _with_schema(cli: CliOptions, output_type: Any) -> CliOptions:
 async def _answer(session: Session, prompt: Content, *, keep_messages: bool) -> Outcome[Any]:
     messages = session.messages()
     turn = await session.send_user_message(prompt)
-    kept: list[Message] = []
+    kept: list[Message] | None = [] if keep_messages else None
     follow_ups = FollowUps()
-    reading = asyncio.ensure_future(
-        _read(messages, turn, follow_ups, kept if keep_messages else None)
-    )
+    reading = asyncio.ensure_future(_read(messages, follow_ups, kept))
     try:
         outcome = await turn
-        await reading
+        if outcome.result is not None:
+            await reading
     finally:
         reading.cancel()
     outcome = follow_ups.complete(outcome)
-    return structs.replace(outcome, messages=tuple(kept)) if keep_messages else outcome
+    return outcome if kept is None else structs.replace(outcome, messages=tuple(kept))
 
 
 async def _read(
-    messages: Any, turn: Turn, follow_ups: FollowUps, kept: list[Message] | None
+    messages: Subscription[Message], follow_ups: FollowUps, kept: list[Message] | None
 ) -> None:
-    """Read until the turn has its outcome and nothing of it is still to come."""
+    """Read until the turn's result has come and nothing of it is still to come."""
+    is_over = False
     async for message in messages:
         follow_ups.observe(message)
         if kept is not None:
             kept.append(message)
-        if turn.done and not follow_ups.is_pending:
+        is_over = is_over or isinstance(message, ResultMessage)
+        if is_over and not follow_ups.is_pending:
             return

@@ -1,0 +1,102 @@
+"""When an answer is complete: background work, its notices and its turns."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from tests.support import cli
+
+from bridle import Message, Outcome, OutcomeReason, ResultMessage, decode_line
+from bridle._core.followups import FollowUps
+
+
+def read(**members: object) -> Message:
+    return cast("Message", decode_line(cli.line(**members)))
+
+
+def system(subtype: str, **members: object) -> Message:
+    return read(type="system", subtype=subtype, **members)
+
+
+def result(total: float = 1.0, **members: object) -> Message:
+    base = {"subtype": "success", "is_error": False, "num_turns": 1, "result": "words"}
+    return read(type="result", total_cost_usd=total, **{**base, **members})
+
+
+ORIGIN = {"kind": "task-notification"}
+STARTED = system("task_started", task_id="t1", tool_use_id="u1")
+NOTICE = system("task_notification", task_id="t1", tool_use_id="u1", status="completed")
+TOLD = read(
+    type="user",
+    isReplay=True,
+    uuid="x",
+    message={"role": "user", "content": "<task-notification>\n<task-id>t1</task-id>"},
+)
+
+
+def after(*messages: Message) -> FollowUps:
+    follow_ups = FollowUps()
+    for message in messages:
+        follow_ups.observe(message)
+    return follow_ups
+
+
+@pytest.mark.parametrize(
+    ("messages", "pending"),
+    [
+        ([result()], False),
+        ([STARTED, result()], True),
+        ([STARTED, result(), NOTICE], True),
+        ([STARTED, result(), NOTICE, result(origin=ORIGIN)], False),
+        ([STARTED, NOTICE, result()], False),
+        ([STARTED, TOLD, result()], False),
+        ([STARTED, result(), system("task_updated", task_id="t1", patch={})], True),
+        ([STARTED, result(), system("background_tasks_changed", tasks=[])], False),
+        ([system("background_tasks_changed", tasks=[{"task_id": "t2"}]), result()], True),
+        ([STARTED, result(), system("task_notification", task_id="t1", status="stopped")], False),
+    ],
+    ids=[
+        "no background work",
+        "it runs",
+        "its turn is to come",
+        "its turn is over",
+        "it ended in the foreground",
+        "it was told within the turn",
+        "news of it",
+        "the list says it is gone",
+        "the list says it runs",
+        "it was stopped",
+    ],
+)
+def test_an_answer_is_complete_when_nothing_more_is_to_come(
+    messages: list[Message], *, pending: bool
+) -> None:
+    assert after(*messages).is_pending is pending
+
+
+def outcome_of(message: Message) -> Outcome[Any]:
+    return Outcome(
+        reason=OutcomeReason.COMPLETED,
+        text="first",
+        num_turns=2,
+        cost_usd=0.5,
+        result=cast("ResultMessage", message),
+    )
+
+
+def test_what_followed_is_the_answer_and_costs_add_up() -> None:
+    follow_up = result(1.25, origin=ORIGIN, result="second")
+    outcome = after(follow_up).complete(outcome_of(result(1.0)))
+    assert (outcome.text, outcome.num_turns, outcome.cost_usd) == ("second", 3, 0.75)
+
+
+def test_a_follow_up_that_failed_fails_the_whole() -> None:
+    failed = result(1.0, origin=ORIGIN, is_error=True, api_error_status=529)
+    outcome = after(failed).complete(outcome_of(result(1.0)))
+    assert outcome.reason is OutcomeReason.API_ERROR
+
+
+def test_a_turn_that_failed_is_not_saved_by_what_followed() -> None:
+    failed: Outcome[Any] = Outcome(reason=OutcomeReason.MAX_TURNS)
+    assert after(result(origin=ORIGIN)).complete(failed) is failed

@@ -1,0 +1,87 @@
+"""Typed output: a type to a schema, and an answer back to the type."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from bridle import OptionsError, Outcome, OutcomeReason
+from bridle._core.output import schema_of, with_output
+
+
+@dataclasses.dataclass
+class Line:
+    text: str
+
+
+@dataclasses.dataclass
+class AsDataclass:
+    total: float
+    lines: list[Line]
+
+
+class AsTypedDict(TypedDict):
+    total: float
+    lines: list[Line]
+
+
+class AsStruct(msgspec.Struct):
+    total: float
+    lines: list[Line]
+
+
+class LineModel(pydantic.BaseModel):
+    text: str
+
+
+class AsModel(pydantic.BaseModel):
+    total: float
+    lines: list[LineModel]
+
+
+KINDS = [AsDataclass, AsTypedDict, AsStruct, AsModel]
+ANSWER = {"total": 1.5, "lines": [{"text": "a"}]}
+
+
+def answered(value: object) -> Outcome[Any]:
+    return Outcome(reason=OutcomeReason.COMPLETED, structured_output=value, text="prose")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_is_an_object_with_its_parts(kind: Any) -> None:
+    schema = schema_of(kind)
+    assert (schema["type"], set(schema["properties"])) == ("object", {"total", "lines"})  # type: ignore[call-overload]
+    assert set(schema["required"]) == {"total", "lines"}  # type: ignore[call-overload]
+    assert "$defs" in schema
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_fits_is_of_the_type(kind: Any) -> None:
+    outcome = with_output(answered(ANSWER), kind)
+    assert outcome.ok
+    output: Any = outcome.output
+    assert (output["total"] if kind is AsTypedDict else output.total) == 1.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_does_not_fit_is_no_success(kind: Any) -> None:
+    outcome = with_output(answered({"total": "much"}), kind)
+    assert (outcome.reason, outcome.output) == (OutcomeReason.OUTPUT_INVALID, None)
+    assert outcome.structured_output == {"total": "much"}
+    assert outcome.text == "prose"
+
+
+def test_a_failure_stays_what_it_was() -> None:
+    failed: Outcome[Any] = Outcome(reason=OutcomeReason.MAX_TURNS)
+    assert with_output(failed, AsStruct) is failed
+
+
+@pytest.mark.parametrize("kind", [int, list[int], object, "text", 5])
+def test_what_is_no_object_type_is_refused(kind: Any) -> None:
+    with pytest.raises(OptionsError) as refused:
+        schema_of(kind)
+    assert refused.value.field == "output_type"
