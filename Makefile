@@ -19,7 +19,7 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types unit simulate fuzz bench cov fmt lock clean
+.PHONY: help setup test lint types unit soak simulate fuzz bench cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -51,6 +51,9 @@ types: $(STAMP)  ## mypy and pyright, both strict
 
 unit: $(STAMP) $(OLDER)  ## the test suite; PYTEST_ARGS=... to choose
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+soak: $(STAMP) $(OLDER)  ## hundreds of sessions, ended in every way, leave nothing behind
+	BRIDLE_SOAK=1 $(PY) -m pytest $(PYTEST_ARGS) tests/soak tests/leaks
 
 simulate: $(STAMP)  ## seeded simulation of the engine; SEEDS=100000 for a long one
 	$(PY) -m tests.simulation.run --seeds $(SEEDS)

@@ -9,16 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridle._core.precedence import (
-    ResolvedOptions,
-    resolve_options,
-)
-from bridle._core.wire import (
-    decode_line,
-)
-from bridle.agents import (
-    AgentConfig,
-)
+from bridle._core.precedence import ResolvedOptions, resolve_options
+from bridle._core.wire import decode_line
+from bridle.agents import AgentConfig
 from bridle.api import (
     ApiMessage,
     ApiUserMessage,
@@ -299,16 +292,19 @@ from bridle.system import (
 from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, tool
 
 if TYPE_CHECKING:
+    from bridle._doors.query import QueryStream, query
     from bridle._doors.run import run
     from bridle._doors.session import Session, start_session
     from bridle._doors.subscription import Subscription, TextPieces
     from bridle._doors.turn import Turn
 
 _LAZY = {
+    "QueryStream": "bridle._doors.query",
     "Session": "bridle._doors.session",
     "Subscription": "bridle._doors.subscription",
     "TextPieces": "bridle._doors.subscription",
     "Turn": "bridle._doors.turn",
+    "query": "bridle._doors.query",
     "run": "bridle._doors.run",
     "start_session": "bridle._doors.session",
 }
@@ -316,10 +312,12 @@ _LAZY = {
 
 def __getattr__(name: str) -> object:
     """Load a door when it is first named."""
-    if name not in _LAZY:
-        raise AttributeError(f"module 'bridle' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "sync":
+        return import_module("bridle.sync")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'bridle' has no attribute {name!r}")
     value: object = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
@@ -484,6 +482,7 @@ __all__ = [
     "ProcessInfo",
     "PromptBlockedError",
     "PromptSuggestion",
+    "QueryStream",
     "Question",
     "QuestionCallback",
     "QuestionContext",
@@ -593,6 +592,7 @@ __all__ = [
     "WorktreeCreateContext",
     "WorktreeRemoveContext",
     "decode_line",
+    "query",
     "resolve_options",
     "run",
     "start_session",

@@ -64,6 +64,9 @@ class WarningKind(StrEnum):
     DUPLICATE_REQUEST = "duplicate_request"
     STRAY_RESULT = "stray_result"
     UNKNOWN_MESSAGE = "unknown_message"
+    INCOMPLETE_LINE = "incomplete_line"
+    NO_RESULT = "no_result"
+    EXIT_AFTER_RESULT = "exit_after_result"
 
     @property
     def level(self) -> WarningLevel:
@@ -202,6 +205,18 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.UNKNOWN_MESSAGE: (
         "debug",
         "A message of a kind Bridle does not know came; it was delivered with its raw content.",
+    ),
+    WarningKind.INCOMPLETE_LINE: (
+        "warning",
+        "The CLI's output ended in the middle of a line; what there was of it was dropped.",
+    ),
+    WarningKind.NO_RESULT: (
+        "warning",
+        "The CLI ended a query in order, but without a result.",
+    ),
+    WarningKind.EXIT_AFTER_RESULT: (
+        "warning",
+        "The CLI gave its result and did not end in order then; the result stands.",
     ),
 }
 

@@ -38,14 +38,15 @@ Exit: sessions that are left when the interpreter exits are stopped.
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from bridle._core.prompts import Prompts
 from bridle._core.state import Lifecycle
-from bridle._core.text import TextStream
 from bridle._core.wire import Content
-from bridle._doors.portal import Inbox, Portal, Source, Work, from_threads, portal
+from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces
+from bridle._doors.portal import Portal, Work, from_threads, portal
 from bridle._doors.session import Session as AsyncSession
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._shell.feeds import Update
@@ -68,7 +69,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-# ---------------------------------------------------------------- one call, one outcome
+# ---------------------------------------------------------------- without a session
 
 
 @overload
@@ -127,122 +128,25 @@ def run(
     )
 
 
-# ---------------------------------------------------------------- one way
-
-
 def query(
-    prompt: Content | Iterable[Content] | AsyncIterable[Content],
-    cli: CliOptions | None = None,
-    sdk: SdkOptions | None = None,
+    prompt: Prompts, cli: CliOptions | None = None, sdk: SdkOptions | None = None
 ) -> QueryStream:
-    """Ask once and read the answer to its end: no callbacks, no control operations.
+    """Ask the CLI something and iterate over what it says, to its end.
 
     Several prompts may come from an iterator. It is read in a thread of its own, so it may block,
     and may use everything here.
+
+    Raises:
+        OptionsError: an option or the prompt is refused, here and now; nothing is started.
     """
     from bridle._doors.query import query as twin  # not every program needs it
 
     if isinstance(prompt, Iterator):
         prompt = from_threads(prompt)
-    home = portal()
-    return QueryStream(Inbox(home, "query", lambda: twin(prompt, cli, sdk)), home)
+    return QueryStream(twin(prompt, cli, sdk), portal())
 
 
-# ---------------------------------------------------------------- what is iterated
-
-
-class Subscription(Generic[_T]):
-    """An iterator over what comes, from the moment it was made.
-
-    It ends when the session does. Leaving it early (``break``, ``close``, or just dropping it)
-    ends the subscription; the session goes on.
-
-    Up to 2048 items, or a mebibyte of messages, are read ahead for its thread; they no longer count
-    as unread. Ctrl-C during the wait for the next item loses nothing.
-    """
-
-    def __init__(self, inbox: Inbox[_T]) -> None:
-        self._inbox = inbox
-        self._leave = weakref.finalize(self, inbox.close)
-        self._leave.atexit = False
-
-    def __iter__(self) -> Subscription[_T]:
-        return self
-
-    def __next__(self) -> _T:
-        return self._inbox.get()
-
-    def close(self) -> None:
-        """End the subscription; what it has not read is let go."""
-        self._leave()
-
-    def __enter__(self) -> Subscription[_T]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class TextPieces:
-    """An iterator over the text of messages, each piece once."""
-
-    def __init__(self, messages: Subscription[Message]) -> None:
-        self._messages = messages
-        self._stream = TextStream()
-
-    def __iter__(self) -> TextPieces:
-        return self
-
-    def __next__(self) -> str:
-        while True:
-            text = self._stream.feed(next(self._messages))
-            if text:
-                return text
-
-    def close(self) -> None:
-        """End it."""
-        self._messages.close()
-
-
-class QueryStream:
-    """The messages of a query: an iterator that ends with the CLI.
-
-    Leaving it early (``break``, ``close``, leaving ``with``, or just dropping it) ends the CLI;
-    ``close`` and ``with`` wait until it is gone.
-    """
-
-    def __init__(self, inbox: Inbox[Message], home: Portal) -> None:
-        self._messages = Subscription(inbox)
-        self._inbox = inbox
-        self._portal = home
-
-    def __iter__(self) -> QueryStream:
-        return self
-
-    def __next__(self) -> Message:
-        return next(self._messages)
-
-    def close(self) -> None:
-        """End it, and wait until nothing of it is left."""
-        self._messages.close()
-        if not self._portal.is_over:
-            self._portal.call("close", self._inbox.wait_closed)
-
-    def __enter__(self) -> QueryStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+# ---------------------------------------------------------------- sessions and their turns
 
 
 class Turn:
@@ -295,9 +199,6 @@ class Turn:
         return f"sync.{self._turn!r}"
 
 
-# ---------------------------------------------------------------- sessions
-
-
 class Session:
     """A conversation with a CLI process of its own.
 
@@ -330,7 +231,8 @@ class Session:
         Ctrl-C stops the session.
         """
         self._connecting = True
-        self._call("connect", self._session.connect)
+        home, session = self._portal, self._session
+        home.call("connect", session.connect, lambda: home.start(session.stop))
 
     @property
     def _portal(self) -> Portal:

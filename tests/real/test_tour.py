@@ -151,6 +151,8 @@ def test_the_text_of_a_turn_is_streamed_without_repetition(lab: Lab, partial: bo
 
 
 def test_another_model_is_asked_from_the_next_request_on(lab: Lab) -> None:
+    """R351."""
+
     async def main() -> None:
         async with (
             ScriptedModel([[text("a")], [text("b")], [text("c")]]) as model,
@@ -192,6 +194,7 @@ def test_an_interrupt_ends_a_slow_answer_and_the_next_turn_works(lab: Lab) -> No
 
 
 def test_files_are_put_back_to_how_they_were_at_a_prompt(lab: Lab) -> None:
+    """R403."""
     note = lab.work / "note.txt"
     note.write_text("before", "utf-8")
 

@@ -104,7 +104,7 @@ def result(uuid: str, text: str = "done") -> Json:
 
 
 def test_a_session_runs_a_turn_and_ends() -> None:
-    """R001, R003, R020, R163, R247: the test seam carries a whole session."""
+    """R001, R003, R020, R024, R156, R163, R164, R247: the test seam carries a whole session."""
 
     async def main() -> None:
         puppet = Puppet()
@@ -345,6 +345,28 @@ def test_events_reach_their_listener_in_order() -> None:
 
     run(main)
     assert heard == ["SessionReady", "SessionEnded"]
+
+
+def test_what_comes_after_the_end_is_dropped() -> None:
+    """R162, R365."""
+
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet)
+        await talk.connect()
+        unread = talk.messages()
+        await talk.stop()
+        puppet.say(assistant("too late"))
+        puppet.events.exited(0)
+        puppet.events.output_ended()
+        puppet.events.input_failed("broken")
+        assert await _collect(unread) == []
+        assert [type(event).__name__ async for event in talk.events()] == [
+            "SessionReady",
+            "SessionEnded",
+        ]
+
+    run(main)
 
 
 def test_two_connects_are_one_too_many() -> None:

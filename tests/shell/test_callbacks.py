@@ -43,6 +43,8 @@ class Desk:
 
 
 def test_a_plain_function_runs_outside_the_loops_thread() -> None:
+    """R292."""
+
     async def main() -> None:
         desk = Desk()
         desk.start(lambda _: threading.current_thread())

@@ -646,7 +646,8 @@ def test_closing_may_be_repeated_and_shared(programs: Programs, run_on: RunOn) -
         await asyncio.gather(process.aclose(), process.aclose())
         await process.aclose()
         assert repr(process) == f"<CliProcess pid {process.pid}, exit code -9>"
-        assert recorder.log == [("exited", -SIGKILL)]
+        # It may have had the time to say that it is ready, or not.
+        assert [entry for entry in recorder.log if entry[0] != "received"] == [("exited", -SIGKILL)]
 
     run_on(main)
 

@@ -40,6 +40,9 @@ LEVELS: dict[WarningLevel, set[str]] = {
         "no_permission_callback",
         "result_ignored",
         "unanswered_request",
+        "incomplete_line",
+        "no_result",
+        "exit_after_result",
     },
     "error": {
         "oversized_line",

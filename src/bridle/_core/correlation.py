@@ -147,6 +147,13 @@ class Ledger:
         request_id = self._by_key.get(key)
         return None if request_id is None else self.take(request_id)
 
+    def take_callers(self) -> list[PendingRequest]:
+        """Remove and return the requests somebody waits for, oldest first."""
+        entries = [entry for entry in self._pending.values() if entry.key is not None]
+        for entry in entries:
+            self.take(entry.request_id)
+        return entries
+
     def take_all(self) -> list[PendingRequest]:
         """Remove and return every pending request, oldest first."""
         entries = list(self._pending.values())

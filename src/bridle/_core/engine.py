@@ -215,7 +215,7 @@ class Engine:
     def write_failed(self, reason: str, now: float) -> list[act.Action]:
         """The CLI's input is broken. It usually ends by itself then, given a moment."""
         if self._lifecycle not in TERMINAL and not self._departure.input_ended:
-            self._requests.reject_all(
+            self._requests.reject_callers(
                 lambda operation, request_id: TransportError(operation, request_id, reason)
             )
             self._questions.drop_all()

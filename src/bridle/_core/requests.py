@@ -192,7 +192,13 @@ class Requests:
 
     def reject_all(self, error_for: Callable[[str, str | None], BridleError]) -> None:
         """Settle everything; ``error_for`` makes the error of (operation, request id if sent)."""
+        self.reject_callers(error_for)
         for entry in self._ledger.take_all():
+            self._deadlines.clear((REQUEST, entry.request_id))
+
+    def reject_callers(self, error_for: Callable[[str, str | None], BridleError]) -> None:
+        """Settle what callers wait for; what we asked on our own account keeps its deadline."""
+        for entry in self._ledger.take_callers():
             self._deadlines.clear((REQUEST, entry.request_id))
             self.fail(entry, error_for(entry.operation, entry.request_id))
         self.reject_queue(lambda operation: error_for(operation, None))

@@ -20,37 +20,21 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from queue import SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bridle._shell.workers import WORKERS
-from bridle._source import line_of
 from bridle.errors import SessionStopped
-from bridle.messages import Message
 
 _FAREWELL = 8.0
 """Seconds the interpreter's exit waits at most; a session that resists is killed after five."""
 
-_AHEAD = 2048
-"""Items that are read ahead for a thread at most."""
-
-_AHEAD_BYTES = 1 << 20
-"""Bytes of messages that are read ahead, but for the last one."""
-
 _T = TypeVar("_T")
-_Item = TypeVar("_Item", covariant=True)
 
 Work = Callable[[], Coroutine[Any, Any, _T]]
 
 
-class Source(Protocol[_Item]):
-    """What an :class:`Inbox` reads from: an async iterator that can be left."""
-
-    def __aiter__(self) -> Source[_Item]: ...
-    async def __anext__(self) -> _Item: ...
-    async def aclose(self) -> None: ...
-
-
-def _nothing() -> None: ...
+def nothing() -> None:
+    """Nothing more is to be done when a wait is broken off."""
 
 
 class Portal:
@@ -90,7 +74,7 @@ class Portal:
 
     # -- calling -----------------------------------------------------------------------------------
 
-    def call(self, operation: str, work: Work[_T], give_up: Callable[[], None] = _nothing) -> _T:
+    def call(self, operation: str, work: Work[_T], give_up: Callable[[], None] = nothing) -> _T:
         """Run a coroutine on the loop, in this thread's context, and wait for it.
 
         If the wait is broken off, as by Ctrl-C, the coroutine is cancelled, ``give_up`` is called,
@@ -173,128 +157,20 @@ class _Call(Generic[_T]):
             self.done.put(task)
 
 
-# ---------------------------------------------------------------- what comes, for a thread
-
-
-class _End:
-    """Stands after the last item; ``error`` says why, if that was a failure."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-
-
-class Inbox(Generic[_T]):
-    """Items of an async iterator, for a thread.
-
-    A task on the loop reads ahead, so a thread that falls behind finds the next item without
-    waiting for the loop. How far is bounded: then it waits until the thread has taken them all,
-    and whatever comes meanwhile is held, and counted, where it comes from.
-    """
-
-    def __init__(
-        self,
-        home: Portal,
-        operation: str,
-        make: Callable[[], Source[_T]],
-        give_up: Callable[[], None] = _nothing,
-    ) -> None:
-        """Begin to read what ``make``, called on the loop, returns. Raises as ``Portal.call``.
-
-        ``give_up`` is called when a wait is broken off, as by Ctrl-C.
-        """
-        self._portal = home
-        self._operation = operation
-        self._give_up = give_up
-        self._items: SimpleQueue[_T | _End] = SimpleQueue()
-        self._end: _End | None = None
-        self._is_full = False
-        self._room = asyncio.Event()
-        self._pumping: asyncio.Task[None] | None = None
-
-        async def begin() -> None:
-            self._pumping = asyncio.get_running_loop().create_task(self._pump(make()))
-
-        def break_off() -> None:
-            self.close()
-            give_up()
-
-        home.call(operation, begin, break_off)
-
-    def get(self) -> _T:
-        """The next item, as soon as there is one. Being broken off loses nothing.
-
-        Raises:
-            StopIteration: there is no next item.
-        """
-        self._portal.check(self._operation)
-        if self._end is None:
-            try:
-                item = self._items.get()
-            except BaseException:
-                self._give_up()
-                raise
-            if self._is_full and self._items.empty():
-                self._portal.post(self._room.set)
-            if not isinstance(item, _End):
-                return item
-            self._items.put(item)  # another thread may be waiting too
-            self._end = item
-        if self._end.error is not None:
-            raise self._end.error
-        raise StopIteration
-
-    def close(self) -> None:
-        """Let go of the rest. Never waits; at any moment, as ``Portal.post``."""
-        self._end = self._end or _End()
-        self._portal.post(self._stop)
-
-    def _stop(self) -> None:
-        if self._pumping is not None:
-            self._pumping.cancel()
-
-    async def wait_closed(self) -> None:
-        """Wait, on the loop, until what was read from is let go."""
-        if self._pumping is not None:
-            await asyncio.wait([self._pumping])
-
-    async def _pump(self, source: Source[_T]) -> None:
-        end = _End()
-        try:
-            await self._read(source)
-        except Exception as error:
-            end = _End(error)
-        finally:
-            if not self._portal.is_over:
-                self._items.put(end)
-            await source.aclose()
-
-    async def _read(self, source: Source[_T]) -> None:
-        count = size = 0
-        async for item in source:
-            self._items.put(item)
-            count += 1
-            if isinstance(item, Message):
-                size += len(line_of(item))
-            if count >= _AHEAD or size >= _AHEAD_BYTES:
-                await self._wait_for_room()
-                count = size = 0
-
-    async def _wait_for_room(self) -> None:
-        self._room.clear()
-        # In this order: a thread that empties the box from now on will say so.
-        self._is_full = True
-        if not self._items.empty():
-            await self._room.wait()
-        self._is_full = False
-
-
 # ---------------------------------------------------------------- what a thread has, for the loop
+
+
+class _Over:
+    """Stands for the next item where there is none."""
+
+
+_OVER = _Over()
 
 
 async def from_threads(items: Iterable[_T]) -> AsyncIterator[_T]:
     """The items of a plain iterable, each taken in a thread: that may block as long as it likes."""
     iterator = iter(items)
-    while not isinstance(item := await _in_thread(lambda: next(iterator, _End())), _End):
+    while not isinstance(item := await _in_thread(lambda: next(iterator, _OVER)), _Over):
         yield item
 
 
@@ -329,7 +205,7 @@ def portal() -> Portal:
             _current = Portal()
             # Exit functions run in reverse, and this one must be before those that kill: the
             # watchdog's, and weakref's, which is registered with the first finalizer.
-            weakref.finalize(_current, _nothing).detach()
+            weakref.finalize(_current, nothing).detach()
             atexit.register(_current.close)
         return _current
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import weakref
 from collections.abc import Generator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 from uuid import uuid4
@@ -14,7 +13,7 @@ from uuid import uuid4
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.hooks import HookPlan
-from bridle._core.launch import Launch, file_to_read, plan_session, redact
+from bridle._core.launch import Launch, plan_session, redact
 from bridle._core.precedence import resolve_options
 from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
@@ -25,7 +24,7 @@ from bridle._shell.actor import Actor, Listeners
 from bridle._shell.feeds import Update
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.mcp_adapter import McpConversation, protocol_server
-from bridle._shell.preflight import refuse_real_api
+from bridle._shell.preflight import refuse_real_api, settings_text
 from bridle._shell.process import CliProcess
 from bridle._shell.transport import Transport
 from bridle.errors import OptionsError, SessionStopped
@@ -104,8 +103,6 @@ class Session:
         return process
 
     def _plan_launch(self) -> Launch:
-        wanted = file_to_read(self._cli)
-        text = None if wanted is None else _read(wanted)
         hooks = self._plan.initialize_payload()
         return plan_session(
             self._cli,
@@ -113,7 +110,7 @@ class Session:
             self._bidir,
             session_id=str(uuid4()),
             hooks=hooks,
-            settings_text=text,
+            settings_text=settings_text(self._cli),
         )
 
     def _engine_config(self) -> EngineConfig:
@@ -414,13 +411,3 @@ def check_prompt(prompt: Content) -> None:
     except Unencodable as problem:
         fix = "Give text, or a list of content blocks."
         raise OptionsError("prompt", str(problem), fix=fix) from None
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        fix = "Give an existing file, or the settings themselves."
-        raise OptionsError(
-            "settings", f"{path} cannot be read: {error.strerror}", fix=fix
-        ) from None

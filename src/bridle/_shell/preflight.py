@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from bridle._core.handshake import MINIMUM_CLI_VERSION
+from bridle._core.launch import file_to_read
 from bridle._shell.locate import Version, VersionAnswer, parse_version
 from bridle.errors import OptionsError, UnsupportedCliVersionError
+from bridle.options import CliOptions
 
 FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
 """Set to 1 in the environment of this process, no CLI is started whose API is not on loopback."""
@@ -74,3 +77,21 @@ def version_problem(answer: VersionAnswer) -> UnsupportedCliVersionError | str |
     return (
         UnsupportedCliVersionError(str(answer), MINIMUM_CLI_VERSION) if answer < _MINIMUM else None
     )
+
+
+def settings_text(cli: CliOptions) -> bytes | None:
+    """The content of the settings file that planning needs, if it needs one.
+
+    Raises:
+        OptionsError: it cannot be read.
+    """
+    path = file_to_read(cli)
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        fix = "Give an existing file, or the settings themselves."
+        raise OptionsError(
+            "settings", f"{path} cannot be read: {error.strerror}", fix=fix
+        ) from None

@@ -1,0 +1,113 @@
+"""What a query may be asked: one prompt or several, each as one line for the CLI.
+
+A prompt is a text, a list of content blocks, or a whole user message as a mapping. What the CLI
+would choke on (it exits, or silently does nothing) is refused here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias, cast
+
+from bridle._core.wire import Content, Unencodable, encode_user_message
+from bridle._fields import is_list, is_mapping
+from bridle.content import Block
+from bridle.errors import OptionsError
+
+Prompt: TypeAlias = Content | Mapping[str, object]
+"""Text, content blocks, or a user message."""
+
+Prompts: TypeAlias = Prompt | Iterable[Prompt] | AsyncIterable[Prompt]
+"""One prompt, or any iterable of them."""
+
+_FIX = "Give text, a list of content blocks, a user message, or an iterable of these."
+_SHAPE = '{"type": "user", "message": {"role": "user", "content": ...}}'
+
+_BYTES = (bytes, bytearray, memoryview)  # iterables, but of numbers
+
+# Members of a user message beside its content, and the argument of the encoder each one is.
+_MEMBERS = {
+    "uuid": "uuid",
+    "session_id": "session_id",
+    "parent_tool_use_id": "parent_tool_use_id",
+    "priority": "priority",
+    "isSynthetic": "is_synthetic",
+    "client_composed": "client_composed",
+}
+
+
+def prompts_at_hand(prompts: object) -> Sequence[object] | None:
+    """The prompts, if they are there to be looked at; None for an iterable yet to be drawn from.
+
+    A list that holds nothing but content blocks is one prompt; any other list is as many prompts
+    as it has items.
+
+    Raises:
+        OptionsError: these are no prompts.
+    """
+    if isinstance(prompts, str) or is_mapping(prompts):
+        return [prompts]
+    if isinstance(prompts, list | tuple):
+        several = cast("Sequence[object]", prompts)
+        if not several:
+            raise OptionsError("prompt", "there is nothing in the list", fix=_FIX)
+        return [several] if all(map(_is_block, several)) else several
+    if _is_iterable(prompts):
+        return None
+    raise _refusal(prompts)
+
+
+def encode_prompt(prompt: object, uuid: str) -> bytes:
+    """A prompt as a line for the CLI; ``uuid`` is used unless the prompt brings its own.
+
+    Raises:
+        OptionsError: it is no prompt, or holds what JSON cannot carry.
+    """
+    try:
+        if isinstance(prompt, str):
+            return encode_user_message(prompt, uuid)
+        if is_mapping(prompt):
+            return _encode_message(prompt, uuid)
+        if is_list(prompt):
+            return encode_user_message(_blocks(prompt), uuid)
+    except Unencodable as problem:
+        raise OptionsError("prompt", str(problem), fix="Use JSON values.") from None
+    raise _refusal(prompt)
+
+
+def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:
+    inner = message.get("message")
+    if message.get("type") != "user" or not is_mapping(inner) or inner.get("role") != "user":
+        raise OptionsError("prompt", "this mapping is no user message", fix=f"Write {_SHAPE}.")
+    content = inner.get("content")
+    strays = {*message} - {*_MEMBERS, "type", "message"} | {*inner} - {"role", "content"}
+    if strays:
+        names = ", ".join(sorted(map(str, strays)))
+        raise OptionsError("prompt", f"a user message has no {names}", fix=f"Write {_SHAPE}.")
+    said = {
+        _MEMBERS[str(name)]: value
+        for name, value in message.items()
+        if name in _MEMBERS and value is not None
+    }
+    encode = cast("Callable[..., bytes]", encode_user_message)
+    return encode(
+        content if isinstance(content, str) else _blocks(content), **{"uuid": uuid, **said}
+    )
+
+
+def _blocks(content: object) -> Sequence[Block | Mapping[str, object]]:
+    if is_list(content) and content and all(map(_is_block, content)):
+        return cast("Sequence[Block | Mapping[str, object]]", content)
+    raise OptionsError("prompt", "the content is neither text nor a list of blocks", fix=_FIX)
+
+
+def _is_block(item: object) -> bool:
+    return isinstance(item, Block) or (is_mapping(item) and item.get("type") != "user")
+
+
+def _is_iterable(value: object) -> bool:
+    return isinstance(value, AsyncIterable | Iterable) and not isinstance(value, _BYTES)
+
+
+def _refusal(value: object) -> OptionsError:
+    return OptionsError("prompt", f"{type(value).__name__} is no prompt", fix=_FIX)

@@ -1,0 +1,315 @@
+"""What a query hears: the CLI's output as messages and warnings, and how it ends.
+
+A query only listens. Nothing the CLI asks is answered, and what its result says is for the
+application to judge. The stream goes on to the end of the output, whatever results came before;
+it ends with an error only if there was no result, or if what came could not be read.
+
+Inputs are methods that return what there is to tell; the shell calls :meth:`QueryReader.advance`
+when :attr:`QueryReader.next_deadline` comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from enum import Enum
+from typing import ClassVar, TypeAlias
+
+from msgspec import structs
+
+from bridle._core.correlation import Deadlines
+from bridle._core.ending import OUTPUT, OUTPUT_GRACE, PIPE
+from bridle._core.framing import Item, LineFramer, PartialLine
+from bridle._core.handshake import early_exit
+from bridle._core.requests import INITIALIZE
+from bridle._core.wire import Unencodable, decode_line, encode_request
+from bridle._source import tag_of
+from bridle.controls import (
+    ControlFailure,
+    ControlRequest,
+    ControlResponse,
+    UnknownControlRequest,
+)
+from bridle.errors import (
+    BridleError,
+    BufferOverflow,
+    CliExitedDuringInit,
+    InitializationError,
+    InitializationTimeout,
+    OptionsError,
+    ProcessInfo,
+    TransportError,
+)
+from bridle.events import SdkWarning, WarningKind
+from bridle.messages import MalformedLine, Message, ResultMessage
+
+MAX_MALFORMED = 5
+"""The so-manieth line in a row that is no JSON ends the stream."""
+
+_GREETING_ID = "req_0"
+_GREETING = "greeting"
+_QUOTED = 200  # bytes of an unreadable line that are shown
+
+News: TypeAlias = Message | SdkWarning
+"""What a reader tells."""
+
+
+class Phase(Enum):
+    """Where a stream stands. It only moves down this list."""
+
+    #: No result has come yet.
+    STREAMING = "streaming"
+    #: The rest can no longer make the stream fail by the way the CLI ends.
+    RESULT_RECEIVED = "result_received"
+    #: Nothing more is told.
+    OVER = "over"
+
+
+def greeting(fields: Mapping[str, object]) -> bytes:
+    """The first line of a query: the handshake, whose answer nobody waits for.
+
+    Raises:
+        OptionsError: the fields hold something JSON cannot carry.
+    """
+    try:
+        return encode_request(_GREETING_ID, INITIALIZE, fields)
+    except Unencodable as problem:
+        raise OptionsError("options", str(problem), fix="Use JSON values.") from None
+
+
+class QueryReader:
+    """One query's output. Inputs come one at a time; after the end they are ignored."""
+
+    def __init__(self, max_line: int) -> None:
+        self._max_line = max_line
+        # The framer's notice of a long line comes the moment a line is over the limit.
+        self._framer = LineFramer(max_line + 1, warn_at=max_line)
+        self._deadlines = Deadlines()
+        self._news: list[News] = []
+        self._process = ProcessInfo()
+        self._is_greeted = False
+        self._has_exited = False
+        self._output_ended = False
+        self._malformed_in_a_row = 0
+        # The last that could not be read: it may say why the CLI ended.
+        self._last_malformed = ""
+        self._rest = b""
+        self._init_timeout = 0.0
+        self._lost_input = ""
+        #: Where the stream stands.
+        self.phase = Phase.STREAMING
+        #: What ended it, if that was a failure.
+        self.error: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True once the stream has ended, well or not."""
+        return self.phase is Phase.OVER
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When :meth:`advance` has to be called next, if nothing else happens before."""
+        return self._deadlines.next
+
+    def describe(self, **known: object) -> None:
+        """Tell what is known of the process (fields of ``ProcessInfo``), for errors to carry."""
+        self._process = structs.replace(self._process, **known)
+
+    # -- inputs ------------------------------------------------------------------------------------
+
+    def start(self, init_timeout: float, now: float) -> None:
+        """The greeting is sent. A CLI that says nothing at all for so long is given up."""
+        self._init_timeout = init_timeout
+        self._deadlines.set(_GREETING, now + init_timeout)
+
+    def receive(self, data: bytes) -> list[News]:
+        """The CLI wrote something: any piece of its output, in order."""
+        if not self.is_over:
+            self._read_all(self._framer.feed(data))
+        return self._take()
+
+    def output_ended(self, now: float) -> list[News]:
+        """The CLI's output is at its end."""
+        if not self.is_over and not self._output_ended:
+            self._end_output()
+            self._on_part_gone(now)
+        return self._take()
+
+    def exited(self, exit_code: int | None, stderr_tail: str, now: float) -> list[News]:
+        """The process is gone. ``exit_code`` is negative for a signal, None if unknown."""
+        if not self.is_over and not self._has_exited:
+            self._has_exited = True
+            self.describe(exit_code=exit_code, stderr_tail=stderr_tail)
+            self._on_part_gone(now)
+        return self._take()
+
+    def input_failed(self, reason: str, now: float) -> None:
+        """The CLI takes no more prompts. It usually ends by itself then, given a moment."""
+        if not self.is_over:
+            self._lost_input = reason
+            self._deadlines.set(PIPE, now + OUTPUT_GRACE)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nobody listens any more, or the query cannot go on for a reason of ours."""
+        if not self.is_over:
+            self._end(error)
+
+    def advance(self, now: float) -> list[News]:
+        """Time has come to ``now``: whatever is due happens."""
+        for token in self._deadlines.pop_expired(now):
+            if not self.is_over:
+                self._ON_DEADLINE[token](self)
+        return self._take()
+
+    # -- lines -------------------------------------------------------------------------------------
+
+    def _read_all(self, items: Iterable[Item]) -> None:
+        for item in items:
+            if isinstance(item, bytes):
+                self._read(item)
+            elif isinstance(item, PartialLine):
+                self._read_rest(item.line)
+            else:
+                self._end(BufferOverflow(self._max_line, item.size))
+            if self.is_over:
+                break
+
+    def _read_rest(self, line: bytes) -> None:
+        """What follows the last newline is a line like any other, if it is whole."""
+        if isinstance(decode_line(line), MalformedLine):
+            self._rest = line
+        else:
+            self._read(line)
+
+    def _read(self, line: bytes) -> None:
+        frame = decode_line(line)
+        if isinstance(frame, MalformedLine):
+            self._on_malformed(frame)
+            return
+        self._malformed_in_a_row = 0
+        if isinstance(frame, Message):
+            self._deliver(frame)
+        elif isinstance(frame, ControlResponse):
+            self._on_response(frame)
+        elif isinstance(frame, ControlRequest):
+            self._on_question(frame)
+
+    def _deliver(self, message: Message) -> None:
+        if isinstance(message, ResultMessage):
+            self.phase = Phase.RESULT_RECEIVED
+        self._note_life()
+        self._news.append(message)
+
+    def _on_question(self, frame: ControlRequest) -> None:
+        """With nothing offered to answer, none should come; the CLI has to help itself."""
+        body = frame.request
+        kind = body.subtype if isinstance(body, UnknownControlRequest) else tag_of(body)
+        self._warn(WarningKind.UNANSWERED_REQUEST, f"{kind}: a query answers nothing")
+
+    def _on_response(self, frame: ControlResponse) -> None:
+        if frame.request_id != _GREETING_ID:
+            self._warn(WarningKind.ORPHAN_RESPONSE, f"request id {frame.request_id!r}")
+        elif isinstance(frame.response, ControlFailure):
+            self._end(InitializationError(frame.response.error))
+        else:
+            self._is_greeted = True
+            self._note_life()
+
+    def _note_life(self) -> None:
+        """It lives: how long it takes from here on is the application's business."""
+        self._deadlines.clear(_GREETING)
+
+    def _on_malformed(self, frame: MalformedLine) -> None:
+        self._malformed_in_a_row += 1
+        self._last_malformed = f"{frame.reason}: {_quoted(frame.line)}"
+        if self._malformed_in_a_row < MAX_MALFORMED:
+            self._warn(WarningKind.MALFORMED_LINE, self._last_malformed)
+        else:
+            what = f"{MAX_MALFORMED} lines in a row could not be read; {self._last_malformed}"
+            self._end(TransportError("query", None, what))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _end_output(self) -> None:
+        self._output_ended = True
+        self._read_all(self._framer.finish())
+
+    def _on_part_gone(self, now: float) -> None:
+        """Output and process end separately, in whichever order; one waits for the other a bit."""
+        if self.is_over:
+            return
+        if self._has_exited and self._output_ended:
+            self._judge()
+        else:
+            self._deadlines.set(OUTPUT, now + OUTPUT_GRACE)
+
+    def _on_output_overdue(self) -> None:
+        if not self._has_exited:
+            self._lose_contact("it closed its output but did not exit")
+            return
+        self._end_output()  # somebody else holds it open
+        if not self.is_over:
+            self._judge()
+
+    def _on_input_overdue(self) -> None:
+        if not self._has_exited:
+            self._lose_contact(f"its input broke ({self._lost_input}) but it did not exit")
+
+    def _on_greeting_overdue(self) -> None:
+        self._end(InitializationTimeout(self._init_timeout))
+
+    def _judge(self) -> None:
+        """The process is gone and has said all it had to say."""
+        is_clean = self._process.exit_code == 0
+        if self.phase is Phase.STREAMING and not is_clean:
+            self._end(self._early_end())
+            return
+        if self._rest:
+            self._warn(WarningKind.INCOMPLETE_LINE, _quoted(self._rest))
+        if self.phase is Phase.STREAMING:
+            self._warn(WarningKind.NO_RESULT, "it exited with code 0")
+        elif not is_clean:
+            ending = self._process.ending or "an unknown exit code"
+            self._warn(WarningKind.EXIT_AFTER_RESULT, f"it ended with {ending}")
+        self._end(None)
+
+    def _early_end(self) -> BridleError:
+        said = _quoted(self._rest) or self._last_malformed
+        if not self._is_greeted:
+            return early_exit(self._process, (said,) if said else ())
+        ending = self._process.ending or "an unknown exit code"
+        last = f"; the last it wrote: {said}" if said else ""
+        return TransportError("query", None, f"it ended with {ending} before a result{last}")
+
+    def _lose_contact(self, what: str) -> None:
+        if self.phase is Phase.RESULT_RECEIVED:
+            self._warn(WarningKind.EXIT_AFTER_RESULT, what)
+            self._end(None)
+        elif self._is_greeted:
+            self._end(TransportError("query", None, what))
+        else:
+            self._end(CliExitedDuringInit(what))
+
+    def _end(self, error: BaseException | None) -> None:
+        self.phase = Phase.OVER
+        self.error = error
+        if isinstance(error, BridleError):
+            error.with_process(self._process)
+        self._deadlines.clear_all()
+
+    def _warn(self, kind: WarningKind, detail: str) -> None:
+        self._news.append(SdkWarning(kind, detail))
+
+    def _take(self) -> list[News]:
+        news, self._news = self._news, []
+        return news
+
+    _ON_DEADLINE: ClassVar[dict[Hashable, Callable[[QueryReader], None]]] = {
+        _GREETING: _on_greeting_overdue,
+        OUTPUT: _on_output_overdue,
+        PIPE: _on_input_overdue,
+    }
+    """What happens when a deadline passes."""
+
+
+def _quoted(line: bytes) -> str:
+    return line[:_QUOTED].decode("utf-8", "backslashreplace")

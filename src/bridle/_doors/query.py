@@ -1,0 +1,280 @@
+"""The query: prompts in, messages out, and nothing in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from types import TracebackType
+from typing import TypeVar, cast
+from uuid import uuid4
+
+from bridle._core.handshake import MINIMUM_CLI_VERSION
+from bridle._core.launch import Launch, plan_query, redact
+from bridle._core.precedence import resolve_options
+from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
+from bridle._core.query_stream import QueryReader, greeting
+from bridle._shell.locate import Unreadable, Version, VersionAnswer, find_cli, version_of
+from bridle._shell.mailbox import Closed
+from bridle._shell.preflight import refuse_real_api, settings_text, version_problem
+from bridle._shell.process import CliProcess
+from bridle._shell.query_run import Lines, QueryRun
+from bridle._shell.transport import Transport, TransportEvents
+from bridle._shell.workers import WORKERS
+from bridle.errors import BridleError, OptionsError, StartError, UnsupportedCliVersionError
+from bridle.events import SdkWarning, WarningKind
+from bridle.messages import Message
+from bridle.options import STDIO, CliOptions, SdkOptions
+
+_VERSION_PATIENCE = 5.0
+"""Seconds a CLI has to tell its version. A query insists on it, so it waits longer."""
+
+_T = TypeVar("_T")
+_NO_MORE = object()
+
+Runner = Callable[[Launch, TransportEvents], Transport]
+"""Takes the place of the CLI: ``SdkOptions.runner``."""
+
+
+class QueryStream:
+    """The messages of a query, in order; an iterator and a context manager.
+
+    The CLI is started by the first step or on entering ``async with``. The stream ends when the
+    CLI does, background work included, so several results may come; what they say is yours to
+    judge. When it has ended, well or with an error, no process of it is left.
+
+    Leaving ``async with``, :meth:`aclose`, or dropping the stream ends the CLI. After a ``break``
+    that happens as soon as nobody holds the stream any more; ``async with`` makes it certain.
+
+    Cancellation: cancelling the wait for the next message loses nothing.
+    Concurrency: one task at a time may iterate.
+    """
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+        self._run: QueryRun | None = None
+        self._is_over = False
+
+    @property
+    def warnings(self) -> tuple[SdkWarning, ...]:
+        """What Bridle survived so far, such as a CLI that failed after it had given its result."""
+        return tuple(self._run.warnings) if self._run else ()
+
+    @property
+    def pid(self) -> int | None:
+        """The CLI's process id, once there is one."""
+        return self._run.pid if self._run else None
+
+    def __aiter__(self) -> QueryStream:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message.
+
+        Raises:
+            StartError: the CLI did not start, refused the handshake, or ended before it.
+            TransportError: the CLI failed without a result, or cannot be understood.
+            BufferOverflow: a line is longer than ``SdkOptions.max_buffer_size``.
+            Exception: whatever the iterable of prompts raised.
+        """
+        if self._is_over:
+            raise StopAsyncIteration
+        try:
+            return await self._started().take()
+        except Closed as end:
+            self._is_over = True
+            if end.error is not None:
+                raise end.error from None
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        """End the CLI, and let go of what was not read. Calling it again is fine.
+
+        Returns when no process of it is left. Cancelling the wait does not cancel the end.
+        """
+        self._is_over = True
+        if self._run is not None:
+            await self._run.close()
+
+    async def __aenter__(self) -> QueryStream:
+        if not self._is_over:
+            self._started()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _started(self) -> QueryRun:
+        if self._run is None:
+            try:
+                self._run = self._plan.start()
+            except BaseException:
+                self._is_over = True
+                raise
+            # The run is kept alive by its process; the stream is not, so that it can be dropped.
+            weakref.finalize(self, self._run.abandon).atexit = False
+        return self._run
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "running" if self._run else "not started"
+        return f"QueryStream({state}, pid={self.pid})"
+
+
+def query(
+    prompt: Prompts, cli: CliOptions | None = None, sdk: SdkOptions | None = None
+) -> QueryStream:
+    """Ask the CLI something and iterate over what it says, to its end.
+
+    The prompt is a text, a list of content blocks, a user message as a mapping, or an iterable of
+    these. An async iterable is drawn from as the CLI takes its prompts, so it may wait for the
+    answer to one before it gives the next; a plain one, unless it is a list or tuple, is drawn
+    from in a thread. What it raises is raised by the stream. The CLI may merge prompts that wait
+    into one turn.
+
+    There are no callbacks and no control operations. A tool that nobody allowed beforehand is
+    denied; use a session to be asked.
+
+    Raises:
+        OptionsError: an option or the prompt is refused, here and now; nothing is started.
+    """
+    options = resolve_options(cli, sdk, None, environ=os.environ, config=None)
+    return QueryStream(_Plan(prompt, options.cli, options.sdk))
+
+
+class _Plan:
+    """All that is settled before a query starts. Holds nothing of the stream."""
+
+    def __init__(self, prompt: Prompts, cli: CliOptions, sdk: SdkOptions) -> None:
+        if cli.permission_prompt_tool_name == STDIO:
+            raise OptionsError(
+                "permission_prompt_tool_name",
+                f"{STDIO!r} asks whoever started the CLI, and a query answers nothing",
+                fix="Allow what is needed with allowed_tools, or use a session.",
+            )
+        self._cli = cli
+        self._sdk = sdk
+        self._launch = plan_query(cli, sdk, settings_text=settings_text(cli))
+        self._greeting = greeting(self._launch.initialize)
+        at_hand = prompts_at_hand(prompt)
+        self._source = prompt
+        self._lines = None if at_hand is None else [_encode(one) for one in at_hand]
+        self._reader = QueryReader(sdk.max_buffer_size)
+        self._path: str | None = None
+
+    def start(self) -> QueryRun:
+        """Start the CLI, on the running loop."""
+        sdk = self._sdk
+        run = QueryRun(
+            self._reader,
+            max_unread_bytes=sdk.max_unread_bytes,
+            on_stderr=sdk.on_stderr,
+            on_warning=sdk.on_warning,
+        )
+        try:
+            run.start(self._spawn, self._greeting, self._input(run), sdk.init_timeout)
+        except StartError as error:
+            self._reader.end(error)
+            raise
+        return run
+
+    def _spawn(self, run: QueryRun) -> Transport:
+        runner = cast("Runner | None", self._sdk.runner)
+        if runner is not None:
+            return runner(self._launch, run)
+        refuse_real_api(os.environ, self._launch.environment(os.environ), self._cli.settings)
+        named = self._cli.cli_path
+        self._path = find_cli(None if named is None else os.fspath(named))
+        self._reader.describe(cli_path=self._path, argv=redact(self._launch.argv))
+        return CliProcess.spawn(self._path, self._launch, run)
+
+    async def _input(self, run: QueryRun) -> Lines:
+        """What the CLI reads. It gets no prompt before it is known to be one we can talk to."""
+        if self._path is not None and not self._sdk.skip_version_check:
+            await self._check_version(self._path, run)
+        if self._lines is not None:
+            for line in self._lines:
+                yield line
+        elif isinstance(self._source, AsyncIterable):
+            source = cast("AsyncIterable[object]", self._source)
+            async with _closing(source):
+                async for prompt in source:
+                    yield _encode(prompt)
+        else:
+            iterator = iter(cast("Iterable[object]", self._source))
+            while (prompt := await _in_thread(lambda: next(iterator, _NO_MORE))) is not _NO_MORE:
+                yield _encode(prompt)
+
+    async def _check_version(self, path: str, run: QueryRun) -> None:
+        answer = await version_of(path, self._launch, timeout=_VERSION_PATIENCE)
+        if isinstance(answer, Version):
+            self._reader.describe(cli_version=str(answer))
+        problem = version_problem(answer)
+        if isinstance(problem, BridleError):
+            raise problem
+        if problem is None:
+            return
+        if not self._sdk.permissive_version_check:
+            raise _unknown_version(answer, problem)
+        run.warn(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, problem))
+
+
+def _unknown_version(answer: VersionAnswer, problem: str) -> UnsupportedCliVersionError:
+    told = answer.text if isinstance(answer, Unreadable) else None
+    error = UnsupportedCliVersionError(told, MINIMUM_CLI_VERSION)
+    error.fix = (
+        f"Its version is not known: {problem}. Update the CLI, or set "
+        "SdkOptions.permissive_version_check to go on with a warning."
+    )
+    return error
+
+
+def _encode(prompt: object) -> bytes:
+    return encode_prompt(prompt, str(uuid4()))
+
+
+@contextlib.asynccontextmanager
+async def _closing(source: AsyncIterable[object]) -> AsyncGenerator[None, None]:
+    """Let a generator clean up when it is left early; other iterables have nothing to close."""
+    try:
+        yield
+    finally:
+        close = getattr(source, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _in_thread(function: Callable[[], _T]) -> _T:
+    """Call a plain function of the application's without holding up the loop.
+
+    Cancelling the wait leaves it to itself.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def settle(result: list[_T], error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result[0])
+        else:
+            done.set_exception(error)
+
+    def job() -> None:
+        result: list[_T] = []
+        error: BaseException | None = None
+        try:
+            result.append(function())
+        except BaseException as problem:  # whatever it raised belongs to whoever waits for it
+            error = problem
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    WORKERS.run(job)
+    return await done

@@ -1,0 +1,73 @@
+"""What each door offers, and what it does not."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+from bridle import BidirOptions, CliOptions, QueryStream, SdkOptions, Session, query
+from bridle._core.launch import plan_query, plan_session
+
+UUID = "00000000-0000-4000-8000-000000000001"
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    return {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+
+
+def test_a_session_offers_everything_that_can_be_asked_and_answered() -> None:
+    """R032: hooks, permissions, servers, control, checkpoints and timeouts are on the surface."""
+    operations = {"interrupt", "set_permission_mode", "set_model", "rewind_files", "control"}
+    assert operations < public(Session)
+    answers = {
+        "on_pre_tool_use",
+        "hooks",
+        "on_can_use_tool",
+        "mcp_servers",
+        "file_checkpointing_enabled",
+        "callback_timeout",
+        "hook_timeouts",
+        "permission_timeout",
+    }
+    assert answers < set(BidirOptions.fields)
+    for name in operations:
+        assert "timeout" in inspect.signature(getattr(Session, name)).parameters
+
+
+def test_a_query_answers_nothing_and_asks_for_nothing() -> None:
+    """R016, R017, R149: neither its options nor its stream know of callbacks or control."""
+    assert list(inspect.signature(query).parameters) == ["prompt", "cli", "sdk"]
+    assert public(QueryStream) == {"aclose", "pid", "warnings"}
+    launch = plan_query(CliOptions(), SdkOptions())
+    session = plan_session(CliOptions(), SdkOptions(), BidirOptions(), session_id=UUID)
+    assert set(launch.argv) < set(session.argv)
+    assert launch.initialize == {}
+
+
+def test_the_two_doors_share_decoding_but_not_their_running(package: Path) -> None:
+    """R154: changing how one runs cannot change the other."""
+    assert "bridle._shell.actor" not in imports(package / "_shell/query_run.py")
+    assert "bridle._core.engine" not in imports(package / "_shell/query_run.py")
+    assert "bridle._shell.query_run" not in imports(package / "_doors/session.py")
+
+
+def test_the_package_carries_no_binary(package: Path) -> None:
+    """R136: the CLI is found, never bundled."""
+    kinds = {path.suffix for path in package.rglob("*") if path.is_file()} - {".pyc"}
+    assert kinds == {".py", ".typed"} or kinds == {".py", ""}, kinds
+
+
+def test_every_call_says_what_it_does_and_what_it_may_raise() -> None:
+    """R027: each public call has its contract; those that wait say what cancelling does."""
+    for name in sorted(public(Session)):
+        assert (getattr(Session, name).__doc__ or "").strip(), name
+    for name in ("connect", "control", "stop", "aclose"):
+        assert "Cancellation:" in (getattr(Session, name).__doc__ or ""), name
+    for name in ("connect", "control", "send_user_message", "rewind_files"):
+        assert "Raises:" in (getattr(Session, name).__doc__ or ""), name

@@ -1,0 +1,1018 @@
+"""Queries on the fake CLI: what is sent, what is heard, how they end, and that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.support.processes import is_alive, run, until
+
+from bridle import (
+    BridleError,
+    BufferOverflow,
+    CliExitedDuringInit,
+    CliNotFoundError,
+    CliOptions,
+    InitializationError,
+    InitializationTimeout,
+    Message,
+    OptionsError,
+    QueryStream,
+    ResultMessage,
+    SdkOptions,
+    SdkWarning,
+    SpawnError,
+    TextBlock,
+    TransportError,
+    UnsupportedCliVersionError,
+    query,
+)
+from bridle._core.launch import Launch
+from bridle._doors import query as door
+from bridle._shell.query_run import QueryRun
+from bridle._shell.transport import TransportEvents
+from bridle.testing import FakeCli
+from bridle.testing.fake_cli import FLAVOURS
+
+SOON = 1.5
+"""Seconds from a cause to its consequence: far less than any timeout meant for something else."""
+
+WORDS = "these are my last words"
+ANSWER = FakeCli().stderr(WORDS).expect_initialize().turn("Hi.")
+GREETED = FakeCli().stderr(WORDS).expect_initialize().expect_user()
+
+
+def ask(cli: FakeCli, prompt: Any = "hello", sdk: SdkOptions | None = None) -> QueryStream:
+    """A query on this fake CLI."""
+    return query(prompt, CliOptions(cli_path=cli.path), sdk)
+
+
+async def read(
+    stream: QueryStream, heard: list[Message] | None = None, answered: asyncio.Event | None = None
+) -> list[Message]:
+    """Everything a stream says; also in ``heard``, should it fail. A result sets ``answered``."""
+    messages = [] if heard is None else heard
+    async for message in stream:
+        messages.append(message)
+        if answered is not None and isinstance(message, ResultMessage):
+            answered.set()
+    return messages
+
+
+def results(messages: list[Message]) -> list[str | None]:
+    """The texts of the results."""
+    return [message.result for message in messages if isinstance(message, ResultMessage)]
+
+
+def kinds(stream: QueryStream) -> list[str]:
+    """What a stream warned of."""
+    return [str(warning.kind) for warning in stream.warnings]
+
+
+def prompts_of(cli: FakeCli) -> list[object]:
+    """The content of the prompts a fake CLI has read."""
+    return [line["message"]["content"] for line in cli.received if line["type"] == "user"]
+
+
+async def running(stream: QueryStream) -> int:
+    """Read one message; the process that runs then."""
+    await anext(stream)
+    pid = stream.pid
+    assert pid is not None
+    assert is_alive(pid)
+    return pid
+
+
+def run_of(stream: QueryStream) -> QueryRun:
+    """What a stream holds while it runs."""
+    assert stream._run is not None
+    return stream._run
+
+
+# ---------------------------------------------------------------- what is sent
+
+
+def test_a_query_takes_nothing_that_only_a_session_can_do() -> None:
+    """R406."""
+    assert list(inspect.signature(query).parameters) == ["prompt", "cli", "sdk"]
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_query_is_one_greeting_and_the_prompt_on_stdin(flavour: str) -> None:
+    """R404, R405, R410, S003, S024: nothing of it is an argument, and the input ends."""
+
+    async def main() -> None:
+        with FakeCli.auto(flavour=flavour) as cli:
+            stream = ask(cli, "tell me\nall")
+            messages = await read(stream)
+            assert results(messages) == ["You said: tell me\nall"]
+            assert stream.warnings == ()
+            first, second = cli.received
+            assert (first["type"], first["request"]) == (
+                "control_request",
+                {"subtype": "initialize"},
+            )
+            assert second["message"] == {"role": "user", "content": "tell me\nall"}
+            assert len(second["uuid"]) == 36
+            assert [arg for arg in cli.argv if "tell me" in arg or "permission" in arg] == []
+            assert not is_alive(cli.pid or 0)
+
+    run(main)
+
+
+def test_blocks_are_one_prompt_and_a_list_of_prompts_is_several() -> None:
+    """R409."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            await read(ask(cli, [TextBlock("one "), {"type": "text", "text": "prompt"}]))
+            assert prompts_of(cli) == [
+                [{"type": "text", "text": "one "}, {"type": "text", "text": "prompt"}]
+            ]
+            await read(ask(cli, ("a", [TextBlock("b")])))
+            assert prompts_of(cli) == ["a", [{"type": "text", "text": "b"}]]
+            uuids = [line["uuid"] for line in cli.received if line["type"] == "user"]
+            assert len(set(uuids)) == 2
+
+    run(main)
+
+
+def test_prompts_may_wait_for_answers() -> None:
+    """R409: an async iterable is drawn from while the answers are read."""
+
+    async def main() -> None:
+        answered = asyncio.Event()
+        order: list[str] = []
+
+        async def prompts() -> AsyncIterator[object]:
+            yield "first"
+            await answered.wait()
+            order.append("second prompt")
+            yield {"type": "user", "message": {"role": "user", "content": "second"}}
+
+        with FakeCli.auto() as cli:
+            async for message in ask(cli, prompts()):
+                if isinstance(message, ResultMessage):
+                    order.append(str(message.result))
+                    answered.set()
+        assert order == ["You said: first", "second prompt", "You said: second"]
+
+    run(main)
+
+
+def test_a_plain_iterable_is_drawn_from_in_a_thread() -> None:
+    """R409: a slow one holds up nothing."""
+
+    async def main() -> None:
+        threads: set[threading.Thread] = set()
+        release = threading.Event()
+
+        def prompts() -> Iterator[str]:
+            threads.add(threading.current_thread())
+            yield "first"
+            release.wait(20)
+            yield "second"
+
+        with FakeCli.auto() as cli:
+            heard: list[Message] = []
+            async for message in ask(cli, prompts()):
+                heard.append(message)
+                if isinstance(message, ResultMessage):
+                    release.set()
+            assert results(heard) == ["You said: first", "You said: second"]
+        assert threading.main_thread() not in threads
+
+    run(main)
+
+
+def test_any_async_iterable_will_do() -> None:
+    """R409: it need not be a generator."""
+
+    class Countdown:
+        def __init__(self) -> None:
+            self.left = 2
+
+        def __aiter__(self) -> Countdown:
+            return self
+
+        async def __anext__(self) -> str:
+            if not self.left:
+                raise StopAsyncIteration
+            self.left -= 1
+            return f"number {self.left}"
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            await read(ask(cli, Countdown()))
+            assert prompts_of(cli) == ["number 1", "number 0"]
+
+    run(main)
+
+
+def test_a_plain_iterable_that_blocks_does_not_hold_up_the_end() -> None:
+    """S013: its thread is left to itself."""
+
+    async def main() -> None:
+        release, done = threading.Event(), threading.Event()
+
+        def prompts() -> Iterator[str]:
+            yield "first"
+            release.wait(20)
+            done.set()
+            yield "never sent"
+
+        with FakeCli.auto() as cli:
+            async with ask(cli, prompts()) as stream:
+                await running(stream)
+            release.set()
+            await until(done.is_set)
+            await asyncio.sleep(0.01)
+            assert prompts_of(cli) == ["first"]
+
+    run(main)
+
+
+def test_no_prompt_at_all_is_an_end_without_a_result() -> None:
+    """S004."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            stream = ask(cli, iter(()))
+            assert await read(stream) == []
+            assert kinds(stream) == ["no_result"]
+
+    run(main)
+
+
+def test_a_large_prompt_gets_through() -> None:
+    async def main() -> None:
+        prompt = "x" * 3_000_000
+        with FakeCli().expect_initialize().expect_user(prompt).turn() as cli:
+            assert results(await read(ask(cli, prompt))) == ["Done."]
+            cli.check()
+
+    run(main)
+
+
+def test_the_environment_sets_what_options_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE_MODEL", "claude-haiku-4-5")
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            await read(ask(cli))
+            assert "--model=claude-haiku-4-5" in cli.argv
+
+    run(main)
+
+
+# ---------------------------------------------------------------- prompts that fail
+
+
+def test_what_the_prompts_raise_reaches_the_reader() -> None:
+    """R409: after the messages that came before; the CLI is gone by then."""
+
+    async def main() -> None:
+        answered = asyncio.Event()
+
+        async def prompts() -> AsyncIterator[str]:
+            yield "first"
+            await answered.wait()
+            raise KeyError("no more ideas")
+
+        heard: list[Message] = []
+        with FakeCli.auto() as cli:
+            stream = ask(cli, prompts())
+            with pytest.raises(KeyError, match="no more ideas"):
+                await read(stream, heard, answered)
+            assert results(heard) == ["You said: first"]
+            assert not is_alive(stream.pid or 0)
+            assert await read(stream) == []
+
+    run(main)
+
+
+def test_so_does_what_a_plain_iterable_raises() -> None:
+    def prompts() -> Iterator[str]:
+        yield "first"
+        raise KeyError("no more ideas")
+
+    async def main() -> None:
+        with FakeCli.auto() as cli, pytest.raises(KeyError, match="no more ideas"):
+            await read(ask(cli, prompts()))
+
+    run(main)
+
+
+def test_prompts_that_are_cancelled_by_themselves_end_the_query() -> None:
+    async def prompts() -> AsyncIterator[str]:
+        yield "first"
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            stream = ask(cli, prompts())
+            with pytest.raises(asyncio.CancelledError):
+                await read(stream)
+            assert not is_alive(stream.pid or 0)
+
+    run(main)
+
+
+def test_a_prompt_that_is_none_is_refused_when_it_comes() -> None:
+    async def main() -> None:
+        cleaned: list[str] = []
+
+        async def prompts() -> AsyncIterator[object]:
+            try:
+                yield 5
+            finally:
+                cleaned.append("up")
+
+        source = prompts()
+        with FakeCli.auto() as cli:
+            with pytest.raises(OptionsError) as caught:
+                await read(ask(cli, source))
+            assert (caught.value.field, caught.value.cli_path) == ("prompt", cli.path)
+        assert cleaned == ["up"]
+
+    run(main)
+
+
+def test_prompts_clean_up_when_the_query_is_left() -> None:
+    async def main() -> None:
+        cleaned: list[str] = []
+
+        async def prompts() -> AsyncIterator[str]:
+            try:
+                yield "first"
+                await asyncio.Event().wait()
+            finally:
+                cleaned.append("up")
+
+        with FakeCli.auto() as cli:
+            async with ask(cli, prompts()) as stream:
+                await running(stream)
+        assert cleaned == ["up"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_stubborn", [True, False])
+def test_prompts_that_do_not_clean_up_do_not_hold_anything_up(is_stubborn: bool) -> None:
+    """S013: closing is bounded, and the process goes first."""
+
+    async def main() -> None:
+        finish = asyncio.Event()
+
+        async def prompts() -> AsyncIterator[str]:
+            yield "first"
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if is_stubborn:
+                    await finish.wait()
+                raise ValueError("while cleaning up") from None
+
+        with FakeCli.auto() as cli:
+            stream = ask(cli, prompts())
+            pid = await running(stream)
+            closing = asyncio.create_task(stream.aclose())
+            await until(lambda: not is_alive(pid))
+            await asyncio.wait_for(closing, SOON + 1.0)
+            finish.set()
+
+    run(main)
+
+
+def test_a_cli_that_takes_no_prompts_is_given_up() -> None:
+    """It gets a moment to end by itself, but no more prompts are drawn for it."""
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+
+        async def prompts() -> AsyncIterator[str]:
+            try:
+                while True:
+                    yield "again"
+                    await asyncio.sleep(0)
+            finally:
+                stopped.set()
+
+        with FakeCli().expect_initialize().expect_user().close_stdin().silence() as cli:
+            stream = ask(cli, prompts())
+            reading = asyncio.create_task(read(stream))
+            await stopped.wait()
+            assert not run_of(stream)._over.done()
+            with pytest.raises(TransportError, match="its input broke") as caught:
+                await reading
+            assert caught.value.operation == "query"
+            assert not is_alive(stream.pid or 0)
+
+    run(main)
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+class Ending(NamedTuple):
+    """A script of the CLI, and what comes of it: an error or warnings."""
+
+    cli: FakeCli
+    error: type[BridleError] | None = None
+    warnings: tuple[str, ...] = ()
+    exit_code: int | None = None
+    told: str = ""
+
+
+REST = b'{"type":"assistant","message":{"ro'
+ENDINGS = {
+    "in order": Ending(ANSWER),
+    "failed result": Ending(GREETED.result("bad", is_error=True), warnings=("exit_after_result",)),
+    "exit after result": Ending(ANSWER.exit(3), warnings=("exit_after_result",)),
+    "crash after result": Ending(ANSWER.crash(), warnings=("exit_after_result",)),
+    "rest after result": Ending(ANSWER.half_line().exit(0), warnings=("incomplete_line",)),
+    "more after result": Ending(ANSWER.emit({"type": "brand_new"}).result("again")),
+    "no result": Ending(GREETED.exit(0), warnings=("no_result",)),
+    "rest and no result": Ending(
+        GREETED.half_line(REST).exit(0), warnings=("incomplete_line", "no_result")
+    ),
+    "failure": Ending(GREETED.assistant("Half").exit(1), TransportError, (), 1, "exit code 1"),
+    "crash": Ending(GREETED.crash(), TransportError, (), -9, "SIGKILL"),
+    "rest and failure": Ending(
+        GREETED.half_line(REST).exit(1), TransportError, (), 1, REST.decode()
+    ),
+    "failure at once": Ending(FakeCli().stderr(WORDS).exit(1), CliExitedDuringInit, (), 1, WORDS),
+    "not a word": Ending(FakeCli().exit(1), CliExitedDuringInit, (), 1, "logged in"),
+    "bad flag": Ending(FakeCli().bad_flag(), UnsupportedCliVersionError, (), 1, "--x"),
+    "refused": Ending(
+        FakeCli().stderr(WORDS).expect_initialize(error="no agents today").silence(),
+        InitializationError,
+        told="no agents today",
+    ),
+    "five bad lines": Ending(
+        GREETED.garbage(b"one\ntwo\nthree\nfour\nfive\n").silence(),
+        TransportError,
+        ("malformed_line",) * 4,
+        told="five",
+    ),
+    "closed output": Ending(GREETED.close_stdout().silence(), TransportError, told="its output"),
+    "closed output after result": Ending(
+        ANSWER.close_stdout().ignore_eof().silence(), warnings=("exit_after_result",)
+    ),
+    "held output": Ending(ANSWER.fork_grandchild(setsid=True, hold_stdout=True).exit(0)),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_every_end_is_an_error_or_a_warning_and_leaves_nothing(name: str) -> None:
+    """S002, S004 to S009, S018, S020, S026 to S030."""
+    ending = ENDINGS[name]
+
+    async def main() -> None:
+        told: list[SdkWarning] = []
+        with ending.cli as cli:
+            stream = ask(cli, sdk=SdkOptions(on_warning=told.append))
+            error: BridleError | None = None
+            try:
+                await asyncio.wait_for(read(stream), 1.0 + 2 * SOON)
+            except BridleError as problem:
+                error = problem
+            assert type(error) is (ending.error or type(None))
+            assert kinds(stream) == list(ending.warnings)
+            await until(lambda: len(told) == len(ending.warnings))
+            assert tuple(told) == stream.warnings
+            for pid in filter(None, [cli.pid, *cli.grandchildren]):
+                assert not is_alive(pid)
+            assert await read(stream) == []
+            if error is not None:
+                assert ending.told in str(error)
+                assert (error.exit_code, error.cli_path) == (ending.exit_code, cli.path)
+                assert "--verbose" in error.argv
+
+    run(main)
+
+
+def test_stderr_is_told_and_kept_for_the_error() -> None:
+    """S026."""
+
+    async def main() -> None:
+        lines: list[str] = []
+        with GREETED.exit(1) as cli:
+            with pytest.raises(TransportError) as caught:
+                await read(ask(cli, sdk=SdkOptions(on_stderr=lines.append)))
+            assert WORDS in caught.value.stderr_tail
+            await until(lambda: lines == [WORDS])
+
+    run(main)
+
+
+def test_an_error_of_a_living_cli_has_its_stderr_too() -> None:
+    async def main() -> None:
+        cli = GREETED.huge_line(2000).silence()
+        with cli, pytest.raises(BufferOverflow) as caught:
+            await read(ask(cli, sdk=SdkOptions(max_buffer_size=1024)))
+        assert WORDS in caught.value.stderr_tail
+
+    run(main)
+
+
+def test_a_line_over_the_limit_ends_the_stream_and_one_at_the_limit_does_not() -> None:
+    """S011 as amended."""
+
+    async def main() -> None:
+        limit = 1 << 20
+        sdk = SdkOptions(max_buffer_size=limit)
+        with GREETED.huge_line(limit).result() as cli:
+            stream = ask(cli, sdk=sdk)
+            assert results(await read(stream)) == ["Done."]
+        with GREETED.assistant("before").huge_line(limit + 1).silence() as cli:
+            stream = ask(cli, sdk=sdk)
+            heard: list[Message] = []
+            with pytest.raises(BufferOverflow) as caught:
+                await read(stream, heard)
+            assert [message.type for message in heard] == ["assistant"]
+            assert (caught.value.limit, caught.value.size) == (limit, limit + 1)
+            assert not is_alive(stream.pid or 0)
+
+    run(main)
+
+
+def test_what_the_cli_asks_is_not_answered() -> None:
+    async def main() -> None:
+        cli = GREETED.ask_permission("Bash", command="ls").wait_for_eof().result()
+        with cli:
+            stream = ask(cli)
+            messages = await read(stream)
+            assert [message.type for message in messages] == ["result"]
+            assert kinds(stream) == ["unanswered_request"]
+            assert [line["type"] for line in cli.received] == ["control_request", "user"]
+
+    run(main)
+
+
+def test_a_listener_that_fails_is_no_failure_of_the_query() -> None:
+    async def main() -> None:
+        def fail(_: object) -> None:
+            raise ValueError("deaf")
+
+        with GREETED.garbage().result() as cli:
+            stream = ask(cli, sdk=SdkOptions(on_stderr=fail, on_warning=fail))
+            assert results(await read(stream)) == ["Done."]
+            await until(lambda: len(stream.warnings) == 3)
+            assert sorted(kinds(stream)) == [
+                "event_callback_failed",
+                "malformed_line",
+                "stderr_callback_failed",
+            ]
+
+    run(main)
+
+
+# ---------------------------------------------------------------- starting
+
+
+def test_nothing_is_started_before_the_first_step() -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            stream = ask(cli)
+            assert (stream.pid, stream.warnings, cli.runs) == (None, (), [])
+            assert repr(stream) == "QueryStream(not started, pid=None)"
+            await stream.aclose()
+            assert await read(stream) == []
+            async with stream:
+                assert cli.runs == []
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("cli", "sdk", "field"),
+    [
+        ({"permission_prompt_tool_name": "stdio"}, {}, "permission_prompt_tool_name"),
+        ({"settings": "/no/such/settings.json", "sandbox": {"enabled": True}}, {}, "settings"),
+        ({"model": 5}, {}, "model"),
+    ],
+)
+def test_options_are_refused_at_once(cli: dict[str, Any], sdk: dict[str, Any], field: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        query("x", CliOptions(**cli), SdkOptions(**sdk))
+    assert caught.value.field == field
+
+
+def test_a_prompt_is_refused_at_once() -> None:
+    for prompt in (5, [], ["fine", 5]):
+        with pytest.raises(OptionsError, match="prompt"):
+            query(prompt)  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_cli_that_cannot_be_started_is_an_error_of_the_first_step(tmp_path: Path) -> None:
+    """S023, S025."""
+
+    async def main() -> None:
+        stream = query("x", CliOptions(cli_path=str(tmp_path / "nothing")))
+        with pytest.raises(CliNotFoundError):
+            await anext(stream)
+        assert await read(stream) == []
+        with FakeCli.auto() as cli:
+            stream = query("x", CliOptions(cli_path=cli.path, cwd=str(tmp_path / "nowhere")))
+            with pytest.raises(SpawnError, match="nowhere") as caught:
+                async with stream:
+                    pass
+            assert (caught.value.cli_path, stream.pid) == (cli.path, None)
+
+    run(main)
+
+
+def test_real_api_calls_can_be_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIDLE_FORBID_REAL_API", "1")
+    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            with pytest.raises(OptionsError, match="BRIDLE_FORBID_REAL_API"):
+                await anext(ask(cli))
+            assert cli.runs == []
+
+    run(main)
+
+
+def test_a_cli_that_says_nothing_is_given_up() -> None:
+    async def main() -> None:
+        with FakeCli().stderr(WORDS).silence() as cli:
+            stream = ask(cli, sdk=SdkOptions(init_timeout=0.3))
+            with pytest.raises(InitializationTimeout) as caught:
+                await read(stream)
+            assert WORDS in caught.value.stderr_tail
+            assert not is_alive(stream.pid or 0)
+
+    run(main)
+
+
+# ---------------------------------------------------------------- versions
+
+
+@pytest.mark.parametrize("permissive", [True, False])
+def test_a_cli_that_is_too_old_never_gets_the_prompt(permissive: bool) -> None:
+    """S025: whatever is permitted."""
+
+    async def main() -> None:
+        with FakeCli.auto().version("1.9.9 (Claude Code)") as cli:
+            stream = ask(cli, sdk=SdkOptions(permissive_version_check=permissive))
+            with pytest.raises(UnsupportedCliVersionError) as caught:
+                await read(stream)
+            assert (caught.value.found, caught.value.cli_version) == ("1.9.9", "1.9.9")
+            assert prompts_of(cli) == []
+            assert not is_alive(stream.pid or 0)
+
+    run(main)
+
+
+UNKNOWN = {
+    "unreadable": FakeCli.auto().version("no idea"),
+    "failing": FakeCli.auto().version(exit_code=9),
+    "silent": FakeCli.auto().version(hang=True),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+@pytest.mark.parametrize("policy", ["strict", "permissive", "skip"])
+def test_an_unknown_version_is_refused_unless_that_is_permitted(
+    name: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S017, S022, S025: the warning comes before anything else."""
+    monkeypatch.setattr(door, "_VERSION_PATIENCE", 0.3)
+    sdk = SdkOptions(
+        permissive_version_check=policy == "permissive", skip_version_check=policy == "skip"
+    )
+
+    async def main() -> None:
+        with UNKNOWN[name]._set() as cli:
+            stream = ask(cli, sdk=sdk)
+            if policy == "strict":
+                with pytest.raises(UnsupportedCliVersionError, match="permissive_version_check"):
+                    await read(stream)
+                assert prompts_of(cli) == []
+                return
+            await anext(stream)
+            assert kinds(stream) == ["version_inconclusive"] * (policy == "permissive")
+            assert results(await read(stream)) == ["You said: hello"]
+
+    run(main)
+
+
+# ---------------------------------------------------------------- leaving
+
+
+# Each way of leaving a query that has begun to speak.
+
+
+async def _break(stream: QueryStream) -> None:
+    async for _ in stream:
+        break
+
+
+async def _raise(stream: QueryStream) -> None:
+    with contextlib.suppress(ZeroDivisionError):
+        async for _ in stream:
+            raise ZeroDivisionError
+
+
+async def _cancel(stream: QueryStream) -> None:
+    reading = asyncio.create_task(read(stream))
+    await until(lambda: stream.pid)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+async def _leave(stream: QueryStream) -> None:
+    async with stream:
+        await anext(stream)
+
+
+async def _close(stream: QueryStream) -> None:
+    await anext(stream)
+    await asyncio.gather(stream.aclose(), stream.aclose())
+    await stream.aclose()
+    assert await read(stream) == []
+
+
+async def _drop(stream: QueryStream) -> None:
+    await anext(stream)
+
+
+LEAVING = {
+    "break": _break,
+    "exception": _raise,
+    "cancel": _cancel,
+    "context": _leave,
+    "close": _close,
+    "drop": _drop,
+}
+ENDLESS = GREETED.assistant("still here").fork_grandchild(setsid=True).ignore_sigterm().silence()
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_leaving_early_leaves_nothing(name: str) -> None:
+    """S013: however it is left, the whole process tree ends soon, deaf as it may be."""
+
+    async def main() -> None:
+        with ENDLESS._set() as cli:
+            started = time.monotonic()
+            await LEAVING[name](ask(cli))
+            gc.collect()  # an exception that was caught may hold the stream in a cycle
+            await until(lambda: cli.pid)
+            await until(lambda: not is_alive(cli.pid or 0))
+            await until(lambda: not any(map(is_alive, cli.grandchildren)))
+            assert time.monotonic() - started < 2 * SOON
+            await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    run(main)
+
+
+def test_closing_returns_when_everything_is_gone() -> None:
+    """S013: also for whoever waits for a message at that time."""
+
+    async def main() -> None:
+        with ENDLESS._set() as cli:
+            stream = ask(cli)
+            pid = await running(stream)
+            await until(lambda: cli.grandchildren)
+            waiting = asyncio.create_task(read(stream))
+            await asyncio.sleep(0)
+            await stream.aclose()
+            assert not any(map(is_alive, [pid, *cli.grandchildren]))
+            assert await waiting == []
+            assert (stream.warnings, repr(stream)) == ((), f"QueryStream(over, pid={pid})")
+
+    run(main)
+
+
+def test_whoever_closes_is_warned_of_nothing_and_keeps_nothing() -> None:
+    """S013: that the CLI did not end in order is no news then."""
+
+    async def main() -> None:
+        with ANSWER.ignore_eof().assistant("unread").silence() as cli:
+            stream = ask(cli)
+            while not isinstance(await anext(stream), ResultMessage):
+                pass
+            await until(lambda: len(run_of(stream)._mailbox))
+            await stream.aclose()
+            assert (stream.warnings, len(run_of(stream)._mailbox)) == ((), 0)
+            assert run_of(stream)._armed is None  # nor later
+
+    run(main)
+
+
+def test_a_close_that_is_cancelled_goes_on() -> None:
+    async def main() -> None:
+        with ENDLESS._set() as cli:
+            stream = ask(cli)
+            pid = await running(stream)
+            closing = asyncio.create_task(stream.aclose())
+            await asyncio.sleep(0)
+            closing.cancel()
+            await until(lambda: not is_alive(pid))
+
+    run(main)
+
+
+def test_a_wait_that_is_cancelled_loses_nothing() -> None:
+    async def main() -> None:
+        with FakeCli.auto(latency=0.1) as cli:
+            stream = ask(cli)
+            heard: list[Message] = []
+            while True:
+                try:
+                    heard.append(await asyncio.wait_for(anext(stream), 0.005))
+                except TimeoutError:
+                    continue
+                except StopAsyncIteration:
+                    break
+            assert results(heard) == ["You said: hello"]
+
+    run(main)
+
+
+def test_a_loop_that_ends_takes_its_queries_along() -> None:
+    with ENDLESS._set() as cli:
+        kept: list[QueryStream] = []
+
+        async def main() -> None:
+            kept.append(ask(cli))
+            await running(kept[0])
+
+        run(main)
+        assert not is_alive(cli.pid or 0)
+        kept.clear()  # dropped after its loop is gone, which is nobody's problem
+
+
+def test_one_task_at_a_time_may_read() -> None:
+    async def main() -> None:
+        with ENDLESS._set() as cli:
+            async with ask(cli) as stream:
+                await anext(stream)
+                waiting = asyncio.create_task(anext(stream))
+                await asyncio.sleep(0)
+                with pytest.raises(RuntimeError, match="another task"):
+                    await anext(stream)
+                waiting.cancel()
+
+    run(main)
+
+
+# ---------------------------------------------------------------- more than one, and much
+
+
+def test_queries_do_not_mix() -> None:
+    """S019."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            said = await asyncio.gather(*(read(ask(cli, f"number {n}")) for n in range(3)))
+            assert [results(messages) for messages in said] == [
+                [f"You said: number {n}"] for n in range(3)
+            ]
+
+    run(main)
+
+
+def test_a_slow_reader_makes_the_cli_wait() -> None:
+    """R410: what is unread is bounded, nothing is lost, and no warning is due."""
+    count, size = 300, 50_000
+
+    async def main() -> None:
+        with GREETED.repeat(count, FakeCli().assistant("x" * size)).result() as cli:
+            stream = ask(cli)
+            await anext(stream)
+            run_ = run_of(stream)
+            await until(lambda: run_._is_paused)
+            await asyncio.sleep(0.2)  # time to fill up, if it did not wait
+            assert 4 << 20 < run_._mailbox.unread_bytes < 5 << 20
+            assert results(await read(stream)) == ["Done."]
+            assert stream.warnings == ()
+
+    run(main)
+
+
+def test_unread_bytes_can_be_bounded_further() -> None:
+    async def main() -> None:
+        with GREETED.repeat(100, FakeCli().assistant("x" * 10_000)).result() as cli:
+            stream = ask(cli, sdk=SdkOptions(max_unread_bytes=100_000))
+            first = await anext(stream)
+            run_ = run_of(stream)
+            await until(lambda: run_._is_paused)
+            assert run_._mailbox.unread_bytes < 300_000
+            assert len([first, *await read(stream)]) == 101
+
+    run(main)
+
+
+# ---------------------------------------------------------------- without a CLI
+
+
+class Script:
+    """A transport without a process, which answers a prompt with these lines."""
+
+    def __init__(self, events: TransportEvents, *lines: bytes, exit_code: int = 0) -> None:
+        self.events = events
+        self.lines = lines
+        self.exit_code = exit_code
+        self.written = b""
+        self.is_closed = False
+
+    pid = None
+    stderr_tail = "scripted"
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    async def drain(self) -> None: ...
+
+    def end_input(self) -> None:
+        for line in self.lines:
+            self.events.received(line)
+        self.events.output_ended()
+        self.events.exited(self.exit_code)
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def scripted(*lines: bytes, exit_code: int = 0) -> tuple[SdkOptions, list[tuple[Launch, Script]]]:
+    """Options with a runner, and what it was called with."""
+    calls: list[tuple[Launch, Script]] = []
+
+    def runner(launch: Launch, events: TransportEvents) -> Script:
+        script = Script(events, *lines, exit_code=exit_code)
+        calls.append((launch, script))
+        return script
+
+    return SdkOptions(runner=runner), calls
+
+
+def test_a_runner_takes_the_place_of_the_cli(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R411: nothing is looked for, started or asked for its version."""
+    monkeypatch.setenv("PATH", os.devnull)
+
+    async def main() -> None:
+        sdk, calls = scripted(b'{"type":"result","result":"scripted"}\n')
+        stream = query("hello", CliOptions(model="opus"), sdk)
+        assert calls == []
+        assert results(await read(stream)) == ["scripted"]
+        ((launch, script),) = calls
+        assert "--model=opus" in launch.argv
+        assert b'"subtype":"initialize"' in script.written.splitlines()[0]
+        assert b'"content":"hello"' in script.written.splitlines()[1]
+        assert (script.is_closed, stream.pid, stream.warnings) == (True, None, ())
+
+    run(main)
+
+
+def test_a_runner_may_fail_like_a_cli() -> None:
+    """R411."""
+
+    async def main() -> None:
+        sdk, _ = scripted(exit_code=1)
+        with pytest.raises(CliExitedDuringInit) as caught:
+            await read(query("hello", sdk=sdk))
+        assert (caught.value.exit_code, caught.value.stderr_tail) == (1, "scripted")
+
+    run(main)
+
+
+def test_a_runner_may_refuse_to_start() -> None:
+    """R411: and may even speak before it has returned."""
+
+    def refuse(launch: Launch, events: TransportEvents) -> Script:
+        raise SpawnError("not today")
+
+    def hasty(launch: Launch, events: TransportEvents) -> Script:
+        script = Script(events, b'{"type":"result","result":"at once"}\n')
+        script.end_input()
+        return script
+
+    async def main() -> None:
+        stream = query("hello", sdk=SdkOptions(runner=refuse))
+        with pytest.raises(SpawnError, match="not today"):
+            await anext(stream)
+        assert results(await read(query("hello", sdk=SdkOptions(runner=hasty)))) == ["at once"]
+
+    run(main)

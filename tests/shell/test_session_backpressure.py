@@ -1,0 +1,243 @@
+"""Nobody reads, or somebody too slowly: control goes on, memory is bounded, it is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
+from tests.support.processes import run, until
+
+from bridle import (
+    Allow,
+    BidirOptions,
+    ConsumerTooSlow,
+    Message,
+    OutcomeReason,
+    SdkOptions,
+    SdkWarning,
+    Session,
+    SessionFailed,
+    SessionStopped,
+    Subscription,
+    Turn,
+    start_session,
+)
+from bridle.testing import FakeCli
+
+MANY = 50_000
+MIB = 1024 * 1024
+LINE = {
+    "type": "assistant",
+    "session_id": "s",
+    "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": "x" * 200}]},
+}
+SIZE = len(json.dumps(LINE, separators=(",", ":"))) + 1
+
+in_turn = FakeCli(patience=30.0).expect_initialize().start_turn()
+
+
+class Reader:
+    """Holds on to iterators without reading them."""
+
+    def __init__(self, session: Session, turn: Turn, what: str) -> None:
+        self.messages = session.messages() if what == "a subscription" else None
+        self.turn = turn.__aiter__() if what == "a turn" else None
+
+
+@pytest.mark.parametrize("what", ["nobody", "a subscription", "a turn"])
+def test_control_does_not_wait_behind_fifty_thousand_unread_messages(what: str) -> None:
+    """R158, R165: interrupt, hook and permission are answered in their normal time."""
+
+    async def main() -> None:
+        script = in_turn.emit(LINE).repeat(MANY)
+        script = script.ask_hook("PreToolUse", tool_name="Bash", tool_input={}).expect_continue()
+        script = script.ask_permission("Bash", command="ls").expect_allow()
+        script = script.expect_request("interrupt").reply({}).emit(LINE).repeat(100).result()
+        with script as cli:
+            bidir = BidirOptions(on_pre_tool_use=lambda _: None, on_can_use_tool=lambda _: Allow())
+            async with start_session(options(cli), bidir=bidir) as session:
+                turn = await session.send_user_message("go")
+                reader = Reader(session, turn, what)
+                await until(lambda: len(cli.received) == 4)
+                clock = Clock()
+                await session.interrupt()
+                assert clock.elapsed < SOON
+                outcome = await turn
+                cli.check()
+                assert outcome.result is not None
+                if reader.messages is not None:
+                    assert await count(reader.messages) == MANY + 100
+                if reader.turn is not None:
+                    assert await count(reader.turn) == MANY + 100
+            assert warnings_of(await told_by(session)) == []
+
+    run(main)
+
+
+async def count(messages: Subscription[Message]) -> int:
+    """The messages of the model up to the result."""
+    number = 0
+    async for message in messages:
+        if message.type == "result":
+            break
+        number += message.type == "assistant"
+    return number
+
+
+# What a program needs for N messages nobody reads, in MiB, beyond what it has at the start.
+MEASURE = """
+import asyncio, resource, sys
+from bridle import CliOptions, SdkOptions, start_session
+from bridle.testing import FakeCli
+
+LINE, MANY, READS = {line!r}, {many}, {reads!r}
+
+def resident():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+async def main():
+    script = FakeCli().expect_initialize().start_turn().emit(LINE).repeat(MANY).result()
+    with script as cli:
+        sdk = SdkOptions(max_unread_bytes={limit})
+        async with start_session(CliOptions(cli_path=cli.path), sdk) as session:
+            before = resident()
+            held = session.messages() if READS else None
+            turn = await session.send_user_message("go")
+            if not READS:
+                await turn
+            async for event in session.events():
+                if type(event).__name__ == "SessionFailed":
+                    break
+                if not READS:
+                    break
+            print(resident() - before)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["nobody", "a subscription"])
+def test_memory_stays_within_the_bound_however_much_is_unread(reads: bool) -> None:
+    """What may be unread is 2 MiB, or four times that for a reader; what came is 60 MiB."""
+    limit, many = 2 * MIB, 60 * MIB // SIZE
+    program = MEASURE.format(line=LINE, many=many, reads=reads, limit=limit)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=40
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < (8 if not reads else 16) + 8
+
+
+def test_a_reader_that_falls_behind_is_warned_once_and_then_the_session_ends() -> None:
+    """The warning comes at the limit, the end at four times that, what was kept can be read."""
+    warned: list[SdkWarning] = []
+
+    async def main() -> None:
+        with in_turn.emit(LINE).forever() as cli:
+            sdk = SdkOptions(max_unread_bytes=100_000, on_warning=warned.append)
+            session = await start_session(options(cli), sdk)
+            messages = session.messages()
+            turn = await session.send_user_message("go")
+            outcome = await turn
+            assert outcome.reason is OutcomeReason.STOPPED
+            assert "unread" in outcome.detail
+            events = await told_by(session)
+            assert warnings_of(events) == ["unread_messages"]
+            assert isinstance(events[-1], SessionFailed)
+            assert isinstance(events[-1].error, ConsumerTooSlow)
+            read: list[int] = []
+            with pytest.raises(ConsumerTooSlow, match="max_unread_bytes") as caught:
+                await measure(messages, read)
+            assert 400_000 - SIZE < sum(read) < 400_000 + 70_000
+            assert caught.value.limit == 400_000
+            assert not session.alive
+            with pytest.raises(SessionStopped):
+                await session.ping()
+            await session.stop()
+            await until(lambda: warned)
+
+    run(main)
+    assert [str(warning.kind) for warning in warned] == ["unread_messages"]
+
+
+async def measure(messages: Subscription[Message], sizes: list[int]) -> None:
+    """Read everything, noting how long each line was."""
+    async for message in messages:
+        sizes.append(len(json.dumps(message.raw, separators=(",", ":"))))
+
+
+def test_a_program_that_never_reads_messages_is_no_slow_consumer() -> None:
+    """R371: it may only wait for outcomes, or not even for these."""
+
+    async def main() -> None:
+        script = in_turn.emit(LINE).repeat(2000).result()
+        for _ in range(3):
+            script = script.start_turn().emit(LINE).repeat(2000).result()
+        with script as cli:
+            sdk = SdkOptions(max_unread_bytes=100_000)
+            async with start_session(options(cli), sdk) as session:
+                held = await session.send_user_message("held, not awaited")
+                await until(lambda: held.done)
+                for _ in range(3):
+                    assert (await (await session.send_user_message("go"))).ok
+                assert session.alive
+                late = session.messages()
+                await late.aclose()
+                # What the held turn had was too much to keep, which whoever reads it now is told.
+                with pytest.raises(ConsumerTooSlow):
+                    _ = [message async for message in held]
+            assert warnings_of(await told_by(session)) == []
+
+    run(main)
+
+
+def test_a_reader_that_keeps_up_may_read_for_ever() -> None:
+    async def main() -> None:
+        with in_turn.emit(LINE).repeat(20_000).result() as cli:
+            sdk = SdkOptions(max_unread_bytes=300_000)
+            async with start_session(options(cli), sdk) as session:
+                messages = session.messages()
+                turn = await session.send_user_message("go")
+                assert await count(messages) == 20_000
+                assert (await turn).ok
+            assert warnings_of(await told_by(session)) == []
+
+    run(main)
+
+
+def test_a_cli_that_does_not_read_holds_up_only_whoever_sends() -> None:
+    """R157: a prompt larger than the pipe waits to be read; everything else goes on."""
+
+    async def main() -> None:
+        script = FakeCli().expect_initialize().silence(0.3, reading=False).turn("read at last")
+        with script as cli:
+            async with start_session(options(cli)) as session:
+                sending = asyncio.ensure_future(session.send_user_message("x" * MIB))
+                await asyncio.sleep(0)
+                assert not sending.done()
+                outcome = await (await sending)
+                assert outcome.text == "read at last"
+
+    run(main)
+
+
+def test_a_prompt_that_is_never_read_does_not_hold_up_the_end() -> None:
+    """R007, R356."""
+
+    async def main() -> None:
+        with FakeCli().expect_initialize().silence(reading=False) as cli:
+            session = await start_session(options(cli))
+            sending = asyncio.ensure_future(session.send_user_message("x" * MIB))
+            await asyncio.sleep(0)
+            clock = Clock()
+            await session.stop()
+            turn = await sending
+            assert (await turn).reason is OutcomeReason.STOPPED
+            assert clock.elapsed < SOON
+
+    run(main)

@@ -1,0 +1,443 @@
+"""Questions of the CLI to functions of the application: every kind of function, every way it goes.
+
+The fake CLI checks the answers: a script that does not get what it expects says so (``check``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import pytest
+from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
+from tests.support.processes import run, until
+
+from bridle import (
+    Accept,
+    Allow,
+    AllowAll,
+    AllowOnce,
+    BidirOptions,
+    Block,
+    CanUseToolContext,
+    Continue,
+    Deny,
+    Edit,
+    EndTurn,
+    Hook,
+    ModifyInput,
+    PreToolUseContext,
+    start_session,
+)
+from bridle.testing import FakeCli
+
+Function = Callable[[Any], Any]
+
+in_turn = FakeCli(patience=5.0).expect_initialize().start_turn()
+LIST = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
+INPUT = {"command": "ls"}
+
+# What is asked, by kind of callback.
+ASK: dict[str, FakeCli] = {
+    "hook": in_turn.ask_hook("PreToolUse", tool_name="Bash", tool_input=INPUT),
+    "permission": in_turn.ask_permission("Bash", **INPUT),
+    "handler": in_turn.ask_mcp("raw", LIST),
+    "elicitation": in_turn.ask_elicitation("Your name?"),
+}
+
+
+def registered(kind: str, function: Function, **more: Any) -> BidirOptions:
+    """Options with the function in its place."""
+    places: dict[str, dict[str, Any]] = {
+        "hook": {"on_pre_tool_use": function},
+        "permission": {"on_can_use_tool": function},
+        "handler": {"mcp_servers": {"raw": function}},
+        "elicitation": {"on_elicitation": function},
+    }
+    return BidirOptions(**places[kind], **more)
+
+
+def play(script: FakeCli, bidir: BidirOptions, within: float = SOON) -> list[str]:
+    """One prompt against the script; returns the kinds of warnings there were."""
+
+    async def main() -> list[str]:
+        with script.result() as cli:
+            async with start_session(options(cli), bidir=bidir) as session:
+                clock = Clock()
+                outcome = await (await session.send_user_message("go"))
+                assert clock.elapsed < within
+                cli.check()
+                assert outcome.ok
+            return warnings_of(await told_by(session))
+
+    return run(main)
+
+
+class Method:
+    """Callbacks may be methods and callable objects too."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def plain(self, _: object) -> object:
+        return self.value
+
+    async def asynchronous(self, _: object) -> object:
+        return self.value
+
+    async def __call__(self, _: object) -> object:
+        return self.value
+
+
+FORMS: dict[str, Callable[[object], Function]] = {
+    "def": lambda value: lambda _: value,
+    "async def": lambda value: Method(value).asynchronous,
+    "method": lambda value: Method(value).plain,
+    "object": Method,
+    "lambda around async": lambda value: lambda _: Method(value).asynchronous(_),
+}
+
+
+# ---------------------------------------------------------------- what functions answer
+
+
+class Case(NamedTuple):
+    """What a callback returns, and what the CLI makes of it."""
+
+    kind: str
+    value: object
+    expect: Callable[[FakeCli], FakeCli]
+    warned: tuple[str, ...] = ()
+
+
+ANSWERS = {
+    "hook None": Case("hook", None, lambda c: c.expect_continue()),
+    "hook Continue": Case("hook", Continue(), lambda c: c.expect_continue()),
+    "hook Block": Case("hook", Block("no"), lambda c: c.expect_block()),
+    "hook ModifyInput": Case(
+        "hook",
+        ModifyInput({"command": "pwd"}),
+        lambda c: c.expect_hook({"hookSpecificOutput": {"updatedInput": {"command": "pwd"}}}),
+    ),
+    "hook EndTurn": Case("hook", EndTurn("enough"), lambda c: c.expect_hook({"continue": False})),
+    "hook junk": Case("hook", 42, lambda c: c.expect_continue(), ("hook_failed",)),
+    "hook unencodable": Case(
+        "hook", ModifyInput({"x": object()}), lambda c: c.expect_continue(), ("unencodable_result",)
+    ),
+    "permission Allow": Case("permission", Allow(), lambda c: c.expect_allow(INPUT)),
+    "permission AllowOnce": Case("permission", AllowOnce(), lambda c: c.expect_allow(INPUT)),
+    "permission AllowAll": Case("permission", AllowAll(), lambda c: c.expect_allow(INPUT)),
+    "permission Edit": Case(
+        "permission", Edit({"command": "pwd"}), lambda c: c.expect_allow({"command": "pwd"})
+    ),
+    "permission Deny": Case("permission", Deny("no"), lambda c: c.expect_deny("no")),
+    "permission None": Case("permission", None, lambda c: c.expect_deny(), ("permission_failed",)),
+    "permission junk": Case("permission", True, lambda c: c.expect_deny(), ("permission_failed",)),
+    "permission unencodable": Case(
+        "permission", Edit({"x": object()}), lambda c: c.expect_deny(), ("unencodable_result",)
+    ),
+    "handler result": Case(
+        "handler",
+        {"jsonrpc": "2.0", "id": 7, "result": {"tools": []}},
+        lambda c: c.expect_mcp_result({"tools": []}),
+    ),
+    "handler error": Case(
+        "handler",
+        {"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "bad"}},
+        lambda c: c.expect_mcp_error({"code": -32602, "message": "bad"}),
+    ),
+    "handler junk": Case(
+        "handler", 42, lambda c: c.expect_mcp_error({"code": -32603}), ("unencodable_result",)
+    ),
+    "elicitation Accept": Case(
+        "elicitation",
+        Accept({"name": "Bo"}),
+        lambda c: c.expect_elicitation("accept", {"name": "Bo"}),
+    ),
+    "elicitation junk": Case(
+        "elicitation", 42, lambda c: c.expect_elicitation("cancel"), ("elicitation_failed",)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_a_callback_returns_reaches_the_cli(name: str) -> None:
+    """R155, R271, R273, R304, R306, R307, R309, R310, R312, R314, R323, R326, R331, R332."""
+    kind, value, expect, warned = ANSWERS[name]
+    for form in ("def", "async def"):
+        # The expectation is replayed by a CLI that knows what it asked.
+        assert play(expect(ASK[kind]), registered(kind, FORMS[form](value))) == list(warned), form
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_callback_may_be_any_kind_of_function(form: str) -> None:
+    """R312."""
+    assert play(ASK["hook"].expect_block(), registered("hook", FORMS[form](Block("no")))) == []
+
+
+# ---------------------------------------------------------------- failing and being late
+
+FAIL_SAFE: dict[str, tuple[Callable[[FakeCli], FakeCli], str, str]] = {
+    "hook": (lambda c: c.expect_continue(), "hook_failed", "hook_timed_out"),
+    "permission": (lambda c: c.expect_deny(), "permission_failed", "permission_timed_out"),
+    "elicitation": (
+        lambda c: c.expect_elicitation("cancel"),
+        "elicitation_failed",
+        "elicitation_failed",
+    ),
+    "handler": (lambda c: c.expect_mcp_error({"code": -32603}), "mcp_failed", ""),
+}
+
+
+def raising(is_async: bool, error: BaseException) -> Function:
+    async def fail_later(_: object) -> None:
+        raise error
+
+    def fail(_: object) -> None:
+        raise error
+
+    return fail_later if is_async else fail
+
+
+# What ends an event loop when a task raises it is a failure like any other in a thread.
+RAISED: dict[str, tuple[bool, BaseException]] = {
+    "def": (False, ValueError("oops")),
+    "async def": (True, ValueError("oops")),
+    "def, exit": (False, SystemExit(3)),
+    "def, Ctrl-C": (False, KeyboardInterrupt()),
+    "async def, cancelled": (True, asyncio.CancelledError()),
+}
+
+
+@pytest.mark.parametrize("how", RAISED)
+@pytest.mark.parametrize("kind", FAIL_SAFE)
+def test_a_callback_that_raises_is_answered_for_and_told_of(kind: str, how: str) -> None:
+    """R296, R299, R300, R301, R310, R325: hooks fail open, the rest is refused."""
+    is_async, error = RAISED[how]
+    expect, failed, _ = FAIL_SAFE[kind]
+    assert play(expect(ASK[kind]), registered(kind, raising(is_async, error))) == [failed]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+@pytest.mark.parametrize("kind", ["hook", "permission", "elicitation"])
+def test_a_callback_that_is_late_is_answered_for_and_left(kind: str, is_async: bool) -> None:
+    """R295, R298, R299, R300, R302: a plain function is abandoned with a warning."""
+    expect, _, late = FAIL_SAFE[kind]
+    over, cancelled = threading.Event(), threading.Event()
+
+    async def wait_async(_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def wait(_: object) -> None:
+        over.wait(30)
+
+    bidir = registered(
+        kind, wait_async if is_async else wait, callback_timeout=0.1, permission_timeout=0.1
+    )
+    try:
+        warned = play(expect(ASK[kind]), bidir)
+    finally:
+        over.set()
+    assert warned == ([late] if is_async else ["callback_abandoned", late])
+    assert cancelled.is_set() is is_async
+
+
+TIMEOUTS: dict[str, Mapping[str, Any]] = {
+    "callback_timeout": {"on_pre_tool_use": None, "callback_timeout": 0.1},
+    "hook_timeouts": {"on_pre_tool_use": None, "hook_timeouts": {"PreToolUse": 0.1}},
+    "Hook": {"hooks": {"PreToolUse": 0.1}},
+}
+
+
+@pytest.mark.parametrize("name", TIMEOUTS)
+def test_the_nearest_deadline_of_a_hook_counts(name: str) -> None:
+    """R260, R280, R298."""
+
+    async def wait(_: object) -> None:
+        await asyncio.Event().wait()
+
+    given = dict(TIMEOUTS[name])
+    if "hooks" in given:
+        given["hooks"] = {"PreToolUse": [Hook(wait, timeout=0.1)]}
+    else:
+        given["on_pre_tool_use"] = wait
+    assert play(ASK["hook"].expect_continue(), BidirOptions(**given)) == ["hook_timed_out"]
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["raises", "is late"])
+def test_a_hook_may_block_instead_when_it_fails(is_late: bool) -> None:
+    async def fail(_: object) -> None:
+        if is_late:
+            await asyncio.Event().wait()
+        raise ValueError("oops")
+
+    hook = Hook(fail, timeout=0.1, on_error="block")
+    warned = play(ASK["hook"].expect_block(), BidirOptions(hooks={"PreToolUse": [hook]}))
+    assert warned == ["hook_timed_out" if is_late else "hook_failed"]
+
+
+def test_a_slow_callback_holds_up_nothing_but_its_own_answer() -> None:
+    """R158, R165, R260, R336."""
+
+    async def main() -> None:
+        release = threading.Event()
+        script = ASK["hook"].expect_request("mcp_status").reply().assistant("meanwhile")
+        with script.expect_continue().result() as cli:
+            bidir = registered("hook", lambda _: release.wait(20) and None)
+            async with start_session(options(cli), bidir=bidir) as session:
+                turn = await session.send_user_message("go")
+                assert await session.ping() < SOON
+                async for message in session.messages():
+                    if message.type == "assistant":
+                        break
+                release.set()
+                assert (await turn).ok
+                cli.check()
+
+    run(main)
+
+
+# ---------------------------------------------------------------- several hooks
+
+
+def test_hooks_run_in_order_and_the_first_decision_counts() -> None:
+    """R282, R284, R285, R286, R287, R289."""
+    order: list[str] = []
+
+    def named(name: str, value: object) -> Hook:
+        def note(_: PreToolUseContext) -> Any:
+            order.append(name)
+            return value
+
+        return Hook(note)
+
+    bidir = BidirOptions(
+        on_pre_tool_use=named("single", None).callback,
+        hooks={
+            "PreToolUse": [
+                named("first", Continue()), named("second", Block("no")), named("third", None)
+            ],
+            "Stop": [],
+        },
+    )  # fmt: skip
+    assert play(ASK["hook"].expect_block(), bidir) == []
+    assert order == ["single", "first", "second"]
+
+
+def test_matchers_choose_the_tools_a_hook_is_for() -> None:
+    """R282, R283, R288, on the automatic CLI, which matches as the real one does."""
+    seen: list[tuple[str, str]] = []
+
+    def note(name: str, matcher: str | None = None) -> Hook:
+        return Hook(lambda context: seen.append((name, context.tool_name)), matcher=matcher)
+
+    async def main() -> None:
+        hooks = {"PreToolUse": [note("all"), note("bash", "Bash"), note("files", "Read|Write")]}
+        with FakeCli.auto() as cli:
+            bidir = BidirOptions(hooks=hooks, on_can_use_tool=lambda _: Allow())
+            async with start_session(options(cli), bidir=bidir) as session:
+                for prompt in ("BASH ls", 'CALL Read {"file_path": "/x"}', "CALL Other"):
+                    assert (await (await session.send_user_message(prompt))).ok
+
+    run(main)
+    expected = [
+        ("all", "Bash"),
+        ("bash", "Bash"),
+        ("all", "Read"),
+        ("files", "Read"),
+        ("all", "Other"),
+    ]
+    assert sorted(seen) == sorted(expected)
+
+
+# ---------------------------------------------------------------- withdrawn questions
+
+
+@pytest.mark.parametrize("form", ["async", "awaits", "thread"])
+def test_a_withdrawn_question_is_told_to_whoever_thinks_about_it(form: str) -> None:
+    """It is not answered either."""
+    told = threading.Event()
+    asked = threading.Event()
+
+    async def think(context: CanUseToolContext) -> Any:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert context.cancelled
+            told.set()
+
+    async def await_it(context: CanUseToolContext) -> Any:
+        asked.set()
+        await context.wait_cancelled()
+        told.set()
+
+    def in_thread(context: CanUseToolContext) -> Any:
+        asked.set()
+        if context.wait_cancelled_sync(20):
+            told.set()
+
+    async def main() -> None:
+        function: Function = {"async": think, "awaits": await_it, "thread": in_thread}[form]
+        script = ASK["permission"].expect_request("mcp_status").reply().withdraw()
+        with script.result().silence() as cli:
+            async with start_session(
+                options(cli), bidir=registered("permission", function)
+            ) as session:
+                turn = await session.send_user_message("go")
+                await until(asked.is_set)
+                await session.ping()
+                assert (await turn).ok
+                await until(told.is_set)
+                assert [line for line in cli.received if line["type"] == "control_response"] == []
+                await session.stop()
+
+    run(main)
+
+
+# ---------------------------------------------------------------- capacity
+
+
+def test_forty_questions_at_once_are_all_answered_and_those_beyond_capacity_denied() -> None:
+    """R257, R258."""
+    asked = 0
+
+    async def main() -> None:
+        crowd = asyncio.Event()
+
+        async def wait(_: object) -> Allow:
+            nonlocal asked
+            asked += 1
+            await crowd.wait()
+            return Allow()
+
+        script = in_turn
+        for number in range(40):
+            script = script.ask_permission("Bash", command=str(number))
+        script = script.expect_request("mcp_status").reply()
+        with script.silence() as cli:
+            bidir = registered("permission", wait)
+            async with start_session(options(cli), bidir=bidir) as session:
+                _ = await session.send_user_message("go")
+                await session.ping()
+                await until(lambda: asked == 32)
+                await until(lambda: len(behaviors(cli)) == 8)
+                assert set(behaviors(cli)) == {"deny"}
+                crowd.set()
+                await until(lambda: len(behaviors(cli)) == 40)
+                assert behaviors(cli).count("allow") == 32
+                await session.stop()
+            assert warnings_of(await told_by(session)) == ["limit_reached"] * 8
+
+    run(main)
+
+
+def behaviors(cli: FakeCli) -> list[str]:
+    """What became of the permissions the CLI asked for."""
+    answers = [line["response"] for line in cli.received if line["type"] == "control_response"]
+    return [answer["response"]["behavior"] for answer in answers]

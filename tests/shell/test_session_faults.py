@@ -1,0 +1,288 @@
+"""Whatever happens to a running CLI is one typed error or outcome, soon, with all that is known.
+
+The fake CLI waits with its fault for a sign of life to be asked for (``ping``), so the test decides
+when it happens, and an operation is always pending when it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from tests.soak.sessions import GRACE, SOON, Clock, options, told_by, works
+from tests.support.processes import is_alive, run, until
+
+from bridle import (
+    BidirOptions,
+    BridleError,
+    OutcomeReason,
+    SdkWarning,
+    SessionCompleted,
+    SessionEnded,
+    SessionFailed,
+    SessionReady,
+    SessionStopped,
+    TransportError,
+    start_session,
+)
+from bridle.testing import FakeCli
+from bridle.testing.fake_cli import FLAVOURS
+
+WORDS = "these are my last words"
+
+greeted = FakeCli().stderr(WORDS).expect_initialize()
+in_turn = greeted.start_turn().assistant("Half a")
+
+
+class Stage(NamedTuple):
+    """Where a session is when the fault happens."""
+
+    script: FakeCli
+    prompts: bool = False
+    asks: bool = False
+
+
+class Death(NamedTuple):
+    """How the CLI ends, and how that reads."""
+
+    fault: Callable[[FakeCli], FakeCli]
+    exit_code: int | None
+    signal: str | None = None
+    event: type[object] = SessionFailed
+    within: float = SOON
+
+
+STAGES = {
+    "idle": Stage(greeted),
+    "mid-turn": Stage(in_turn, prompts=True),
+    "hook pending": Stage(
+        in_turn.ask_hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}),
+        prompts=True,
+        asks=True,
+    ),
+    "permission pending": Stage(
+        in_turn.ask_permission("Bash", command="ls"), prompts=True, asks=True
+    ),
+    "handler pending": Stage(
+        in_turn.ask_mcp("raw", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+        prompts=True,
+        asks=True,
+    ),
+}
+DEATHS = {
+    "exit 0": Death(lambda cli: cli.exit(0), 0, event=SessionCompleted),
+    "exit 1": Death(lambda cli: cli.exit(1), 1),
+    "exit 143": Death(lambda cli: cli.exit(143), 143, "SIGTERM"),
+    "SIGKILL": Death(lambda cli: cli.crash(), -9, "SIGKILL"),
+    "SIGSEGV": Death(lambda cli: cli.crash(signal.SIGSEGV), -11, "SIGSEGV"),
+    "half a line": Death(lambda cli: cli.half_line().exit(1), 1),
+    "held output": Death(
+        lambda cli: cli.fork_grandchild(setsid=True, hold_stdout=True).exit(1),
+        1,
+        within=GRACE + SOON,
+    ),
+    "closed output": Death(lambda cli: cli.close_stdout().silence(), None, within=GRACE + SOON),
+}
+ORDER = [(stage, death) for stage in STAGES for death in DEATHS]
+
+
+@pytest.mark.parametrize(("stage", "death"), ORDER, ids=[" ".join(case) for case in ORDER])
+def test_the_end_of_the_cli_settles_everything_at_once(stage: str, death: str) -> None:
+    """R005, R165, R241, R343, R359, R360, R361, R363, R364, R367, R368, R370, R412."""
+    where, how = STAGES[stage], DEATHS[death]
+    flavour = FLAVOURS[ORDER.index((stage, death)) % 2]
+    script = how.fault(where.script.expect_request("mcp_status").ignore())._set(flavour=flavour)
+
+    async def main() -> None:
+        asked, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def ponder(_: object) -> Any:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        bidir = BidirOptions(
+            on_pre_tool_use=ponder, on_can_use_tool=ponder, mcp_servers={"raw": ponder}
+        )
+        with script as cli:
+            session = await start_session(options(cli), bidir=bidir)
+            turn = await session.send_user_message("go") if where.prompts else None
+            if where.asks:
+                await asked.wait()
+            clock = Clock()
+            with pytest.raises((SessionStopped, TransportError)) as caught:
+                await session.ping()
+            events = await told_by(session)
+            assert clock.elapsed < how.within
+            check_error(caught.value, how, cli)
+            if turn is not None:
+                outcome = await turn
+                assert outcome.reason is OutcomeReason.CLI_EXITED
+                assert outcome.exit_code == how.exit_code
+                assert WORDS in outcome.stderr_tail
+                assert outcome.process is not None
+                assert outcome.process.cli_path == cli.path
+            if where.asks:
+                await asyncio.wait_for(cancelled.wait(), SOON)
+            ended = [event for event in events if not isinstance(event, SessionReady | SdkWarning)]
+            assert [type(event) for event in ended] == [how.event]
+            assert getattr(ended[0], "exit_code", None) == how.exit_code
+            assert not session.alive
+            with pytest.raises((SessionStopped, TransportError)):
+                await session.interrupt()
+            kinds = [message.type async for message in session.messages()]
+            assert ("assistant" in kinds) is where.prompts
+            await session.stop()
+            assert not is_alive(session.pid or 0)
+            assert not any(map(is_alive, cli.grandchildren))
+        await works(flavour)
+
+    run(main)
+
+
+def check_error(error: BridleError, how: Death, cli: FakeCli) -> None:
+    """The error tells all that is known of the process."""
+    assert (error.exit_code, error.signal) == (how.exit_code, how.signal)
+    assert error.cli_path == cli.path
+    assert WORDS in error.stderr_tail
+    assert WORDS in str(error)
+
+
+def test_a_cli_that_is_killed_from_outside_ends_its_turn() -> None:
+    """R241, R367."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            session = await start_session(options(cli))
+            turn = await session.send_user_message("SLOW")
+            await until(lambda: "user" in [line["type"] for line in cli.sent])
+            clock = Clock()
+            os.kill(session.pid or 0, signal.SIGKILL)
+            outcome = await turn
+            assert clock.elapsed < SOON
+            assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, -9)
+            await session.aclose()
+        await works()
+
+    run(main)
+
+
+def test_the_version_of_the_cli_is_attached_once_it_is_known() -> None:
+    async def main() -> None:
+        with greeted.expect_request("mcp_status").exit(1) as cli:
+            warm = await start_session(options(cli))
+            await until(lambda: warm._engine._process.cli_version)
+            await warm.stop()
+            session = await start_session(options(cli))
+            with pytest.raises(SessionStopped) as caught:
+                await session.ping()
+            assert caught.value.cli_version == FLAVOURS[0]
+            assert FLAVOURS[0] in str(caught.value)
+            await session.stop()
+
+    run(main)
+
+
+def test_an_input_that_the_cli_closed_is_reported_to_whoever_writes() -> None:
+    """R168, R346: and a CLI that then stays is not waited for."""
+
+    async def main() -> None:
+        with greeted.start_turn().close_stdin().assistant("deaf").silence() as cli:
+            session = await start_session(options(cli))
+            turn = await session.send_user_message("go")
+            async for message in session.messages():
+                if message.type == "assistant":
+                    break
+            clock = Clock()
+            with pytest.raises(TransportError) as caught:
+                await session.interrupt()
+            assert clock.elapsed < SOON
+            assert caught.value.operation == "interrupt"
+            assert caught.value.cli_path == cli.path
+            with pytest.raises(TransportError):
+                _ = await session.send_user_message("hello?")
+            outcome = await turn
+            assert outcome.reason is OutcomeReason.CLI_EXITED
+            assert clock.elapsed < GRACE + SOON
+            assert not session.alive
+            assert isinstance((await told_by(session))[-1], SessionFailed)
+            await session.stop()
+            assert not is_alive(session.pid or 0)
+
+    run(main)
+
+
+# ---------------------------------------------------------------- during the end
+
+
+class End(NamedTuple):
+    """What the CLI does while the session ends, and how the session is ended."""
+
+    script: FakeCli
+    way: str = "aclose"
+    prompts: bool = True
+    within: float = SOON
+
+
+interrupted = in_turn.expect_request("interrupt")
+ENDS = {
+    "exit 1 at the end of input": End(greeted.wait_for_eof().exit(1), prompts=False),
+    "killed at the end of input": End(greeted.wait_for_eof().crash(), prompts=False),
+    "exit 1 when interrupted": End(interrupted.exit(1)),
+    "killed when interrupted": End(interrupted.crash()),
+    "output closed when interrupted": End(
+        interrupted.close_stdout().silence(), within=GRACE + SOON
+    ),
+    "input closed": End(in_turn.close_stdin().silence(), within=2.0 + GRACE + SOON),
+    "interrupt refused": End(interrupted.refuse("no").wait_for_eof(), within=2.0 + SOON),
+    "not reading": End(in_turn.silence(reading=False), "stop"),
+    "flooding": End(in_turn.emit({"type": "assistant", "message": {}}).forever(), "stop"),
+    "flooding stderr": End(in_turn.flood_stderr(1 << 20).forever(), "stop"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_fault_while_the_session_ends_does_not_hold_up_the_end(name: str) -> None:
+    """R333, R354, R356, R357, R362, R365, R366."""
+    case = ENDS[name]
+
+    async def main() -> None:
+        with case.script as cli:
+            session = await start_session(options(cli), prompt="go" if case.prompts else None)
+            await until(
+                lambda: not case.prompts or "assistant" in [line["type"] for line in cli.sent]
+            )
+            ping = asyncio.ensure_future(session.ping())
+            await asyncio.sleep(0)
+            clock = Clock()
+            await getattr(session, case.way)()
+            assert clock.elapsed < case.within
+            with pytest.raises((SessionStopped, TransportError)):
+                await ping
+            events = await told_by(session)
+            assert isinstance(events[-1], SessionEnded)
+            assert (session.alive, session.lifecycle) == (False, "stopped")
+            assert not is_alive(session.pid or 0)
+
+    run(main)
+
+
+def test_a_cli_that_is_deaf_to_sigterm_is_killed_after_five_seconds() -> None:
+    """R354, R355, R356."""
+
+    async def main() -> None:
+        with greeted.ignore_sigterm().ignore_eof().turn() as cli:
+            session = await start_session(options(cli))
+            assert (await (await session.send_user_message("go"))).ok
+            clock = Clock()
+            await session.stop()
+            assert 4.5 < clock.elapsed < 5.0 + SOON
+            assert not is_alive(session.pid or 0)
+
+    run(main)

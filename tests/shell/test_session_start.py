@@ -1,0 +1,310 @@
+"""A CLI that does not start, or not as it should: one typed error, soon, with all that is known."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+from tests.soak.sessions import GRACE, SOON, Clock, options, told_by, warnings_of, works
+from tests.support.processes import is_alive, run, until
+
+from bridle import (
+    CliExitedDuringInit,
+    CliNotFoundError,
+    CliOptions,
+    InitializationError,
+    InitializationTimeout,
+    SdkOptions,
+    Session,
+    SessionFailed,
+    SpawnError,
+    StartError,
+    UnsupportedCliVersionError,
+    start_session,
+)
+from bridle.testing import FakeCli
+from bridle.testing.fake_cli import FLAVOURS
+
+WORDS = "these are my last words"
+SESSION = "11111111-2222-4333-8444-555555555555"
+
+
+# ---------------------------------------------------------------- no session comes to be
+
+
+class BadStart(NamedTuple):
+    """A CLI that does not start, and what is told about it."""
+
+    cli: FakeCli
+    error: type[StartError]
+    exit_code: int | None = None
+    stderr: str = ""
+    told: str = ""
+    resumes: bool = False
+    within: float = SOON
+    init_timeout: float = 60.0
+
+
+asked = FakeCli().stderr(WORDS).expect_request("initialize").ignore()
+
+BAD_STARTS = {
+    "exit 0 at once": BadStart(FakeCli().exit(0), CliExitedDuringInit, 0),
+    "exit 1 at once": BadStart(FakeCli().stderr(WORDS).exit(1), CliExitedDuringInit, 1, WORDS),
+    "exit 1 without a word": BadStart(FakeCli().exit(1), CliExitedDuringInit, 1, told="logged in"),
+    "killed at once": BadStart(FakeCli().stderr(WORDS).crash(), CliExitedDuringInit, -9, WORDS),
+    "crash at once": BadStart(FakeCli().crash(signal.SIGSEGV), CliExitedDuringInit, -11),
+    "exit 0 when asked": BadStart(asked.exit(0), CliExitedDuringInit, 0, WORDS),
+    "exit 1 when asked": BadStart(asked.exit(1), CliExitedDuringInit, 1, WORDS),
+    "killed when asked": BadStart(asked.crash(), CliExitedDuringInit, -9, WORDS, "SIGKILL"),
+    "half an answer": BadStart(
+        asked.half_line(b'{"type":"control_response","resp').exit(3), CliExitedDuringInit, 3, WORDS
+    ),
+    "output closed": BadStart(
+        asked.close_stdout().silence(), CliExitedDuringInit, None, WORDS, within=GRACE + SOON
+    ),
+    "silence": BadStart(
+        asked.silence(), InitializationTimeout, None, WORDS, "0.4 s", init_timeout=0.4
+    ),
+    "silence, input closed": BadStart(
+        FakeCli().close_stdin().silence(), InitializationTimeout, init_timeout=0.4
+    ),
+    "refused": BadStart(
+        FakeCli().expect_initialize(error="no such agent"),
+        InitializationError,
+        told="no such agent",
+    ),
+    "unknown option": BadStart(
+        FakeCli().bad_flag("--replay"), UnsupportedCliVersionError, 1, "--replay", "unknown"
+    ),
+    "unknown session": BadStart(
+        FakeCli().unknown_session(),
+        CliExitedDuringInit,
+        1,
+        "No conversation found",
+        "No conversation found",
+        resumes=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_STARTS)
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_cli_that_does_not_start_is_a_typed_error_with_everything_known(
+    name: str, flavour: str
+) -> None:
+    """R001, R002, R146, R151, R237, R238, R239, R249, R412, R413: at once, and nothing is left."""
+    case = BAD_STARTS[name]
+    cli = case.cli._set(flavour=flavour)
+    resume = {"resume_session_id": SESSION} if case.resumes else {}
+
+    async def main() -> None:
+        sdk = SdkOptions(init_timeout=case.init_timeout)
+        session = Session(options(cli, **resume), sdk)
+        clock = Clock()
+        with pytest.raises(StartError) as caught:
+            await session.connect()
+        assert clock.elapsed < case.within
+        error = caught.value
+        assert type(error) is case.error
+        assert error.exit_code == case.exit_code
+        assert case.stderr in error.stderr_tail
+        assert case.told in str(error)
+        assert error.cli_path == cli.path
+        assert "--output-format=stream-json" in error.argv
+        assert (session.alive, session.lifecycle) == (False, "failed")
+        assert session.pid is not None
+        assert not is_alive(session.pid)
+        events = [event async for event in session.events()]
+        failures = [event for event in events if isinstance(event, SessionFailed)]
+        assert [failure.error for failure in failures] == [error]
+        await works(flavour)
+
+    run(main)
+    cli.close()
+
+
+def test_a_cli_that_is_killed_from_outside_while_it_initializes_says_so() -> None:
+    """R239, R240."""
+
+    async def main() -> None:
+        with FakeCli().silence() as cli:
+            session = Session(options(cli))
+            connecting = asyncio.ensure_future(session.connect())
+            await until(lambda: cli.received)
+            assert (session.lifecycle, session.alive) == ("init_sent", False)
+            clock = Clock()
+            os.kill(session.pid or 0, signal.SIGKILL)
+            with pytest.raises(CliExitedDuringInit) as caught:
+                await connecting
+            assert clock.elapsed < SOON
+            assert (caught.value.exit_code, caught.value.signal) == (-9, "SIGKILL")
+        await works()
+
+    run(main)
+
+
+def test_a_handshake_that_is_too_long_to_keep_is_still_an_answer() -> None:
+    async def main() -> None:
+        script = FakeCli().expect_request("initialize").huge_line(100_000, "control_response")
+        with script.turn() as cli:
+            async with start_session(options(cli), SdkOptions(max_buffer_size=50_000)) as session:
+                assert session.server_info is None
+                assert (await (await session.send_user_message("go"))).ok
+
+    run(main)
+
+
+def test_noise_before_the_handshake_is_survived() -> None:
+    """Lines that are no JSON are warned about and skipped."""
+
+    async def main() -> None:
+        script = FakeCli().garbage(b"Welcome!\n\n\r\n").invalid_utf8().expect_initialize().turn()
+        with script as cli:
+            async with start_session(options(cli)) as session:
+                assert (await (await session.send_user_message("go"))).ok
+            assert warnings_of(await told_by(session)) == ["malformed_line", "malformed_line"]
+
+    run(main)
+
+
+# ---------------------------------------------------------------- which executable
+
+
+def _text_file(directory: Path) -> Path:
+    path = directory / "claude"
+    path.write_text("no program", "utf-8")
+    return path
+
+
+def _no_interpreter(directory: Path) -> Path:
+    path = directory / "claude"
+    path.write_text("#!/no/such/interpreter\n", "utf-8")
+    path.chmod(0o755)
+    return path
+
+
+NO_PROGRAM: dict[str, tuple[Callable[[Path], Path], type[StartError], str]] = {
+    "missing": (lambda directory: directory / "claude", CliNotFoundError, "searched"),
+    "directory": (lambda directory: directory, SpawnError, "Not a file"),
+    "not executable": (_text_file, SpawnError, "Not executable"),
+    "no interpreter": (_no_interpreter, SpawnError, "interpreter"),
+}
+
+
+@pytest.mark.parametrize("name", NO_PROGRAM)
+def test_an_executable_that_cannot_be_run_is_named(name: str, tmp_path: Path) -> None:
+    """R132, R133, R240."""
+    make, kind, told = NO_PROGRAM[name]
+    path = make(tmp_path)
+
+    async def main() -> None:
+        session = Session(CliOptions(cli_path=str(path)))
+        clock = Clock()
+        with pytest.raises(kind) as caught:
+            await session.connect()
+        assert clock.elapsed < SOON
+        assert type(caught.value) is kind
+        assert told in str(caught.value)
+        assert str(path) in str(caught.value)
+        assert (session.lifecycle, session.alive, session.pid) == ("failed", False, None)
+        await session.stop()
+        await works()
+
+    run(main)
+
+
+def test_a_missing_cli_is_also_a_file_not_found_error(tmp_path: Path) -> None:
+    """R133."""
+
+    async def main() -> None:
+        with pytest.raises(FileNotFoundError):
+            await start_session(CliOptions(cli_path=str(tmp_path / "claude")))
+
+    run(main)
+
+
+def test_a_wrong_working_directory_is_named(tmp_path: Path) -> None:
+    """R240."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli, pytest.raises(SpawnError, match="nowhere") as caught:
+            await start_session(options(cli, cwd=str(tmp_path / "nowhere")))
+        assert caught.value.cli_path == cli.path
+
+    run(main)
+
+
+# ---------------------------------------------------------------- which version
+
+
+class VersionCase(NamedTuple):
+    """What ``--version`` does, and what comes of it: an error, or a warning, or nothing."""
+
+    version: dict[str, Any]
+    sdk: Mapping[str, Any] = MappingProxyType({})
+    error: type[StartError] | None = None
+    warned: tuple[str, ...] = ()
+
+
+VERSIONS = {
+    "new enough": VersionCase({"text": "2.0.0 (Claude Code)"}),
+    "too old": VersionCase({"text": "1.0.33 (Claude Code)"}, error=UnsupportedCliVersionError),
+    "too old, permissive": VersionCase(
+        {"text": "1.0.34"}, {"permissive_version_check": True}, warned=("version_inconclusive",)
+    ),
+    "too old, unasked": VersionCase({"text": "1.0.35"}, {"skip_version_check": True}),
+    "unreadable": VersionCase({"text": "nightly build"}, warned=("version_inconclusive",)),
+    "failing": VersionCase({"exit_code": 3}, warned=("version_inconclusive",)),
+    "hanging, unasked": VersionCase({"hang": True}, {"skip_version_check": True}),
+}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> None:
+    """R058, R059, R140, R141, R142, R143, R145, R147, R153: unless the options say otherwise."""
+    case = VERSIONS[name]
+
+    async def main() -> None:
+        # Slow enough that the version is known before the session runs.
+        with FakeCli.auto().slow_start(0.4).version(**case.version) as cli:
+            session = Session(options(cli), SdkOptions(**case.sdk))
+            clock = Clock()
+            if case.error is not None:
+                with pytest.raises(case.error) as caught:
+                    await session.connect()
+                assert caught.value.cli_version == "1.0.33"
+                assert "1.0.33" in str(caught.value)
+            else:
+                await session.connect()
+                assert (await (await session.send_user_message("go"))).ok
+            assert clock.elapsed < SOON
+            await session.stop()
+            assert tuple(warnings_of(await told_by(session))) == case.warned
+
+    run(main)
+
+
+def test_a_version_that_is_never_told_holds_nothing_up_and_warns() -> None:
+    """R140, R144."""
+
+    async def main() -> None:
+        warned = asyncio.Event()
+
+        async def note(warning: object) -> None:
+            warned.set()
+
+        with FakeCli.auto().version(hang=True) as cli:
+            clock = Clock()
+            async with start_session(options(cli), SdkOptions(on_warning=note)) as session:
+                assert (await (await session.send_user_message("go"))).ok
+                assert clock.elapsed < SOON
+                await asyncio.wait_for(warned.wait(), 5.0)
+            assert warnings_of(await told_by(session)) == ["version_inconclusive"]
+
+    run(main)

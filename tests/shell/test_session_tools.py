@@ -1,0 +1,333 @@
+"""What callbacks may do, and tools that run in this process."""
+
+from __future__ import annotations
+
+import contextvars
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
+from tests.support.processes import run, until
+
+from bridle import (
+    Allow,
+    BidirOptions,
+    McpError,
+    McpResponse,
+    OutcomeReason,
+    PreToolUseContext,
+    Session,
+    ToolContext,
+    ToolFailure,
+    ToolServer,
+    start_session,
+    tool,
+)
+from bridle.testing import FakeCli
+from bridle.testing.fake_cli import FLAVOURS
+
+# ---------------------------------------------------------------- what callbacks may do
+
+
+ENDED = {
+    "interrupt": {OutcomeReason.INTERRUPTED},
+    "stop": {OutcomeReason.STOPPED},
+    "aclose": {OutcomeReason.INTERRUPTED, OutcomeReason.COMPLETED},
+}
+
+
+@pytest.mark.parametrize("name", ["interrupt", "set_model", "send", "stop", "aclose"])
+def test_a_callback_may_operate_its_own_session(name: str) -> None:
+    """R166: no deadlock, whatever it waits for."""
+    sessions: list[Session] = []
+
+    async def hook(context: PreToolUseContext) -> None:
+        session = sessions[0]
+        if name == "interrupt":
+            await session.interrupt()
+        elif name == "set_model":
+            await session.set_model("opus")
+        elif name == "send":
+            _ = await session.send_user_message("SAY more")
+        else:
+            await getattr(session, name)()
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            bidir = BidirOptions(on_pre_tool_use=hook, on_can_use_tool=lambda _: Allow())
+            async with start_session(options(cli), bidir=bidir) as session:
+                sessions.append(session)
+                clock = Clock()
+                outcome = await (await session.send_user_message("BASH ls"))
+                assert clock.elapsed < SOON
+                # A gentle end refuses the tool; the interrupt may come after the model's last word.
+                assert outcome.reason in ENDED.get(name, {OutcomeReason.COMPLETED})
+                assert session.alive is (name not in ("stop", "aclose"))
+
+    run(main)
+
+
+@pytest.mark.parametrize("form", ["def", "async def"])
+def test_callbacks_see_the_context_variables_of_whoever_started_the_session(form: str) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
+    seen: list[str] = []
+
+    async def main() -> None:
+        variable.set("set before the start")
+
+        def look(_: object) -> None:
+            seen.append(variable.get())
+
+        async def look_async(_: object) -> None:
+            seen.append(variable.get())
+
+        with FakeCli.auto() as cli:
+            bidir = BidirOptions(on_stop=look_async if form == "async def" else look)
+            async with start_session(options(cli), bidir=bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+
+    run(main)
+    assert seen == ["set before the start"]
+
+
+STUCK = """
+import asyncio, logging, time
+from bridle import BidirOptions, CliOptions, start_session
+from bridle.testing import FakeCli
+
+logging.getLogger("bridle").addHandler(logging.NullHandler())
+
+async def main():
+    bidir = BidirOptions(on_pre_tool_use=lambda _: time.sleep(3600), callback_timeout=0.1)
+    with FakeCli.auto() as cli:
+        async with start_session(CliOptions(cli_path=cli.path), bidir=bidir) as session:
+            outcome = await (await session.send_user_message("CALL Read"))
+            print([str(e.kind) async for e in first(session, 3) if hasattr(e, "kind")])
+
+async def first(session, count):
+    events = session.events()
+    for _ in range(count):
+        yield await anext(events)
+
+asyncio.run(main())
+"""
+
+
+def test_a_callback_that_never_returns_does_not_keep_the_program_from_ending() -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", STUCK], capture_output=True, text=True, timeout=20
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "['callback_abandoned', 'hook_timed_out']\n"
+    assert time.monotonic() - began < 10
+
+
+# ---------------------------------------------------------------- tools in this process
+
+ALLOW: dict[str, Any] = {"on_can_use_tool": lambda _: Allow()}
+
+
+def call(server: object, prompt: str, **more: Any) -> tuple[str, list[str]]:
+    """One prompt to a session with a server; its text, and the kinds of warnings."""
+
+    async def main() -> tuple[str, list[str]]:
+        with FakeCli.auto() as cli:
+            bidir = BidirOptions(mcp_servers={"calc": server}, **ALLOW, **more)
+            async with start_session(options(cli), bidir=bidir) as session:
+                outcome = await (await session.send_user_message(prompt))
+                assert outcome.ok
+            return outcome.text, warnings_of(await told_by(session))
+
+    return run(main)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_tool_is_called_with_its_arguments_and_gives_its_result(
+    flavour: str, is_async: bool
+) -> None:
+    """R315, R320, R329, R330, R334."""
+    threads: list[str] = []
+
+    @tool
+    def add(a: float, b: float) -> float:
+        """Add two numbers."""
+        threads.append(threading.current_thread().name)
+        return a + b
+
+    @tool(name="add")
+    async def add_async(a: float, b: float) -> float:
+        """Add two numbers."""
+        threads.append(threading.current_thread().name)
+        return a + b
+
+    async def main() -> None:
+        server = ToolServer([add_async if is_async else add])
+        with FakeCli.auto(flavour=flavour) as cli:
+            bidir = BidirOptions(mcp_servers={"calc": server}, **ALLOW)
+            async with start_session(options(cli), bidir=bidir) as session:
+                prompt = 'CALL mcp__calc__add {"a": 2, "b": 3}'
+                assert (await (await session.send_user_message(prompt))).text in ("5", "5.0")
+
+    run(main)
+    assert [name == "MainThread" for name in threads] == [is_async]
+
+
+def test_a_tool_that_fails_tells_the_model_little_and_the_application_everything() -> None:
+    """R301, R325."""
+
+    @tool
+    def broken() -> str:
+        """Never works."""
+        raise ValueError("swordfish is no password")
+
+    @tool
+    def honest() -> str:
+        """Says why."""
+        raise ToolFailure("There is no such file.")
+
+    server = ToolServer([broken, honest])
+    text_of, warned = call(server, "CALL mcp__calc__broken")
+    assert "swordfish" in text_of
+    assert len(text_of.splitlines()) == 1
+    assert warned == ["mcp_failed"]
+    assert call(server, "CALL mcp__calc__honest") == ("There is no such file.", [])
+
+
+def test_arguments_are_checked_before_a_tool_is_called() -> None:
+    called: list[float] = []
+
+    @tool
+    def half(a: float) -> float:
+        """Half of it."""
+        called.append(a)
+        return a / 2
+
+    answer, _ = call(ToolServer([half]), 'CALL mcp__calc__half {"a": "much"}')
+    assert "a" in answer
+    assert called == []
+
+
+def test_a_tool_knows_its_session_and_its_call() -> None:
+    seen: list[tuple[object, str | None]] = []
+
+    @tool
+    async def whoami(context: ToolContext) -> str:
+        """Who asks."""
+        assert isinstance(context.session, Session)
+        seen.append((context.session, context.tool_use_id))
+        return context.session.id
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            bidir = BidirOptions(mcp_servers={"calc": ToolServer([whoami])}, **ALLOW)
+            async with start_session(options(cli), bidir=bidir) as session:
+                outcome = await (await session.send_user_message("CALL mcp__calc__whoami"))
+                assert outcome.text == session.id
+                assert seen[0][0] is session
+                assert seen[0][1]
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+def test_calls_that_come_together_run_together(is_async: bool) -> None:
+    """R336: three calls that can only end when all three have begun."""
+    barrier = threading.Barrier(3, timeout=5)
+    arrived: list[int] = []
+
+    @tool
+    def meet(number: int) -> str:
+        """Waits for the others."""
+        barrier.wait()
+        return f"met {number}"
+
+    @tool(name="meet")
+    async def meet_async(number: int) -> str:
+        """Waits for the others."""
+        arrived.append(number)
+        await until(lambda: len(arrived) == 3)
+        return f"met {number}"
+
+    async def main() -> None:
+        script = FakeCli(patience=5.0).expect_initialize().start_turn()
+        for number in range(3):
+            params = {"name": "meet", "arguments": {"number": number}}
+            script = script.ask_mcp(
+                "calc", {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+            )
+        for number in range(3):
+            said = [{"type": "text", "text": f"met {number}"}]
+            script = script.expect_mcp_result({"content": said})
+        with script.result() as cli:
+            server = ToolServer([meet_async if is_async else meet])
+            bidir = BidirOptions(mcp_servers={"calc": server})
+            async with start_session(options(cli), bidir=bidir) as session:
+                clock = Clock()
+                assert (await (await session.send_user_message("go"))).ok
+                assert clock.elapsed < SOON
+                cli.check()
+
+    run(main)
+
+
+RPC = {"jsonrpc": "2.0", "id": "123", "method": "tools/list"}
+
+
+def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_question() -> None:
+    """R314, R315, R323, R324, R331."""
+    seen: list[object] = []
+
+    def handle(message: dict[str, Any]) -> McpResponse:
+        seen.append(message)
+        if message["method"] == "tools/list":
+            return McpResponse(id=message["id"], result={"tools": []})
+        return McpResponse(id=message["id"], error=McpError(-32601, "no such method"))
+
+    async def main() -> None:
+        script = FakeCli(patience=5.0).expect_initialize(like={"sdkMcpServers": ["test"]})
+        script = script.ask_mcp("test", RPC).expect_mcp_result({"tools": []})
+        script = script.ask_mcp("test", {**RPC, "method": "x"}).expect_mcp_error({"code": -32601})
+        script = script.ask_mcp("nobody", RPC).expect_mcp_error({"code": -32601})
+        with script.turn() as cli:
+            bidir = BidirOptions(mcp_servers=[("test", handle)])
+            async with start_session(options(cli), bidir=bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+                cli.check()
+            answers = [
+                x["response"]["response"] for x in cli.received if x["type"] == "control_response"
+            ]
+            assert [answer["mcp_response"]["id"] for answer in answers] == ["123"] * 3
+
+    run(main)
+    assert seen == [RPC, {**RPC, "method": "x"}]
+
+
+def test_messages_for_servers_wait_until_the_session_runs() -> None:
+    """R261, R316, R317, R319: in order, before the handshake is answered."""
+    seen: list[int] = []
+
+    async def handle(message: dict[str, Any]) -> dict[str, Any]:
+        seen.append(message["id"])
+        return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
+
+    async def main() -> None:
+        script = FakeCli(patience=5.0)
+        for number in range(5):
+            script = script.ask_mcp("test", {**RPC, "id": number})
+        script = script.expect_initialize()
+        for _ in range(5):
+            script = script.expect_mcp_result()
+        with script.turn() as cli:
+            bidir = BidirOptions(mcp_servers={"test": handle})
+            async with start_session(options(cli), bidir=bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+                cli.check()
+
+    run(main)
+    assert seen == list(range(5))

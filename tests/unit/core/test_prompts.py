@@ -1,0 +1,140 @@
+"""What a query may be asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from bridle._core.prompts import encode_prompt, prompts_at_hand
+from bridle.content import TextBlock
+from bridle.errors import OptionsError
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+MESSAGE = {"type": "user", "message": {"role": "user", "content": "hi"}}
+
+
+def written(prompt: object) -> dict[str, Any]:
+    """The members of a prompt's line."""
+    line = encode_prompt(prompt, "u-1")
+    assert line.endswith(b"\n")
+    members: dict[str, Any] = json.loads(line)
+    return members
+
+
+def generator() -> Iterator[str]:
+    yield "a"
+
+
+async def async_generator() -> AsyncIterator[str]:
+    yield "a"
+
+
+class AnyIterable:
+    """Nothing but iterable."""
+
+    def __iter__(self) -> Iterator[str]:
+        return generator()
+
+
+# ---------------------------------------------------------------- one or several
+
+
+@pytest.mark.parametrize(
+    ("prompts", "each"),
+    [
+        ("hi", ["hi"]),
+        ("", [""]),
+        (MESSAGE, [MESSAGE]),
+        ([IMAGE], [[IMAGE]]),
+        ((TextBlock("a"), IMAGE), [(TextBlock("a"), IMAGE)]),
+        (["a", "b"], ["a", "b"]),
+        ([MESSAGE, "b"], [MESSAGE, "b"]),
+        ([[IMAGE], "b"], [[IMAGE], "b"]),
+        (["a", IMAGE], ["a", IMAGE]),
+    ],
+)
+def test_a_list_of_blocks_is_one_prompt_and_any_other_list_is_several(
+    prompts: object, each: list[object]
+) -> None:
+    """R409."""
+    assert list(prompts_at_hand(prompts) or ()) == each
+
+
+@pytest.mark.parametrize(
+    "prompts", [generator(), async_generator(), AnyIterable(), {"a", "b"}, iter("ab")]
+)
+def test_other_iterables_are_drawn_from_later(prompts: object) -> None:
+    """R409."""
+    assert prompts_at_hand(prompts) is None
+
+
+@pytest.mark.parametrize("prompts", [None, 5, b"bytes", bytearray(b"x"), [], ()])
+def test_what_is_no_prompt_is_refused(prompts: object) -> None:
+    with pytest.raises(OptionsError) as caught:
+        prompts_at_hand(prompts)
+    assert caught.value.field == "prompt"
+
+
+# ---------------------------------------------------------------- lines
+
+
+@pytest.mark.parametrize(
+    ("prompt", "content"),
+    [
+        ("hi\n there", "hi\n there"),
+        ([TextBlock("a"), IMAGE], [{"type": "text", "text": "a"}, IMAGE]),
+        (MESSAGE, "hi"),
+        ({**MESSAGE, "message": {"role": "user", "content": [IMAGE]}}, [IMAGE]),
+    ],
+)
+def test_a_prompt_is_one_line(prompt: object, content: object) -> None:
+    assert written(prompt) == {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "parent_tool_use_id": None,
+        "session_id": "",
+        "uuid": "u-1",
+    }
+
+
+def test_a_message_keeps_what_it_says() -> None:
+    said = {"session_id": "s", "parent_tool_use_id": "t", "priority": "next"}
+    flags = {"isSynthetic": True, "client_composed": True}
+    message = {**MESSAGE, **said, **flags, "uuid": "mine"}
+    assert written(message) == message
+
+
+def test_a_member_that_says_nothing_counts_as_absent() -> None:
+    assert written({**MESSAGE, "uuid": None})["uuid"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        5,
+        None,
+        b"bytes",
+        [],
+        ["text among blocks", IMAGE],
+        IMAGE,
+        {"type": "user", "content": "flat"},
+        {"type": "user", "message": "text"},
+        {"type": "user", "message": {"content": "no role"}},
+        {"type": "user", "message": {"role": "assistant", "content": "x"}},
+        {"type": "user", "message": {"role": "user", "content": 5}},
+        {"type": "user", "message": {"role": "user", "content": []}},
+        {"type": "user", "message": {"role": "user"}},
+        {**MESSAGE, "surprise": 1},
+        {"type": "user", "message": {"role": "user", "content": "x", "surprise": 1}},
+        [{"type": "text", "text": object()}],
+        "half a pair \ud800",
+    ],
+)
+def test_what_the_cli_would_choke_on_is_refused(prompt: object) -> None:
+    with pytest.raises(OptionsError) as caught:
+        encode_prompt(prompt, "u-1")
+    assert caught.value.field == "prompt"
+    assert caught.value.fix

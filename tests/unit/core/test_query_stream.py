@@ -1,0 +1,436 @@
+"""What a query hears: every way its output can go, and every way it can end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.support import cli
+
+from bridle._core.ending import OUTPUT_GRACE
+from bridle._core.query_stream import MAX_MALFORMED, News, Phase, QueryReader, greeting
+from bridle.errors import (
+    BufferOverflow,
+    CliExitedDuringInit,
+    InitializationError,
+    InitializationTimeout,
+    OptionsError,
+    ProcessInfo,
+    TransportError,
+    UnsupportedCliVersionError,
+)
+from bridle.events import SdkWarning, WarningKind
+from bridle.messages import AssistantMessage, Message, ResultMessage, UnknownMessage
+
+GREETED = cli.success("req_0", {"commands": []})
+BAD = b"this is no JSON\n"
+REST = b'{"type":"assistant","mess'
+
+
+def reader(*output: bytes, max_line: int = 1 << 20) -> QueryReader:
+    """A reader of a CLI that has been greeted at time 0 and wrote this much."""
+    query = QueryReader(max_line)
+    query.start(60.0, 0.0)
+    for data in output:
+        query.receive(data)
+    return query
+
+
+def finish(query: QueryReader, exit_code: int | None, stderr: str = "") -> list[News]:
+    """The output ends, and then the process."""
+    return [*query.output_ended(1.0), *query.exited(exit_code, stderr, 1.0)]
+
+
+def kinds(news: list[News]) -> list[str]:
+    """Types of messages and kinds of warnings, in order."""
+    return [str(item.kind) if isinstance(item, SdkWarning) else item.type for item in news]
+
+
+def failure(query: QueryReader) -> Any:
+    """What ended it."""
+    assert query.phase is Phase.OVER
+    assert query.error is not None
+    return query.error
+
+
+# ---------------------------------------------------------------- messages
+
+
+def test_messages_come_in_order_up_to_the_end() -> None:
+    """S001, S003, S006, S018: a result is a message, whatever it says, and others may follow."""
+    query = reader(GREETED)
+    lines = cli.init() + cli.assistant() + cli.result(is_error=True) + cli.system("status")
+    assert kinds(query.receive(lines)) == ["system", "assistant", "result", "system"]
+    assert query.phase is Phase.RESULT_RECEIVED
+    assert kinds(query.receive(cli.init() + cli.follow_up())) == ["system", "result"]
+    assert (finish(query, 0), query.phase, query.error) == ([], Phase.OVER, None)
+
+
+def test_a_stream_is_streaming_until_its_result() -> None:
+    """S002."""
+    query = QueryReader(1024)
+    phases = [query.phase]
+    for line in (cli.assistant(), cli.result(), cli.assistant()):
+        query.receive(line)
+        phases.append(query.phase)
+    assert phases == [
+        Phase.STREAMING,
+        Phase.STREAMING,
+        Phase.RESULT_RECEIVED,
+        Phase.RESULT_RECEIVED,
+    ]
+
+
+def test_lines_are_cut_at_newlines_however_they_are_read() -> None:
+    """S010: a CRLF, also over two reads, is one line ending; text is decoded by the line."""
+    query = reader()
+    data = cli.line(type="assistant", message={"content": [{"type": "text", "text": "é"}]})
+    told = [item for byte in data.replace(b"\n", b"\r\n") for item in query.receive(bytes([byte]))]
+    assert kinds(told) == ["assistant"]
+
+
+def test_every_message_keeps_what_was_on_the_wire() -> None:
+    """S012."""
+    line = b'{"type":"assistant", "message":{"content":[]}, "new":[1, 2.50]}\n'
+    (message,) = reader().receive(line)
+    assert isinstance(message, AssistantMessage)
+    assert message.raw == json.loads(line)
+
+
+def test_control_frames_are_not_messages() -> None:
+    """R406: nothing is answered, so what is asked is only warned of."""
+    query = reader()
+    told = query.receive(
+        GREETED
+        + cli.can_use_tool("q1")
+        + cli.request("q2", "brand_new")
+        + cli.withdrawal("q1")
+        + cli.success("req_7")
+    )
+    assert told == [
+        SdkWarning(WarningKind.UNANSWERED_REQUEST, "can_use_tool: a query answers nothing"),
+        SdkWarning(WarningKind.UNANSWERED_REQUEST, "brand_new: a query answers nothing"),
+        SdkWarning(WarningKind.ORPHAN_RESPONSE, "request id 'req_7'"),
+    ]
+    assert query.phase is Phase.STREAMING
+
+
+# ---------------------------------------------------------------- what cannot be read
+
+
+def test_lines_that_are_no_json_are_survived() -> None:
+    """S009, S010: so is a line that is no text."""
+    told = reader().receive(BAD + b'{"type":"assistant","message":"\xff"}\n' + cli.assistant())
+    assert kinds(told) == ["malformed_line", "malformed_line", "assistant"]
+    assert isinstance(told[0], SdkWarning)
+    assert "this is no JSON" in told[0].detail
+
+
+def test_the_fifth_in_a_row_ends_the_stream() -> None:
+    """S009, S026."""
+    query = reader(GREETED)
+    told = query.receive(BAD * 7 + cli.assistant())
+    assert kinds(told) == ["malformed_line"] * (MAX_MALFORMED - 1)
+    assert isinstance(failure(query), TransportError)
+    assert "5 lines in a row" in str(query.error)
+    assert "this is no JSON" in str(query.error)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [cli.assistant(), cli.line(type="brand_new"), GREETED, cli.request("q", "brand_new")],
+    ids=["message", "unknown message", "answer", "question"],
+)
+def test_any_line_that_can_be_read_starts_the_count_anew(line: bytes) -> None:
+    """S009."""
+    query = reader(*([BAD * 4, line] * 3))
+    assert query.phase is Phase.STREAMING
+
+
+def test_unknown_messages_are_delivered() -> None:
+    """S009."""
+    (message,) = reader().receive(cli.line(type="brand_new", x=1))
+    assert isinstance(message, UnknownMessage)
+    assert message.raw == {"type": "brand_new", "x": 1}
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("cut", [1, 100, 1024, 1025, 4096])
+def test_a_line_of_exactly_the_limit_passes(ending: bytes, cut: int) -> None:
+    """S011 as amended: the limit is an option."""
+    line = cli.line(type="x", pad="").rstrip(b"\n")
+    line = line.replace(b'""', b'"' + b"p" * (1024 - len(line)) + b'"')
+    assert len(line) == 1024
+    data = line + ending
+    query = reader(max_line=1024)
+    told = [item for at in range(0, len(data), cut) for item in query.receive(data[at : at + cut])]
+    assert (kinds(told), query.phase) == (["x"], Phase.STREAMING)
+
+
+def test_one_byte_more_ends_the_stream_before_the_line_does() -> None:
+    """S011, S026: what came before is delivered."""
+    query = reader(max_line=1024)
+    assert kinds(query.receive(cli.assistant() + b"{" * 1025)) == ["assistant"]
+    error = failure(query)
+    assert isinstance(error, BufferOverflow)
+    assert (error.limit, error.size) == (1024, 1025)
+
+
+def test_after_its_end_a_stream_hears_nothing() -> None:
+    """S013."""
+    query = reader(max_line=1024)
+    query.receive(b"{" * 2000)
+    error = query.error
+    assert query.receive(b"\n" + cli.result()) == []
+    query.start(1.0, 0.0)
+    query.input_failed("broken", 0.0)
+    query.end(ValueError("later"))
+    assert (finish(query, 1), query.advance(100.0)) == ([], [])
+    assert query.error is error
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+@pytest.mark.parametrize(
+    ("output", "exit_code", "told"),
+    [
+        ([cli.result()], 0, []),
+        ([cli.result()], 1, ["exit_after_result"]),
+        ([cli.result()], -9, ["exit_after_result"]),
+        ([cli.result()], None, ["exit_after_result"]),
+        ([cli.result(), REST], 0, ["incomplete_line"]),
+        ([cli.result(), REST], 2, ["incomplete_line", "exit_after_result"]),
+        ([], 0, ["no_result"]),
+        ([GREETED, cli.assistant()], 0, ["no_result"]),
+        ([GREETED, REST], 0, ["incomplete_line", "no_result"]),
+    ],
+)
+def test_these_ends_are_no_errors(
+    output: list[bytes], exit_code: int | None, told: list[str]
+) -> None:
+    """S004, S005, S007, S020, S030: a warning says what was wrong."""
+    query = reader(*output)
+    assert kinds(finish(query, exit_code)) == told
+    assert (query.phase, query.error) == (Phase.OVER, None)
+
+
+def test_a_warning_says_what_was_wrong() -> None:
+    """S005, S007: with the exit code, and the text."""
+    assert finish(reader(cli.result(), REST), 3) == [
+        SdkWarning(WarningKind.INCOMPLETE_LINE, REST.decode()),
+        SdkWarning(WarningKind.EXIT_AFTER_RESULT, "it ended with exit code 3"),
+    ]
+
+
+def test_a_last_line_without_its_newline_is_a_line() -> None:
+    """S007: if it is whole."""
+    query = reader(GREETED, cli.result().rstrip(b"\n"))
+    (message,) = finish(query, 0)
+    assert isinstance(message, ResultMessage)
+    assert query.error is None
+
+
+@pytest.mark.parametrize("exit_code", [1, 2, -11, None])
+def test_a_failure_without_a_result_is_an_error(exit_code: int | None) -> None:
+    """S004, S026, S029: it carries all that is known of the process."""
+    query = reader(GREETED, cli.assistant())
+    query.describe(cli_path="/bin/claude", cli_version="2.1.0", argv=("--verbose",))
+    assert finish(query, exit_code, "last words") == []
+    error = failure(query)
+    assert isinstance(error, TransportError)
+    assert error.process == ProcessInfo(
+        exit_code=exit_code,
+        stderr_tail="last words",
+        cli_path="/bin/claude",
+        cli_version="2.1.0",
+        argv=("--verbose",),
+    )
+    assert (error.operation, "before a result" in error.reason) == ("query", True)
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [([REST], REST.decode()), ([BAD], "this is no JSON"), ([BAD, REST], REST.decode())],
+)
+@pytest.mark.parametrize("is_greeted", [True, False])
+def test_the_error_holds_the_last_that_could_not_be_read(
+    output: list[bytes], said: str, is_greeted: bool
+) -> None:
+    """S007, S028."""
+    query = reader(*([GREETED] if is_greeted else []), *output)
+    finish(query, 1)
+    assert isinstance(failure(query), TransportError if is_greeted else CliExitedDuringInit)
+    assert said in str(query.error)
+
+
+def test_an_exit_before_the_handshake_is_one_during_it() -> None:
+    """S008, S027, S029: no output and exit code 1 means that nobody is logged in."""
+    query = reader()
+    finish(query, 1)
+    error = failure(query)
+    assert isinstance(error, CliExitedDuringInit)
+    assert error.exit_code == 1
+    assert "logged in" in str(error)
+
+
+def test_an_option_the_cli_does_not_know_is_a_matter_of_its_version() -> None:
+    """S027."""
+    query = reader()
+    finish(query, 1, "error: unknown option '--new'")
+    assert isinstance(failure(query), UnsupportedCliVersionError)
+
+
+@pytest.mark.parametrize("is_exit_first", [True, False])
+def test_output_and_process_may_end_in_either_order(is_exit_first: bool) -> None:
+    """S005."""
+    query = reader(GREETED, cli.result())
+    first = query.exited(1, "", 1.0) if is_exit_first else query.output_ended(1.0)
+    assert (first, query.phase) == ([], Phase.RESULT_RECEIVED)
+    second = query.output_ended(1.0) if is_exit_first else query.exited(1, "", 1.0)
+    assert (kinds(second), query.phase) == (["exit_after_result"], Phase.OVER)
+
+
+def test_output_that_somebody_else_holds_open_is_not_waited_for() -> None:
+    query = reader(GREETED, cli.assistant())
+    query.exited(0, "", 5.0)
+    assert query.next_deadline == 5.0 + OUTPUT_GRACE
+    assert kinds(query.receive(cli.result() + REST)) == ["result"]
+    assert kinds(query.advance(5.0 + OUTPUT_GRACE)) == ["incomplete_line"]
+    assert (query.phase, query.error) == (Phase.OVER, None)
+
+
+def test_a_result_may_be_the_last_line_of_output_that_is_held_open() -> None:
+    query = reader(GREETED)
+    query.exited(0, "", 5.0)
+    query.receive(cli.result().rstrip(b"\n"))
+    assert kinds(query.advance(5.0 + OUTPUT_GRACE)) == ["result"]
+    assert (query.phase, query.error) == (Phase.OVER, None)
+
+
+def test_a_refusal_may_be_the_last_line_too() -> None:
+    query = reader()
+    query.receive(cli.failure("req_0", "no").rstrip(b"\n"))
+    finish(query, 0)
+    assert isinstance(failure(query), InitializationError)
+    held = reader()
+    held.exited(0, "", 5.0)
+    held.receive(cli.failure("req_0", "no").rstrip(b"\n"))
+    held.advance(5.0 + OUTPUT_GRACE)
+    assert isinstance(failure(held), InitializationError)
+
+
+@pytest.mark.parametrize("lost", ["output", "input"])
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [([], CliExitedDuringInit), ([GREETED], TransportError), ([cli.result()], None)],
+    ids=["no handshake", "no result", "result"],
+)
+def test_a_cli_that_cannot_be_reached_is_not_waited_for(
+    lost: str, output: list[bytes], error: type[Exception] | None
+) -> None:
+    """S005: after a result that is a warning."""
+    query = reader(*output)
+    if lost == "output":
+        query.output_ended(5.0)
+    else:
+        query.input_failed("Broken pipe", 5.0)
+    told = query.advance(5.0 + OUTPUT_GRACE)
+    assert query.phase is Phase.OVER
+    assert kinds(told) == ([] if error else ["exit_after_result"])
+    assert isinstance(query.error, error or type(None))
+
+
+def test_a_cli_that_lost_its_input_is_judged_by_its_exit() -> None:
+    query = reader(GREETED)
+    query.input_failed("Broken pipe", 5.0)
+    query.receive(cli.result())
+    assert query.next_deadline == 5.0 + OUTPUT_GRACE
+    query.exited(0, "", 5.5)
+    assert query.advance(5.0 + OUTPUT_GRACE) == []
+    assert query.phase is Phase.RESULT_RECEIVED
+    assert (query.output_ended(6.2), query.error) == ([], None)
+
+
+def test_repeated_ends_are_one() -> None:
+    query = reader(cli.result())
+    query.output_ended(1.0)
+    query.output_ended(1.5)
+    assert query.next_deadline == 1.0 + OUTPUT_GRACE
+    other = reader(cli.result())
+    other.exited(0, "", 1.0)
+    other.exited(1, "", 1.5)
+    assert (other.output_ended(1.6), other.error) == ([], None)
+
+
+# ---------------------------------------------------------------- the handshake
+
+
+def test_the_greeting_is_one_line() -> None:
+    assert json.loads(greeting({"agents": {"a": {}}})) == {
+        "type": "control_request",
+        "request_id": "req_0",
+        "request": {"subtype": "initialize", "agents": {"a": {}}},
+    }
+
+
+def test_a_greeting_that_json_cannot_carry_is_refused() -> None:
+    with pytest.raises(OptionsError):
+        greeting({"x": object()})
+
+
+def test_a_refused_handshake_ends_the_stream() -> None:
+    query = reader()
+    query.receive(cli.failure("req_0", "hooks: no") + cli.result())
+    error = failure(query)
+    assert isinstance(error, InitializationError)
+    assert error.message == "hooks: no"
+
+
+def test_a_cli_that_says_nothing_is_given_up() -> None:
+    query = reader()
+    assert query.next_deadline == 60.0
+    assert (query.advance(59.9), query.phase) == ([], Phase.STREAMING)
+    query.advance(60.0)
+    error = failure(query)
+    assert isinstance(error, InitializationTimeout)
+    assert error.timeout == 60.0
+
+
+@pytest.mark.parametrize("line", [GREETED, cli.system("hook_started")], ids=["answer", "message"])
+def test_a_cli_that_says_anything_has_all_the_time(line: bytes) -> None:
+    """S016 as amended: what takes long is limited by the CLI's own options."""
+    assert reader(line).next_deadline is None
+
+
+# ---------------------------------------------------------------- ends of ours
+
+
+def test_whoever_leaves_hears_nothing_more() -> None:
+    """S013."""
+    query = reader(GREETED, cli.result())
+    query.end()
+    assert (finish(query, -9), query.phase, query.error) == ([], Phase.OVER, None)
+
+
+def test_an_error_of_ours_knows_the_process() -> None:
+    query = reader(GREETED)
+    query.describe(cli_path="/bin/claude")
+    query.end(OptionsError("prompt", "no"))
+    assert failure(query).cli_path == "/bin/claude"
+
+
+def test_an_error_of_the_application_is_left_as_it_is() -> None:
+    query, error = reader(GREETED), KeyError("theirs")
+    query.end(error)
+    assert failure(query) is error
+
+
+def test_readers_share_nothing() -> None:
+    """S019."""
+    first, second = reader(b'{"type":"assis'), reader()
+    second.receive(cli.result())
+    (message,) = first.receive(b'tant"}\n')
+    assert isinstance(message, Message)
+    assert (first.phase, second.phase) == (Phase.STREAMING, Phase.RESULT_RECEIVED)
