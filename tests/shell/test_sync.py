@@ -376,9 +376,8 @@ def stream_of(prompts: Iterable[Any]) -> tuple[Any, Reading]:
 
 def test_a_query_is_read_to_its_end(cli: FakeCli) -> None:
     with sync.query("hello", options(cli)) as stream:
-        messages = list(stream)
-    assert isinstance(messages[-1], ResultMessage)
-    assert (messages[-1].result, stream.warnings) == ("You said: hello", ())
+        [result] = [message for message in stream if isinstance(message, ResultMessage)]
+    assert (result.result, stream.warnings) == ("You said: hello", ())
     assert stream.pid is not None
 
 
