@@ -335,10 +335,10 @@ class Engine:
         deliver, handlers = self._turns.deliver, self._HANDLERS
         for item in items:
             if isinstance(item, bytes):
-                frame: Any = decode_line(item)
+                frame = decode_line(item)
                 handle = handlers.get(type(frame))
                 if handle is None:
-                    deliver(frame)
+                    deliver(cast("Message", frame))
                     continue
                 handle(self, frame, now)
             else:

@@ -328,8 +328,11 @@ def _blocks(content: object) -> list[Any]:
         for block in cast("Sequence[object]", content)
     ]
     for block in blocks:
-        if not (isinstance(block, Mapping) and isinstance(block.get("type"), str)):
-            raise Unencodable(f"{type(block).__name__} is no content block: it has no type")
+        kind = (
+            cast("Mapping[str, object]", block).get("type") if isinstance(block, Mapping) else None
+        )
+        if not isinstance(kind, str):
+            raise Unencodable(f"{type(cast('object', block)).__name__} is no block: it has no type")
     return blocks
 
 

@@ -180,11 +180,12 @@ class Callbacks:
 
 def is_async(function: object) -> bool:
     """True for an ``async def``, also as a method, a partial or the ``__call__`` of an object."""
-    while hasattr(function, "func") and not inspect.isfunction(function):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  # its kind is asked for, not its presence
-    )
+    inner: Any = function
+    while hasattr(inner, "func") and not inspect.isfunction(inner):
+        inner = inner.func
+    if inspect.iscoroutinefunction(inner):
+        return True
+    return inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004  # its kind
 
 
 async def _await(function: Callable[[object], object], argument: object) -> object:

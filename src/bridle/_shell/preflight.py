@@ -44,7 +44,9 @@ def refuse_real_api(
     """
     if environ.get(FORBID_REAL_API, "") in ("", "0"):
         return
-    told = cast("Mapping[str, Any]", settings) if isinstance(settings, Mapping) else {}
+    told: Mapping[str, Any] = {}
+    if isinstance(settings, Mapping):
+        told = cast("Mapping[str, Any]", settings)
     why = _beyond_loopback({**cli_environ, **(told.get("env") or {})})
     if why is not None:
         raise OptionsError(
