@@ -6,7 +6,16 @@ import ast
 import inspect
 from pathlib import Path
 
-from bridle import BidirOptions, CliOptions, QueryStream, SdkOptions, Session, query
+from bridle import (
+    BidirOptions,
+    BridleError,
+    CliOptions,
+    QueryStream,
+    SdkOptions,
+    Session,
+    errors,
+    query,
+)
 from bridle._core.launch import plan_query, plan_session
 
 UUID = "00000000-0000-4000-8000-000000000001"
@@ -51,10 +60,22 @@ def test_a_query_answers_nothing_and_asks_for_nothing() -> None:
 
 
 def test_the_two_doors_share_decoding_but_not_their_running(package: Path) -> None:
-    """R154: changing how one runs cannot change the other."""
+    """R154, R467: changing how one runs cannot change the other."""
     assert "bridle._shell.actor" not in imports(package / "_shell/query_run.py")
     assert "bridle._core.engine" not in imports(package / "_shell/query_run.py")
     assert "bridle._shell.query_run" not in imports(package / "_doors/session.py")
+
+
+def test_what_doors_raise_on_purpose_is_an_error_of_bridle(package: Path) -> None:
+    """R396: besides its own tree only what Python itself means by misuse and by an end."""
+    python = {"AttributeError", "RuntimeError", "StopAsyncIteration", "StopIteration"}
+    for path in [*(package / "_doors").glob("*.py"), package / "sync.py"]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                name = ast.unparse(node.exc.func)
+                if name.startswith("_"):
+                    continue  # a function that makes the error
+                assert name in python or issubclass(getattr(errors, name), BridleError), name
 
 
 def test_the_package_carries_no_binary(package: Path) -> None:

@@ -615,7 +615,7 @@ def test_a_prompt_is_refused_at_once() -> None:
 
 
 def test_a_cli_that_cannot_be_started_is_an_error_of_the_first_step(tmp_path: Path) -> None:
-    """S023, S025."""
+    """R138, S023, S025."""
 
     async def main() -> None:
         stream = query("x", CliOptions(cli_path=str(tmp_path / "nothing")))

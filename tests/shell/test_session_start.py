@@ -220,7 +220,7 @@ def test_an_executable_that_cannot_be_run_is_named(name: str, tmp_path: Path) ->
 
 
 def test_a_missing_cli_is_also_a_file_not_found_error(tmp_path: Path) -> None:
-    """R133."""
+    """R133, R138."""
 
     async def main() -> None:
         with pytest.raises(FileNotFoundError):
