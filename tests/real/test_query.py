@@ -263,7 +263,7 @@ def test_nothing_of_the_prompt_is_in_the_process_list_and_a_break_leaves_no_proc
             assert "secret" not in Path(f"/proc/{pid}/cmdline").read_text("utf-8")
             del stream
             await until(lambda: not is_alive(pid))
-            assert not waiting_in(lab.work)
+            await until(lambda: not waiting_in(lab.work))
 
     run(main)
 
