@@ -13,6 +13,7 @@ import pytest
 
 import bridle
 from bridle import BidirOptions, SdkOptions, Session
+from bridle._core.ending import Rung
 from bridle._shell.transport import TransportEvents
 
 Json = dict[str, Any]
@@ -377,5 +378,52 @@ def test_two_connects_are_one_too_many() -> None:
         with pytest.raises(RuntimeError, match="connects once"):
             await talk.connect()
         await talk.aclose()
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), bridle.OptionsError("env", "is wrong")])
+def test_a_start_that_fails_in_its_own_way_leaves_nothing_and_does_not_hang(
+    error: Exception,
+) -> None:
+    def factory(_: TransportEvents) -> object:
+        raise error
+
+    async def main() -> None:
+        talk = Session(bidir=BidirOptions(transport_factory=factory))
+        asking = asyncio.ensure_future(talk.interrupt())
+        with pytest.raises(type(error)):
+            await talk.connect()
+        with pytest.raises(bridle.SessionNotInitialized):
+            await asking
+        await talk.aclose()
+
+    run(main)
+
+
+def test_a_process_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Immortal(Puppet):
+        def terminate(self) -> None:
+            self.signals.append("term")
+
+    monkeypatch.setattr("bridle._shell.actor._UNKILLABLE", 0.01)
+    monkeypatch.setattr("bridle._core.ending.HOLD", dict.fromkeys(Rung, 0.01))
+    puppet = Immortal()
+
+    async def main() -> None:
+        talk = session(puppet)
+        await talk.connect()
+        await talk.stop()
+        assert (puppet.signals, puppet.closed) == (["term", "kill"], 1)
+
+    run(main)
+
+
+def test_a_session_belongs_to_its_loop() -> None:
+    async def main() -> None:
+        puppet = Puppet()
+        async with session(puppet) as talk:
+            with pytest.raises(RuntimeError, match="event loop"):
+                await asyncio.to_thread(asyncio.run, talk.ping())
 
     run(main)

@@ -10,7 +10,7 @@ from msgspec import structs
 from bridle._core.followups import FollowUps
 from bridle._core.output import schema_of, with_output
 from bridle._core.wire import Content
-from bridle._doors.session import Session, start_session
+from bridle._doors.session import Session, check_prompt, start_session
 from bridle._doors.subscription import Subscription
 from bridle.errors import OptionsError
 from bridle.messages import Message, ResultMessage
@@ -72,6 +72,7 @@ async def run(
 
     Cancellation: cancelling ends the CLI, gently.
     """
+    check_prompt(prompt)
     if output_type is not None:
         cli = _with_schema(cli or CliOptions(), output_type)
     async with start_session(cli, sdk, bidir) as session:

@@ -29,7 +29,7 @@ from bridle._shell.locate import Version, VersionAnswer
 from bridle._shell.preflight import version_problem
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
-from bridle.errors import BridleError, ConsumerTooSlow, StartError, ToolFailure
+from bridle.errors import BridleError, ConsumerTooSlow, SpawnError, StartError, ToolFailure
 from bridle.events import SdkWarning, SessionReady, WarningKind
 from bridle.tools import ToolContext, bind_session
 
@@ -45,6 +45,9 @@ _PUBLISHED = frozenset({"warning", "error"})
 
 _PATIENCE = 4
 """How many times ``max_unread_bytes`` a consumer may fall behind before the session ends."""
+
+_UNKILLABLE = 5.0
+"""Seconds after SIGKILL when a process that is still there is given up: it may not be ours."""
 
 _LAST_WORDS = 1.0
 """Seconds listeners have, when the session is over, to hear what they have not been told yet."""
@@ -137,16 +140,24 @@ class Actor:
         key: asyncio.Future[None] = self._loop.create_future()
         self._guard = self._loop.create_task(self._watch_over(), name="bridle-session")
         try:
-            self._transport = spawn(self)
-        except StartError as error:
-            self._do(self._engine.spawn_failed(key, error, self._loop.time()))
-        else:
-            self._do(self._engine.start(key, self._loop.time()))
-        try:
+            self._spawn(key, spawn)
             await key
         except BaseException:
             await self.stop()
             raise
+
+    def _spawn(self, key: asyncio.Future[None], spawn: Callable[[Actor], Transport]) -> None:
+        try:
+            self._transport = spawn(self)
+        except StartError as error:
+            self._do(self._engine.spawn_failed(key, error, self._loop.time()))
+        except BaseException as error:
+            # Not a failure to start the CLI, but there is no CLI either.
+            self._do(self._engine.spawn_failed(key, SpawnError(repr(error)), self._loop.time()))
+            key.exception()
+            raise
+        else:
+            self._do(self._engine.start(key, self._loop.time()))
 
     def check_version(self, asked: Coroutine[Any, Any, VersionAnswer], *, permissive: bool) -> None:
         """Judge the CLI's version as soon as it is known; the start does not wait for it."""
@@ -170,6 +181,7 @@ class Actor:
         self, operation: str, fields: Mapping[str, object], timeout: float | None = None
     ) -> Mapping[str, object] | None:
         """A control operation. Cancelling the wait withdraws it."""
+        self._check_loop()
         key: asyncio.Future[Any] = self._loop.create_future()
         now = self._loop.time()
         self._do(self._engine.submit(key, operation, fields, now, timeout))
@@ -177,6 +189,7 @@ class Actor:
 
     async def send(self, uuid: str, content: Content) -> TurnState:
         """Send a prompt; returns when it has left for the CLI."""
+        self._check_loop()
         key: asyncio.Future[Any] = self._loop.create_future()
         state = TurnState(self._loop, uuid, self._limit)
         self._turns[uuid] = state
@@ -199,11 +212,13 @@ class Actor:
 
     async def close(self) -> None:
         """End gently. Cancelling the wait does not cancel the end."""
+        self._check_loop()
         self._do(self._engine.close(self._loop.time()))
         await self._wait_gone()
 
     async def stop(self) -> None:
         """End now. Cancelling the wait does not cancel the end."""
+        self._check_loop()
         self._do(self._engine.stop(self._loop.time()))
         await self._wait_gone()
 
@@ -218,6 +233,12 @@ class Actor:
         """The session cannot go on, for a reason of ours."""
         self._tell_stderr()
         self._do(self._engine.break_off(error, self._loop.time()))
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "a session belongs to the event loop it was started on; see bridle.sync"
+            )
 
     # -- the transport (TransportEvents) -----------------------------------------------------------
 
@@ -280,6 +301,14 @@ class Actor:
 
     def _kill(self, _: act.Kill) -> None:
         self._process.kill()
+        self._loop.call_later(_UNKILLABLE, self._presume_dead)
+
+    def _presume_dead(self) -> None:
+        """Nothing more can be done about a process that cannot be killed, and nobody waits on."""
+        if not self._gone.done() and self._releasing is None:
+            log.error("the CLI (pid %s) could not be killed", self.pid)
+            self.exited(None)
+            self.output_ended()
 
     def _deliver(self, action: act.Deliver) -> None:
         unread = self.feeds.put_messages(action.messages)
@@ -413,7 +442,7 @@ class Actor:
         self._do(self._engine.stop(self._loop.time()))
 
     async def _wait_gone(self) -> None:
-        if self._guard is None:
+        if self._guard is None and self._releasing is None:
             # It never began, so there is nothing to wait for.
             self._finish(act.Finished())
         await asyncio.shield(self._gone)
@@ -438,6 +467,8 @@ class Actor:
             told = [each for each in (self._stderr, self._warning, self._event) if each is not None]
             if told:
                 await asyncio.wait([each.drained() for each in told], timeout=_LAST_WORDS)
+            for each in told:
+                each.close()
         finally:
             try:
                 if self._transport is not None:

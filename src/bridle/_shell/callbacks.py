@@ -113,7 +113,10 @@ class Callbacks:
             running.task = task
             task.add_done_callback(lambda done: self._on_task_done(call.call_id, done))
         else:
-            WORKERS.run(lambda: self._run_in_thread(call.call_id, function, call.argument))
+            try:
+                WORKERS.run(lambda: self._run_in_thread(call.call_id, function, call.argument))
+            except RuntimeError as error:  # no thread could be started
+                self._loop.call_soon(self._on_thread_done, call.call_id, None, error)
 
     def cancel(self, call_id: int) -> None:
         """Nobody waits for this call any more."""
@@ -218,6 +221,7 @@ class Notifier:
         self._waiting: deque[object] = deque(maxlen=_UNTOLD)
         self._busy = False
         self._idle: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
 
     def tell(self, news: object) -> None:
         """Have the listener called with ``news`` after everything before it. On the event loop."""
@@ -235,6 +239,12 @@ class Notifier:
             idle.set_result(None)
         return idle
 
+    def close(self) -> None:
+        """Tell nothing more."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
     def _next(self) -> None:
         if not self._waiting:
             self._busy = False
@@ -243,8 +253,8 @@ class Notifier:
             return
         news = self._waiting.popleft()
         if is_async(self._listener):
-            task = self._loop.create_task(_await(self._listener, news))
-            task.add_done_callback(self._on_task_done)
+            self._task = self._loop.create_task(_await(self._listener, news))
+            self._task.add_done_callback(self._on_task_done)
         else:
             WORKERS.run(lambda: self._run_in_thread(news))
 

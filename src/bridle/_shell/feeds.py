@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from bridle._shell.mailbox import Mailbox
 from bridle.events import SessionEvent
@@ -25,9 +25,11 @@ class Feeds:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._messages: list[Mailbox[Message]] = []
-        self._events: list[Mailbox[SessionEvent]] = []
-        self._updates: list[Mailbox[Update]] = []
+        # Tuples, made anew at each change: a subscription that is collected as garbage may leave
+        # while the others are being served.
+        self._messages: tuple[Mailbox[Message], ...] = ()
+        self._events: tuple[Mailbox[SessionEvent], ...] = ()
+        self._updates: tuple[Mailbox[Update], ...] = ()
         # What came since the start, for the first subscription; None once it is taken or let go.
         self._early: Mailbox[Update] | None = Mailbox()
         self._early_events: deque[SessionEvent] | None = deque(maxlen=_EARLY_EVENTS)
@@ -89,7 +91,7 @@ class Feeds:
             update = early.take_now()
             if isinstance(update, Message):
                 mailbox.put_messages([update])
-        self._messages.append(mailbox)
+        self._messages = (*self._messages, mailbox)
         if self._is_closed:
             mailbox.close(self._closed)
         return mailbox
@@ -100,7 +102,7 @@ class Feeds:
         early, self._early_events = self._early_events or (), None
         for event in early:
             mailbox.put(event)
-        self._events.append(mailbox)
+        self._events = (*self._events, mailbox)
         if self._is_closed:
             mailbox.close()
         return mailbox
@@ -109,18 +111,15 @@ class Feeds:
         """A new subscription to both."""
         early, self._early = self._early, None
         mailbox: Mailbox[Update] = Mailbox() if early is None else early
-        self._updates.append(mailbox)
+        self._updates = (*self._updates, mailbox)
         if self._is_closed:
             mailbox.close(self._closed)
         return mailbox
 
     def leave(self, mailbox: Mailbox[Any]) -> None:
         """A subscription ends; nothing is kept for it any more."""
-        for group in cast("tuple[list[Mailbox[Any]], ...]", self._groups()):
-            if mailbox in group:
-                group.remove(mailbox)
+        self._messages = tuple(each for each in self._messages if each is not mailbox)
+        self._events = tuple(each for each in self._events if each is not mailbox)
+        self._updates = tuple(each for each in self._updates if each is not mailbox)
         mailbox.close()
         mailbox.clear()
-
-    def _groups(self) -> object:
-        return self._messages, self._events, self._updates

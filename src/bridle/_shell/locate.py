@@ -201,9 +201,10 @@ async def version_of(
         return _known[key]
     here = (asyncio.get_running_loop(), key)
     if here not in _asking:
-        _asking[here] = _Question(asyncio.create_task(_ask(executable, launch, environ, timeout)))
-        _asking[here].task.add_done_callback(lambda _: _asking.pop(here))
-    answer = await _asking[here].wait()
+        question = _Question(asyncio.create_task(_ask(executable, launch, environ, timeout)))
+        question.task.add_done_callback(lambda _: question.forget(here))
+        _asking[here] = question
+    answer = await _asking[here].wait(here)
     if isinstance(answer, Version):
         _known[key] = answer
     return answer
@@ -216,7 +217,12 @@ class _Question:
         self.task = task
         self._waiting = 0
 
-    async def wait(self) -> VersionAnswer:
+    def forget(self, here: tuple[asyncio.AbstractEventLoop, _Key]) -> None:
+        """Let the next one who wants to know ask anew."""
+        if _asking.get(here) is self:
+            del _asking[here]
+
+    async def wait(self, here: tuple[asyncio.AbstractEventLoop, _Key]) -> VersionAnswer:
         """The answer. When nobody waits for it any more, the process is not left behind."""
         self._waiting += 1
         try:
@@ -224,6 +230,7 @@ class _Question:
         finally:
             self._waiting -= 1
             if not self._waiting and not self.task.done():
+                self.forget(here)
                 self.task.cancel()
                 await asyncio.wait([self.task])
 
