@@ -14,7 +14,6 @@ from bridle._source import JsonObject
 from bridle.content import WireBlock
 
 __all__ = [
-    "ApiEvent",
     "ApiMessage",
     "ApiUserMessage",
     "CacheCreation",
@@ -28,7 +27,6 @@ __all__ = [
     "MessageStart",
     "MessageStop",
     "OutputTokensDetails",
-    "Record",
     "ServerToolUsage",
     "SignatureDelta",
     "StopDelta",
@@ -38,8 +36,6 @@ __all__ = [
     "UnknownDelta",
     "UnknownStreamEvent",
     "Usage",
-    "WireDelta",
-    "WireEvent",
 ]
 
 

@@ -17,7 +17,6 @@ from bridle._source import JsonObject, Sourced, bind, tag_of
 
 __all__ = [
     "BashCodeExecutionToolResultBlock",
-    "Block",
     "CodeExecutionToolResultBlock",
     "CompactionBlock",
     "ContainerUploadBlock",
@@ -39,9 +38,6 @@ __all__ = [
     "UnknownBlock",
     "WebFetchToolResultBlock",
     "WebSearchToolResultBlock",
-    "WireBlock",
-    "bind_blocks",
-    "joined_text",
 ]
 
 

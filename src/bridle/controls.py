@@ -15,20 +15,16 @@ from msgspec import Struct, field
 from bridle._source import JsonObject, Sourced, bind
 
 __all__ = [
-    "Answer",
     "CanUseToolRequest",
     "ControlCancel",
     "ControlFailure",
-    "ControlFrame",
     "ControlRequest",
     "ControlResponse",
     "ControlSuccess",
     "ElicitationRequest",
     "HookCallbackRequest",
     "McpMessageRequest",
-    "Question",
     "UnknownControlRequest",
-    "WireQuestion",
 ]
 
 

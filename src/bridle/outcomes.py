@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from bridle.messages import DeferredToolUse, Message, ResultMessage, Usage
+    from bridle.api import Usage
+    from bridle.messages import DeferredToolUse, Message, ResultMessage
 
     # The default is what lets annotations say plain `Outcome`; only type checkers know it yet.
     _Output_co = TypeVar("_Output_co", covariant=True, default=Any)

@@ -50,7 +50,6 @@ __all__ = [
     "ReplaceRules",
     "SetMode",
     "UnknownPermissionUpdate",
-    "Withdrawable",
     "Withdrawal",
 ]
 

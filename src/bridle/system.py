@@ -16,7 +16,6 @@ from bridle.api import Record
 from bridle.messages import Message
 
 __all__ = [
-    "SYSTEM_KINDS",
     "ApiRetryMessage",
     "BackgroundTask",
     "BackgroundTasksChangedMessage",
