@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridle import api, content, controls, events, messages, permissions, system
+from bridle import api, content, controls, events, messages, outcomes, permissions, system
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._core.wire import decode_line
 from bridle.agents import AgentConfig
@@ -123,10 +123,7 @@ from bridle.options import (
     SdkOptions,
     SettingSource,
 )
-from bridle.outcomes import (
-    Outcome,
-    OutcomeReason,
-)
+from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import *
 from bridle.system import *
 from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, tool
@@ -137,6 +134,7 @@ if TYPE_CHECKING:
     from bridle._doors.session import Session, start_session
     from bridle._doors.subscription import Subscription, TextPieces
     from bridle._doors.turn import Turn
+    from bridle.outcomes import Clock
 
 _LAZY = {
     "QueryStream": "bridle._doors.query",
@@ -162,6 +160,14 @@ def __getattr__(name: str) -> object:
     globals()[name] = value
     return value
 
+
+def _clock() -> Clock:
+    from bridle._shell import waiting
+
+    return waiting
+
+
+outcomes.bind_clock(_clock)
 
 __all__ = [
     "HOOK_EVENTS",

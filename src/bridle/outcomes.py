@@ -6,10 +6,10 @@ by the core; here is the vocabulary, and the error class that speaks for each fa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, Protocol, cast
 
 import msgspec
 
@@ -17,7 +17,7 @@ from bridle import errors
 from bridle.errors import OutcomeError, ProcessInfo
 
 if TYPE_CHECKING:
-    from typing import Any, Self
+    from typing import Any
 
     from typing_extensions import TypeVar
 
@@ -88,6 +88,31 @@ OUTCOME_ERRORS: Mapping[OutcomeReason, type[OutcomeError]] = MappingProxyType(
     }
 )
 
+
+class Clock(Protocol):
+    """What can wait. This module knows no time, so the package lends it one (`bind_clock`)."""
+
+    def until(self, moment: float) -> Awaitable[None]:
+        """Return something to await until that moment of unix time."""
+        ...
+
+    def until_sync(self, moment: float) -> None:
+        """Block until that moment of unix time."""
+        ...
+
+    def in_seconds(self, seconds: float) -> float:
+        """The moment that many seconds from now."""
+        ...
+
+
+_lent: list[Callable[[], Clock]] = []
+
+
+def bind_clock(clock: Callable[[], Clock]) -> None:
+    """Lend every outcome a clock; it is asked for when somebody waits."""
+    _lent[:] = [clock]
+
+
 # What repr shows, in this order and only where there is something to show.
 _SHOWN = ("detail", "text", "output", "cost_usd", "num_turns", "session_id", "merged_with")
 
@@ -145,11 +170,35 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
         """The last of what the CLI wrote to stderr, where it was kept."""
         return self.process.stderr_tail if self.process else ""
 
-    def raise_for_reason(self) -> Self:
+    def raise_for_reason(self) -> CompletedOutcome[_Output_co]:
         """Raise the error that belongs to the reason; return self if the turn is ok."""
         if self.ok:
-            return self
+            return cast("CompletedOutcome[_Output_co]", self)
         raise OUTCOME_ERRORS[self.reason](self)
+
+    def wait_for_reset(self, default: float | None = None) -> Awaitable[None]:
+        """Await this to wait until the rate limit resets (`resets_at`).
+
+        `default` is how many seconds to wait when nobody said when that will be; without one that
+        is a ValueError, since trying again at once would only meet the limit again.
+
+        Cancellation: the wait can be cancelled at any time.
+        """
+        return _lent[0]().until(self._reset(default))
+
+    def wait_for_reset_sync(self, default: float | None = None) -> None:
+        """Block until the rate limit resets, as `wait_for_reset` does without blocking."""
+        _lent[0]().until_sync(self._reset(default))
+
+    def _reset(self, default: float | None) -> float:
+        if self.resets_at is not None:
+            return self.resets_at
+        if default is None:
+            raise ValueError(
+                f"this outcome ({self.reason}) does not say when a limit resets; "
+                "give wait_for_reset the seconds to wait instead"
+            )
+        return _lent[0]().in_seconds(default)
 
     def __str__(self) -> str:
         words = self.text if self.ok else self.detail
@@ -158,3 +207,11 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name in _SHOWN if (value := getattr(self, name))]
         return f"Outcome({', '.join([str(self.reason), *shown])})"
+
+
+if TYPE_CHECKING:
+
+    class CompletedOutcome(Outcome[_Output_co], Generic[_Output_co], frozen=True, kw_only=True):
+        """What type checkers know of an outcome that is ok: an output asked for is there."""
+
+        output: _Output_co = cast("Any", None)

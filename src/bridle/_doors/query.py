@@ -13,12 +13,16 @@ from uuid import uuid4
 
 from bridle._core.handshake import MINIMUM_CLI_VERSION
 from bridle._core.launch import Launch, plan_query, redact
-from bridle._core.precedence import resolve_options
 from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
 from bridle._core.query_stream import QueryReader, greeting
 from bridle._shell.locate import Unreadable, Version, VersionAnswer, find_cli, version_of
 from bridle._shell.mailbox import Closed
-from bridle._shell.preflight import refuse_real_api, settings_text, version_problem
+from bridle._shell.preflight import (
+    refuse_real_api,
+    settings_text,
+    settle_options,
+    version_problem,
+)
 from bridle._shell.process import CliProcess
 from bridle._shell.query_run import Lines, QueryRun
 from bridle._shell.transport import Transport, TransportEvents
@@ -144,7 +148,7 @@ def query(
     Raises:
         OptionsError: an option or the prompt is refused, here and now; nothing is started.
     """
-    options = resolve_options(cli, sdk, None, environ=os.environ, config=None)
+    options = settle_options(cli, sdk, None)
     return QueryStream(_Plan(prompt, options.cli, options.sdk))
 
 

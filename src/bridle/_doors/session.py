@@ -14,7 +14,6 @@ from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.hooks import HookPlan
 from bridle._core.launch import Launch, plan_session, redact
-from bridle._core.precedence import resolve_options
 from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
 from bridle._core.wire import Content, Unencodable, encode_user_message
@@ -24,7 +23,7 @@ from bridle._shell.actor import Actor, Listeners
 from bridle._shell.feeds import Update
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.mcp_adapter import McpConversation, protocol_server
-from bridle._shell.preflight import refuse_real_api, settings_text
+from bridle._shell.preflight import refuse_real_api, settings_text, settle_options
 from bridle._shell.process import CliProcess
 from bridle._shell.transport import Transport
 from bridle.errors import OptionsError, SessionStopped
@@ -59,7 +58,7 @@ class Session:
         sdk: SdkOptions | None = None,
         bidir: BidirOptions | None = None,
     ) -> None:
-        options = resolve_options(cli, sdk, bidir, environ=os.environ, config=None)
+        options = settle_options(cli, sdk, bidir)
         self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
         self._plan = HookPlan.from_options(
             self._bidir.all_hooks(), self._bidir.callback_timeout, self._bidir.hook_timeouts

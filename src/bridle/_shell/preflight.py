@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from bridle._core.handshake import MINIMUM_CLI_VERSION
 from bridle._core.launch import file_to_read
-from bridle._shell.locate import Version, VersionAnswer, parse_version
+from bridle._core.precedence import ResolvedOptions, resolve_options
+from bridle._shell.locate import VARIABLE, Version, VersionAnswer, parse_version
 from bridle.errors import OptionsError, UnsupportedCliVersionError
-from bridle.options import CliOptions
+from bridle.options import BidirOptions, CliOptions, SdkOptions
+
+CONFIG_VARIABLE = "BRIDLE_CONFIG"
+"""The variable that names the configuration file, where ``SdkOptions.config_file`` does not."""
 
 FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
 """Set to 1 in the environment of this process, no CLI is started whose API is not on loopback."""
@@ -29,6 +36,44 @@ _ELSEWHERE = (
     "CLAUDE_CODE_USE_VERTEX",
 )
 _MINIMUM = parse_version(MINIMUM_CLI_VERSION)
+
+
+def settle_options(
+    cli: CliOptions | None,
+    sdk: SdkOptions | None,
+    bidir: BidirOptions | None,
+    environ: Mapping[str, str] = os.environ,
+) -> ResolvedOptions:
+    """The final options: what was given, then the environment, then the configuration file.
+
+    Raises:
+        OptionsError: an option is wrong, in whichever source, or the file cannot be read.
+    """
+    options = resolve_options(cli, sdk, bidir, environ=environ, config=_config(sdk, environ))
+    if options.origin["cli.cli_path"] == "config" and environ.get(VARIABLE):
+        # BRIDLE_CLI is the environment's word for it, and outranks the file as any other does.
+        options = structs.replace(options, cli=options.cli.replace(cli_path=environ[VARIABLE]))
+    return options
+
+
+def _config(sdk: SdkOptions | None, environ: Mapping[str, str]) -> Mapping[str, object] | None:
+    """The configuration file, parsed; None where none is named."""
+    blame, path = "config_file", sdk.config_file if isinstance(sdk, SdkOptions) else None
+    if path is None:
+        blame, path = CONFIG_VARIABLE, environ.get(CONFIG_VARIABLE) or None
+    if path is None:
+        return None
+    import tomllib  # for those who have such a file
+
+    name = os.fspath(path)
+    try:
+        return tomllib.loads(Path(name).read_text("utf-8"))
+    except OSError as error:
+        fix = "Name an existing TOML file, or none."
+        raise OptionsError(blame, f"{name} cannot be read: {error.strerror}", fix=fix) from None
+    except ValueError as error:  # neither TOML nor UTF-8 is what it is
+        fix = "Mend the file; its tables are [cli], [sdk] and [bidir]."
+        raise OptionsError(blame, f"{name} is not TOML: {error}", fix=fix) from None
 
 
 def refuse_real_api(
