@@ -58,6 +58,7 @@ class WarningKind(StrEnum):
     RESULT_IGNORED = "result_ignored"
     INIT_FAILED_LATE = "init_failed_late"
     UNREAD_MESSAGES = "unread_messages"
+    MISSED_MESSAGES = "missed_messages"
     CALLBACK_ABANDONED = "callback_abandoned"
     STDERR_CALLBACK_FAILED = "stderr_callback_failed"
     EVENT_CALLBACK_FAILED = "event_callback_failed"
@@ -181,6 +182,10 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.UNREAD_MESSAGES: (
         "warning",
         "Unread messages have passed max_unread_bytes; at four times that the session ends.",
+    ),
+    WarningKind.MISSED_MESSAGES: (
+        "warning",
+        "More than max_unread_bytes came before anybody subscribed; what came first is gone.",
     ),
     WarningKind.CALLBACK_ABANDONED: (
         "warning",

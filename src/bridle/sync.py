@@ -309,7 +309,7 @@ class Session:
 
     # -- what is asked for -------------------------------------------------------------------------
 
-    def send_user_message(self, content: Content) -> Turn:
+    def send_user_message(self, content: Content, *, timeout: float | None = None) -> Turn:
         """Send a prompt: text, or a list of content blocks. Returns when it has left.
 
         Prompts may be sent while a turn runs; the CLI merges those that wait into one turn, and
@@ -317,9 +317,13 @@ class Session:
 
         Raises:
             OptionsError: the content cannot be sent.
+            ControlTimeout: it has not left within ``timeout`` seconds; a CLI that reads again may
+                still get it.
             ControlError: the session is over, or its input is.
         """
-        turn = self._call("send_user_message", lambda: self._session.send_user_message(content))
+        turn = self._call(
+            "send_user_message", lambda: self._session.send_user_message(content, timeout=timeout)
+        )
         return Turn(turn, self._session, self._portal)
 
     def interrupt(

@@ -164,6 +164,111 @@ def test_cancelling_an_operation_withdraws_it() -> None:
     run(main)
 
 
+def test_a_transport_may_answer_from_within_a_write() -> None:
+    """What it says is taken up after what was under way: nothing overtakes anything."""
+
+    class Prompt(Puppet):
+        def write(self, data: bytes) -> None:
+            frame = json.loads(data)
+            self.written.append(frame)
+            if frame["type"] == "user":
+                self.say(init(frame["uuid"]), result(frame["uuid"], "at once"))
+            else:
+                self.answer(frame["request_id"])
+
+    async def main() -> None:
+        async with session(Prompt()) as talk:
+            assert (await (await talk.send_user_message("hello"))).text == "at once"
+            assert await talk.ping() >= 0
+
+    run(main)
+
+
+def test_a_transport_that_raises_has_lost_its_input() -> None:
+    async def main() -> None:
+        puppet = Puppet()
+        async with session(puppet) as talk:
+
+            def broken(data: bytes) -> None:
+                raise OSError("no more")
+
+            puppet.write = broken  # type: ignore[method-assign]  # it breaks under way
+            with pytest.raises(bridle.TransportError, match="no more"):
+                await talk.interrupt()
+        assert puppet.closed == 1
+
+    run(main)
+
+
+def test_a_prompt_that_does_not_leave_in_time_is_given_up() -> None:
+    class Clogged(Puppet):
+        async def drain(self) -> None:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with session(Clogged()) as talk:
+            with pytest.raises(bridle.ControlTimeout) as late:
+                _ = await talk.send_user_message("hello", timeout=0.01)
+            assert (late.value.operation, late.value.timeout) == ("send_user_message", 0.01)
+
+    run(main)
+
+
+def test_a_prompt_that_waits_for_the_start_can_be_withdrawn() -> None:
+    async def main() -> None:
+        puppet = Puppet(greets=False)
+        talk = session(puppet)
+        connecting = asyncio.ensure_future(talk.connect())
+        with pytest.raises(bridle.ControlTimeout):
+            _ = await talk.send_user_message("hello", timeout=0.01)
+        puppet.answer("req_0")
+        await connecting
+        assert [frame["type"] for frame in puppet.written] == ["control_request"]
+        await talk.stop()
+
+    run(main)
+
+
+def test_a_listener_whose_error_cannot_be_printed_goes_on_being_told() -> None:
+    class Unprintable(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("nor this")
+
+        __str__ = __repr__
+
+    told: list[object] = []
+
+    def listener(event: object) -> None:
+        told.append(event)
+        raise Unprintable
+
+    async def main() -> None:
+        logging.getLogger("bridle.session").disabled = True  # its handlers would print it
+        try:
+            async with session(Puppet(), on_event=listener):
+                pass
+        finally:
+            logging.getLogger("bridle.session").disabled = False
+
+    run(main)
+    assert [type(event).__name__ for event in told] == ["SessionReady", "SessionEnded"]
+
+
+def test_whoever_subscribes_too_late_is_told_what_is_missing() -> None:
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet, SdkOptions(max_unread_bytes=1024))
+        await talk.connect()
+        puppet.say(*[assistant("x" * 100)] * 20)
+        events = talk.events()
+        talk.messages()
+        await talk.stop()
+        kinds = [event.kind async for event in events if isinstance(event, bridle.SdkWarning)]
+        assert kinds == ["missed_messages"]
+
+    run(main)
+
+
 def test_cancelling_the_start_leaves_nothing_behind() -> None:
     async def main() -> None:
         puppet = Puppet(greets=False)

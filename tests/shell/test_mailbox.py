@@ -122,7 +122,7 @@ def test_the_first_subscription_gets_what_came_before_it() -> None:
     """R008: later ones begin when they are made."""
 
     async def main() -> None:
-        feeds = Feeds(limit=1 << 20)
+        feeds = Feeds(1 << 20, lambda: None)
         feeds.put_event(SessionReady("s"))
         feeds.put_messages([message(1)])
         first = feeds.messages()
@@ -140,7 +140,7 @@ def test_events_and_messages_are_told_apart_and_together() -> None:
     """R009, R010: separate subscriptions, and one for both in the order they came."""
 
     async def main() -> None:
-        feeds = Feeds(limit=1 << 20)
+        feeds = Feeds(1 << 20, lambda: None)
         both = feeds.updates()
         feeds.put_event(SessionReady("s"))
         feeds.put_messages([message(1)])
@@ -157,11 +157,14 @@ def test_events_and_messages_are_told_apart_and_together() -> None:
 
 def test_what_waits_for_nobody_is_let_go_at_the_limit() -> None:
     async def main() -> None:
-        feeds = Feeds(limit=200)
+        missed: list[str] = []
+        feeds = Feeds(200, lambda: missed.append("missed"))
         unread = [feeds.put_messages([message(number)]) for number in range(10)]
         assert unread == [0] * 10
+        assert missed == []
         late = feeds.messages()
-        assert len(late) == 0
+        assert (len(late), missed) == (0, ["missed"])
+        assert (len(feeds.messages()), missed) == (0, ["missed"])
         feeds.put_messages([message(11)])
         assert uuids([await late.take()]) == ["11"]
 
@@ -170,7 +173,7 @@ def test_what_waits_for_nobody_is_let_go_at_the_limit() -> None:
 
 def test_a_subscription_that_left_is_not_kept_for() -> None:
     async def main() -> None:
-        feeds = Feeds(limit=1 << 20)
+        feeds = Feeds(1 << 20, lambda: None)
         mailbox = feeds.messages()
         feeds.leave(mailbox)
         assert feeds.put_messages([message(1)]) == 0
@@ -181,11 +184,24 @@ def test_a_subscription_that_left_is_not_kept_for() -> None:
 
 def test_the_slowest_subscription_counts() -> None:
     async def main() -> None:
-        feeds = Feeds(limit=1 << 20)
+        feeds = Feeds(1 << 20, lambda: None)
         quick, slow = feeds.messages(), feeds.messages()
         feeds.put_messages([message(1)])
         await quick.take()
         assert feeds.put_messages([message(2)]) == slow.unread_bytes > quick.unread_bytes
+
+    run(main)
+
+
+def test_unread_events_count_too() -> None:
+    async def main() -> None:
+        feeds = Feeds(1 << 20, lambda: None)
+        events = feeds.events()
+        unread = [feeds.put_event(SessionReady("s")) for _ in range(3)]
+        assert 0 < unread[0] < unread[1] < unread[2] == events.unread_bytes
+        for _ in range(3):
+            await events.take()
+        assert events.unread_bytes == 0
 
     run(main)
 

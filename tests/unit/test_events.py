@@ -34,6 +34,7 @@ LEVELS: dict[WarningLevel, set[str]] = {
         "cannot_block",
         "invalid_request",
         "init_failed_late",
+        "missed_messages",
         "unread_messages",
         "callback_abandoned",
         "duplicate_request",

@@ -232,7 +232,7 @@ class Session:
 
     # -- what is asked for -------------------------------------------------------------------------
 
-    async def send_user_message(self, content: Content) -> Turn:
+    async def send_user_message(self, content: Content, *, timeout: float | None = None) -> Turn:
         """Send a prompt: text, or a list of content blocks. Returns when it has left.
 
         Prompts may be sent while a turn runs; the CLI merges those that wait into one turn, and
@@ -240,9 +240,14 @@ class Session:
 
         Raises:
             OptionsError: the content cannot be sent.
+            ControlTimeout: it has not left within ``timeout`` seconds; a CLI that reads again may
+                still get it.
             ControlError: the session is over, or its input is.
+
+        Cancellation: what waits for the session to be ready is withdrawn; what is on its way to
+        the CLI is not, and its turn runs.
         """
-        return Turn(await self._actor.send(str(uuid4()), content))
+        return Turn(await self._actor.send(str(uuid4()), content, timeout))
 
     async def interrupt(
         self, *, cancel_queued: bool = False, timeout: float | None = None

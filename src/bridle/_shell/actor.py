@@ -15,6 +15,7 @@ import asyncio
 import logging
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
@@ -29,8 +30,15 @@ from bridle._shell.locate import Version, VersionAnswer
 from bridle._shell.preflight import version_problem
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
-from bridle.errors import BridleError, ConsumerTooSlow, SpawnError, StartError, ToolFailure
-from bridle.events import SdkWarning, SessionReady, WarningKind
+from bridle.errors import (
+    BridleError,
+    ConsumerTooSlow,
+    ControlTimeout,
+    SpawnError,
+    StartError,
+    ToolFailure,
+)
+from bridle.events import SdkWarning, SessionEvent, SessionReady, WarningKind
 from bridle.tools import ToolContext, bind_session
 
 log = logging.getLogger("bridle.session")
@@ -93,9 +101,12 @@ class Actor:
         # What else has to be closed when the session is over.
         self._closers = closers
         self._transport: Transport | None = None
+        # What the engine wants done and is not done yet.
+        self._to_do: deque[act.Action] = deque()
+        self._is_doing = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
-        self.feeds = Feeds(max_unread_bytes)
+        self.feeds = Feeds(max_unread_bytes, self._on_missed)
         # Turns the application still holds. One that it dropped needs nothing any more.
         self._turns: weakref.WeakValueDictionary[str, TurnState] = weakref.WeakValueDictionary()
         self._callbacks = Callbacks(self._loop, self._on_call_end, self._on_abandoned)
@@ -187,16 +198,23 @@ class Actor:
         self._do(self._engine.submit(key, operation, fields, now, timeout))
         return cast("Mapping[str, object] | None", await self._answer(key))
 
-    async def send(self, uuid: str, content: Content) -> TurnState:
+    async def send(self, uuid: str, content: Content, timeout: float | None = None) -> TurnState:
         """Send a prompt; returns when it has left for the CLI."""
         self._check_loop()
         key: asyncio.Future[Any] = self._loop.create_future()
         state = TurnState(self._loop, uuid, self._limit)
         self._turns[uuid] = state
         self._do(self._engine.send(key, uuid, content, self._loop.time()))
-        await self._answer(key)
-        if self._transport is not None:
-            await self._transport.drain()
+        patience = asyncio.timeout(timeout)
+        try:
+            async with patience:
+                await self._answer(key)
+                if self._transport is not None:
+                    await self._transport.drain()
+        except TimeoutError:
+            if timeout is None or not patience.expired():
+                raise
+            raise ControlTimeout("send_user_message", None, timeout) from None
         return state
 
     def forward(self, server: str, message: Mapping[str, object]) -> None:
@@ -269,8 +287,16 @@ class Actor:
     # -- performing --------------------------------------------------------------------------------
 
     def _do(self, actions: list[act.Action]) -> None:
-        for action in actions:
-            self._PERFORM[type(action)](self, action)
+        self._to_do.extend(actions)
+        if self._is_doing:
+            return  # the transport answered from within a write: that comes after what is under way
+        self._is_doing = True
+        try:
+            while self._to_do:
+                action = self._to_do.popleft()
+                self._PERFORM[type(action)](self, action)
+        finally:
+            self._is_doing = False
         deadline = self._engine.next_deadline
         if deadline != self._armed:
             self._arm(deadline)
@@ -291,7 +317,10 @@ class Actor:
     def _write(self, action: act.Write) -> None:
         if self._tap is not None:
             self._tap("in", action.data)
-        self._process.write(action.data)
+        try:
+            self._process.write(action.data)
+        except Exception as error:  # a transport of the application's
+            self._do(self._engine.write_failed(repr(error), self._loop.time()))
 
     def _end_input(self, _: act.EndInput) -> None:
         self._process.end_input()
@@ -361,7 +390,7 @@ class Actor:
         if isinstance(event, SessionReady):
             event = structs.replace(event, pid=self.pid)
         log.info("%s", type(event).__name__)
-        self.feeds.put_event(event)
+        self._put_event(event)
         if self._event is not None:
             self._event.tell(event)
 
@@ -402,7 +431,8 @@ class Actor:
         def failed(error: BaseException) -> None:
             # Not through on_warning: it may be the very listener that fails.
             log.error("%s", kind.meaning, exc_info=error)
-            self.feeds.put_event(SdkWarning(kind, repr(error), error))
+            words = traceback.format_exception_only(error)[-1].strip()
+            self._put_event(SdkWarning(kind, words, error))
 
         return Notifier(self._loop, listener, failed)
 
@@ -410,11 +440,19 @@ class Actor:
         level = warning.level
         log.log(_LEVELS[level], "%s", warning, exc_info=warning.error)
         if level in _PUBLISHED:
-            self.feeds.put_event(warning)
+            self._put_event(warning)
             if self._warning is not None:
                 self._warning.tell(warning)
             if self._event is not None:
                 self._event.tell(warning)
+
+    def _put_event(self, event: SessionEvent) -> None:
+        unread = self.feeds.put_event(event)
+        if unread > self._limit:
+            self._on_slow_consumer(unread)
+
+    def _on_missed(self) -> None:
+        self._tell(SdkWarning(WarningKind.MISSED_MESSAGES, f"the bound is {self._limit} bytes"))
 
     def _on_slow_consumer(self, unread: int) -> None:
         if unread > self._limit * _PATIENCE:

@@ -49,6 +49,8 @@ class LoopWithdrawal:
         if self._event.is_set():
             waiter.set_result(None)
         else:
+            # A callback may wait in short stretches; those that are over are not kept.
+            self._waiters = [each for each in self._waiters if not each.done()]
             self._waiters.append(waiter)
         return waiter
 
@@ -273,6 +275,8 @@ class Notifier:
             log.debug("a listener returned after its event loop was closed")
 
     def _done(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._failed(error)
-        self._next()
+        try:
+            if error is not None:
+                self._failed(error)
+        finally:
+            self._next()

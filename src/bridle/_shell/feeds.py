@@ -8,7 +8,7 @@ program that never subscribes is no slow consumer: what waits for it is let go a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bridle._shell.mailbox import Mailbox
@@ -21,10 +21,15 @@ Update = Message | SessionEvent
 
 
 class Feeds:
-    """The subscriptions of one session. ``limit`` bounds what waits for nobody."""
+    """The subscriptions of one session. ``limit`` bounds what waits for nobody.
 
-    def __init__(self, limit: int) -> None:
+    ``missed`` is called when somebody subscribes to messages after the first ones were let go.
+    """
+
+    def __init__(self, limit: int, missed: Callable[[], None]) -> None:
         self._limit = limit
+        self._missed = missed
+        self._let_go = False
         # Tuples, made anew at each change: a subscription that is collected as garbage may leave
         # while the others are being served.
         self._messages: tuple[Mailbox[Message], ...] = ()
@@ -52,18 +57,23 @@ class Feeds:
             self._early.put_messages(messages)
             if self._early.unread_bytes > self._limit:
                 self._early = None
+                self._let_go = True
         return unread
 
-    def put_event(self, event: SessionEvent) -> None:
-        """Something happened."""
+    def put_event(self, event: SessionEvent) -> int:
+        """Something happened; returns what the slowest subscription has not read, as above."""
+        unread = 0
         for mailbox in self._events:
             mailbox.put(event)
+            unread = max(unread, mailbox.unread_bytes)
         for updates in self._updates:
             updates.put(event)
+            unread = max(unread, updates.unread_bytes)
         if self._early_events is not None:
             self._early_events.append(event)
         if self._early is not None:
             self._early.put(event)
+        return unread
 
     def close(self, error: BaseException | None) -> None:
         """Nothing more will come; ``error`` is what readers of messages get at the end."""
@@ -86,7 +96,7 @@ class Feeds:
     def messages(self) -> Mailbox[Message]:
         """A new subscription to messages."""
         mailbox: Mailbox[Message] = Mailbox()
-        early, self._early = self._early, None
+        early = self._take_early()
         while early:
             update = early.take_now()
             if isinstance(update, Message):
@@ -109,12 +119,20 @@ class Feeds:
 
     def updates(self) -> Mailbox[Update]:
         """A new subscription to both."""
-        early, self._early = self._early, None
+        early = self._take_early()
         mailbox: Mailbox[Update] = Mailbox() if early is None else early
         self._updates = (*self._updates, mailbox)
         if self._is_closed:
             mailbox.close(self._closed)
         return mailbox
+
+    def _take_early(self) -> Mailbox[Update] | None:
+        """What came since the start, for the first who asks."""
+        early, self._early = self._early, None
+        if self._let_go:
+            self._let_go = False
+            self._missed()
+        return early
 
     def leave(self, mailbox: Mailbox[Any]) -> None:
         """A subscription ends; nothing is kept for it any more."""

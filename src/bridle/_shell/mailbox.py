@@ -22,6 +22,9 @@ from bridle.messages import Message
 _KEPT_DECODED = 512
 """Unread messages kept as they are. A consumer that keeps up never reads one twice."""
 
+_EVENT_COST = 256
+"""Bytes an event is counted with, roughly what it takes."""
+
 _T = TypeVar("_T")
 
 
@@ -40,7 +43,7 @@ class Mailbox(Generic[_T]):
         self._items: deque[_T | bytes] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Closed | None = None
-        #: Bytes of the lines that wait here.
+        #: Bytes of the lines and events that wait here.
         self.unread_bytes = 0
 
     def __len__(self) -> int:
@@ -52,9 +55,10 @@ class Mailbox(Generic[_T]):
         return self._closed is not None
 
     def put(self, item: _T) -> None:
-        """Add an item that costs nothing worth counting (an event)."""
+        """Add an item that is no message: an event."""
         if self._closed is None:
             self._items.append(item)
+            self.unread_bytes += _EVENT_COST
             self._wake()
 
     def put_messages(self, messages: Sequence[Message]) -> None:
@@ -85,8 +89,8 @@ class Mailbox(Generic[_T]):
         if isinstance(item, bytes):
             self.unread_bytes -= len(item)
             return cast("_T", decode_line(item))
-        if isinstance(item, Message):
-            self.unread_bytes -= len(line_of(item))
+        cost = len(line_of(item)) if isinstance(item, Message) else _EVENT_COST
+        self.unread_bytes -= cost
         return item
 
     async def take(self) -> _T:
