@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from msgspec import structs
 
@@ -67,7 +64,8 @@ def _config(sdk: SdkOptions | None, environ: Mapping[str, str]) -> Mapping[str, 
 
     name = os.fspath(path)
     try:
-        return tomllib.loads(Path(name).read_text("utf-8"))
+        with open(name, "rb") as file:
+            return tomllib.load(file)
     except OSError as error:
         fix = "Name an existing TOML file, or none."
         raise OptionsError(blame, f"{name} cannot be read: {error.strerror}", fix=fix) from None
@@ -108,6 +106,9 @@ def _beyond_loopback(cli_environ: Mapping[str, str]) -> str | None:
     url = cli_environ.get(_BASE_URL, "")
     if not url:
         return f"{_BASE_URL} is not set"
+    from ipaddress import ip_address  # neither is loaded by asyncio, and tests can wait
+    from urllib.parse import urlsplit
+
     try:
         host = urlsplit(url).hostname or ""
         here = host == "localhost" or ip_address(host).is_loopback
@@ -136,7 +137,8 @@ def settings_text(cli: CliOptions) -> bytes | None:
     if path is None:
         return None
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except OSError as error:
         fix = "Give an existing file, or the settings themselves."
         raise OptionsError(
