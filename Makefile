@@ -11,7 +11,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 # The second CLI that is supported and tested; the newest one comes with the dev group.
 OLDER := .clis/2.1.197
-SOURCES := src tests tools bench
+SOURCES := src tests tools bench examples
 
 # The caller's import path must not decide what is tested.
 unexport PYTHONPATH
@@ -19,7 +19,7 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types unit soak simulate fuzz bench cov fmt lock clean
+.PHONY: help setup test lint types unit soak simulate fuzz bench micro cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -64,8 +64,11 @@ fuzz: $(STAMP)  ## coverage-guided fuzzing of the decoder and the engine (Linux)
 	$(PIP) install --group fuzz
 	@set -e; for target in tests/fuzz/fuzz_*.py; do echo "== $$target"; $(PY) "$$target" -max_total_time=60; done
 
-bench: $(STAMP)  ## every benchmark of bench/
-	@set -e; for program in bench/*.py; do echo "== $$program"; $(PY) "$$program"; done
+bench: $(STAMP)  ## side by side with the official SDK; QUICK=1 for a glance, BENCH_ARGS=... to choose
+	$(PY) -m bench $(if $(QUICK),--quick) $(BENCH_ARGS)
+
+micro: $(STAMP)  ## what single parts cost: bench/micro
+	@set -e; for program in bench/micro/*.py; do echo "== $$program"; $(PY) "$$program"; done
 
 cov: $(STAMP)  ## branch coverage, in one process
 	$(PY) -m coverage run -m pytest -p no:xdist
@@ -82,4 +85,4 @@ lock: $(STAMP)  ## newest versions the groups allow -> constraints.txt
 
 clean:  ## back to a bare checkout
 	rm -rf $(VENV) .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

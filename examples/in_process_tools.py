@@ -1,0 +1,52 @@
+"""Tools in your process: functions the model calls, with your objects and your database at hand.
+
+The schema the model sees comes from the annotations and the docstring; arguments are checked
+against it before the function is called. A plain `def` runs in a thread, an `async def` on the
+event loop.
+
+$ python examples/in_process_tools.py
+"""
+
+import asyncio
+from typing import Literal
+
+import bridle
+
+Article = Literal["bridle", "saddle", "stirrup"]
+
+PRICES: dict[Article, float] = {"bridle": 49.0, "saddle": 310.0, "stirrup": 22.5}
+STOCK: dict[Article, int] = {"bridle": 4, "saddle": 0, "stirrup": 12}
+
+
+@bridle.tool(read_only=True)  # the CLI may run several of these at once
+def price(article: Article) -> float:
+    """The price of one article, in euros."""
+    return PRICES[article]
+
+
+@bridle.tool(timeout=10.0)
+async def order(article: Article, context: bridle.ToolContext, count: int = 1) -> dict[str, object]:
+    """Order an article.
+
+    Args:
+        article: what to order.
+        count: how many of it.
+    """
+    if STOCK[article] < count:
+        # What the model should know. Of any other exception it reads one line without details.
+        raise bridle.ToolFailure(f"Only {STOCK[article]} left. Offer something else.")
+    STOCK[article] -= count
+    print(f"{context.server}: {count} x {article}, call {context.tool_use_id}")
+    return {"article": article, "count": count, "total": PRICES[article] * count}
+
+
+async def main() -> None:
+    cli = bridle.CliOptions(allowed_tools=["mcp__shop"])  # every tool of the server, unasked
+    bidir = bridle.BidirOptions(mcp_servers={"shop": bridle.ToolServer([price, order])})
+    prompt = "What does a saddle cost? Order one, or two bridles if there is none left."
+    outcome = await bridle.run(prompt, cli=cli, bidir=bidir)
+    print(outcome.raise_for_reason().text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

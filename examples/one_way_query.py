@@ -1,0 +1,30 @@
+"""The one-way stream: a prompt goes in, every message comes out, nothing is answered.
+
+The simplest way to see all that the CLI says. Leaving the loop early ends the CLI.
+
+$ python examples/one_way_query.py
+"""
+
+import asyncio
+
+import bridle
+
+
+async def main() -> None:
+    cli = bridle.CliOptions(allowed_tools=["Read", "Glob"], max_turns=5)
+    async with bridle.query("How many Python files are in this directory?", cli) as messages:
+        async for message in messages:
+            if isinstance(message, bridle.InitMessage):
+                print(f"model {message.model}, {len(message.tools)} tools")
+            elif isinstance(message, bridle.AssistantMessage):
+                for block in message.content:
+                    if isinstance(block, bridle.TextBlock):
+                        print(block.text)
+                    elif isinstance(block, bridle.ToolUseBlock):
+                        print(f"-> {block.name} {block.input}")
+            elif isinstance(message, bridle.ResultMessage):
+                print(f"{message.subtype} after {message.num_turns} model calls")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,46 @@
+"""The model asks you, and shows you its plan before it does anything.
+
+Both callbacks are plain functions: they run in threads of their own, so `input()` holds up nobody.
+
+$ python examples/questions_and_plans.py
+"""
+
+import asyncio
+
+import bridle
+
+
+def answer(ask: bridle.QuestionContext) -> bridle.QuestionResult:
+    """Put the model's questions to whoever sits at the terminal."""
+    answers: dict[str, str] = {}
+    for question in ask.questions:
+        print(question.question)
+        for number, option in enumerate(question.options, 1):
+            print(f"  {number}. {option.label}: {option.description}")
+        typed = input("number, or your own words: ").strip()
+        if not typed:
+            return bridle.Deny("The user does not want to answer. Decide yourself.")
+        listed = {str(number): option.label for number, option in enumerate(question.options, 1)}
+        answers[question.question] = listed.get(typed, typed)
+    return bridle.Answers(answers)
+
+
+def approve(ask: bridle.PlanContext) -> bridle.PlanResult:
+    """Let the plan be carried out, or send it back with what is to change."""
+    print(f"--- plan\n{ask.plan}\n---")
+    objection = input("Enter to go ahead, or what to change: ").strip()
+    return bridle.Deny(objection) if objection else bridle.Allow()
+
+
+async def main() -> None:
+    outcome = await bridle.run(
+        "Plan a birthday poem for a horse. Ask me which form it should have, then show your plan, "
+        "then recite the poem.",
+        cli=bridle.CliOptions(permission_mode="plan"),
+        bidir=bridle.BidirOptions(on_question=answer, on_plan=approve),
+    )
+    print(outcome.raise_for_reason().text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,19 @@
+"""One prompt, one outcome.
+
+$ python examples/quickstart.py
+"""
+
+import asyncio
+
+import bridle
+
+
+async def main() -> None:
+    outcome = await bridle.run("What is 2 + 2? Answer with the number alone.")
+    outcome.raise_for_reason()  # a failed turn becomes a typed error; leave it out to look yourself
+    print(outcome.text)
+    print(f"{outcome.reason} in {outcome.duration:.1f} s for ${outcome.cost_usd or 0:.4f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

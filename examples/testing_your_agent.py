@@ -1,0 +1,71 @@
+"""How to test an agent without a key, a network or a bill: a small agent, and its tests.
+
+`ScriptedModel` plays the API: the real CLI runs, with all of your code, and the model says what the
+test wrote down. `FakeCli` plays the CLI, and fails in ways the real one does only now and then.
+The fixture `scripted_model` comes with Bridle; pytest finds it by itself.
+
+$ pip install pytest
+$ pytest examples/testing_your_agent.py
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import bridle
+from bridle import sync
+from bridle.testing import FakeCli, ScriptedModel, text, tool_use
+
+# ---------------------------------------------------------------- the agent
+
+
+@bridle.tool
+def stock(article: str) -> int:
+    """How many of an article are left."""
+    return {"bridle": 4}.get(article, 0)
+
+
+def policy(ask: bridle.CanUseToolContext) -> bridle.PermissionResult:
+    if ask.tool_name == "mcp__shop__stock":
+        return bridle.Allow()
+    return bridle.Deny("Only the shop's own tools.")
+
+
+def answer(prompt: str, cli: bridle.CliOptions | None = None) -> bridle.Outcome:
+    server = bridle.ToolServer([stock])
+    bidir = bridle.BidirOptions(mcp_servers={"shop": server}, on_can_use_tool=policy)
+    return sync.run(prompt, cli=cli, bidir=bidir)
+
+
+# ---------------------------------------------------------------- its tests
+
+StartModel = Callable[..., ScriptedModel]
+
+
+def test_a_tool_and_a_policy_are_functions() -> None:
+    assert stock("bridle") == 4
+    assert policy(bridle.CanUseToolContext(tool_name="Bash")) == bridle.Deny(
+        "Only the shop's own tools."
+    )
+
+
+def test_the_model_learns_what_is_left(scripted_model: StartModel) -> None:
+    model = scripted_model([[tool_use("mcp__shop__stock", article="bridle")], [text("Four.")]])
+    outcome = answer("Any bridles left?", bridle.CliOptions(env=model.env))
+    assert outcome.raise_for_reason().text == "Four."
+    assert model.requests[0].last_user_text == "Any bridles left?"
+    assert model.requests[1].last_tool_result == "4"
+
+
+def test_no_command_is_run(scripted_model: StartModel, tmp_path: Path) -> None:
+    model = scripted_model([[tool_use("Bash", command="touch here")], [text("I may not.")]])
+    outcome = answer("Make a file.", bridle.CliOptions(env=model.env, cwd=tmp_path))
+    assert outcome.text == "I may not."
+    assert "Only the shop's own tools." in (model.requests[1].last_tool_result or "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cli_that_dies_is_an_outcome_like_any_other() -> None:
+    with FakeCli().expect_initialize().expect_user("Hello?").start_turn().crash() as cli:
+        outcome = answer("Hello?", bridle.CliOptions(cli_path=cli.path))
+        cli.check()
+    assert outcome.reason is bridle.OutcomeReason.CLI_EXITED

@@ -1,0 +1,471 @@
+"""Every example does what it says, as it is, on the real CLIs, offline.
+
+An example is run the way a reader runs it, as a program with a CLI and a login of its own; only
+that the environment names the CLI to find, and a scripted model as the API to talk to.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from itertools import zip_longest
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from tests.examples.stage import Stage, fits
+from tests.support.processes import LIMIT, wait_until
+
+from bridle.testing import (
+    ModelRequest,
+    Reply,
+    ScriptedModel,
+    error,
+    rate_limit_headers,
+    text,
+    tool_use,
+)
+from bridle.testing.script import Answer, Script
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PYTHON = (sys.executable, "-W", "error")
+PYTEST = (*PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+# Runs the cells of a notebook in a kernel of its own, and prints what stands below them then.
+NOTEBOOK = (
+    sys.executable,
+    "-c",
+    """
+import sys, nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+quietly = ["--log-level=ERROR"]  # it warns that loopback is not encrypted
+nbclient.NotebookClient(notebook, timeout=60, extra_arguments=quietly).execute()
+for cell in notebook.cells:
+    if cell.cell_type == "code":
+        print(*(one.get("text") or one.data["text/plain"] for one in cell.outputs), sep="")
+""",
+)
+
+
+# ---------------------------------------------------------------- models that keep count
+
+
+class Pair:
+    """A model that answers when two ask at once, and fails when more do."""
+
+    def __init__(self) -> None:
+        self.came = self.present = 0
+
+    async def __call__(self, request: ModelRequest) -> Answer:
+        self.came += 1
+        self.present += 1
+        async with asyncio.timeout(LIMIT):
+            while self.came < 2:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # long enough for a third, if there were one
+        assert self.present <= 2, "more than two sessions at once"
+        self.present -= 1
+        return error(529) if "Peru" in request.last_user_text else [text("Wet")]
+
+
+class Limited:
+    """A model that warns of its limit, works without end, and is over its limit for a second."""
+
+    def __init__(self) -> None:
+        self.was_over = False
+
+    def __call__(self, request: ModelRequest) -> Answer:
+        if "2 + 2" in request.last_user_text:
+            near = rate_limit_headers("allowed_warning", utilization=0.9, threshold=0.9)
+            return Reply(blocks=(text("4"),), headers=near)
+        if "3 + 3" not in request.last_user_text:
+            return [tool_use("Bash", command="echo a file")]
+        if self.was_over:
+            return [text("6")]
+        self.was_over = True
+        return error(429, headers=rate_limit_headers("rejected", resets_at=int(time.time()) + 1))
+
+
+def plan_file(request: ModelRequest) -> Answer:
+    """The model writes its plan where the CLI told it to."""
+    paths = re.findall(r'[^\s"\\`]+/plans/[^\s"\\`]+\.md', json.dumps(request.raw))
+    return [tool_use("Write", file_path=paths[0], content="1. Neigh.")]
+
+
+# ---------------------------------------------------------------- the table
+
+
+class Case(NamedTuple):
+    """What the model says to an example, and what comes of it; an ellipsis stands for anything."""
+
+    #: A class is made anew for each run.
+    script: Script | type[Pair | Limited]
+    #: What the example prints, line by line.
+    printed: str
+    #: What the requests to the model end with.
+    told: tuple[str, ...]
+    typed: str = ""
+    command: tuple[str, ...] = PYTHON
+    login: Any = "api_key"
+
+
+FORM = {
+    "question": "Which form?",
+    "header": "Form",
+    "multiSelect": False,
+    "options": [
+        {"label": "Haiku", "description": "short"},
+        {"label": "Ode", "description": "long"},
+    ],
+}
+LINES = [
+    {"article": "saddle", "count": 3, "unit_price": 310.0},
+    {"article": "bridle", "count": 1, "unit_price": 49.0},
+]
+HELD = Reply(blocks=(text("Once upon a time, " * 60, chunks=60),), hold=True, hold_after=50)
+
+CASES = {
+    "quickstart.py": Case(
+        [[text("4")]],
+        """
+        4
+        completed in … s for $0.…
+        """,
+        ("'What is 2 + 2? …",),
+    ),
+    "typed_output.py": Case(
+        [
+            [tool_use("StructuredOutput", name="Ada Lovelace", born=1815)],
+            [tool_use("StructuredOutput", lines=LINES)],
+        ],
+        """
+        Ada Lovelace, born 1815
+        2 lines, 979.0 euros in all
+        """,
+        ("'Who wrote this?…", "'What is ordered here?…"),
+    ),
+    "hooks_guard.py": Case(
+        [
+            [tool_use("Bash", command="echo hello")],
+            [tool_use("Bash", command="rm -rf ./build")],
+            [text("One of two.")],
+        ],
+        """
+        ran: Bash {'command': 'echo hello'} in … ms
+        blocked: rm -rf ./build
+        One of two.
+        """,
+        ("'With Bash: …", "tool result 'hello'", "tool result …This command is not…"),
+    ),
+    "permission_policy.py": Case(
+        [
+            [tool_use("mcp__calendar__today")],
+            [tool_use("mcp__calendar__today")],
+            [tool_use("Write", file_path="today.py", content="print('a day')")],
+            [tool_use("Write", file_path="../today.py", content="print('elsewhere')")],
+            [tool_use("Write", file_path="notes.txt", content="words")],
+            [tool_use("Bash", command="make test")],
+            [tool_use("Bash", command="make test; touch evidence")],
+            [text("Some of it worked.")],
+        ],
+        """
+        mcp__calendar__today: AllowAll
+        Write: Edit
+        Write: Deny
+        Write: Deny
+        Bash: Allow
+        Bash: Deny
+        Some of it worked.
+        --- today.py
+        # Written by an agent: review before use.
+        print('a day')
+        """,
+        (
+            "…Write today.py, …",
+            "tool result '20…-…-…'",
+            "tool result 'File created …",
+            "tool result …Only Python files of this project…",
+            "tool result …No rule to make target…",
+        ),
+    ),
+    "in_process_tools.py": Case(
+        [
+            [tool_use("mcp__shop__price", article="saddle")],
+            [tool_use("mcp__shop__order", article="saddle")],
+            [tool_use("mcp__shop__order", article="horse")],
+            [tool_use("mcp__shop__order", article="bridle", count=2)],
+            [text("Two bridles are on their way.")],
+        ],
+        """
+        shop: 2 x bridle, call toolu_…
+        Two bridles are on their way.
+        """,
+        (
+            "'What does a saddle cost? …",
+            "tool result '310'",
+            "tool result 'Only 0 left. Offer something else.…",
+            "tool result …Invalid arguments for order…",
+            """tool result '{"article":"bridle","count":2,"total":98}'""",
+        ),
+    ),
+    "raw_mcp_server.py": Case(
+        [
+            [tool_use("mcp__calculator__add", a=40, b=2)],
+            [tool_use("mcp__echo__echo", text="forty-two")],
+            [tool_use("mcp__echo__echo", text=42)],
+            [text("It said so.")],
+        ],
+        """
+        It said so.
+        """,
+        (
+            "'Add 40 and 2 …",
+            "tool result …42…",
+            "tool result 'forty-two'",
+            "tool result …tools/call is not known here…",
+        ),
+    ),
+    "streaming_text.py": Case(
+        [HELD, [text("They lived.")]],
+        """
+        Once upon a time, …
+        [interrupted after 4… characters]
+        They lived.
+        [completed]
+        """,
+        ("'Tell me a long story …", "'Thank you. …"),
+    ),
+    "many_sessions.py": Case(
+        Pair,
+        """
+        Name a river in France. One word.  completed    … s  Wet
+        Name a river in Peru. One word.    api_error    … s  …529…
+        Name a river in India. One word.   completed    … s  Wet
+        $0.… in all
+        """,
+        ("'Name a river in France.…", "'Name a river in Peru.…", "'Name a river in India.…"),
+    ),
+    "sync_script.py": Case(
+        [[text("7")], [text("I will.")], [text("14")]],
+        """
+        I will.  [completed]
+        14  [completed]
+        """,
+        ("'Pick a number …", "'Remember the number 7.'", "'What is it, doubled?'"),
+    ),
+    "one_way_query.py": Case(
+        [[tool_use("Glob", pattern="*.py")], [text("None.")]],
+        """
+        model …, … tools
+        -> Glob {'pattern': '*.py'}
+        None.
+        success after 2 model calls
+        """,
+        ("'How many Python files …", "tool result 'No files found'"),
+    ),
+    "questions_and_plans.py": Case(
+        [
+            [tool_use("AskUserQuestion", questions=[FORM])],
+            plan_file,
+            [tool_use("ExitPlanMode")],
+            [tool_use("ExitPlanMode")],
+            [text("Hay, hay, hooray.")],
+        ],
+        """
+        Which form?
+          1. Haiku: short
+          2. Ode: long
+        number, or your own words: --- plan
+        1. Neigh.
+        ---
+        Enter to go ahead, or what to change: --- plan
+        1. Neigh.
+        ---
+        Enter to go ahead, or what to change: Hay, hay, hooray.
+        """,
+        (
+            "'Plan a birthday poem …",
+            """tool result …"Which form?"="Ode"…""",
+            "tool result 'File created …",
+            "tool result …Neigh twice.…",
+            "tool result 'User has approved your plan.…",
+        ),
+        typed="2\nNeigh twice.\n\n",
+    ),
+    "limits_and_failures.py": Case(
+        Limited,
+        """
+        ! 90% of the five_hour limit is used
+        What is 2 + 2? 4
+        List this directory, one file at a time. gave up, …3…
+        ! …limit…
+        What is 3 + 3? 6
+        """,
+        (
+            "'What is 2 + 2?'",
+            "'List this directory, …",
+            "tool result 'a file'",
+            "'What is 3 + 3?'",
+        ),
+        login="oauth",
+    ),
+    "testing_your_agent.py": Case(
+        [],
+        """
+        ....…
+        4 passed in …s
+        """,
+        (),
+        command=PYTEST,
+    ),
+    "notebook.ipynb": Case(
+        [[text("4")], [text("They have four legs.")], [text("6")]],
+        """
+        '4'
+        sync.Session(…, running, pid=…)
+        They have four legs.
+        Outcome(completed, text='They have four legs.', …)
+        '6'
+        """,
+        ("'What is 2 + 2? …", "'Tell me about horses, …", "'And 3 + 3?'"),
+        command=NOTEBOOK,
+    ),
+}
+"""The examples that end by themselves."""
+
+SERVICE = "fastapi_app.py"
+"""The one that does not."""
+
+PROGRAMS = [name for name in (*CASES, SERVICE) if name.endswith(".py")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_example_does_what_it_says(name: str, real_cli: Path, tmp_path: Path) -> None:
+    """R444: tools and servers in the process are among them."""
+    case = CASES[name]
+    script: Script = case.script() if isinstance(case.script, type) else case.script
+    with ScriptedModel(script, login=case.login) as model:
+        stage = Stage(model, real_cli, tmp_path)
+        lines = stage.run(*case.command, str(EXAMPLES / name), typed=case.typed)
+        ends = [str(request).partition(", last: ")[2][:-1] for request in model.requests]
+    expected = dedent(case.printed).strip().splitlines()
+    pairs = zip_longest(expected, lines, fillvalue="")
+    assert [shape if fits(shape, line) else line for shape, line in pairs] == expected
+    assert [end for end in ends if not any(fits(shape, end) for shape in case.told)] == []
+    assert [shape for shape in case.told if not any(fits(shape, end) for end in ends)] == []
+
+
+# ---------------------------------------------------------------- the web service
+
+
+@contextmanager
+def serving(stage: Stage) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
+    """The service, on a port of its own, and a client of it."""
+    options = ("--app-dir", str(EXAMPLES), "--port", "0", "--timeout-graceful-shutdown", "1")
+    with stage.running(*PYTHON, "-m", "uvicorn", *options, "fastapi_app:app") as process:
+        assert process.stderr is not None
+        url = next(
+            found[0]
+            for line in process.stderr
+            if (found := re.search(r"http://127\.0\.0\.1:\d+", line))
+        )
+        with httpx.Client(base_url=url, timeout=LIMIT) as client:
+            yield client, process
+
+
+def by_prompt(request: ModelRequest) -> Answer:
+    """What the model says to the service's clients."""
+    answers: dict[str, Answer] = {
+        "greet": [text("Hello there", chunks=["Hello", " there"])],
+        "fail": error(529),
+        "wait": HELD,
+    }
+    return answers[request.last_user_text]
+
+
+def test_the_service_answers_with_outcomes_and_streams_text(real_cli: Path, tmp_path: Path) -> None:
+    with (
+        ScriptedModel(by_prompt) as model,
+        serving(Stage(model, real_cli, tmp_path)) as (client, _),
+    ):
+        answer = client.post("/ask", json={"prompt": "greet"})
+        assert (answer.status_code, answer.json()["text"]) == (200, "Hello there")
+        assert answer.json()["cost_usd"] > 0
+
+        failure = client.post("/ask", json={"prompt": "fail"})
+        assert (failure.status_code, failure.json()["reason"]) == (502, "api_error")
+
+        *pieces, last = client.post("/stream", json={"prompt": "greet"}).text.split("\n\n")[:-1]
+        assert pieces == ['data: "Hello"', 'data: " there"']
+        assert last.startswith('event: outcome\ndata: {"reason":"completed"')
+        assert all(request.tools == () for request in model.requests)
+
+
+def test_a_client_that_hangs_up_ends_its_cli(real_cli: Path, tmp_path: Path) -> None:
+    with ScriptedModel(by_prompt) as model:
+        stage = Stage(model, real_cli, tmp_path)
+        with serving(stage) as (client, process):
+            for number, path in enumerate(("/ask", "/stream"), 1):
+                with closing(HTTPConnection(client.base_url.netloc.decode())) as connection:
+                    headers = {"content-type": "application/json"}
+                    connection.request("POST", path, '{"prompt": "wait"}', headers)
+                    model.wait_for_hold_sync(number, LIMIT)
+                    assert len(stage.clis()) == 1
+                wait_until(lambda: not stage.clis())
+            assert process.poll() is None
+
+
+def test_the_end_of_the_service_is_the_end_of_its_sessions(real_cli: Path, tmp_path: Path) -> None:
+    with ScriptedModel(by_prompt) as model:
+        stage = Stage(model, real_cli, tmp_path)
+        with (
+            serving(stage) as (client, process),
+            client.stream("POST", "/stream", json={"prompt": "wait"}),
+        ):
+            model.wait_for_hold_sync(timeout=LIMIT)
+            assert len(stage.clis()) == 1
+            process.terminate()
+            process.wait(LIMIT)
+            assert stage.clis() == []
+
+
+# ---------------------------------------------------------------- the directory
+
+
+def test_every_example_is_tested_and_listed() -> None:
+    found = {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
+    assert found == {*CASES, SERVICE}
+    readme = (EXAMPLES / "README.md").read_text("utf-8")
+    assert set(re.findall(r"^\| \[`(.+?)`\]\(\1\) \|", readme, re.MULTILINE)) == found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_example_is_short_and_says_how_to_run_it(name: str) -> None:
+    source = (EXAMPLES / name).read_text("utf-8")
+    said = ast.get_docstring(ast.parse(source), clean=False) or ""
+    assert re.search(rf"^\$ (python|pytest) examples/{name}$", said, re.MULTILINE)
+    code = [line.strip() for line in source.replace(said, "").splitlines()]
+    assert len([line for line in code if line and not line.startswith("#")]) <= 60
+
+
+def test_the_notebook_is_kept_without_what_came_of_it() -> None:
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text("utf-8"))["cells"]
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+def test_importing_an_example_does_nothing(tmp_path: Path) -> None:
+    names = ", ".join(name.removesuffix(".py") for name in PROGRAMS)
+    program = f"import sys; sys.path.append({str(EXAMPLES)!r}); import {names}"
+    with ScriptedModel([]) as model:
+        stage = Stage(model, Path("no CLI is needed"), tmp_path)
+        assert stage.run(*PYTHON, "-c", program) == []
