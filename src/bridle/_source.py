@@ -22,6 +22,7 @@ __all__ = [
     "Path",
     "Sourced",
     "attach",
+    "attach_line",
     "bind",
     "parse_json",
     "repair_json",
@@ -89,6 +90,9 @@ class Sourced:
 
 attach = cast(Callable[[Sourced, str, object], None], msgspec.structs.force_setattr)
 """Set a slot of a frozen value; for those who made the value, before anybody else has it."""
+
+attach_line = cast(Callable[[Sourced, bytes], None], Sourced.__dict__["_line"].__set__)
+"""The same for the line alone, which every message gets; a slot writes through `frozen`."""
 
 
 def _revive(kind: Callable[..., Sourced], values: JsonObject, slots: JsonObject) -> Sourced:

@@ -8,7 +8,7 @@ sent in a prompt: `TextBlock("hi")`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 from msgspec import Struct
@@ -268,10 +268,12 @@ else:
     WireBlock = Union[ContentBlock.__args__[:-1]]  # noqa: UP007  # made from the other
 
 
-def joined_text(content: str | Iterable[ContentBlock]) -> str:
+def joined_text(content: str | Sequence[ContentBlock]) -> str:
     """The text of some content: itself, or its text blocks joined."""
     if isinstance(content, str):
         return content
+    if len(content) == 1 and isinstance(content[0], TextBlock):  # as most are
+        return content[0].text
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 

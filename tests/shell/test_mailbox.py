@@ -10,7 +10,7 @@ import pytest
 
 from bridle import AssistantMessage, Message, SessionReady, decode_line
 from bridle._shell.feeds import Feeds
-from bridle._shell.mailbox import Closed, Mailbox
+from bridle._shell.mailbox import Closed, Mailbox, size_of
 from bridle._shell.turn import TurnState
 from bridle.errors import ConsumerTooSlow
 from bridle.outcomes import Outcome, OutcomeReason
@@ -29,6 +29,12 @@ def message(number: int) -> Message:
     return cast("Message", decode_line(line))
 
 
+def batch(*numbers: int) -> tuple[list[Message], int]:
+    """Messages, and how many bytes they are."""
+    messages: list[Message] = [message(number) for number in numbers]
+    return messages, size_of(messages)
+
+
 def uuids(messages: list[Message]) -> list[str | None]:
     return [item.uuid for item in messages]
 
@@ -39,8 +45,10 @@ def test_messages_come_out_as_they_went_in_however_many_wait() -> None:
 
     async def main() -> None:
         mailbox: Mailbox[Message] = Mailbox()
-        mailbox.put_messages(sent)
-        assert mailbox.unread_bytes > 0
+        for start in range(0, len(sent), 7):
+            some = sent[start : start + 7]
+            mailbox.put_messages(some, size_of(some))
+        assert mailbox.unread_bytes == size_of(sent)
         received = [await mailbox.take() for _ in sent]
         assert received == sent
         assert [item.raw for item in received] == [item.raw for item in sent]
@@ -124,11 +132,11 @@ def test_the_first_subscription_gets_what_came_before_it() -> None:
     async def main() -> None:
         feeds = Feeds(1 << 20, lambda: None)
         feeds.put_event(SessionReady("s"))
-        feeds.put_messages([message(1)])
+        feeds.put_messages(*batch(1))
         first = feeds.messages()
-        feeds.put_messages([message(2)])
+        feeds.put_messages(*batch(2))
         second = feeds.messages()
-        feeds.put_messages([message(3)])
+        feeds.put_messages(*batch(3))
         assert uuids([await first.take() for _ in range(3)]) == ["1", "2", "3"]
         assert uuids([await second.take()]) == ["3"]
         assert len(second) == 0
@@ -137,13 +145,13 @@ def test_the_first_subscription_gets_what_came_before_it() -> None:
 
 
 def test_events_and_messages_are_told_apart_and_together() -> None:
-    """R009, R010: separate subscriptions, and one for both in the order they came."""
+    """R009, R010, C28: separate subscriptions, and one for both in the order they came."""
 
     async def main() -> None:
         feeds = Feeds(1 << 20, lambda: None)
         both = feeds.updates()
         feeds.put_event(SessionReady("s"))
-        feeds.put_messages([message(1)])
+        feeds.put_messages(*batch(1))
         events = feeds.events()
         feeds.close(None)
         assert [type(await both.take()) for _ in range(2)] == [SessionReady, AssistantMessage]
@@ -159,13 +167,13 @@ def test_what_waits_for_nobody_is_let_go_at_the_limit() -> None:
     async def main() -> None:
         missed: list[str] = []
         feeds = Feeds(200, lambda: missed.append("missed"))
-        unread = [feeds.put_messages([message(number)]) for number in range(10)]
+        unread = [feeds.put_messages(*batch(number)) for number in range(10)]
         assert unread == [0] * 10
         assert missed == []
         late = feeds.messages()
         assert (len(late), missed) == (0, ["missed"])
         assert (len(feeds.messages()), missed) == (0, ["missed"])
-        feeds.put_messages([message(11)])
+        feeds.put_messages(*batch(11))
         assert uuids([await late.take()]) == ["11"]
 
     run(main)
@@ -176,7 +184,7 @@ def test_a_subscription_that_left_is_not_kept_for() -> None:
         feeds = Feeds(1 << 20, lambda: None)
         mailbox = feeds.messages()
         feeds.leave(mailbox)
-        assert feeds.put_messages([message(1)]) == 0
+        assert feeds.put_messages(*batch(1)) == 0
         assert len(mailbox) == 0
 
     run(main)
@@ -186,9 +194,9 @@ def test_the_slowest_subscription_counts() -> None:
     async def main() -> None:
         feeds = Feeds(1 << 20, lambda: None)
         quick, slow = feeds.messages(), feeds.messages()
-        feeds.put_messages([message(1)])
+        feeds.put_messages(*batch(1))
         await quick.take()
-        assert feeds.put_messages([message(2)]) == slow.unread_bytes > quick.unread_bytes
+        assert feeds.put_messages(*batch(2)) == slow.unread_bytes > quick.unread_bytes
 
     run(main)
 
@@ -214,9 +222,9 @@ DONE: Outcome[Any] = Outcome(reason=OutcomeReason.COMPLETED)
 def test_a_turn_keeps_its_messages_for_whoever_iterates_it() -> None:
     async def main() -> None:
         state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
-        state.put([message(1)])
+        state.put(*batch(1))
         mailbox = state.read()
-        state.put([message(2)])
+        state.put(*batch(2))
         state.end(DONE)
         assert uuids([await mailbox.take() for _ in range(2)]) == ["1", "2"]
         assert await state.outcome == DONE
@@ -229,12 +237,12 @@ def test_a_turn_keeps_its_messages_for_whoever_iterates_it() -> None:
 def test_a_turn_whose_outcome_alone_is_awaited_keeps_nothing() -> None:
     async def main() -> None:
         state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
-        state.put([message(1)])
+        state.put(*batch(1))
         state.skip()
-        state.put([message(2)])
+        state.put(*batch(2))
         assert len(state.mailbox) == 0
         state.read()
-        state.put([message(3)])
+        state.put(*batch(3))
         assert len(state.mailbox) == 1
 
     run(main)
@@ -244,7 +252,7 @@ def test_a_turn_nobody_reads_lets_go_at_the_limit_and_says_so_when_it_is_read() 
     async def main() -> None:
         state = TurnState(asyncio.get_running_loop(), "u", limit=100)
         for number in range(10):
-            state.put([message(number)])
+            state.put(*batch(number))
         assert len(state.mailbox) == 0
         with pytest.raises(Closed) as end:
             await state.read().take()

@@ -113,6 +113,8 @@ class CancelCall(Struct, frozen=True):
     """Nobody waits for this call any more. Cancel it if it can be cancelled."""
 
     call_id: int
+    #: Whether that is because it missed its deadline.
+    timed_out: bool = False
 
 
 class Publish(Struct, frozen=True):
@@ -158,30 +160,31 @@ class Outbox:
     often holds hundreds, and what is done for each of them is what reading costs.
     """
 
-    __slots__ = ("_actions", "_messages", "_turns")
+    __slots__ = ("_actions", "messages", "turns")
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
-        # The list of the last Deliver, and its turns; None when it may not grow any more.
-        self._messages: list[Message] = []
-        self._turns: tuple[str, ...] | None = None
+        #: The messages of the last :class:`Deliver`, to which others of its turns may be added.
+        self.messages: list[Message] = []
+        #: Those turns; None when the last action is something else.
+        self.turns: tuple[str, ...] | None = None
 
     def emit(self, action: Action) -> None:
         """Add an action."""
         self._actions.append(action)
-        self._turns = None
+        self.turns = None
 
     def deliver(self, message: Message, turns: tuple[str, ...]) -> None:
         """Add the delivery of a message."""
-        if turns is self._turns:
-            self._messages.append(message)
+        if turns is self.turns:
+            self.messages.append(message)
         else:
-            self._messages = [message]
-            self.emit(Deliver(self._messages, turns))
-            self._turns = turns
+            self.messages = [message]
+            self.emit(Deliver(self.messages, turns))
+            self.turns = turns
 
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""
         actions, self._actions = self._actions, []
-        self._turns = None
+        self.turns = None
         return actions

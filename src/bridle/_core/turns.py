@@ -165,7 +165,11 @@ class TurnBook:
             turns = tuple(uuid for uuid in owner if uuid in self._open)
         elif self._held is not None:
             self._held.append(message)
-        self._outbox.deliver(message, turns)
+        outbox = self._outbox
+        if turns is outbox.turns:
+            outbox.messages.append(message)
+        else:
+            outbox.deliver(message, turns)
 
     def result(self, message: ResultMessage, now: float) -> None:
         """Deliver a result. The outcome follows the last message of its turn."""
@@ -345,7 +349,7 @@ class TurnBook:
                 process=ending.process if isinstance(ending, ProcessEnd) else None,
             )
             if result is not None:
-                outcome = _with_result(outcome, result, cost, pays=uuid == mine[0])
+                outcome = with_result(outcome, result, cost, pays=uuid == mine[0])
             self._emit(TurnEnded(uuid, outcome))
 
     def _overspent(self, cost: float | None) -> LimitHit | None:
@@ -421,10 +425,10 @@ class TurnBook:
     """What a message tells the book. Kinds without a row belong to the running turn, no more."""
 
 
-def _with_result(
+def with_result(
     outcome: Outcome[Any], result: ResultMessage, cost: float | None, *, pays: bool
 ) -> Outcome[Any]:
-    """The outcome with what the result says. Of merged prompts one pays for all."""
+    """The outcome with what a result says. Of merged prompts one pays for all."""
     return structs.replace(
         outcome,
         text=result.result or "",

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from bridle._source import JsonObject, Path, attach, parse_json, spell_path
+from bridle._source import JsonObject, Path, attach, attach_line, parse_json, spell_path
 from bridle.api import ApiEvent, Delta, UnknownDelta, UnknownStreamEvent
 from bridle.content import Block, UnknownBlock
 from bridle.controls import (
@@ -99,7 +99,7 @@ def decode_line(line: bytes) -> Frame:
             frame = _system_decoder(kind).decode(line)
     except (ValueError, RecursionError):
         return _decode_patiently(line)
-    attach(frame, "_line", line)
+    attach_line(frame, line)
     return frame
 
 

@@ -34,6 +34,9 @@ class Subscription(Generic[_T]):
         return self
 
     async def __anext__(self) -> _T:
+        ready = self._mailbox.ready
+        if ready:
+            return ready.pop()
         try:
             return await self._mailbox.take()
         except Closed as end:
@@ -58,7 +61,10 @@ class Subscription(Generic[_T]):
 
 
 class TextPieces:
-    """An async iterator over the text of messages, each piece once."""
+    """An async iterator over the text of messages, each piece once.
+
+    Cancellation: cancelling the wait for the next piece loses nothing.
+    """
 
     def __init__(self, messages: Subscription[Message]) -> None:
         self._messages = messages

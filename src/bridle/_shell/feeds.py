@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bridle._shell.mailbox import Mailbox
+from bridle._shell.mailbox import Mailbox, size_of
 from bridle.events import SessionEvent
 from bridle.messages import Message
 
@@ -44,17 +44,17 @@ class Feeds:
 
     # -- in ----------------------------------------------------------------------------------------
 
-    def put_messages(self, messages: Sequence[Message]) -> int:
+    def put_messages(self, messages: Sequence[Message], size: int) -> int:
         """Messages came; returns how many bytes the slowest subscription has not read."""
         unread = 0
         for mailbox in self._messages:
-            mailbox.put_messages(messages)
+            mailbox.put_messages(messages, size)
             unread = max(unread, mailbox.unread_bytes)
         for updates in self._updates:
-            updates.put_messages(messages)
+            updates.put_messages(messages, size)
             unread = max(unread, updates.unread_bytes)
         if self._early is not None:
-            self._early.put_messages(messages)
+            self._early.put_messages(messages, size)
             if self._early.unread_bytes > self._limit:
                 self._early = None
                 self._let_go = True
@@ -100,7 +100,7 @@ class Feeds:
         while early:
             update = early.take_now()
             if isinstance(update, Message):
-                mailbox.put_messages([update])
+                mailbox.put_messages([update], size_of([update]))
         self._messages = (*self._messages, mailbox)
         if self._is_closed:
             mailbox.close(self._closed)

@@ -1,8 +1,10 @@
 """Delivery to consumers: in order, never in the way of the session, bounded in bytes.
 
 A :class:`Mailbox` is what one consumer has not read yet. Delivering never waits, so control traffic
-never waits behind a consumer. What piles up is kept as cheaply as possible: beyond a few hundred
-messages only their lines are kept and read again when they are taken.
+never waits behind a consumer. Items come and are kept in batches, as they were read from the pipe,
+so that hundreds of small messages cost little more than one. What piles up is kept as cheaply as
+possible: beyond a few hundred messages only their lines are kept and read again when they are
+taken.
 
 How much may pile up is the owner's decision; the mailbox only counts. Everything here belongs to
 one event loop.
@@ -13,10 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Generic, TypeVar, cast
 
 from bridle._core.wire import decode_line
-from bridle._source import line_of
 from bridle.messages import Message
 
 _KEPT_DECODED = 512
@@ -36,18 +38,30 @@ class Closed(Exception):
         self.error = error
 
 
+_line_of = attrgetter("_line")
+
+
+def size_of(messages: Sequence[Message]) -> int:
+    """The bytes of the lines these were read from."""
+    return sum(map(len, map(_line_of, messages)))
+
+
 class Mailbox(Generic[_T]):
     """Items for one consumer. Taking is for one task at a time."""
 
     def __init__(self) -> None:
-        self._items: deque[_T | bytes] = deque()
+        # What is read next, the next one last: taking it is a pop.
+        self.ready: list[_T] = []
+        # The batches after that, with their sizes: items, or the lines of messages.
+        self._batches: deque[tuple[Sequence[_T] | Sequence[bytes], int]] = deque()
+        self._batched = 0
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Closed | None = None
-        #: Bytes of the lines and events that wait here.
+        #: Bytes that wait here, those of the batch that is being read aside.
         self.unread_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.ready) + self._batched
 
     @property
     def is_closed(self) -> bool:
@@ -56,21 +70,21 @@ class Mailbox(Generic[_T]):
 
     def put(self, item: _T) -> None:
         """Add an item that is no message: an event."""
-        if self._closed is None:
-            self._items.append(item)
-            self.unread_bytes += _EVENT_COST
-            self._wake()
+        self._put([item], 1, _EVENT_COST)
 
-    def put_messages(self, messages: Sequence[Message]) -> None:
-        """Add messages, in order; only for mailboxes whose items may be messages."""
-        if self._closed is not None:
-            return
-        items = cast("deque[Message | bytes]", self._items)
-        for message in messages:
-            line = line_of(message)
-            self.unread_bytes += len(line)
-            items.append(message if len(items) < _KEPT_DECODED else line)
-        self._wake()
+    def put_messages(self, messages: Sequence[Message], size: int) -> None:
+        """Add messages of that many bytes; only for mailboxes whose items may be messages."""
+        items: Sequence[Message] | Sequence[bytes] = messages
+        if self._batched >= _KEPT_DECODED:
+            items = list(map(_line_of, messages))
+        self._put(cast("Sequence[_T] | Sequence[bytes]", items), len(messages), size)
+
+    def _put(self, items: Sequence[_T] | Sequence[bytes], count: int, size: int) -> None:
+        if self._closed is None:
+            self._batches.append((items, size))
+            self._batched += count
+            self.unread_bytes += size
+            self._wake()
 
     def close(self, error: BaseException | None = None) -> None:
         """Nothing more will come. What is here can still be taken."""
@@ -80,18 +94,21 @@ class Mailbox(Generic[_T]):
 
     def clear(self) -> None:
         """Forget what waits."""
-        self._items.clear()
+        self.ready.clear()
+        self._batches.clear()
+        self._batched = 0
         self.unread_bytes = 0
 
     def take_now(self) -> _T:
         """The next item, which must be there."""
-        item = self._items.popleft()
-        if isinstance(item, bytes):
-            self.unread_bytes -= len(item)
-            return cast("_T", decode_line(item))
-        cost = len(line_of(item)) if isinstance(item, Message) else _EVENT_COST
-        self.unread_bytes -= cost
-        return item
+        if not self.ready:
+            items, size = self._batches.popleft()
+            self._batched -= len(items)
+            self.unread_bytes -= size
+            if isinstance(items[0], bytes):
+                items = cast("list[_T]", [decode_line(cast("bytes", line)) for line in items])
+            self.ready = cast("list[_T]", items[::-1])
+        return self.ready.pop()
 
     async def take(self) -> _T:
         """The next item, as soon as there is one. Without a task switch if it is there.
@@ -101,7 +118,7 @@ class Mailbox(Generic[_T]):
         Raises:
             Closed: there is no next item.
         """
-        while not self._items:
+        while not self.ready and not self._batches:
             if self._closed is not None:
                 raise self._closed
             if self._waiter is not None:

@@ -52,11 +52,11 @@ class TurnState:
             self._holds = False
             self.mailbox.clear()
 
-    def put(self, messages: Sequence[Message]) -> None:
-        """Messages of this turn came."""
+    def put(self, messages: Sequence[Message], size: int) -> None:
+        """Messages of this turn came, of that many bytes."""
         if not self._holds:
             return
-        self.mailbox.put_messages(messages)
+        self.mailbox.put_messages(messages, size)
         if not self.is_read and self.mailbox.unread_bytes > self._limit:
             self._holds = False
             self.mailbox.clear()
