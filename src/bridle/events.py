@@ -80,7 +80,8 @@ class WarningKind(StrEnum):
         return _KINDS[self][1]
 
 
-# error: something of the application failed. warning: something is wrong or was lost.
+# error: something of the application failed, and was refused or lost for it. warning: something is
+# wrong or was lost; a hook that failed too, as things go on without it.
 # info: worth knowing. debug: expected in a healthy session, or only of interest to Bridle itself.
 _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.UNKNOWN_CALLBACK: (
@@ -120,11 +121,11 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
         "The CLI did not say what it can do, as older ones do not; nothing is switched off.",
     ),
     WarningKind.HOOK_FAILED: (
-        "error",
+        "warning",
         "A hook raised or returned nonsense; its on_error decided, by default to go on.",
     ),
     WarningKind.HOOK_TIMED_OUT: (
-        "error",
+        "warning",
         "A hook missed its deadline; its on_error decided, by default to go on.",
     ),
     WarningKind.PERMISSION_FAILED: (

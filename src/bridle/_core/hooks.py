@@ -184,6 +184,7 @@ class PlannedHook(msgspec.Struct, frozen=True):
 class _PlannedEvent(msgspec.Struct, frozen=True):
     event: str
     hooks: tuple[PlannedHook, ...]
+    has_matchers: bool
 
     def cli_timeout(self) -> int:
         total = math.ceil(sum(planned.timeout for planned in self.hooks) + _CLI_PATIENCE)
@@ -212,17 +213,16 @@ class HookPlan(msgspec.Struct, frozen=True):
             if not listed:
                 continue
             default = timeouts.get(event, callback_timeout)
-            planned[f"hook_{len(planned)}"] = _PlannedEvent(
-                event,
-                tuple(
-                    PlannedHook(
-                        hook,
-                        default if hook.timeout is None else hook.timeout,
-                        compile_matcher(hook.matcher),
-                    )
-                    for hook in listed
-                ),
+            every = tuple(
+                PlannedHook(
+                    hook,
+                    default if hook.timeout is None else hook.timeout,
+                    compile_matcher(hook.matcher),
+                )
+                for hook in listed
             )
+            has_matchers = any(hook.matcher is not None for hook in every)
+            planned[f"hook_{len(planned)}"] = _PlannedEvent(event, every, has_matchers)
         return cls(planned)
 
     def initialize_payload(self) -> JsonObject | None:
@@ -252,20 +252,31 @@ class HookPlan(msgspec.Struct, frozen=True):
             run = HookRun(planned.event, UnknownHookContext(), planned.hooks)
             run.abandon("hook_failed", f"the input of {planned.event} cannot be read: {error}")
             return run
-        subjects = _subjects(planned.event, context)
-        matching = tuple(hook for hook in planned.hooks if _matches(hook.matcher, subjects))
-        return HookRun(planned.event, context, matching)
+        hooks = planned.hooks
+        if planned.has_matchers:
+            subjects = _subjects(planned.event, context)
+            hooks = tuple(hook for hook in hooks if _matches(hook.matcher, subjects))
+        run = HookRun(planned.event, context, hooks)
+        run.conclude()
+        return run
 
 
 def decode_context(event: str, hook_input: object, tool_use_id: str | None) -> HookContext:
     """The context of an event; `msgspec.ValidationError` without the event's key field."""
-    wire = msgspec.convert(hook_input, JsonObject)
+    if not isinstance(hook_input, dict):
+        raise msgspec.ValidationError(f"it is no object but {type(hook_input).__name__}")
+    wire = cast("JsonObject", hook_input)
     kind = CONTEXTS.get(event, UnknownHookContext)
-    supplied: JsonObject = {"hook_event_name": event}
-    if issubclass(kind, ToolHookContext):
+    if event in _TOOL_EVENTS:
         # The id beside the input is the tool call's for these events; for others it is made up.
-        supplied["tool_use_id"] = wire.get("tool_use_id", tool_use_id)
-    return decode_tolerantly(kind, wire, **supplied)
+        tool_use_id = wire.get("tool_use_id", tool_use_id)
+        return decode_tolerantly(kind, wire, hook_event_name=event, tool_use_id=tool_use_id)
+    return decode_tolerantly(kind, wire, hook_event_name=event)
+
+
+_TOOL_EVENTS = frozenset(
+    event for event, kind in CONTEXTS.items() if issubclass(kind, ToolHookContext)
+)
 
 
 def _subjects(event: str, context: HookContext) -> tuple[str, ...]:
@@ -304,6 +315,10 @@ class HookAnswer(Answer, frozen=True):
     needs_interrupt: bool = False
 
 
+_GO_ON = HookAnswer({"continue": True})
+"""What most hooks come to."""
+
+
 class _Unusable(Exception):
     """A result that cannot be taken; counts as a failure of its hook."""
 
@@ -323,7 +338,8 @@ class HookRun:
     def __init__(self, event: str, context: HookContext, hooks: Iterable[PlannedHook]) -> None:
         self.event = event
         self.context = context
-        self._answer: HookAnswer | None = None
+        #: The answer to send; None as long as there is a hook to call.
+        self.answer: HookAnswer | None = None
         self._rule = _rule(event)
         self._waiting = deque(hooks)
         self._added: list[str] = []
@@ -331,12 +347,14 @@ class HookRun:
         self._quiet = False
         self._warnings: list[Warned] = []
 
-    @property
-    def answer(self) -> HookAnswer | None:
-        """The answer to send; None as long as there is a hook to call."""
-        if self._answer is None and not self._waiting:
+    def conclude(self) -> None:
+        """Without a hook left to call and without a decision, the CLI goes on."""
+        if self._waiting or self.answer is not None:
+            return
+        if self._added or self._messages or self._quiet or self._warnings:
             self._settle({"continue": True})
-        return self._answer
+        else:
+            self.answer = _GO_ON
 
     def take_warnings(self) -> list[Warned]:
         """What is to be warned about so far, once: the answer carries only what comes later."""
@@ -359,6 +377,7 @@ class HookRun:
             self.failed("hook_failed", f"its result raised {type(error).__name__}: {error}")
         else:
             self._waiting.popleft()
+            self.conclude()
 
     def failed(self, kind: str, detail: str) -> None:
         """The current hook raised, was late or returned nonsense: its `on_error` says what now."""
@@ -367,7 +386,7 @@ class HookRun:
 
     def abandon(self, kind: str, detail: str) -> None:
         """None of the hooks left can be called; they all count as failed."""
-        if self._answer is None:
+        if self.answer is None:
             left = list(self._waiting)
             self._waiting.clear()
             self._fail(left, kind, detail)
@@ -377,6 +396,7 @@ class HookRun:
         if any(planned.hook.on_error == "block" for planned in hooks):
             # Not the detail: it may hold what the model is not meant to read.
             self._block("Blocked because a required hook of the application did not succeed.")
+        self.conclude()
 
     # -- results
 
@@ -480,7 +500,7 @@ class HookRun:
         if self._added and not carried:
             self._warn("result_ignored", f"{self.event} carries no additional context")
         ends = plain.get("continue") is False
-        self._answer = HookAnswer(
+        self.answer = HookAnswer(
             plain,
             tuple(self._warnings),
             ends_turn=ends,

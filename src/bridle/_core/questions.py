@@ -163,7 +163,9 @@ class Questions:
         if self._is_open(request_id):
             self._warn(WarningKind.DUPLICATE_REQUEST, f"request id {request_id!r} is still open")
             return
-        missing = [name for name in _REQUIRED.get(type(body), ()) if name in body.misfits]
+        missing = body.misfits and [
+            name for name in _REQUIRED.get(type(body), ()) if name in body.misfits
+        ]
         if missing:
             self._refuse(WarningKind.INVALID_REQUEST, request_id, f"{missing[0]} is missing")
         else:
@@ -230,7 +232,7 @@ class Questions:
         """A callback missed its deadline. It is cancelled; what it still reports is ignored."""
         question = self._take_call(call_id)
         assert question is not None, "a deadline is cleared with its call"
-        self._emit(CancelCall(call_id))
+        self._emit(CancelCall(call_id, timed_out=True))
         detail = f"{question.label} did not answer in time"
         self._fail(question, _TIMED_OUT[question.kind], detail, now)
 
@@ -277,7 +279,7 @@ class Questions:
         if self._refusing:
             self._refuse_hook(request_id, run, now)
             return
-        if run.answer is None and len(self._callbacks()) >= MAX_PENDING_CALLBACKS:
+        if run.answer is None and self._is_crowded():
             run.abandon(WarningKind.LIMIT_REACHED, f"{run.event}: {self._crowd()}")
         label = f"{run.event or 'unknown'} hook"
         question = _Open(request_id, CallKind.HOOK, label, run=run)
@@ -322,7 +324,7 @@ class Questions:
         elif callback is None:
             self._warn(WarningKind.NO_PERMISSION_CALLBACK, label)
             self._send(request_id, _NO_CALLBACK)
-        elif len(self._callbacks()) >= MAX_PENDING_CALLBACKS:
+        elif self._is_crowded():
             self._reply(request_id, deny(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
         else:
             question = _Open(request_id, kind, label, permission=context)
@@ -345,7 +347,7 @@ class Questions:
         elif callback is None:
             # Nothing failed: an application that offers no answers gives none.
             self._send(request_id, {"action": "decline"})
-        elif len(self._callbacks()) >= MAX_PENDING_CALLBACKS:
+        elif self._is_crowded():
             self._reply(request_id, cancel(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
         else:
             context = decode_elicitation({**body.raw, "mcp_server_name": body.mcp_server_name})
@@ -436,8 +438,12 @@ class Questions:
         waits = self._early is not None and request_id in self._early
         return waits or request_id in self._open
 
-    def _callbacks(self) -> list[_Open]:
-        return [question for question in self._open.values() if question.message is None]
+    def _is_crowded(self) -> bool:
+        """Whether as many callbacks are pending as may be; calls of tools are not counted."""
+        if len(self._open) < MAX_PENDING_CALLBACKS:
+            return False
+        callbacks = [question for question in self._open.values() if question.message is None]
+        return len(callbacks) >= MAX_PENDING_CALLBACKS
 
     def _crowd(self) -> str:
         return f"{MAX_PENDING_CALLBACKS} callbacks are pending already"

@@ -130,15 +130,16 @@ def _call(
 def _context(
     server: str, tool: str, message: Mapping[str, object], params: Mapping[str, object]
 ) -> ToolContext:
-    meta = _object(params.get("_meta")) or {}
-    tool_use_id = meta.get(_TOOL_USE_ID)
-    context = ToolContext(
-        name=tool,
-        server=server,
-        tool_use_id=tool_use_id if isinstance(tool_use_id, str) else None,
-    )
+    context = ToolContext(name=tool, server=server, tool_use_id=tool_use_of(params))
     bind_raw(context, dict(message))
     return context
+
+
+def tool_use_of(params: Mapping[str, object]) -> str | None:
+    """The id of the tool use a call is made for, where the CLI says so."""
+    meta = _object(params.get("_meta")) or {}
+    tool_use_id = meta.get(_TOOL_USE_ID)
+    return tool_use_id if isinstance(tool_use_id, str) else None
 
 
 # ---------------------------------------------------------------- answers to calls

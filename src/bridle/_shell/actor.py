@@ -23,11 +23,16 @@ from msgspec import structs
 
 from bridle._core import actions as act
 from bridle._core.engine import Engine
+from bridle._core.requests import SEND_USER_MESSAGE
 from bridle._core.wire import Content
+from bridle._redaction import redact_text
 from bridle._shell.callbacks import Callbacks, Notifier
 from bridle._shell.feeds import Feeds
+from bridle._shell.known_secrets import clean
 from bridle._shell.locate import Version, VersionAnswer
-from bridle._shell.preflight import version_problem
+from bridle._shell.mailbox import size_of
+from bridle._shell.observing import SessionObserver
+from bridle._shell.preflight import judge_version
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
 from bridle.errors import (
@@ -37,18 +42,14 @@ from bridle.errors import (
     SpawnError,
     StartError,
     ToolFailure,
+    UnsupportedCliVersionError,
 )
-from bridle.events import SdkWarning, SessionEvent, SessionReady, WarningKind
+from bridle.events import SdkWarning, SessionEvent, SessionFailed, SessionReady, WarningKind
+from bridle.telemetry import Telemetry
 from bridle.tools import ToolContext, bind_session
 
 log = logging.getLogger("bridle.session")
 
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 _PUBLISHED = frozenset({"warning", "error"})
 
 _PATIENCE = 4
@@ -59,9 +60,6 @@ _UNKILLABLE = 5.0
 
 _LAST_WORDS = 1.0
 """Seconds listeners have, when the session is over, to hear what they have not been told yet."""
-
-Tap = Callable[[str, bytes], None]
-"""Sees the traffic as it passes: ("in" or "out", bytes)."""
 
 
 class Listeners:
@@ -90,12 +88,20 @@ class Actor:
         listeners: Listeners | None = None,
         owner: Callable[[], object | None] = lambda: None,
         closers: Sequence[Callable[[], Awaitable[None]]] = (),
-        tap: Tap | None = None,
+        redact: Callable[[str], str] = redact_text,
+        telemetry: Telemetry | None = None,
+        model: str | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._engine = engine
+        self.observer = SessionObserver(
+            telemetry, clock=self._loop.time, session_id=lambda: engine.session_id, model=model
+        )
+        # Settled once, so that messages nobody observes cost nothing.
+        self._perform = self._PERFORM | (self._WHEN_READ if self.observer.reads else {})
         self._limit = max_unread_bytes
-        self._tap = tap
+        # Keeps secrets out of what the session tells of the CLI's words.
+        self._redact = redact
         # The session, as the application knows it; not held, so that it can be dropped.
         self._owner = owner
         # What else has to be closed when the session is over.
@@ -151,8 +157,9 @@ class Actor:
         key: asyncio.Future[None] = self._loop.create_future()
         self._guard = self._loop.create_task(self._watch_over(), name="bridle-session")
         try:
-            self._spawn(key, spawn)
-            await key
+            with self.observer.operation("start"):
+                self._spawn(key, spawn)
+                await key
         except BaseException:
             await self.stop()
             raise
@@ -170,23 +177,23 @@ class Actor:
         else:
             self._do(self._engine.start(key, self._loop.time()))
 
-    def check_version(self, asked: Coroutine[Any, Any, VersionAnswer], *, permissive: bool) -> None:
+    def check_version(self, asked: Coroutine[Any, Any, VersionAnswer]) -> None:
         """Judge the CLI's version as soon as it is known; the start does not wait for it."""
         self._version_check = self._loop.create_task(
-            self._judge_version(asked, permissive=permissive), name="bridle-version"
+            self._judge_version(asked), name="bridle-version"
         )
 
-    async def _judge_version(
-        self, asked: Coroutine[Any, Any, VersionAnswer], *, permissive: bool
-    ) -> None:
+    async def _judge_version(self, asked: Coroutine[Any, Any, VersionAnswer]) -> None:
         answer = await asked
         if isinstance(answer, Version):
             self._engine.describe(cli_version=str(answer))
-        problem = version_problem(answer)
-        if isinstance(problem, BridleError) and not permissive:
-            self.fail(problem)
-        elif problem is not None:
-            self._tell(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, str(problem)))
+        try:
+            doubt = judge_version(answer)
+        except UnsupportedCliVersionError as error:
+            self.fail(error)
+            return
+        if doubt is not None:
+            self._tell(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt))
 
     async def submit(
         self, operation: str, fields: Mapping[str, object], timeout: float | None = None
@@ -194,9 +201,10 @@ class Actor:
         """A control operation. Cancelling the wait withdraws it."""
         self._check_loop()
         key: asyncio.Future[Any] = self._loop.create_future()
-        now = self._loop.time()
-        self._do(self._engine.submit(key, operation, fields, now, timeout))
-        return cast("Mapping[str, object] | None", await self._answer(key))
+        with self.observer.operation(operation):
+            now = self._loop.time()
+            self._do(self._engine.submit(key, operation, fields, now, timeout))
+            return cast("Mapping[str, object] | None", await self._answer(key))
 
     async def send(self, uuid: str, content: Content, timeout: float | None = None) -> TurnState:
         """Send a prompt; returns when it has left for the CLI."""
@@ -204,17 +212,21 @@ class Actor:
         key: asyncio.Future[Any] = self._loop.create_future()
         state = TurnState(self._loop, uuid, self._limit)
         self._turns[uuid] = state
-        self._do(self._engine.send(key, uuid, content, self._loop.time()))
-        patience = asyncio.timeout(timeout)
-        try:
-            async with patience:
-                await self._answer(key)
-                if self._transport is not None:
-                    await self._transport.drain()
-        except TimeoutError:
-            if timeout is None or not patience.expired():
-                raise
-            raise ControlTimeout("send_user_message", None, timeout) from None
+        with self.observer.operation(SEND_USER_MESSAGE):
+            self.observer.sending(uuid)
+            patience = asyncio.timeout(timeout)
+            try:
+                self._do(self._engine.send(key, uuid, content, self._loop.time()))
+                async with patience:
+                    await self._answer(key)
+                    if self._transport is not None:
+                        await self._transport.drain()
+            except TimeoutError:
+                if timeout is None or not patience.expired():
+                    raise
+                raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
+            finally:
+                self.observer.sent(uuid)
         return state
 
     def forward(self, server: str, message: Mapping[str, object]) -> None:
@@ -242,6 +254,8 @@ class Actor:
 
     def abandon(self) -> None:
         """Nobody holds the session any more: end it, without anybody waiting. From any thread."""
+        if self.is_gone:
+            return
         try:
             self._loop.call_soon_threadsafe(self._stop_soon)
         except RuntimeError:
@@ -262,8 +276,6 @@ class Actor:
 
     def received(self, data: bytes) -> None:
         """The CLI wrote something."""
-        if self._tap is not None:
-            self._tap("out", data)
         self._do(self._engine.receive(data, self._loop.time()))
 
     def output_ended(self) -> None:
@@ -277,7 +289,7 @@ class Actor:
 
     def exited(self, exit_code: int | None) -> None:
         """The process is gone."""
-        tail = self._transport.stderr_tail if self._transport else ""
+        tail = self._redact(self._transport.stderr_tail) if self._transport else ""
         self._do(self._engine.exited(exit_code, tail, self._loop.time()))
 
     def input_failed(self, reason: str) -> None:
@@ -294,11 +306,13 @@ class Actor:
         try:
             while self._to_do:
                 action = self._to_do.popleft()
-                self._PERFORM[type(action)](self, action)
+                self._perform[type(action)](self, action)
         finally:
             self._is_doing = False
         deadline = self._engine.next_deadline
-        if deadline != self._armed:
+        # A timer that comes too early only looks again; most deadlines are met, and then setting
+        # one for each would be all that it costs.
+        if deadline is not None and (self._armed is None or deadline < self._armed):
             self._arm(deadline)
 
     def _arm(self, deadline: float | None) -> None:
@@ -308,15 +322,16 @@ class Actor:
         self._timer = None if deadline is None else self._loop.call_at(deadline, self._advance)
 
     def _advance(self) -> None:
-        self._armed = None
-        # A timer may come a hair early; the engine must not find its deadline in the future.
-        now = max(self._loop.time(), self._engine.next_deadline or 0.0)
+        armed, self._armed = self._armed, None
+        due = self._engine.next_deadline
+        if due is None or armed is None or due > armed:
+            self._do([])
+            return
         self._tell_stderr()
-        self._do(self._engine.advance(now))
+        # A timer may come a hair early; the engine must not find its deadline in the future.
+        self._do(self._engine.advance(max(self._loop.time(), due)))
 
     def _write(self, action: act.Write) -> None:
-        if self._tap is not None:
-            self._tap("in", action.data)
         try:
             self._process.write(action.data)
         except Exception as error:  # a transport of the application's
@@ -340,27 +355,32 @@ class Actor:
             self.output_ended()
 
     def _deliver(self, action: act.Deliver) -> None:
-        unread = self.feeds.put_messages(action.messages)
+        size = size_of(action.messages)
+        unread = self.feeds.put_messages(action.messages, size)
         for uuid in action.turns:
             state = self._turns.get(uuid)
             if state is not None:
-                state.put(action.messages)
+                state.put(action.messages, size)
                 if state.is_read:
                     unread = max(unread, state.mailbox.unread_bytes)
         if unread > self._limit:
             self._on_slow_consumer(unread)
 
+    def _deliver_observed(self, action: act.Deliver) -> None:
+        self.observer.delivered(action.messages, action.turns)
+        self._deliver(action)
+
     def _attribute(self, action: act.Attribute) -> None:
         for uuid in action.turns:
             state = self._turns.get(uuid)
             if state is not None:
-                state.put(action.messages)
+                state.put(action.messages, size_of(action.messages))
 
     def _start_turn(self, action: act.TurnStarted) -> None:
-        log.debug("turn %s started", action.uuid)
+        self.observer.turn_began(action.uuid)
 
     def _end_turn(self, action: act.TurnEnded) -> None:
-        log.debug("turn %s ended: %s", action.uuid, action.outcome.reason)
+        self.observer.turn_ended(action.uuid, action.outcome)
         state = self._turns.get(action.uuid)
         if state is not None:
             state.end(action.outcome)
@@ -372,33 +392,37 @@ class Actor:
 
     def _reject(self, action: act.Reject) -> None:
         key = cast("asyncio.Future[object]", action.key)
-        log.debug("%s", action.error.args[0])
+        clean(action.error, self._redact)
         if not key.done():
             key.set_exception(action.error)
 
     def _call(self, action: act.Call) -> None:
-        log.debug("%s is called", action.label)
         if isinstance(action.argument, ToolContext):
             bind_session(action.argument, self._owner())
-        self._callbacks.start(action)
+        self._callbacks.start(action, self.observer.call_began(action))
 
     def _cancel_call(self, action: act.CancelCall) -> None:
+        self.observer.call_cancelled(action.call_id, timed_out=action.timed_out)
         self._callbacks.cancel(action.call_id)
 
     def _publish(self, action: act.Publish) -> None:
         event = action.event
         if isinstance(event, SessionReady):
             event = structs.replace(event, pid=self.pid)
-        log.info("%s", type(event).__name__)
+        elif isinstance(event, SessionFailed):
+            clean(event.error, self._redact)
+            event = structs.replace(event, reason=self._redact(event.reason))
+        self.observer.happened(event)
         self._put_event(event)
         if self._event is not None:
             self._event.tell(event)
 
     def _warn(self, action: act.Warn) -> None:
-        self._tell(SdkWarning(action.kind, action.detail, self._cause))
+        self._tell(SdkWarning(action.kind, self._redact(action.detail), self._cause))
 
     def _finish(self, _: act.Finished) -> None:
         """Everything is settled; what is left is to release the process."""
+        self.observer.finished()
         self.feeds.close(self._slowness)
         self._releasing = self._loop.create_task(self._release(), name="bridle-release")
 
@@ -409,6 +433,7 @@ class Actor:
         if isinstance(error, ToolFailure):
             # What a tool says this way is its answer, not its failure.
             result, error = error, None
+        self.observer.call_ended(call_id, error)
         if error is None:
             self._do(self._engine.finished_call(call_id, result, now))
             return
@@ -430,16 +455,16 @@ class Actor:
 
         def failed(error: BaseException) -> None:
             # Not through on_warning: it may be the very listener that fails.
-            log.error("%s", kind.meaning, exc_info=error)
             words = traceback.format_exception_only(error)[-1].strip()
-            self._put_event(SdkWarning(kind, words, error))
+            warning = SdkWarning(kind, words, error)
+            self.observer.happened(warning)
+            self._put_event(warning)
 
         return Notifier(self._loop, listener, failed)
 
     def _tell(self, warning: SdkWarning) -> None:
-        level = warning.level
-        log.log(_LEVELS[level], "%s", warning, exc_info=warning.error)
-        if level in _PUBLISHED:
+        self.observer.happened(warning)
+        if warning.level in _PUBLISHED:
             self._put_event(warning)
             if self._warning is not None:
                 self._warning.tell(warning)
@@ -474,7 +499,7 @@ class Actor:
     def _tell_stderr(self) -> None:
         """What the CLI has said so far, for errors about a process that has not exited."""
         if self._transport is not None:
-            self._engine.describe(stderr_tail=self._transport.stderr_tail)
+            self._engine.describe(stderr_tail=self._redact(self._transport.stderr_tail))
 
     def _stop_soon(self) -> None:
         self._do(self._engine.stop(self._loop.time()))
@@ -541,3 +566,8 @@ class Actor:
         act.Finished: _finish,
     }
     """How each action is performed."""
+
+    _WHEN_READ: ClassVar[dict[type[act.Action], Callable[[Actor, Any], None]]] = {
+        act.Deliver: _deliver_observed,
+    }
+    """What is performed in another way when the conversation is observed."""

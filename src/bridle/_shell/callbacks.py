@@ -1,9 +1,9 @@
 """The only place that calls functions of the user's.
 
 A call is started and reported, never waited for: its result or failure comes back through one
-function, on the event loop, once. An ``async def`` runs as a task and is cancelled when nobody
-waits for it any more; a plain ``def`` runs in a daemon thread and, since nothing can stop it, is
-left behind with a warning.
+function, on the event loop, once. An ``async def`` starts at once (see :mod:`eager`) and is
+cancelled when nobody waits for it any more; a plain ``def`` runs in a daemon thread and, since
+nothing can stop it, is left behind with a warning.
 
 Notifications (:class:`Notifier`) are different: nobody waits for them, but they are told in order
 and one at a time.
@@ -17,9 +17,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from typing import Any, cast
 
 from bridle._core.actions import Call
+from bridle._core.toolserver import ToolCall
+from bridle._shell.eager import Starter, Work
 from bridle._shell.workers import WORKERS
 from bridle.permissions import Withdrawable, bind_withdrawal
 
@@ -31,8 +34,10 @@ class LoopWithdrawal:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._is_set = False
         self._waiters: list[asyncio.Future[None]] = []
-        self._event = threading.Event()
+        # For threads; made by the first that waits.
+        self._event: threading.Event | None = None
 
     @property
     def is_awaited(self) -> bool:
@@ -41,12 +46,12 @@ class LoopWithdrawal:
 
     def is_set(self) -> bool:
         """Whether the question was withdrawn."""
-        return self._event.is_set()
+        return self._is_set
 
     def wait(self) -> Awaitable[None]:
         """Something to await until then."""
         waiter: asyncio.Future[None] = self._loop.create_future()
-        if self._event.is_set():
+        if self._is_set:
             waiter.set_result(None)
         else:
             # A callback may wait in short stretches; those that are over are not kept.
@@ -56,11 +61,15 @@ class LoopWithdrawal:
 
     def wait_sync(self, timeout: float | None) -> bool:
         """Block this thread until then, at most ``timeout`` seconds."""
-        return self._event.wait(timeout)
+        event = self._event = self._event or threading.Event()
+        # The flag is raised before the event is looked for, and looked at after it is there.
+        return self._is_set or event.wait(timeout)
 
     def set(self) -> None:
         """Withdraw. On the event loop."""
-        self._event.set()
+        self._is_set = True
+        if self._event is not None:
+            self._event.set()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -70,9 +79,10 @@ class LoopWithdrawal:
 class _Running:
     """A call that has been started and has not reported yet."""
 
-    def __init__(self, withdrawal: LoopWithdrawal, label: str) -> None:
+    def __init__(self, withdrawal: LoopWithdrawal, label: str, context: Context | None) -> None:
         self.withdrawal = withdrawal
         self.label = label
+        self.context = context
         self.task: asyncio.Task[Any] | None = None
 
 
@@ -97,28 +107,56 @@ class Callbacks:
         self._report = report
         self._abandoned = abandoned
         self._running: dict[int, _Running] = {}
+        self._starter = Starter(loop)
+        # Whether a function is to be awaited, found out once.
+        self._are_async: dict[int, tuple[object, bool]] = {}
         # Calls nobody waits for, which learnt of that and are winding down.
         self._lingering: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, call: Call) -> None:
-        """Call a function of the user's, soon."""
-        running = _Running(LoopWithdrawal(self._loop), call.label)
+    def start(self, call: Call, context: Context | None = None) -> None:
+        """Call a function of the user's, soon, in that context or the one it finds."""
+        running = _Running(LoopWithdrawal(self._loop), call.label, context)
         self._running[call.call_id] = running
         if isinstance(call.argument, Withdrawable):
             bind_withdrawal(call.argument, running.withdrawal)
         function = cast("Callable[[object], object]", call.callback)
-        if is_async(function):
-            task = self._loop.create_task(_await(function, call.argument), name=call.label)
-            running.task = task
-            task.add_done_callback(lambda done: self._on_task_done(call.call_id, done))
+        if self._is_async(function):
+            self._run(call.call_id, running, _await(function, call.argument))
         else:
+            if context is not None:
+                function = _in_context(context, function)
             try:
                 WORKERS.run(lambda: self._run_in_thread(call.call_id, function, call.argument))
             except RuntimeError as error:  # no thread could be started
                 self._loop.call_soon(self._on_thread_done, call.call_id, None, error)
+
+    def _is_async(self, function: object) -> bool:
+        key = function.func if isinstance(function, ToolCall) else function
+        known = self._are_async.get(id(key))
+        if known is None:
+            known = self._are_async[id(key)] = (key, is_async(function))
+        return known[1]
+
+    def _run(self, call_id: int, running: _Running, work: Work) -> None:
+        """Run a coroutine, to its end if it does not wait for anything."""
+        try:
+            running.task = self._starter.start(
+                work, running.label, running.context, lambda result: self._end(call_id, result)
+            )
+        except (Exception, asyncio.CancelledError) as error:
+            self._end(call_id, None, error)
+        except BaseException as error:  # the program is to end, which is not for us to prevent
+            self._end(call_id, None, error)
+            raise
+        if running.task is not None:
+            running.task.add_done_callback(lambda done: self._on_task_done(call_id, done))
+
+    def _end(self, call_id: int, result: object, error: BaseException | None = None) -> None:
+        if self._running.pop(call_id, None) is not None:
+            self._report(call_id, result, error)
 
     def cancel(self, call_id: int) -> None:
         """Nobody waits for this call any more."""
@@ -142,6 +180,7 @@ class Callbacks:
             self.cancel(call_id)
         for task in list(self._lingering):
             task.cancel()
+        self._starter.close()
 
     def _run_in_thread(
         self, call_id: int, function: Callable[[object], object], argument: object
@@ -163,12 +202,9 @@ class Callbacks:
             return
         if error is None and inspect.isawaitable(result):
             # A plain function that returned a coroutine: a lambda around an async one, say.
-            task = self._loop.create_task(_finish(result), name=running.label)
-            running.task = task
-            task.add_done_callback(lambda done: self._on_task_done(call_id, done))
+            self._run(call_id, running, _finish(result))
             return
-        del self._running[call_id]
-        self._report(call_id, result, error)
+        self._end(call_id, result, error)
 
     def _on_task_done(self, call_id: int, task: asyncio.Task[Any]) -> None:
         if self._running.pop(call_id, None) is None:
@@ -195,6 +231,12 @@ def is_async(function: object) -> bool:
 
 async def _await(function: Callable[[object], object], argument: object) -> object:
     return await cast("Awaitable[object]", function(argument))
+
+
+def _in_context(
+    context: Context, function: Callable[[object], object]
+) -> Callable[[object], object]:
+    return lambda argument: context.run(function, argument)
 
 
 async def _finish(result: Awaitable[object]) -> object:

@@ -1,0 +1,117 @@
+"""Coroutines that start at once instead of in the loop's next round.
+
+Most callbacks return without ever waiting. Run as tasks of their own they would cost the making of
+a task and two more rounds of the event loop, several times what they do. So the first step of a
+coroutine is taken on the spot; only one that then waits for something becomes a task.
+
+It must not be able to tell. Its current task is the same from beginning to end, so timeouts, task
+groups and cancellation work: a spare task lies in wait, lends its name to the first step, and takes
+over what has not finished. And all its steps run in one context, its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import _enter_task, _leave_task  # documented, for those who run tasks of their own
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any
+
+Work = Coroutine[Any, Any, Any]
+
+
+class _Spare:
+    """A task that waits for a coroutine to go on with."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._taken: asyncio.Future[None] = loop.create_future()
+        self._rest: _Rest | None = None
+        self.task = loop.create_task(self._wait(), name="bridle-spare")
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody has meddled with the task, as a coroutine that cancels itself would."""
+        return not self.task.done() and not self.task.cancelling()
+
+    def take_over(self, rest: _Rest) -> None:
+        """Go on with what has not finished."""
+        self._rest = rest
+        self._taken.set_result(None)
+
+    async def _wait(self) -> Any:
+        try:
+            await self._taken
+        except asyncio.CancelledError as error:
+            if self._rest is None:
+                raise
+            self._rest.interruption = error  # cancelled on the way: it is the coroutine's now
+        assert self._rest is not None
+        return await self._rest
+
+
+class _Rest:
+    """The steps of a coroutine after its first, which ended in waiting for something."""
+
+    def __init__(self, work: Work, context: Context, waits_for: object) -> None:
+        self._work = work
+        self._context = context
+        self._waits_for = waits_for
+        self.interruption: BaseException | None = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        run, work, waits_for = self._context.run, self._work, self._waits_for
+        try:
+            if self.interruption is not None:
+                waits_for = run(work.throw, self.interruption)
+            while True:
+                try:
+                    sent = yield waits_for
+                except BaseException as error:  # thrown in by whoever runs the task
+                    waits_for = run(work.throw, error)
+                else:
+                    waits_for = run(work.send, sent)
+        except StopIteration as end:
+            return end.value
+
+
+class Starter:
+    """Starts the coroutines of one session."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._spare: _Spare | None = None
+
+    def start(
+        self, work: Work, name: str, context: Context | None, done: Callable[[Any], None]
+    ) -> asyncio.Task[Any] | None:
+        """Take the first step.
+
+        Returns None if that was all: ``done`` has been called with the result, or whatever the
+        coroutine raised is raised here. Otherwise the task in which it goes on.
+        """
+        context = context or copy_context()
+        if asyncio.current_task(self._loop) is not None:
+            return self._loop.create_task(work, name=name, context=context)
+        spare = self._spare
+        if spare is None or not spare.is_fresh:
+            spare = self._spare = _Spare(self._loop)
+        _enter_task(self._loop, spare.task)
+        try:
+            waits_for = context.run(work.send, None)
+        except StopIteration as end:
+            result = end.value
+        else:
+            spare.task.set_name(name)
+            spare.take_over(_Rest(work, context, waits_for))
+            self._spare = None
+            return spare.task
+        finally:
+            _leave_task(self._loop, spare.task)
+        done(result)
+        return None
+
+    def close(self) -> None:
+        """Let the spare task go."""
+        if self._spare is not None:
+            self._spare.task.cancel()
+            self._spare = None

@@ -1,0 +1,286 @@
+"""What is logged, by which logger and how loudly: one table, and nothing said in confidence.
+
+A record's text and fields hold names, numbers and kinds: tools, events, operations, classes of
+exceptions, seconds. Prompts, answers, the input and output of tools, and words of the CLI that may
+quote them, are not among them. The one exception is what a function of the application raises:
+that is the application's own, and is logged with its traceback.
+
+Every record made here has `bridle_event`, the name in the table, and `session_id`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from bridle.events import (
+    ApiRetry,
+    RateLimited,
+    SdkWarning,
+    SessionCompleted,
+    SessionEnded,
+    SessionFailed,
+    SessionReady,
+    WarningKind,
+    WarningLevel,
+)
+from bridle.telemetry import (
+    CANCELLED,
+    CallBegan,
+    CallEnded,
+    Ended,
+    Happened,
+    Observation,
+    OperationBegan,
+    OperationEnded,
+    QueryBegan,
+    QueryEnded,
+    TurnBegan,
+    TurnEnded,
+)
+
+SESSION = "bridle.session"
+QUERY = "bridle.query"
+CALLBACKS = "bridle.callbacks"
+CONTROL = "bridle.control"
+
+LEVELS: dict[WarningLevel, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+_BRIDLE = logging.getLogger("bridle")
+
+
+class Entry(NamedTuple):
+    """How one kind of observation is logged.
+
+    ``fields`` are the record's, each with where to find it; the text has a place for each of them,
+    in order.
+    """
+
+    event: str
+    logger: str
+    level: int
+    text: str
+    fields: dict[str, Callable[[Any], object]]
+
+
+def _fields(**paths: str) -> dict[str, Callable[[Any], object]]:
+    return {name: attrgetter(path) for name, path in paths.items()}
+
+
+def _failure_of(seen: Any) -> str:
+    failed: SessionFailed = seen.event
+    return "the CLI ended" if failed.error is None else type(failed.error).__name__
+
+
+def _how(seen: Any) -> str:
+    ended: Ended = seen
+    return ended.failure or "ok"
+
+
+_ENDING = {**_fields(duration="duration"), "result": _how}
+
+_EVENTS: dict[type[Observation], Entry] = {
+    TurnBegan: Entry("turn_began", SESSION, logging.DEBUG, "turn %s began", _fields(turn="uuid")),
+    TurnEnded: Entry(
+        "turn_ended",
+        SESSION,
+        logging.DEBUG,
+        "turn %s ended after %.3f s: %s",
+        {**_fields(turn="began.uuid"), **_ENDING},
+    ),
+    QueryBegan: Entry("query_began", QUERY, logging.DEBUG, "a query began", {}),
+    QueryEnded: Entry(
+        "query_ended",
+        QUERY,
+        logging.DEBUG,
+        "a query ended after %.3f s: %s",
+        _ENDING,
+    ),
+    CallBegan: Entry(
+        "call_began",
+        CALLBACKS,
+        logging.DEBUG,
+        "%s is called (%s)",
+        _fields(label="label", kind="kind"),
+    ),
+    CallEnded: Entry(
+        "call_ended",
+        CALLBACKS,
+        logging.DEBUG,
+        "%s (%s) ended after %.3f s: %s",
+        {**_fields(label="began.label", kind="began.kind"), **_ENDING},
+    ),
+    OperationBegan: Entry(
+        "operation_began", CONTROL, logging.DEBUG, "%s is asked for", _fields(operation="operation")
+    ),
+    OperationEnded: Entry(
+        "operation_ended",
+        CONTROL,
+        logging.DEBUG,
+        "%s ended after %.3f s: %s",
+        {**_fields(operation="began.operation"), **_ENDING},
+    ),
+}
+_OPERATION_FAILED = Entry(
+    "operation_failed",
+    CONTROL,
+    logging.ERROR,
+    "%s failed after %.3f s: %s",
+    {**_fields(operation="began.operation"), **_ENDING},
+)
+
+_HAPPENINGS: dict[type, Entry] = {
+    SessionReady: Entry(
+        "session_ready",
+        SESSION,
+        logging.INFO,
+        "the session is ready: CLI %s, pid %s",
+        _fields(cli_version="event.cli_version", pid="event.pid"),
+    ),
+    SessionCompleted: Entry(
+        "session_completed",
+        SESSION,
+        logging.INFO,
+        "the CLI ended by itself with exit code %s",
+        _fields(exit_code="event.exit_code"),
+    ),
+    SessionEnded: Entry(
+        "session_ended",
+        SESSION,
+        logging.INFO,
+        "the session was ended, exit code %s",
+        _fields(exit_code="event.exit_code"),
+    ),
+    SessionFailed: Entry(
+        "session_failed",
+        SESSION,
+        logging.ERROR,
+        "the session failed (%s), exit code %s",
+        {"result": _failure_of, **_fields(exit_code="event.exit_code")},
+    ),
+    ApiRetry: Entry(
+        "api_retry",
+        SESSION,
+        logging.INFO,
+        "an API request failed (status %s): attempt %s of %s follows in %.1f s",
+        _fields(
+            error_status="event.error_status",
+            attempt="event.attempt",
+            max_retries="event.max_retries",
+            delay="event.delay",
+        ),
+    ),
+    RateLimited: Entry(
+        "rate_limited",
+        SESSION,
+        logging.INFO,
+        "the rate limit %s is now: %s",
+        _fields(limit_type="event.limit_type", status="event.status"),
+    ),
+}
+
+
+_TELEMETRY_FAILED = "telemetry_failed"
+
+
+def log_events() -> dict[str, tuple[str, int]]:
+    """Every ``bridle_event`` there is, with its logger and its level.
+
+    What happens in a query is logged by the query's logger in place of the session's.
+    """
+    rows = [*_EVENTS.values(), _OPERATION_FAILED, *_HAPPENINGS.values()]
+    rows += [_warning(kind) for kind in WarningKind]
+    told = {row.event: (row.logger, row.level) for row in rows}
+    return {**told, _TELEMETRY_FAILED: (_BRIDLE.name, logging.ERROR)}
+
+
+_logger = cache(logging.getLogger)
+
+
+class Journal:
+    """The log of one session or query. ``logger`` takes what happens in it."""
+
+    def __init__(self, logger: str) -> None:
+        self._logger = logger
+
+    def writes(self, kind: type[Observation]) -> bool:
+        """Whether such an observation would be logged; for those made only to be told."""
+        entry = _EVENTS.get(kind)
+        return entry is not None and _logger(entry.logger).isEnabledFor(entry.level)
+
+    def write(self, observation: Observation) -> None:
+        """Log an observation, if it is one that is logged."""
+        entry = self._entry(observation)
+        if entry is None:
+            return
+        logger = _logger(entry.logger)
+        if not logger.isEnabledFor(entry.level):
+            return
+        found = {name: get(observation) for name, get in entry.fields.items()}
+        logger.log(
+            entry.level,
+            entry.text,
+            *found.values(),
+            extra={"bridle_event": entry.event, "session_id": observation.session_id, **found},
+            exc_info=_cause(observation),
+        )
+
+    def _entry(self, observation: Observation) -> Entry | None:
+        if isinstance(observation, Happened):
+            event = observation.event
+            if isinstance(event, SdkWarning):
+                return _warning(event.kind)._replace(logger=self._logger)
+            return _HAPPENINGS[type(event)]._replace(logger=self._logger)
+        if isinstance(observation, OperationEnded) and observation.failure not in (None, CANCELLED):
+            return _OPERATION_FAILED
+        return _EVENTS.get(type(observation))
+
+    def write_failure(self, error: BaseException) -> None:
+        """Log that the application's telemetry raised."""
+        _BRIDLE.error(
+            "the telemetry raised; it goes on being told, and this is not logged again",
+            exc_info=error,
+            extra={"bridle_event": _TELEMETRY_FAILED},
+        )
+
+
+# ---------------------------------------------------------------- warnings
+
+# The CLI's own words, or keys of answers to questions: they may quote anything.
+_WITHHELD = frozenset({WarningKind.INIT_FAILED_LATE, WarningKind.RESULT_IGNORED})
+# Their details quote a line.
+_QUOTING = frozenset({WarningKind.MALFORMED_LINE, WarningKind.INCOMPLETE_LINE})
+_LIKE_A_FRAME = ("{", '"')
+
+
+def _warning(kind: WarningKind) -> Entry:
+    return Entry(kind.value, SESSION, LEVELS[kind.level], f"{kind.value}: %s", {"detail": _detail})
+
+
+def _detail(observation: Any) -> str:
+    """What of a warning's detail may be logged.
+
+    A stray line is shown. One that looks like a piece of the conversation, which it may well be, is
+    not; the whole detail is for ``on_warning``.
+    """
+    warning: SdkWarning = observation.event
+    detail = warning.detail or warning.kind.meaning
+    if warning.kind in _WITHHELD:
+        return warning.kind.meaning
+    if warning.kind in _QUOTING and any(mark in detail for mark in _LIKE_A_FRAME):
+        return f"{warning.kind.meaning} It looks like a part of the conversation: not shown."
+    return detail
+
+
+def _cause(observation: Observation) -> BaseException | None:
+    """What the application raised, where that is what a warning is about."""
+    event = observation.event if isinstance(observation, Happened) else None
+    return event.error if isinstance(event, SdkWarning) else None

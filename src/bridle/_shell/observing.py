@@ -1,0 +1,413 @@
+"""From what happens to observations: for the log, and for the telemetry if there is one.
+
+Whoever runs a session or a query says here what happens, in its own terms. What is a part of what
+is found out here, so that observers need not. Nothing an observer does can do harm: it is told
+after the fact, its exceptions are caught, and the first is logged.
+
+The conversation itself is only looked at when there is telemetry, and what nobody would be told
+of is not put into words.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any, cast
+
+from msgspec import structs
+
+from bridle._core.actions import Call
+from bridle._core.launch import Launch
+from bridle._core.news import NEWS
+from bridle._core.toolserver import tool_use_of
+from bridle._fields import is_mapping
+from bridle._shell.journal import QUERY, SESSION, Journal
+from bridle._source import JsonObject
+from bridle.content import ToolResultBlock, ToolUseBlock
+from bridle.events import SessionEvent
+from bridle.messages import AssistantMessage, Message, ResultMessage, UserMessage
+from bridle.outcomes import Outcome
+from bridle.system import InitMessage
+from bridle.telemetry import (
+    CANCELLED,
+    TIMED_OUT,
+    UNFINISHED,
+    CallBegan,
+    CallEnded,
+    Happened,
+    Observation,
+    OperationBegan,
+    OperationEnded,
+    QueryBegan,
+    QueryEnded,
+    Telemetry,
+    ToolUseBegan,
+    ToolUseEnded,
+    TracingTelemetry,
+    TurnBegan,
+    TurnEnded,
+)
+from bridle.tools import ToolContext
+
+Clock = Callable[[], float]
+
+_ids = count(1)
+_SYNTHETIC = "<synthetic>"  # the CLI speaks in the model's place
+
+
+def traced(launch: Launch, variables: Mapping[str, str]) -> Launch:
+    """The launch with these variables for the CLI, unless the application set one of them."""
+    if any(name in launch.env for name in variables):
+        return launch
+    return structs.replace(launch, env={**launch.env, **variables})
+
+
+class Teller:
+    """Passes observations on: to the log, and to the telemetry."""
+
+    def __init__(self, telemetry: Telemetry | None, journal: Journal) -> None:
+        self.telemetry = telemetry
+        self._journal = journal
+        self._has_failed = False
+
+    def tell(self, observation: Observation, context: contextvars.Context | None = None) -> None:
+        """Pass an observation on; the telemetry hears it in that context, or in this one."""
+        self._journal.write(observation)
+        if self.telemetry is None:
+            return
+        try:
+            if context is None:
+                self.telemetry.observe(observation)
+            else:
+                context.run(self.telemetry.observe, observation)
+        except Exception as error:  # it only looks on, so it may not break anything
+            self._note(error)
+
+    def hears(self, kind: type[Observation]) -> bool:
+        """Whether anybody would be told of such an observation."""
+        return self.telemetry is not None or self._journal.writes(kind)
+
+    def environment(self) -> Mapping[str, str]:
+        """What the telemetry has to say to a CLI that is about to start."""
+        if not isinstance(self.telemetry, TracingTelemetry):
+            return {}
+        try:
+            return dict(self.telemetry.environment())
+        except Exception as error:
+            self._note(error)
+            return {}
+
+    def _note(self, error: Exception) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            self._journal.write_failure(error)
+
+
+class ToolUses:
+    """The model's tool uses that are under way, by what messages say of them."""
+
+    def __init__(self, teller: Teller, clock: Clock) -> None:
+        self._tell = teller.tell
+        self._clock = clock
+        self._open: dict[str, ToolUseBegan] = {}
+
+    def id_of(self, tool_use_id: str | None) -> int | None:
+        """The id of an observation, if that tool is in use."""
+        began = self._open.get(tool_use_id or "")
+        return None if began is None else began.id
+
+    def see(self, message: Message, parent: int | None, session_id: str) -> None:
+        """Look for tools that begin or end in a message of what goes on as ``parent``."""
+        if isinstance(message, AssistantMessage):
+            if message.parent_tool_use_id is not None:
+                # A subagent's. One whose own tool use is over works in the background, for nobody.
+                parent = self.id_of(message.parent_tool_use_id)
+            for block in message.content:
+                if isinstance(block, ToolUseBlock) and block.id not in self._open:
+                    self._begin(block, parent, session_id)
+        elif isinstance(message, UserMessage):
+            for part in message.content:
+                if isinstance(part, ToolResultBlock):
+                    self._end(part.tool_use_id, "error" if part.is_error else None)
+
+    def end_all(self, parent: int | None = None) -> None:
+        """What these tools were part of is over: that of this id, or everything."""
+        for tool_use_id, began in list(self._open.items()):
+            if parent is None or began.parent == parent:
+                self.end_all(began.id)
+                self._end(tool_use_id, UNFINISHED)
+
+    def _begin(self, block: ToolUseBlock, parent: int | None, session_id: str) -> None:
+        self._open[block.id] = began = ToolUseBegan(
+            at=self._clock(),
+            session_id=session_id,
+            id=next(_ids),
+            parent=parent,
+            tool=block.name,
+            tool_use_id=block.id,
+        )
+        self._tell(began)
+
+    def _end(self, tool_use_id: str, failure: str | None) -> None:
+        began = self._open.pop(tool_use_id, None)
+        if began is not None:
+            session_id = began.session_id
+            self._tell(
+                ToolUseEnded(at=self._clock(), session_id=session_id, began=began, failure=failure)
+            )
+
+
+class SessionObserver:
+    """Observes one session.
+
+    ``session_id`` tells the conversation's id, which may change; ``model`` is the one asked for.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry | None,
+        *,
+        clock: Clock,
+        session_id: Callable[[], str],
+        model: str | None = None,
+    ) -> None:
+        self._teller = Teller(telemetry, Journal(SESSION))
+        self._tell = self._teller.tell
+        self.clock = clock
+        self._session_id = session_id
+        self._model = model
+        # Turns under way, oldest first: that is the one the CLI works on.
+        self._turns: dict[str, TurnBegan] = {}
+        self._answering: dict[str, str | None] = {}
+        self._calls: dict[int, CallBegan] = {}
+        self._tools = ToolUses(self._teller, clock)
+        # In which context prompts were sent that have not left yet.
+        self._senders: dict[str, contextvars.Context] = {}
+
+    @property
+    def reads(self) -> bool:
+        """Whether the conversation is looked at."""
+        return self._teller.telemetry is not None
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables for the CLI about to start."""
+        return self._teller.environment()
+
+    def happened(self, event: SessionEvent) -> None:
+        """The session has something to tell."""
+        self._tell(Happened(**self._now(), event=event, parent=self._current_turn()))
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def sending(self, uuid: str) -> None:
+        """Somebody sends a prompt; it may have to wait until the session is ready."""
+        if self.reads:
+            self._senders[uuid] = contextvars.copy_context()
+
+    def sent(self, uuid: str) -> None:
+        """The prompt has left, or never will."""
+        self._senders.pop(uuid, None)
+
+    def turn_began(self, uuid: str) -> None:
+        """A prompt has left."""
+        if not self._teller.hears(TurnBegan):
+            return
+        self._turns[uuid] = began = TurnBegan(**self._start(), uuid=uuid, model=self._model)
+        self._tell(began, self._senders.get(uuid))
+
+    def turn_ended(self, uuid: str, outcome: Outcome[Any]) -> None:
+        """A prompt has its outcome."""
+        began = self._turns.pop(uuid, None)
+        if began is None:
+            return
+        self._tools.end_all(began.id)
+        self._tell(
+            TurnEnded(
+                **self._now(),
+                began=began,
+                failure=None if outcome.ok else outcome.reason.value,
+                outcome=outcome,
+                model=self._answering.pop(uuid, None),
+            )
+        )
+
+    def delivered(self, messages: Sequence[Message], turns: Sequence[str]) -> None:
+        """Messages came that belong to these turns."""
+        known = [uuid for uuid in turns if uuid in self._turns]
+        turn = self._turns[known[0]].id if known else self._current_turn()
+        session_id = self._session_id()
+        for message in messages:
+            if isinstance(message, InitMessage):
+                self._model = message.model or self._model
+            elif isinstance(message, AssistantMessage) and message.model not in (None, _SYNTHETIC):
+                self._answering.update(dict.fromkeys(known, message.model))
+            self._tools.see(message, turn, session_id)
+
+    def _current_turn(self) -> int | None:
+        oldest = next(iter(self._turns.values()), None)
+        return None if oldest is None else oldest.id
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def call_began(self, call: Call) -> contextvars.Context | None:
+        """A function of the application is about to be called; returns the context for it."""
+        if not self._teller.hears(CallBegan):
+            return None
+        tool, tool_use_id = _tool_of(call.argument)
+        inside = self._tools.id_of(tool_use_id)
+        self._calls[call.call_id] = began = CallBegan(
+            **self._start(self._current_turn() if inside is None else inside),
+            kind=call.kind.value,
+            label=call.label,
+            tool=tool,
+            tool_use_id=tool_use_id,
+        )
+        context = contextvars.copy_context() if self.reads else None
+        self._tell(began, context)
+        return context
+
+    def call_ended(self, call_id: int, error: BaseException | None = None) -> None:
+        """The function returned, or raised."""
+        self._end_call(call_id, None if error is None else type(error).__name__, error)
+
+    def call_cancelled(self, call_id: int, *, timed_out: bool) -> None:
+        """Nobody waits for the function any more."""
+        self._end_call(call_id, TIMED_OUT if timed_out else CANCELLED, None)
+
+    def _end_call(self, call_id: int, failure: str | None, error: BaseException | None) -> None:
+        began = self._calls.pop(call_id, None)
+        if began is not None:
+            self._tell(CallEnded(**self._now(), began=began, failure=failure, error=error))
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def operation(self, name: str) -> _Operation:
+        """The application asks for something and waits, within ``with``."""
+        return _Operation(self, name)
+
+    def operation_began(self, name: str, at: float) -> OperationBegan:
+        """It asks for it, or did at that time."""
+        start: dict[str, Any] = {**self._start(self._current_turn()), "at": at}
+        began = OperationBegan(**start, operation=name)
+        self._tell(began)
+        return began
+
+    def operation_ended(self, began: OperationBegan, error: BaseException | None) -> None:
+        """It has it, or has not."""
+        failure = None
+        if error is not None:
+            failure = CANCELLED if isinstance(error, CancelledError) else type(error).__name__
+        told = None if failure == CANCELLED else error
+        self._tell(OperationEnded(**self._now(), began=began, failure=failure, error=told))
+
+    def hears_operations(self) -> bool:
+        """Whether anybody would be told of an operation that goes well."""
+        return self._teller.hears(OperationBegan) or self._teller.hears(OperationEnded)
+
+    def finished(self) -> None:
+        """The session is over."""
+        self._tools.end_all()
+
+    def _now(self) -> dict[str, Any]:
+        return {"at": self.clock(), "session_id": self._session_id()}
+
+    def _start(self, parent: int | None = None) -> dict[str, Any]:
+        return {**self._now(), "id": next(_ids), "parent": parent}
+
+
+class _Operation:
+    """One operation, as a block of code. What nobody hears of is not observed until it fails."""
+
+    def __init__(self, observer: SessionObserver, name: str) -> None:
+        self._observer = observer
+        self._name = name
+        self._at = observer.clock()
+        self._began: OperationBegan | None = None
+
+    def __enter__(self) -> None:
+        if self._observer.hears_operations():
+            self._began = self._observer.operation_began(self._name, self._at)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self._began is None:
+            self._began = self._observer.operation_began(self._name, self._at)
+        if self._began is not None:
+            self._observer.operation_ended(self._began, error)
+
+
+def _tool_of(argument: object) -> tuple[str | None, str | None]:
+    """The tool a function is called about, and the model's use of it, where there is one."""
+    if isinstance(argument, ToolContext):
+        return argument.name, argument.tool_use_id
+    if is_mapping(argument):  # a message for an MCP server
+        params = argument.get("params")
+        return None, tool_use_of(cast("JsonObject", params)) if is_mapping(params) else None
+    return getattr(argument, "tool_name", None), getattr(argument, "tool_use_id", None)
+
+
+class QueryObserver:
+    """Observes one query: it is one thing that began and ended, with the tools used in between."""
+
+    def __init__(
+        self, telemetry: Telemetry | None, *, clock: Clock, model: str | None = None
+    ) -> None:
+        self._teller = Teller(telemetry, Journal(QUERY))
+        self._clock = clock
+        self._session_id = ""
+        self._answering: str | None = None
+        self._results: list[ResultMessage] = []
+        self._tools = ToolUses(self._teller, clock)
+        # What an observer sets here, as the query begins, holds for the start of the CLI.
+        self._context = contextvars.copy_context()
+        self._began = QueryBegan(at=clock(), id=next(_ids), model=model)
+        self._teller.tell(self._began, self._context)
+
+    @property
+    def reads(self) -> bool:
+        """Whether the conversation is looked at."""
+        return self._teller.telemetry is not None
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables for the CLI about to start."""
+        return self._context.run(self._teller.environment)
+
+    def happened(self, event: SessionEvent) -> None:
+        """The query has something to tell."""
+        self._teller.tell(Happened(**self._now(), event=event, parent=self._began.id))
+
+    def delivered(self, messages: Sequence[Message]) -> None:
+        """Messages came."""
+        for message in messages:
+            self._session_id = message.session_id or self._session_id
+            if isinstance(message, ResultMessage):
+                self._results.append(message)
+            elif isinstance(message, AssistantMessage) and message.model != _SYNTHETIC:
+                self._answering = message.model or self._answering
+            elif type(message) in NEWS:
+                self.happened(NEWS[type(message)](message))
+            self._tools.see(message, self._began.id, self._session_id)
+
+    def ended(self, error: BaseException | None) -> None:
+        """The query is over."""
+        self._tools.end_all()
+        self._teller.tell(
+            QueryEnded(
+                **self._now(),
+                began=self._began,
+                failure=None if error is None else type(error).__name__,
+                error=error,
+                results=tuple(self._results),
+                model=self._answering,
+            )
+        )
+
+    def _now(self) -> dict[str, Any]:
+        return {"at": self._clock(), "session_id": self._session_id}
