@@ -272,8 +272,6 @@ def joined_text(content: str | Sequence[ContentBlock]) -> str:
     """The text of some content: itself, or its text blocks joined."""
     if isinstance(content, str):
         return content
-    if len(content) == 1 and isinstance(content[0], TextBlock):  # as most are
-        return content[0].text
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 

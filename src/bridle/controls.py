@@ -120,6 +120,11 @@ class ControlRequest(ControlFrame, tag="control_request", frozen=True):
         bind(self._request, self, "request")
         return self._request
 
+    @property
+    def body(self) -> WireQuestion:
+        """What is asked, cut off from the line: all but its `.raw` and `.misfits`."""
+        return self._request
+
 
 # ------------------------------------------------------------------------- answers of the CLI
 

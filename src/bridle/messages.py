@@ -25,7 +25,7 @@ from bridle.api import (
     Usage,
     WireEvent,
 )
-from bridle.content import ContentBlock, WireBlock, bind_blocks, joined_text
+from bridle.content import ContentBlock, TextBlock, WireBlock, bind_blocks, joined_text
 
 __all__ = [
     "AssistantMessage",
@@ -122,7 +122,10 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
     @property
     def text(self) -> str:
         """The text blocks joined."""
-        return joined_text(self._message.content)
+        content = self._message.content
+        if len(content) == 1 and isinstance(content[0], TextBlock):  # as in most lines
+            return content[0].text
+        return joined_text(content)
 
     @property
     def message_id(self) -> str | None:

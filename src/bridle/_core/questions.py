@@ -88,6 +88,10 @@ _REQUIRED: dict[type, tuple[str, ...]] = {
 }
 
 
+# Questions of which nothing but the fields is used; tying others to their line has its price.
+_ALL_IN_FIELDS = frozenset({HookCallbackRequest, McpMessageRequest})
+
+
 class QuestionsConfig(Struct, frozen=True, kw_only=True):
     """Who answers. The callbacks themselves are opaque here: the shell calls them."""
 
@@ -156,14 +160,16 @@ class Questions:
 
     def ask(self, frame: ControlRequest, session_id: str, now: float) -> None:
         """The CLI asks something."""
-        body, request_id = frame.request, frame.request_id
+        body, request_id = frame.body, frame.request_id
         if request_id is None:
             self._warn(WarningKind.INVALID_REQUEST, "a request came without an id")
             return
         if self._is_open(request_id):
             self._warn(WarningKind.DUPLICATE_REQUEST, f"request id {request_id!r} is still open")
             return
-        missing = body.misfits and [
+        if frame.misfits or type(body) not in _ALL_IN_FIELDS:
+            body = frame.request
+        missing = frame.misfits and [
             name for name in _REQUIRED.get(type(body), ()) if name in body.misfits
         ]
         if missing:

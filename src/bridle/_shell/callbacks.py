@@ -32,6 +32,8 @@ log = logging.getLogger("bridle.callbacks")
 class LoopWithdrawal:
     """Tells a callback that its question was withdrawn: a task by awaiting, a thread by waiting."""
 
+    __slots__ = ("_event", "_is_set", "_loop", "_waiters")
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._is_set = False
@@ -79,6 +81,8 @@ class LoopWithdrawal:
 class _Running:
     """A call that has been started and has not reported yet."""
 
+    __slots__ = ("context", "label", "task", "withdrawal")
+
     def __init__(self, withdrawal: LoopWithdrawal, label: str, context: Context | None) -> None:
         self.withdrawal = withdrawal
         self.label = label
@@ -117,15 +121,18 @@ class Callbacks:
         return len(self._running)
 
     def start(self, call: Call, context: Context | None = None) -> None:
-        """Call a function of the user's, soon, in that context or the one it finds."""
+        """Call a function of the user's, in that context or the one it finds.
+
+        One that is to be awaited is called at once, others soon and in a thread.
+        """
         running = _Running(LoopWithdrawal(self._loop), call.label, context)
-        self._running[call.call_id] = running
         if isinstance(call.argument, Withdrawable):
             bind_withdrawal(call.argument, running.withdrawal)
-        function = cast("Callable[[object], object]", call.callback)
-        if self._is_async(function):
-            self._run(call.call_id, running, _await(function, call.argument))
+        self._running[call.call_id] = running
+        if self._is_async(call.callback):
+            self._run(call.call_id, running, _call(call))
         else:
+            function = cast("Callable[[object], object]", call.callback)
             if context is not None:
                 function = _in_context(context, function)
             try:
@@ -229,8 +236,9 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004  # its kind
 
 
-async def _await(function: Callable[[object], object], argument: object) -> object:
-    return await cast("Awaitable[object]", function(argument))
+async def _call(call: Call) -> object:
+    function: Any = call.callback
+    return await function(call.argument)
 
 
 def _in_context(
@@ -241,6 +249,10 @@ def _in_context(
 
 async def _finish(result: Awaitable[object]) -> object:
     return await result
+
+
+async def _tell(listener: Callable[[Any], object], news: object) -> None:
+    await cast("Awaitable[object]", listener(news))
 
 
 _UNTOLD = 10_000
@@ -297,7 +309,7 @@ class Notifier:
             return
         news = self._waiting.popleft()
         if is_async(self._listener):
-            self._task = self._loop.create_task(_await(self._listener, news))
+            self._task = self._loop.create_task(_tell(self._listener, news))
             self._task.add_done_callback(self._on_task_done)
         else:
             WORKERS.run(lambda: self._run_in_thread(news))

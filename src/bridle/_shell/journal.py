@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -211,10 +211,13 @@ class Journal:
     def __init__(self, logger: str) -> None:
         self._logger = logger
 
-    def writes(self, kind: type[Observation]) -> bool:
-        """Whether such an observation would be logged; for those made only to be told."""
-        entry = _EVENTS.get(kind)
-        return entry is not None and _logger(entry.logger).isEnabledFor(entry.level)
+    def ear_for(self, kind: type[Observation]) -> Callable[[], bool]:
+        """Tells, whenever it is asked, whether such an observation would be logged now.
+
+        For those that are made only to be told, and often.
+        """
+        entry = _EVENTS[kind]
+        return partial(_logger(entry.logger).isEnabledFor, entry.level)
 
     def write(self, observation: Observation) -> None:
         """Log an observation, if it is one that is logged."""

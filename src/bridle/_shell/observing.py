@@ -65,6 +65,10 @@ def traced(launch: Launch, variables: Mapping[str, str]) -> Launch:
     return structs.replace(launch, env={**launch.env, **variables})
 
 
+def _always() -> bool:
+    return True
+
+
 class Teller:
     """Passes observations on: to the log, and to the telemetry."""
 
@@ -86,9 +90,9 @@ class Teller:
         except Exception as error:  # it only looks on, so it may not break anything
             self._note(error)
 
-    def hears(self, kind: type[Observation]) -> bool:
-        """Whether anybody would be told of such an observation."""
-        return self.telemetry is not None or self._journal.writes(kind)
+    def ear_for(self, kind: type[Observation]) -> Callable[[], bool]:
+        """Tells, whenever it is asked, whether anybody would hear of such an observation."""
+        return self._journal.ear_for(kind) if self.telemetry is None else _always
 
     def environment(self) -> Mapping[str, str]:
         """What the telemetry has to say to a CLI that is about to start."""
@@ -176,6 +180,10 @@ class SessionObserver:
     ) -> None:
         self._teller = Teller(telemetry, Journal(SESSION))
         self._tell = self._teller.tell
+        # What nobody hears of is not made up first.
+        self._hears_turns = self._teller.ear_for(TurnBegan)
+        self._hears_calls = self._teller.ear_for(CallBegan)
+        self.hears_operations = self._teller.ear_for(OperationBegan)
         self.clock = clock
         self._session_id = session_id
         self._model = model
@@ -213,7 +221,7 @@ class SessionObserver:
 
     def turn_began(self, uuid: str) -> None:
         """A prompt has left."""
-        if not self._teller.hears(TurnBegan):
+        if not self._hears_turns():
             return
         self._turns[uuid] = began = TurnBegan(**self._start(), uuid=uuid, model=self._model)
         self._tell(began, self._senders.get(uuid))
@@ -254,7 +262,7 @@ class SessionObserver:
 
     def call_began(self, call: Call) -> contextvars.Context | None:
         """A function of the application is about to be called; returns the context for it."""
-        if not self._teller.hears(CallBegan):
+        if not self._hears_calls():
             return None
         tool, tool_use_id = _tool_of(call.argument)
         inside = self._tools.id_of(tool_use_id)
@@ -271,7 +279,8 @@ class SessionObserver:
 
     def call_ended(self, call_id: int, error: BaseException | None = None) -> None:
         """The function returned, or raised."""
-        self._end_call(call_id, None if error is None else type(error).__name__, error)
+        if self._calls:
+            self._end_call(call_id, None if error is None else type(error).__name__, error)
 
     def call_cancelled(self, call_id: int, *, timed_out: bool) -> None:
         """Nobody waits for the function any more."""
@@ -302,10 +311,6 @@ class SessionObserver:
             failure = CANCELLED if isinstance(error, CancelledError) else type(error).__name__
         told = None if failure == CANCELLED else error
         self._tell(OperationEnded(**self._now(), began=began, failure=failure, error=told))
-
-    def hears_operations(self) -> bool:
-        """Whether anybody would be told of an operation that goes well."""
-        return self._teller.hears(OperationBegan) or self._teller.hears(OperationEnded)
 
     def finished(self) -> None:
         """The session is over."""

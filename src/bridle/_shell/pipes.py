@@ -10,7 +10,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable
-from typing import IO
+from typing import IO, TypeVar
 
 CHUNK = 1 << 16  # a default pipe in one read; larger reads gain nothing
 _PIPE_LIMIT = 1 << 20  # as much as a pipe can hold without privileges
@@ -20,14 +20,17 @@ _LINE_LIMIT = 1 << 14
 _TAIL_LIMIT = 1 << 16
 
 
-def weakly(method: Callable[[], object]) -> Callable[[], None]:
-    """A bound method as a callback that does not keep its object alive."""
-    reference = weakref.WeakMethod(method)
+_T = TypeVar("_T")
+
+
+def weakly(method: Callable[[_T], object], owner: _T) -> Callable[[], None]:
+    """A method as a callback that does not keep its object alive."""
+    reference = weakref.ref(owner)
 
     def call() -> None:
         alive = reference()
         if alive is not None:
-            alive()
+            method(alive)
 
     return call
 
@@ -47,7 +50,8 @@ class OutputPipe:
         self._on_data = on_data
         self._on_end = on_end
         self._is_reading = False
-        os.set_blocking(file.fileno(), False)
+        self._fd = file.fileno()
+        os.set_blocking(self._fd, False)
         self.resume()
 
     def pause(self) -> None:
@@ -60,7 +64,7 @@ class OutputPipe:
         """Read what comes."""
         if not self._is_reading and not self._file.closed:
             self._is_reading = True
-            self._loop.add_reader(self._file.fileno(), weakly(self._read))
+            self._loop.add_reader(self._file.fileno(), weakly(OutputPipe._read, self))
 
     def drain(self) -> None:
         """Read what is in the pipe at this moment, paused or not."""
@@ -77,7 +81,7 @@ class OutputPipe:
         if self._file.closed:
             return 0
         try:
-            data = os.read(self._file.fileno(), CHUNK)
+            data = os.read(self._fd, CHUNK)
         except BlockingIOError:
             return 0
         if data:
@@ -115,7 +119,7 @@ class InputPipe:
         sent = self._send(data)
         if sent < len(data) and not self._file.closed:
             self._unsent += memoryview(data)[sent:]
-            self._loop.add_writer(self._file.fileno(), weakly(self._continue))
+            self._loop.add_writer(self._file.fileno(), weakly(InputPipe._continue, self))
 
     async def drain(self) -> None:
         """Wait until little is unsent, or the pipe is closed."""

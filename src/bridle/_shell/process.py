@@ -171,7 +171,7 @@ class CliProcess:
 
     def _watch(self) -> None:
         """See to it that the exit is noticed."""
-        popen, notify = self._belongings.popen, weakly(self._on_exit)
+        popen, notify = self._belongings.popen, weakly(CliProcess._on_exit, self)
         try:
             handle = os.fdopen(os.pidfd_open(popen.pid), "rb", buffering=0)
         except (OSError, AttributeError):
