@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard, dataclass_transform
 
@@ -179,10 +179,18 @@ def _shown(value: object) -> str:
     if is_mapping(value):
         return f"{{{', '.join(f'{key!r}: ...' for key in value)}}}"
     if is_list(value):
-        return f"[{', '.join(_shown(item) for item in value)}]"
+        return f"[{', '.join(_shown_items(value))}]"
     if isinstance(value, str) and value.startswith("--") and "=" in value:
         return repr(f"{value.split('=', 1)[0]}=...")
     return repr(value)
+
+
+def _shown_items(values: Iterable[object]) -> Iterator[str]:
+    is_value = False
+    for item in values:
+        is_flag = isinstance(item, str) and item.startswith("--")
+        yield "..." if is_value and not is_flag else _shown(item)
+        is_value = is_flag  # unless another flag follows
 
 
 def _thawed(value: object) -> object:

@@ -220,6 +220,32 @@ def inherit_env(field: str, value: object) -> object:
     return value if isinstance(value, bool) else many(variable_name)(field, value)
 
 
+# ---------------------------------------------------------------- objects of the application
+
+
+def telemetry(field: str, value: object) -> object:
+    """Something that observes, right away."""
+    fix = "Give bridle.otel.OpenTelemetry(), or an object with a method observe(observation)."
+    if isinstance(value, type):
+        raise OptionsError(field, f"is the class {value.__name__}", fix=f"Use {value.__name__}().")
+    observe = getattr(value, "observe", None)
+    if not callable(observe):
+        raise OptionsError(field, f"of type {type(value).__name__} cannot observe", fix=fix)
+    from inspect import iscoroutinefunction  # not needed, so not loaded, without telemetry
+
+    if iscoroutinefunction(observe):
+        raise OptionsError(field, "has an async observe", fix="Make it a plain function.")
+    return value
+
+
+def recorder(field: str, value: object) -> object:
+    """Something that takes down what passes."""
+    if isinstance(value, type) or not callable(getattr(value, "wrap", None)):
+        fix = "Give bridle.testing.recording.Recorder(path)."
+        raise OptionsError(field, f"of type {type(value).__name__} cannot record", fix=fix)
+    return value
+
+
 # ---------------------------------------------------------------- raw arguments
 
 # Flags that belong to Bridle, or would end the conversation before it begins.

@@ -181,12 +181,12 @@ class BridleError(Exception):
         process = [str(self.process)] if self.process else []
         if self.process and self._is_surprised:
             process.append(self.process.hint)
-        return "\n".join(filter(None, [*self.args, *process, self.fix]))
+        return redact_text("\n".join(filter(None, [*self.args, *process, self.fix])))
 
     def __repr__(self) -> str:
         hidden = ("fix", "process", "__notes__")
         data = [f"{name}={value!r}" for name, value in vars(self).items() if name not in hidden]
-        return f"{type(self).__name__}({', '.join(data or map(repr, self.args))})"
+        return redact_text(f"{type(self).__name__}({', '.join(data or map(repr, self.args))})")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By state and not through the constructor: signatures differ, and OSError changes its args.

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         PlanCallback,
         QuestionCallback,
     )
+    from bridle.telemetry import Telemetry
 
     StrPath: TypeAlias = str | PathLike[str]
 
@@ -368,7 +369,7 @@ class SdkOptions(Record):
     on_warning: Callable[[SdkWarning], object] | None = handler(_SDK, "Called with every warning.")
     skip_version_check: bool = switch(_SDK, "Do not ask for the CLI's version.")
     permissive_version_check: bool = switch(
-        _SDK, "Warn about an old or unknown version instead of failing."
+        _SDK, "Let a query go on, with a warning, when the CLI's version is not known."
     )
     inherit_env: bool | Sequence[str] = option(
         forms.inherit_env,
@@ -382,7 +383,12 @@ class SdkOptions(Record):
     runner: object | None = option(
         anything, _SDK, "Takes the place of the CLI in queries, for tests.", config=False
     )
-    telemetry: object | None = option(anything, _SDK, "Where spans and metrics go.", config=False)
+    recorder: object | None = option(
+        forms.recorder, _SDK, "Takes down all that passes between us and the CLI.", config=False
+    )
+    telemetry: Telemetry | None = option(
+        forms.telemetry, _SDK, "Observes what happens: spans, metrics.", config=False
+    )
 
 
 # ---------------------------------------------------------------- what only a session can do

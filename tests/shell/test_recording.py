@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
+from tests.support.processes import open_descriptors
 
 import bridle
 from bridle._core.actions import Write
 from bridle._doors.session import Session
 from bridle._shell.transport import TransportEvents
-from bridle.testing.recording import Entry, Recorder, Redactor, read_recording
+from bridle.testing import FakeCli, recording
+from bridle.testing.line_redaction import LineRedactor
+from bridle.testing.recording import Entry, Recorder, RecordingError, read_recording
 from bridle.testing.replaying import replay, replay_transport
 
 GOLDEN = Path(__file__).parent.parent / "wire" / "golden"
 RECORDINGS = sorted(GOLDEN.rglob("*.ndjson"))
 TEXT_TURN = GOLDEN / "2.1.325" / "text_turn.ndjson"
-
-KEY = "sk-" + "secret-key-0123456789"
 
 
 def recorded(record: Callable[[Recorder], object], **options: Any) -> list[dict[str, Any]]:
@@ -85,45 +89,52 @@ def test_an_entry_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 def test_a_line_that_is_no_entry_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "r.ndjson"
     path.write_text(f'{{"t":0,"dir":"in","line":"a"}}\n{line}\n')
-    with pytest.raises(ValueError, match=r"r\.ndjson, line 2: "):
+    with pytest.raises(RecordingError, match=r"r\.ndjson, line 2: is no entry") as caught:
+        read_recording(path)
+    assert (caught.value.path, caught.value.line) == (str(path), 2)
+    assert isinstance(caught.value, bridle.BridleError)
+
+
+@pytest.mark.parametrize("times", [(1.0, 0.5), (0.0, math.nan), (0.0, math.inf)])
+def test_time_only_goes_forward(tmp_path: Path, times: tuple[float, float]) -> None:
+    path = tmp_path / "r.ndjson"
+    path.write_text("".join(json.dumps({"t": t, "dir": "in", "line": ""}) + "\n" for t in times))
+    with pytest.raises(RecordingError, match="line 2: the time goes back"):
         read_recording(path)
 
 
-# ------------------------------------------------------------------------- secrets
+@pytest.mark.parametrize("name", ["nowhere.ndjson", "."])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RecordingError, match="cannot be read") as caught:
+        read_recording(tmp_path / name)
+    assert (caught.value.line, isinstance(caught.value.__cause__, OSError)) == (None, True)
+
+
+END = '{"t":1,"dir":"meta","line":"{\\"exit\\": 0}"}\n'
+FIRST = '{"t":0,"dir":"in","line":"a"}\n'
 
 
 @pytest.mark.parametrize(
-    ("line", "clean"),
+    ("text", "cut_off", "gap"),
     [
-        ("nothing to hide", "nothing to hide"),
-        (f"key {KEY} here", "key *** here"),
-        ("Authorization: Basic abc", "Authorization: ***"),
-        ("use Bearer abc.def now", "use Bearer *** now"),
-        ("x-api-key: abc", "x-api-key: ***"),
-        ("https://user:pass@host/", "https://***@host/"),
-        ("the magic word", "the *** word"),
-        ("{broken magic", "{broken ***"),
-        ('{"spaces": "kept" }', '{"spaces": "kept" }'),
-        ('{"env": {"A": "b"}, "n": 1}', '{"env":{"A":"***"},"n":1}'),
-        ('{"headers":{"X":"y"}}', '{"headers":{"X":"***"}}'),
-        ('{"env":["A"]}', '{"env":["A"]}'),
-        ('{"api_key":"x","apiKeySource":"env"}', '{"api_key":"***","apiKeySource":"env"}'),
-        ('{"accessToken":"x","tokenSource":"none"}', '{"accessToken":"***","tokenSource":"none"}'),
-        ('{"max_tokens":5,"token":5}', '{"max_tokens":5,"token":5}'),
-        ('{"deep":[{"password":"x"}]}', '{"deep":[{"password":"***"}]}'),
-        ('{"text":"a magic é"}', '{"text":"a *** é"}'),
-        (
-            json.dumps({"argv": ["--mcp-config", json.dumps({"env": {"A": "b"}})]}),
-            '{"argv":["--mcp-config","{\\"env\\":{\\"A\\":\\"***\\"}}"]}',
-        ),
+        (FIRST + END, None, ""),
+        (FIRST, None, "the end of the session is missing"),
+        (FIRST + END[:20], 2, "line 2 was cut off, and the end of the session is missing"),
+        ("", None, "the end of the session is missing"),
+        (FIRST + "\0" * 20, 2, "line 2 was cut off, and the end of the session is missing"),
     ],
+    ids=["whole", "no-end", "cut-off", "empty", "zeroes"],
 )
-def test_secrets_are_masked_and_nothing_else_is_touched(line: str, clean: str) -> None:
-    assert Redactor(["magic", ""]).line(line) == clean
+def test_what_is_missing_at_the_end_is_told(
+    tmp_path: Path, text: str, cut_off: int | None, gap: str
+) -> None:
+    path = tmp_path / "r.ndjson"
+    path.write_text(text)
+    found = read_recording(path)
+    assert (found.cut_off, found.gap) == (cut_off, gap)
 
 
-def test_the_longer_of_two_secrets_goes_first() -> None:
-    assert Redactor(["ab", "abc"]).line("abc ab") == "*** ***"
+# ------------------------------------------------------------------------- secrets
 
 
 def test_the_recorder_masks_in_every_direction() -> None:
@@ -136,8 +147,100 @@ def test_the_recorder_masks_in_every_direction() -> None:
     assert lines == [
         '{"mcpServers":{"s":{"env":{"K":"***"}}}}',
         "*** now",
-        '{"env":{"ANTHROPIC_API_KEY":"***"}}',
+        '{"env": {"ANTHROPIC_API_KEY": "***"}}',
     ]
+
+
+# ------------------------------------------------------------------------- failures
+
+
+class Full(io.BytesIO):
+    """A disk with room for so many lines."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self.room = lines
+
+    def write(self, data: Any) -> int:
+        self.room -= 1
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+def test_a_recorder_without_room_says_so_once_and_is_silent_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = Full(1)
+    with Recorder(disk) as recorder:
+        recorder.observe("out", b"one\ntwo\n")
+        recorder.observe("in", b"three\n")
+        recorder.note({"exit": 0})
+    assert isinstance(recorder.failure, OSError)
+    assert recorder.written == {"in": 0, "out": 1, "err": 0, "meta": 0}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "No space left" in caplog.text
+
+
+def test_a_file_that_cannot_be_closed_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder(Full(0))
+    recorder.observe("out", b"unfinished")
+    recorder.close()
+    assert isinstance(recorder.failure, OSError)
+    assert len(caplog.records) == 1
+
+
+def test_a_full_disk_keeps_no_descriptor(caplog: pytest.LogCaptureFixture) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    before = open_descriptors()
+    with Recorder("/dev/full") as recorder:
+        recorder.observe("out", b"one\n")
+        recorder.observe("out", b"unfinished")
+    assert isinstance(recorder.failure, OSError)
+    assert len(caplog.records) == 1
+    assert open_descriptors() == before
+
+
+def test_what_cannot_be_redacted_is_not_recorded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deep(self: object, line: str) -> str:
+        raise RecursionError(line)
+
+    monkeypatch.setattr(LineRedactor, "line", deep)
+    with Recorder(io.BytesIO()) as recorder:
+        recorder.observe("out", b"a private word\n")
+    assert isinstance(recorder.failure, RecursionError)
+    assert recorder.written["out"] == 0
+    assert "private" not in caplog.text
+
+
+def test_depth_is_no_failure() -> None:
+    deep = b"[" * 50_000
+    lines = recorded(lambda recorder: recorder.observe("out", deep + b"\n"))
+    assert [one["line"] for one in lines] == [deep.decode()]
+    assert entry("out", deep.decode()).value is None
+
+
+def test_a_line_without_an_end_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_LONGEST", 10)
+
+    def record(recorder: Recorder) -> None:
+        for piece in (b"0123456", b"789abc", b"de", b"f\ng"):
+            recorder.observe("out", piece)
+
+    lines = [msgspec.convert(one, Entry) for one in recorded(record)]
+    assert b"".join(one.data for one in lines) == b"0123456789abcdef\ng"
+    assert [one.partial for one in lines] == [True, False, True]
+
+
+def test_nothing_is_taken_down_after_the_end() -> None:
+    file = io.BytesIO()
+    recorder = Recorder(file)
+    recorder.close()
+    recorder.observe("out", b"late\n")
+    assert file.getvalue() == b""
 
 
 # ------------------------------------------------------------------------- recording a transport
@@ -247,6 +350,82 @@ def test_a_wrapped_transport_is_recorded_and_otherwise_the_same() -> None:
     ]
 
 
+def test_a_recorder_takes_down_one_session(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    recorder = Recorder(path)
+
+    async def main(*said: bytes) -> None:
+        about = {"argv": ["--first" if not said else "--second"]}
+        transport = recorder.wrap(Pipe, secrets=["mine-1"], about=about)(Events())
+        for data in said:
+            cast("Any", transport).received(data)
+        await transport.aclose()
+
+    asyncio.run(main())  # a start that failed: nothing came
+    asyncio.run(main(b"mine-1\n"))
+    entries = read_recording(path)
+    assert [one.line for one in entries][1:] == ["***"]
+    assert entries[0].members["argv"] == ["--second"]
+    assert str(entries[0].members["started"]).endswith("Z")
+    with pytest.raises(RuntimeError, match="one session"):
+        recorder.wrap(Pipe)
+
+
+@pytest.mark.parametrize("wrong", ["r.ndjson", Recorder, 5])
+def test_an_option_that_cannot_record_is_refused(wrong: Any) -> None:
+    with pytest.raises(bridle.OptionsError, match="recorder") as caught:
+        bridle.SdkOptions(recorder=wrong)
+    assert "Recorder(path)" in caught.value.fix
+
+
+def record_session(sdk: bridle.SdkOptions) -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            async with bridle.start_session(bridle.CliOptions(cli_path=cli.path), sdk) as session:
+                turn = await session.send_user_message("SAY hello")
+                assert (await turn).ok
+
+    asyncio.run(main())
+
+
+def record_query(sdk: bridle.SdkOptions) -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            messages = bridle.query("SAY hello", bridle.CliOptions(cli_path=cli.path), sdk)
+            assert [one async for one in messages]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("record", [record_session, record_query])
+def test_sessions_and_queries_are_recorded_from_start_to_end(
+    tmp_path: Path, record: Callable[[bridle.SdkOptions], None]
+) -> None:
+    """What passed is on file, and played again comes to the same."""
+    path = tmp_path / "r.ndjson"
+    recorder = Recorder(path)
+    record(bridle.SdkOptions(recorder=recorder))
+    entries = read_recording(path)
+    assert entries.gap == ""
+    assert recorder.failure is None
+    assert sum(recorder.written.values()) == len(entries)
+    assert entries[0].members["argv"]
+    played = replay(path)
+    assert [outcome.text for outcome in played.outcomes.values()] == ["hello"]
+    assert any(message.type == "result" for message in played.messages)
+
+
+@pytest.mark.parametrize("record", [record_session, record_query])
+def test_a_recording_that_fails_harms_nobody(
+    caplog: pytest.LogCaptureFixture, record: Callable[[bridle.SdkOptions], None]
+) -> None:
+    recorder = Recorder(Full(3))
+    record(bridle.SdkOptions(recorder=recorder))
+    assert isinstance(recorder.failure, OSError)
+    told = [one for one in caplog.records if one.name == "bridle.recording"]
+    assert len(told) == 1
+
+
 # ------------------------------------------------------------------------- the engine
 
 
@@ -285,6 +464,31 @@ def test_deadlines_pass_in_a_replay() -> None:
     (time,) = {time for time, action in result.steps if not isinstance(action, Write)} - {65.0}
     assert time == 60.0
     assert [type(event).__name__ for event in result.events] == ["SessionFailed"]
+
+
+def test_what_the_cli_wrote_to_stderr_explains_its_end() -> None:
+    start = entry("in", {"type": "control_request", "request": {"subtype": "initialize"}})
+    result = replay([start, entry("err", "no such model"), entry("meta", {"exit": 1})])
+    (failed,) = result.events
+    assert isinstance(failed, bridle.SessionFailed)
+    assert failed.error is not None
+    assert failed.error.stderr_tail == "no such model"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "user"},
+        {"type": "user", "message": {"content": 5}},
+        {"type": "control_request", "request": {"subtype": "initialize", "hooks": {"A": [5]}}},
+        {"type": "control_request", "request": {"subtype": "initialize", "hooks": {"A": 5}}},
+        {"type": "control_request", "request": 5},
+        {"type": "control_response"},
+        {},
+    ],
+)
+def test_an_odd_line_to_the_cli_is_no_obstacle(frame: dict[str, Any]) -> None:
+    assert replay([entry("in", frame), entry("out", "{}")]).outcomes == {}
 
 
 # ------------------------------------------------------------------------- a transport

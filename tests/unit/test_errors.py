@@ -87,12 +87,38 @@ def test_the_samples_of_this_file_cover_the_whole_tree() -> None:
     assert {type(error) for error in EVERY} | {OutcomeError} == set(tree())
 
 
+def test_a_start_and_an_operation_fail_in_these_ways() -> None:
+    """R386, R388, R390, R391, R392, S032, C19, C20: one base each, and no class per operation."""
+    assert {kind.__name__ for kind in errors.StartError.__subclasses__()} == {
+        "CliNotFoundError",
+        "UnsupportedCliVersionError",
+        "SpawnError",
+        "InitializationError",
+        "InitializationTimeout",
+        "CliExitedDuringInit",
+    }
+    assert {kind.__name__ for kind in errors.ControlError.__subclasses__()} == {
+        "ControlTimeout",
+        "ControlRejected",
+        "TransportError",
+        "SessionStopped",
+        "InitQueueOverflow",
+        "TooManyPendingRequests",
+        "SessionNotInitialized",
+        "CheckpointingNotEnabled",
+    }
+    failed = [error for error in EVERY if isinstance(error, errors.ControlError)]
+    assert all(error.operation for error in failed)
+
+
 def test_the_docstring_of_the_module_draws_every_class() -> None:
+    """R397."""
     missing = [kind.__name__ for kind in tree() if kind.__name__ not in str(errors.__doc__)]
     assert missing == []
 
 
 def test_the_module_imports_nothing_of_bridle_but_a_mask_at_run_time() -> None:
+    """R395."""
     body = ast.parse(inspect.getsource(errors)).body
     imported = [node.module or "" for node in body if isinstance(node, ast.ImportFrom)]
     imported += [name.name for node in body if isinstance(node, ast.Import) for name in node.names]
@@ -101,6 +127,7 @@ def test_the_module_imports_nothing_of_bridle_but_a_mask_at_run_time() -> None:
 
 @pytest.mark.parametrize(("error", "data"), PLAIN, ids=repr)
 def test_an_error_keeps_its_data_as_attributes(error: BridleError, data: dict[str, object]) -> None:
+    """R386, R388, R390 to R393."""
     assert {name: getattr(error, name) for name in data} == data
 
 
@@ -169,6 +196,7 @@ class Custom(errors.ToolFailure):
 
 @pytest.mark.parametrize("error", EVERY, ids=repr)
 def test_every_text_says_what_happened_then_the_process_then_what_to_do(error: BridleError) -> None:
+    """R398, S031."""
     error = copy.copy(error).with_process(DEAD)
     what, process, fix = error.args[0], str(DEAD), error.fix
     # How the process ended is no surprise to somebody who stopped it.
@@ -177,6 +205,7 @@ def test_every_text_says_what_happened_then_the_process_then_what_to_do(error: B
 
 
 def test_a_full_text_reads_well() -> None:
+    """R398."""
     assert str(errors.CliExitedDuringInit("No conversation found").with_process(DEAD)) == (
         "The CLI exited during initialization: No conversation found\n"
         "CLI: /usr/bin/claude (version 2.1.325)\n"
@@ -314,7 +343,7 @@ def test_only_the_last_lines_of_stderr_are_shown_and_long_ones_are_cut() -> None
         ("MY_TOKEN=abc,X=1", "MY_TOKEN=***,X=1"),
         ("client_secret=abc&x=1", "client_secret=***&x=1"),
         ("password=abc", "password=***"),
-        ('{"apiKey": "abc", "x": "y"}', '{"apiKey":***, "x": "y"}'),
+        ('{"apiKey": "abc", "x": "y"}', '{"apiKey": "***", "x": "y"}'),
         ("https://me:pass@host/x", "https://***@host/x"),
         ("Unexpected token } in JSON, see https://host:80/x", None),
         ("task-list of a disk-based tool", None),

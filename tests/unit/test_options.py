@@ -58,6 +58,7 @@ def test_a_record_needs_nothing_and_says_nothing_by_itself(cls: type[CliOptions]
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
+    """R060, R071, R083, R298, C03, C09."""
     defaults = {
         (name, row.name): row.default for name, row in option_rows() if row.default is not None
     }
@@ -162,11 +163,11 @@ def test_the_text_of_a_record_shows_no_content_of_a_mapping() -> None:
         env={"TOKEN": "secret", "A": ""},
         settings={"b": "secret"},
         tools=["Read"],
-        extra_args=["--new-flag=secret"],
+        extra_args=["--new-flag=secret", "--other", "secret", "--bare", "--last"],
     )
     assert repr(record) == (
         "CliOptions(env={'TOKEN': ..., 'A': ...}, settings={'b': ...}, tools=['Read'], "
-        "extra_args=['--new-flag=...'])"
+        "extra_args=['--new-flag=...', '--other', ..., '--bare', '--last'])"
     )
 
 
@@ -247,6 +248,7 @@ class Turns(enum.IntEnum):
     ],
 )  # fmt: skip
 def test_a_value_is_kept(field: str, given: object, kept: object) -> None:
+    """R050, C41."""
     record = CliOptions(**{field: given})  # type: ignore[arg-type]  # the table is of objects
     assert getattr(record, field) == kept
     assert record.replace() == record, "a record accepts its own values"
@@ -269,6 +271,7 @@ def test_agents_come_as_a_list_or_by_name(agents: Any) -> None:
 
 
 def test_an_agent_can_say_all_the_cli_knows() -> None:
+    """C42."""
     agent = AgentConfig(
         name="a",
         description="d",
@@ -302,11 +305,44 @@ def test_limits_come_as_a_record_or_a_mapping() -> None:
 
 
 def test_seams_and_telemetry_are_kept_as_they_are() -> None:
-    """R057, R073: what they must be able to do is their user's business."""
-    thing = object()
-    options = SdkOptions(runner=thing, telemetry=thing)
-    assert options.runner is options.telemetry is thing
+    """R057, R073: what takes the place of a process is its user's business."""
+    thing, observer = object(), Observer()
+    options = SdkOptions(runner=thing, telemetry=observer)
+    assert (options.runner, options.telemetry) == (thing, observer)
     assert BidirOptions(transport_factory=answer).transport_factory is answer
+
+
+class Observer:
+    """Telemetry, as small as it gets."""
+
+    def observe(self, observation: object) -> None:
+        """Ignore it."""
+
+
+class AsyncObserver:
+    """What nobody would ever await."""
+
+    async def observe(self, observation: object) -> None:
+        """Ignore it."""
+
+
+@pytest.mark.parametrize(
+    ("value", "problem", "fix"),
+    [
+        (object(), "of type object cannot observe", "OpenTelemetry()"),
+        (print, "cannot observe", "observe(observation)"),
+        (Observer, "is the class Observer", "Use Observer()."),
+        (AsyncObserver(), "has an async observe", "plain function"),
+    ],
+    ids=["object", "function", "class", "async"],
+)
+def test_telemetry_that_cannot_observe_is_refused(value: Any, problem: str, fix: str) -> None:
+    """R453: with the field's name and the way out."""
+    with pytest.raises(OptionsError) as failure:
+        SdkOptions(telemetry=value)
+    assert failure.value.field == "telemetry"
+    assert problem in failure.value.problem
+    assert fix in failure.value.fix
 
 
 # ---------------------------------------------------------------- refused values
@@ -373,7 +409,7 @@ BAD_CLI: list[tuple[str, object, str]] = [
 
 @pytest.mark.parametrize(("field", "value", "problem"), BAD_CLI)
 def test_a_bad_value_is_refused_by_name_with_a_fix(field: str, value: object, problem: str) -> None:
-    """Nothing is spawned with a value the CLI would refuse, ignore or misread."""
+    """C36, C42: nothing is spawned with a value the CLI would refuse, ignore or misread."""
     error = refused(CliOptions, **{field: value})
     assert error.field.startswith(field)
     assert problem in error.problem
@@ -569,6 +605,7 @@ def test_the_most_common_flags_are_managed() -> None:
     ],
 )
 def test_a_raw_argument_of_another_form_is_refused(args: object, problem: str) -> None:
+    """C43."""
     error = refused(CliOptions, extra_args=args)
     assert error.field == "extra_args"
     assert problem in error.problem
@@ -656,7 +693,7 @@ def test_a_server_name_stands_for_one_server() -> None:
 
 
 def test_the_single_callback_of_an_event_comes_before_its_list() -> None:
-    """R084: both forms side by side."""
+    """R084, R289: both forms side by side."""
     listed = Hook(answer, matcher="Bash")
     other = Hook(answer)
     bidir = BidirOptions(
@@ -684,7 +721,7 @@ def test_the_single_callback_of_an_event_comes_before_its_list() -> None:
     ],
 )
 def test_each_single_callback_has_its_event(option: str, event: str) -> None:
-    """R062 to R067."""
+    """R062 to R067, R263, R280."""
     bidir = BidirOptions(**{option: hook})  # type: ignore[arg-type]  # all six are hooks
     assert bidir.all_hooks() == {event: (Hook(hook),)}
 
@@ -699,6 +736,6 @@ def test_servers_keep_their_order(given: Any) -> None:
 
 
 def test_an_event_can_have_a_timeout_of_its_own() -> None:
-    """R090: for that event only."""
+    """R072, R090, C09: for that event only."""
     bidir = BidirOptions(callback_timeout=5.0, hook_timeouts={"PreToolUse": 1.5})
     assert (bidir.callback_timeout, bidir.hook_timeouts) == (5.0, {"PreToolUse": 1.5})

@@ -16,6 +16,7 @@ from typing import cast
 import msgspec
 
 from bridle._fields import Field, Record, is_list, is_mapping, json_object
+from bridle._redaction import secret_variables, secrets_in
 from bridle.agents import AgentConfig
 from bridle.options import (
     STDIO,
@@ -138,6 +139,27 @@ def redact(argv: Sequence[str]) -> tuple[str, ...]:
     """Arguments fit for an error message: no value of an unknown flag, no content of a rule."""
     known = {*managed_flags(), *(flag.partition("=")[0] for flag in _SESSION_FLAGS)}
     return tuple(_redacted(arg, known) for arg in argv)
+
+
+def secrets(launch: Launch) -> Iterator[str]:
+    """What the CLI is told that is a secret, or may be one."""
+    yield from secret_variables(launch.env, given=True)
+    yield from secrets_in(launch.initialize)
+    for file in launch.files:
+        yield from secrets_in(msgspec.json.decode(file.content))
+    known = {*managed_flags(), *(flag.partition("=")[0] for flag in _SESSION_FLAGS)}
+    values = (arg.partition("=") for arg in launch.argv)
+    unknown = {name: value for name, _, value in values if name not in known}
+    yield from secret_variables(unknown, given=True)
+
+
+def named_documents(launch: Launch) -> list[str]:
+    """The paths of settings and configurations that the CLI reads by itself."""
+    flags = {
+        row.channel.name for row in CliOptions.fields.values() if row.channel.kind == "document"
+    }
+    values = (arg.partition("=") for arg in launch.argv)
+    return [path for flag, _, path in values if flag in flags and "\0" not in path]
 
 
 def _redacted(arg: str, known: set[str]) -> str:

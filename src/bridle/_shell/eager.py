@@ -12,7 +12,9 @@ over what has not finished. And all its steps run in one context, its own.
 from __future__ import annotations
 
 import asyncio
-from asyncio import _enter_task, _leave_task  # documented, for those who run tasks of their own
+
+# Documented under "Extending", for those who run tasks in their own way.
+from asyncio import _enter_task, _leave_task  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any

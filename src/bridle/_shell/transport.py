@@ -7,7 +7,7 @@ and returns a :class:`Transport`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 
@@ -86,3 +86,13 @@ class Transport(Protocol):
 
 
 TransportFactory = Callable[[TransportEvents], Transport]
+
+
+class TransportRecorder(Protocol):
+    """Takes down what passes: ``SdkOptions.recorder``. See :mod:`bridle.testing.recording`."""
+
+    def wrap(
+        self, factory: TransportFactory, *, secrets: Iterable[str], about: Mapping[str, object]
+    ) -> TransportFactory:
+        """A factory of transports that are recorded, without these secrets."""
+        ...

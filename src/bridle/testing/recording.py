@@ -1,16 +1,27 @@
-"""Wire traffic on file: recording a session's, reading it back, playing it again.
+"""Wire traffic on file: recording a session's or a query's, and reading it back.
 
 A recording has one JSON object per line: ``t`` (seconds since the start), ``dir`` (``in`` to the
 CLI, ``out`` from it, ``err`` its stderr, ``meta`` about the process) and ``line``. The ``meta``
-lines that count are ``{"stdin": "EOF"}`` and ``{"exit": code}``; others inform. Secrets never
-reach the file.
+lines that count are ``{"stdin": "EOF"}`` and ``{"exit": code}``; others inform.
+
+To record, give a session or a query a recorder::
+
+    recorder = Recorder("session.ndjson")
+    async with bridle.start_session(sdk=bridle.SdkOptions(recorder=recorder)) as session:
+        ...
+
+What the session knows to be secret is masked, and so is what looks like a secret (see
+:mod:`bridle._redaction`); prompts, answers and the output of tools are not, so look before you
+share. A recorder that fails, for want of room or whatever else, stops and says so once; the
+session goes on.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -20,24 +31,18 @@ from typing import BinaryIO, Literal, TypeAlias, cast
 import msgspec
 
 from bridle._shell.transport import Transport, TransportEvents, TransportFactory
+from bridle.errors import BridleError
+from bridle.testing.line_redaction import LineRedactor
 
 Direction: TypeAlias = Literal["in", "out", "err", "meta"]
 JsonObject: TypeAlias = dict[str, object]
 
 END_OF_INPUT = {"stdin": "EOF"}
-MASK = "***"
 
-_SECRET_NAME = re.compile(
-    r"(api[-_]?key|authorization|cookie|password|secret|(access|auth|oauth|refresh)[-_]?token"
-    r"|(?<![a-z])token|private[-_]?key)$",
-    re.IGNORECASE,
-)
-_SECRET_TEXT = re.compile(
-    r"\bsk-[\w-]{8,}|(?<=bearer )[^\s\"\\]+|(?<=authorization: )[^\r\n\"\\]+"
-    r"|(?<=api-key: )[^\s\"\\]+|(?<=://)[^/\s:@\"]+:[^/\s@\"]+(?=@)",
-    re.IGNORECASE,
-)
-_SECRET_BAGS = frozenset({"env", "headers"})
+log = logging.getLogger("bridle.recording")
+
+_LONGEST = 64 << 20
+"""Bytes of a line without an end that are kept in memory; more of it is written in pieces."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         """The line as JSON; None if it is none."""
         try:
             return cast("object", json.loads(self.line))
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @property
@@ -72,106 +77,131 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
-def read_recording(path: str | PathLike[str]) -> list[Entry]:
+# ------------------------------------------------------------------------- reading
+
+
+class RecordingError(BridleError, ValueError):
+    """A file is no recording. ``line`` is the number of the line that is none, if it is one."""
+
+    def __init__(self, path: str, line: int | None, problem: str) -> None:
+        where = path if line is None else f"{path}, line {line}"
+        super().__init__(
+            f"{where}: {problem}",
+            fix="A recording has one JSON object with t, dir and line on each of its lines.",
+        )
+        self.path = path
+        self.line = line
+        self.problem = problem
+
+
+class Recording(list[Entry]):
+    """The entries of a recording, in order."""
+
+    def __init__(self, entries: Iterable[Entry] = (), *, cut_off: int | None = None) -> None:
+        super().__init__(entries)
+        #: The number of a last line that was cut off, as a crash leaves it; it is left out.
+        self.cut_off = cut_off
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the end of the process is recorded."""
+        return any(one.direction == "meta" and "exit" in one.members for one in self[-20:])
+
+    @property
+    def gap(self) -> str:
+        """What is missing at the end, in words; empty if nothing is."""
+        if self.cut_off is not None:
+            return f"line {self.cut_off} was cut off, and the end of the session is missing"
+        return "" if self.is_complete else "the end of the session is missing"
+
+
+def read_recording(path: str | PathLike[str]) -> Recording:
     """All entries of a recording, in order; without a last one that a crash cut off.
 
     Raises:
-        ValueError: A line is no entry.
+        RecordingError: it cannot be read, a line is no entry, or the time goes back.
     """
-    *lines, _unfinished = Path(path).read_bytes().split(b"\n")
+    name = os.fspath(path)
+    try:
+        *lines, rest = Path(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise RecordingError(name, None, f"cannot be read: {error.strerror}") from error
     entries: list[Entry] = []
     for number, line in enumerate(lines, 1):
         try:
-            entries.append(msgspec.convert(json.loads(line), Entry))
-        except ValueError as problem:
-            raise ValueError(f"{path}, line {number}: {problem}") from None
-    return entries
-
-
-# ------------------------------------------------------------------------- secrets
-
-
-class Redactor:
-    """Masks secrets: what looks like one, what is kept where secrets are, and any given string."""
-
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._given = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
-
-    def line(self, line: str) -> str:
-        """A line without its secrets; itself, byte for byte, if it has none."""
-        if line.lstrip().startswith("{"):
-            try:
-                value = cast("object", json.loads(line))
-            except ValueError:
-                return self._text(line)
-            clean = self._value(value)
-            if clean != value:
-                return json.dumps(clean, ensure_ascii=False, separators=(",", ":"))
-            return line
-        return self._text(line)
-
-    def _text(self, text: str) -> str:
-        for secret in self._given:
-            text = text.replace(secret, MASK)
-        return _SECRET_TEXT.sub(MASK, text)
-
-    def _value(self, value: object) -> object:
-        if isinstance(value, str):
-            return self.line(value)
-        if isinstance(value, list):
-            return [self._value(item) for item in cast("list[object]", value)]
-        if isinstance(value, dict):
-            members = cast("JsonObject", value)
-            return {name: self._member(name, part) for name, part in members.items()}
-        return value
-
-    def _member(self, name: str, value: object) -> object:
-        if name.lower() in _SECRET_BAGS and isinstance(value, dict):
-            return dict.fromkeys(cast("JsonObject", value), MASK)
-        if isinstance(value, str) and _SECRET_NAME.search(name):
-            return MASK
-        return self._value(value)
+            entry = msgspec.convert(json.loads(line), Entry)
+        except (ValueError, RecursionError) as problem:
+            raise RecordingError(name, number, f"is no entry: {problem}") from None
+        if not math.isfinite(entry.t) or (entries and entry.t < entries[-1].t):
+            what = "the time goes back: it may be two recordings in one file"
+            raise RecordingError(name, number, what)
+        entries.append(entry)
+    return Recording(entries, cut_off=len(lines) + 1 if rest else None)
 
 
 # ------------------------------------------------------------------------- recording
 
 
 class Recorder:
-    """Writes a recording. :meth:`observe` takes whatever passes, in pieces of any size.
+    """Writes the recording of one session or query.
+
+    Give it to ``SdkOptions.recorder``, or :meth:`wrap` a transport's factory of your own. It is
+    closed when the session is over; closing it again is fine.
 
     Args:
         target: A path, or a binary file that stays open when the recorder is closed.
-        secrets: Strings to mask wherever they occur, beside what looks like a secret.
+        secrets: Strings to mask wherever they occur, beside what the session knows to be secret
+            and what looks like it.
     """
 
     def __init__(
         self, target: str | PathLike[str] | BinaryIO, *, secrets: Iterable[str] = ()
     ) -> None:
-        self._owns = isinstance(target, str | PathLike)
+        self._path = target if isinstance(target, str | PathLike) else None
         self._file = _private(target) if isinstance(target, str | PathLike) else target
-        self._redactor = Redactor(secrets)
+        self._secrets = [*secrets]
+        self._redactor = LineRedactor(self._secrets)
         self._started = time.monotonic()
-        self._unfinished: dict[Direction, bytes] = {}
+        self._unfinished: dict[Direction, bytearray] = {}
+        self._is_closed = False
+        #: How many entries were written, by direction.
+        self.written: dict[Direction, int] = {"in": 0, "out": 0, "err": 0, "meta": 0}
+        #: Why nothing more is written, if something failed.
+        self.failure: Exception | None = None
+
+    @property
+    def masked(self) -> Mapping[str, int]:
+        """How many secrets were masked: by ``value``, by their ``name``, by their ``look``."""
+        return self._redactor.masked
 
     def observe(self, direction: Direction, data: bytes) -> None:
-        """These bytes passed. A line is written once it is whole."""
-        *lines, rest = (self._unfinished.pop(direction, b"") + data).split(b"\n")
-        for line in lines:
-            self._write(direction, line)
-        if rest:
-            self._unfinished[direction] = rest
+        """These bytes passed: any piece of them. A line is written once it is whole."""
+        if self.failure is None and not self._is_closed:
+            try:
+                self._take(direction, data)
+            except Exception as problem:  # a session does not end because its recording does
+                self._give_up(problem)
 
     def note(self, facts: Mapping[str, object]) -> None:
         """Something about the process."""
-        self._write("meta", json.dumps(facts).encode())
+        self.observe("meta", json.dumps(facts, default=repr).encode() + b"\n")
 
     def close(self) -> None:
         """Write what is unfinished, and let go of the file. May be called again."""
-        for direction, line in self._unfinished.items():
-            self._write(direction, line, partial=True)
-        self._unfinished.clear()
-        if self._owns:
-            self._file.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for direction, line in self._unfinished.items():
+                if line:
+                    self._write(direction, line, partial=True)
+        except Exception as problem:
+            self._give_up(problem)
+        try:
+            if self._path is not None:
+                self._file.close()
+        except Exception as problem:
+            self._give_up(problem)
 
     def __enter__(self) -> Recorder:
         return self
@@ -179,11 +209,43 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def wrap(self, factory: TransportFactory) -> TransportFactory:
-        """A factory whose transports are recorded: everything both ways, the end included."""
+    def wrap(
+        self,
+        factory: TransportFactory,
+        *,
+        secrets: Iterable[str] = (),
+        about: Mapping[str, object] | None = None,
+    ) -> TransportFactory:
+        """A factory whose transport is recorded: everything both ways, the end included.
+
+        Args:
+            secrets: More strings to mask.
+            about: What to note before anything else.
+        """
+        if self.written["out"]:
+            raise RuntimeError("a recorder takes down one session; make another for another")
+        if self._is_closed and self._path is not None:  # a start that failed is forgotten
+            self._file, self._is_closed = _private(self._path), False
+            self.written = dict.fromkeys(self.written, 0)
+        self._redactor = LineRedactor([*self._secrets, *secrets])
+        self._started = time.monotonic()
+        if about is not None:
+            self.note({"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **about})
         return lambda events: _Recorded(factory, events, self)
 
-    def _write(self, direction: Direction, line: bytes, *, partial: bool = False) -> None:
+    def _take(self, direction: Direction, data: bytes) -> None:
+        unfinished = self._unfinished.setdefault(direction, bytearray())
+        unfinished += data
+        if b"\n" in data:
+            *lines, rest = unfinished.split(b"\n")
+            for line in lines:
+                self._write(direction, line)
+            self._unfinished[direction] = rest
+        elif len(unfinished) > _LONGEST:
+            self._write(direction, unfinished, partial=True)
+            self._unfinished[direction] = bytearray()
+
+    def _write(self, direction: Direction, line: bytearray, *, partial: bool = False) -> None:
         text = self._redactor.line(line.decode("utf-8", "surrogateescape"))
         at = round(time.monotonic() - self._started, 4)
         entry: JsonObject = {"t": at, "dir": direction, "line": text}
@@ -191,6 +253,16 @@ class Recorder:
             entry["partial"] = True
         self._file.write(json.dumps(entry).encode() + b"\n")
         self._file.flush()
+        self.written[direction] += 1
+
+    def _give_up(self, problem: Exception) -> None:
+        if self.failure is not None:
+            return
+        self.failure = problem
+        # What failed may have the line in its words; the system's own reason has not.
+        reason = problem.strerror if isinstance(problem, OSError) else type(problem).__name__
+        log.warning("The recording stops here and the session goes on: %s", reason)
+        self._unfinished.clear()
 
 
 def _private(path: str | PathLike[str]) -> BinaryIO:
@@ -265,4 +337,7 @@ class _Recorded:
         self._transport.kill()
 
     async def aclose(self) -> None:
-        await self._transport.aclose()
+        try:
+            await self._transport.aclose()
+        finally:
+            self._recorder.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import deque
 from collections.abc import Sequence
 from os import PathLike
 from typing import TypeAlias, TypeVar, cast
@@ -19,18 +20,22 @@ import msgspec
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
+from bridle._core.wire import Content
 from bridle._shell.transport import TransportEvents
 from bridle.events import SessionEvent
 from bridle.messages import Message
 from bridle.outcomes import Outcome
 from bridle.testing.recording import Entry, JsonObject, read_recording
 
-Recording: TypeAlias = str | PathLike[str] | Sequence[Entry]
+Source: TypeAlias = str | PathLike[str] | Sequence[Entry]
 
 _T = TypeVar("_T", bound=act.Action)
 
+_KEPT_STDERR = 50
+"""Lines of stderr an error may show."""
 
-def _entries(recording: Recording) -> list[Entry]:
+
+def _entries(recording: Source) -> list[Entry]:
     if isinstance(recording, str | PathLike):
         return read_recording(recording)
     return list(recording)
@@ -81,12 +86,16 @@ class Names:
 
 def _callbacks(request: JsonObject) -> dict[tuple[str, int, int], str]:
     """The callback ids of an initialize request, by where they stand."""
-    places: dict[tuple[str, int, int], str] = {}
-    for event, entries in _part(request, "hooks").items():
-        for row, entry in enumerate(cast("list[JsonObject]", entries or [])):
-            for column, name in enumerate(cast("list[str]", entry["hookCallbackIds"])):
-                places[event, row, column] = name
-    return places
+    return {
+        (event, row, column): str(name)
+        for event, entries in _part(request, "hooks").items()
+        for row, entry in enumerate(_list(entries))
+        for column, name in enumerate(_list(_part({"": entry}, "").get("hookCallbackIds")))
+    }
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def kind_of(frame: JsonObject) -> tuple[str, ...]:
@@ -133,33 +142,32 @@ class Replay(msgspec.Struct, frozen=True):
         return self._only(act.Warn)
 
 
-def replay(recording: Recording, config: EngineConfig | None = None) -> Replay:
+def replay(recording: Source, config: EngineConfig | None = None) -> Replay:
     """Play a recording through a fresh engine, in the recorded time.
 
     The recorded client's requests and prompts become operations. Its answers do not: questions
     are answered as ``config`` says, which without callbacks means at once.
     """
-    return _EngineReplay(config or EngineConfig()).play(_entries(recording))
+    player = EnginePlayer(config)
+    return Replay([step for entry in _entries(recording) for step in player.play(entry)])
 
 
-class _EngineReplay:
-    def __init__(self, config: EngineConfig) -> None:
-        self._engine = Engine(config)
+class EnginePlayer:
+    """Plays a recording through a fresh engine, entry by entry."""
+
+    def __init__(self, config: EngineConfig | None = None) -> None:
+        self._engine = Engine(config or EngineConfig())
         self._names = Names()
-        self._steps: list[tuple[float, act.Action]] = []
+        self._played = 0
+        self._stderr: deque[str] = deque(maxlen=_KEPT_STDERR)
 
-    def play(self, entries: list[Entry]) -> Replay:
-        for entry in entries:
-            self._advance_to(entry.t)
-            self._keep(self._perform(entry), entry.t)
-        return Replay(self._steps)
-
-    def _advance_to(self, now: float) -> None:
-        while (due := self._engine.next_deadline) is not None and due <= now:
-            self._keep(self._engine.advance(due), due)
-
-    def _keep(self, actions: list[act.Action], now: float) -> None:
-        self._steps += [(now, action) for action in actions]
+    def play(self, entry: Entry) -> list[tuple[float, act.Action]]:
+        """What the engine wants done, with the time: what became due before, then by this entry."""
+        self._played += 1
+        steps: list[tuple[float, act.Action]] = []
+        while (due := self._engine.next_deadline) is not None and due <= entry.t:
+            steps += [(due, action) for action in self._engine.advance(due)]
+        return steps + [(entry.t, action) for action in self._perform(entry)]
 
     def _perform(self, entry: Entry) -> list[act.Action]:
         engine, frame, now = self._engine, entry.members, entry.t
@@ -167,23 +175,27 @@ class _EngineReplay:
             return engine.receive(self._names.translate(entry), now)
         if entry.direction == "in":
             return self._write(frame, now)
-        if entry.direction == "meta" and frame.get("stdin") == "EOF":
+        if entry.direction == "err":
+            self._stderr.append(entry.line)
+        elif frame.get("stdin") == "EOF":
             return engine.end_input(now)
-        if entry.direction == "meta" and "exit" in frame:
-            ended = engine.output_ended(now)
-            return ended + engine.exited(cast("int | None", frame["exit"]), "", now)
+        elif "exit" in frame:
+            code, said = cast("int | None", frame["exit"]), "\n".join(self._stderr)
+            return engine.output_ended(now) + engine.exited(code, said, now)
         return []
 
     def _write(self, frame: JsonObject, now: float) -> list[act.Action]:
         """What the recorded client wrote, done again."""
         kind, *subtype = kind_of(frame)
         if kind == "user":
-            content = cast("str", _part(frame, "message").get("content"))
+            content = _part(frame, "message").get("content")
+            if not isinstance(content, str | list):
+                return []
             uuid = str(frame.get("uuid") or f"prompt at {now}")
-            return self._engine.send(("prompt", len(self._steps)), uuid, content, now)
+            return self._engine.send(("prompt", self._played), uuid, cast("Content", content), now)
         if kind != "control_request":
             return []
-        key = ("request", len(self._steps))
+        key = ("request", self._played)
         if subtype == ["initialize"]:
             actions = self._engine.start(key, now)
         else:
@@ -211,7 +223,7 @@ class ReplayTransport:
         speed: Recorded seconds per second; infinite does not wait at all.
     """
 
-    def __init__(self, recording: Recording, *, speed: float = math.inf) -> None:
+    def __init__(self, recording: Source, *, speed: float = math.inf) -> None:
         if not speed > 0:
             raise ValueError(f"speed must be above 0, not {speed}; math.inf waits for nothing")
         self._entries = _entries(recording)
@@ -224,7 +236,7 @@ class ReplayTransport:
         return _Replaying(self._entries, self._speed, events, self.deviations)
 
 
-def replay_transport(recording: Recording, *, speed: float = math.inf) -> ReplayTransport:
+def replay_transport(recording: Source, *, speed: float = math.inf) -> ReplayTransport:
     """A recording in place of a CLI: ``BidirOptions(transport_factory=replay_transport(path))``."""
     return ReplayTransport(recording, speed=speed)
 

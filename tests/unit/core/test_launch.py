@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridle._core.launch import Launch, file_to_read, plan_query, plan_session, redact
+from bridle._core.launch import (
+    Launch,
+    file_to_read,
+    named_documents,
+    plan_query,
+    plan_session,
+    redact,
+    secrets,
+)
 from bridle.errors import OptionsError
 from bridle.options import AgentConfig, BidirOptions, CliOptions, SdkOptions, managed_flags
 
@@ -52,7 +60,7 @@ def answer(_: object) -> Any:
 
 
 def test_a_session_speaks_json_both_ways_and_asks_us_for_permission() -> None:
-    """R108, R109, C33: and has an id of our choosing from the start."""
+    """R108, R109, R201, C33, C35: and has an id of our choosing from the start."""
     launch = session()
     assert launch.argv == (*SESSION, STDIO, f"--session-id={OURS}")
     assert launch.session_id == OURS
@@ -102,14 +110,14 @@ def test_a_forked_query_does_not_know_its_id() -> None:
 
 
 def test_another_permission_tool_takes_the_place_of_ours() -> None:
-    """R049."""
+    """R049, C14."""
     launch = session(CliOptions(permission_prompt_tool_name="mcp__a__b"))
     assert "--permission-prompt-tool=mcp__a__b" in launch.argv
     assert STDIO not in launch.argv
 
 
 def test_a_session_announces_hooks_and_servers_and_a_query_cannot() -> None:
-    """R185, R329, C34: by the names the CLI reads."""
+    """R185, R200, R329, C34, C35: by the names the CLI reads."""
     hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["hook_0"]}]}
     launch = session(bidir=BidirOptions(mcp_servers={"b": answer, "a": answer}), hooks=hooks)
     assert launch.initialize == {"hooks": hooks, "sdkMcpServers": ["b", "a"]}
@@ -213,7 +221,10 @@ ELSEWHERE = {"cli_path", "cwd", "env", "sandbox", "client_app"}  # each has a te
 
 @pytest.mark.parametrize(("option", "value", "arguments"), FLAGS)
 def test_an_option_becomes_its_flag(option: str, value: Any, arguments: tuple[str, ...]) -> None:
-    """R110, R119 to R126: one element per argument, whatever the value begins with."""
+    """R034, R035, R036, R039 to R044, R047, R048, R051, R053, R055, R074, R077, R079, R080, R110,
+    R119 to R126, R192, R429, R431, C14, C36, C39, C43: one element per argument, whatever it begins
+    with.
+    """
     assert flags(**{option: value}) == arguments
     assert query(CliOptions(**{option: value})).initialize == {}
 
@@ -222,6 +233,7 @@ def test_an_option_becomes_its_flag(option: str, value: Any, arguments: tuple[st
 def test_a_dependent_option_becomes_its_flag(
     option: str, given: dict[str, Any], arguments: tuple[str, ...]
 ) -> None:
+    """R075, C14."""
     assert option in given
     assert flags(**given) == arguments
 
@@ -230,7 +242,9 @@ def test_a_dependent_option_becomes_its_flag(
 def test_an_option_becomes_a_field_of_the_handshake(
     option: str, value: Any, fields: dict[str, Any]
 ) -> None:
-    """R112 to R118 as decided: texts, agents and schemas are never on the command line."""
+    """R037, R038, R054, R076, C14, C39, C42, and R112 to R118 as decided: texts, agents and schemas
+    are never on the command line.
+    """
     launch = query(CliOptions(**{option: value}))
     assert launch.initialize == fields
     assert launch.argv == QUERY
@@ -239,20 +253,20 @@ def test_an_option_becomes_a_field_of_the_handshake(
 
 @pytest.mark.parametrize("count", [0, 3, 4])
 def test_the_number_of_agents_makes_no_difference(count: int) -> None:
-    """R115, R429: one channel for few and many."""
+    """R114, R115, R429, C14: one channel for few and many."""
     agents = [AGENT.replace(name=f"a{number}") for number in range(count)]
     sent: Any = session(CliOptions(agents=agents)).initialize.get("agents", {})
     assert list(sent) == [agent.name for agent in agents]
 
 
 def test_no_row_of_the_table_is_untested() -> None:
-    """R429: a new option needs a line above."""
+    """R429, C39: a new option needs a line above."""
     tested = {row[0] for row in (*FLAGS, *DEPENDENT, *INITIALIZE)}
     assert tested | ELSEWHERE == CliOptions.fields.keys()
 
 
 def test_several_options_make_one_command() -> None:
-    """R129."""
+    """R129, C43."""
     launch = session(
         CliOptions(model="opus", include_partial_messages=True, add_dirs=["/a"], extra_args=["--x"])
     )
@@ -304,7 +318,7 @@ def test_a_command_without_its_files_cannot_be_run() -> None:
     ],
 )
 def test_the_sandbox_is_a_part_of_the_settings(settings: Any, written: object) -> None:
-    """R106, R123, S069: it replaces the sandbox that is there."""
+    """R050, R078, R106, R123: it replaces the sandbox that is there."""
     launch = query(CliOptions(settings=settings, sandbox={"enabled": True}))
     assert [msgspec.json.decode(file.content) for file in launch.files] == [written]
     assert launch.arguments({launch.files[0].token: "/f"})[-1] == "--settings=/f"
@@ -349,7 +363,7 @@ def test_the_cli_is_told_who_runs_it() -> None:
 
 
 def test_checkpointing_is_an_environment_variable() -> None:
-    """R070, R399, C34: the handshake has no field for it."""
+    """R070, R399, R402, C34, C35: the handshake has no field for it."""
     launch = session(bidir=BidirOptions(file_checkpointing_enabled=True))
     assert launch.env["CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"] == "true"
     assert launch.initialize == {}
@@ -371,7 +385,7 @@ OUTSIDE = {"PATH": "/bin", "HOME": "/h", "CLAUDECODE": "1", "CLAUDE_CODE_SESSION
 def test_the_environment_is_what_is_inherited_under_what_is_set(
     inherit: Any, inherited: dict[str, str]
 ) -> None:
-    """R052: and nothing that belongs to a session around us."""
+    """R052, C14: and nothing that belongs to a session around us."""
     launch = plan_query(CliOptions(env={"A": "1"}), SdkOptions(inherit_env=inherit))
     assert launch.environment(OUTSIDE) == {
         **inherited,
@@ -500,3 +514,35 @@ def test_arguments_in_an_error_show_no_secret() -> None:
 
 def test_a_stray_argument_is_not_shown_either() -> None:
     assert redact(["secret", "-x", "--unknown"]) == ("...", "...", "--unknown")
+
+
+# ---------------------------------------------------------------- what a session must not tell
+
+
+def test_what_the_cli_is_told_in_confidence_is_known() -> None:
+    launch = session(
+        CliOptions(
+            model="marker-model",
+            env={"ANY": "marker-env", "HOME": "/marker-home"},
+            mcp_config={"mcpServers": {"x": {"command": "x", "env": {"A": "marker-mcp"}}}},
+            settings={"env": {"B": "marker-settings"}, "apiKeyHelper": "marker-helper"},
+            extra_args=["--new", "marker-extra", "--other=marker-other", "--bare"],
+            agents={
+                "a": {
+                    "description": "d",
+                    "prompt": "marker-prompt",
+                    "mcp_servers": [{"x": {"url": "u", "headers": {"C": "marker-agent"}}}],
+                }
+            },
+        )
+    )
+    assert set(secrets(launch)) == {
+        *("marker-env", "marker-mcp", "marker-settings", "marker-helper"),
+        *("marker-extra", "marker-other", "marker-agent"),
+    }
+
+
+def test_documents_the_cli_reads_by_itself_are_named() -> None:
+    launch = session(CliOptions(settings="/a.json", mcp_config="/b=c.json", model="opus"))
+    assert sorted(named_documents(launch)) == ["/a.json", "/b=c.json"]
+    assert named_documents(session(CliOptions(settings={"a": 1}))) == []

@@ -42,7 +42,7 @@ CONFIG = {"cli": {"model": "config"}}
 def test_the_highest_source_that_speaks_wins(
     cli: CliOptions | None, environ: Any, config: Any, model: str | None, origin: str
 ) -> None:
-    """R095, R096, R103: argument, environment, configuration, default."""
+    """R095, R096, R103, R428, C40: argument, environment, configuration, default."""
     resolved = resolve_options(cli, environ=environ, config=config)
     assert (resolved.cli.model, resolved.origin["cli.model"]) == (model, origin)
 
@@ -60,7 +60,7 @@ def test_an_argument_that_repeats_the_default_still_wins() -> None:
 
 @pytest.mark.parametrize("field", ["betas", "allowed_tools", "setting_sources"])
 def test_a_list_is_replaced_whole_and_an_empty_one_wins(field: str) -> None:
-    """R101: nothing is mixed, and "none" is an answer."""
+    """R101, C40: nothing is mixed, and "none" is an answer."""
     config = {"cli": {field: ["user"]}}
     assert getattr(resolve_options(config=config).cli, field) == ("user",)
     empty = CliOptions(**{field: []})  # type: ignore[arg-type]  # all three are lists
@@ -111,7 +111,7 @@ def test_variables_merge_by_name() -> None:
 
 
 def test_settings_merge_deeply() -> None:
-    """R098: objects merge, lists and scalars are replaced; text is as good as a mapping."""
+    """R098, C41: objects merge, lists and scalars are replaced; text is as good as a mapping."""
     resolved = resolve_options(
         CliOptions(settings='{"permissions": {"deny": ["B"]}, "model": "x"}'),
         config={"cli": {"settings": {"permissions": {"deny": ["A"], "allow": ["C"]}, "env": {}}}},
@@ -142,7 +142,7 @@ def test_settings_in_a_file_cannot_be_merged_but_can_stand_alone() -> None:
 def test_lists_that_append_keep_duplicates_and_order(
     field: str, low: list[str], high: list[str]
 ) -> None:
-    """R099, R100: configuration first."""
+    """R099, R100, C40: configuration first."""
     argument = CliOptions(**{field: high})  # type: ignore[arg-type]  # both are lists
     resolved = resolve_options(argument, config={"cli": {field: low}})
     assert getattr(resolved.cli, field) == (*low, *high)
@@ -178,7 +178,7 @@ def test_a_deep_merge_keeps_everything_of_the_higher_source(low: Any, high: Any)
 
 
 def test_the_list_of_variables_is_closed() -> None:
-    """Scalar settings only: no session, path, command or secret can come in this way."""
+    """C40: scalar settings only: no session, path, command or secret can come in this way."""
     assert {variable_of(row) for _, row in option_rows() if row.env is not None} == {
         "CLAUDE_MODEL",
         "CLAUDE_FALLBACK_MODEL",
@@ -275,7 +275,8 @@ def test_a_mistake_in_the_configuration_is_named_with_its_table(
 
 def test_code_and_seams_never_come_from_a_file() -> None:
     assert {row.name for _, row in option_rows() if not row.config} == {
-        "on_stderr", "on_warning", "config_file", "runner", "telemetry", "hooks", "mcp_servers",
+        "on_stderr", "on_warning", "config_file", "runner", "recorder", "telemetry", "hooks",
+        "mcp_servers",
         "on_pre_tool_use", "on_post_tool_use", "on_user_prompt_submit", "on_stop",
         "on_subagent_stop", "on_pre_compact", "on_can_use_tool", "on_question", "on_plan",
         "on_elicitation", "on_event", "transport_factory",

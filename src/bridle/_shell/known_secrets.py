@@ -1,0 +1,63 @@
+"""What one session or query knows to be secret, and must not tell in errors and recordings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+import msgspec
+
+from bridle._core.launch import Launch, named_documents, secrets
+from bridle._redaction import Redactor, secret_variables, secrets_in
+from bridle.errors import ControlRejected, StartError, TransportError
+
+# Errors in the CLI's own words.
+_QUOTING = (StartError, ControlRejected, TransportError)
+
+
+def clean(error: BaseException | None, redact: Callable[[str], str]) -> None:
+    """Take the secrets out of an error that quotes the CLI."""
+    if isinstance(error, _QUOTING):
+        error.args = tuple(redact(one) if isinstance(one, str) else one for one in error.args)
+        words = {name: value for name, value in vars(error).items() if isinstance(value, str)}
+        vars(error).update({name: redact(value) for name, value in words.items()})
+
+
+class KnownSecrets:
+    """The secrets of a launch, of the files it names, and of the environment.
+
+    They are gathered when they are first needed: most sessions have nothing to hide them from.
+    """
+
+    def __init__(self, launch: Launch, environ: Mapping[str, str] = os.environ) -> None:
+        self._launch = launch
+        self._environ = environ
+
+    @cached_property
+    def values(self) -> frozenset[str]:
+        """The secrets themselves, as far as they can be told from other text."""
+        return frozenset(
+            [
+                *secrets(self._launch),
+                *secret_variables(self._environ, given=False),
+                *self._in_files(),
+            ]
+        )
+
+    def redact(self, text: str) -> str:
+        """An excerpt of what the CLI said, without them and without what looks like a secret."""
+        return self._redactor.excerpt(text) if text else text
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        return Redactor(self.values)
+
+    def _in_files(self) -> Iterator[str]:
+        for path in named_documents(self._launch):
+            try:
+                with open(path, "rb") as file:
+                    document = msgspec.json.decode(file.read())
+            except (OSError, ValueError, RecursionError):
+                continue  # the CLI will say what is wrong with it
+            yield from secrets_in(document)

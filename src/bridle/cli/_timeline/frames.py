@@ -1,0 +1,250 @@
+"""What each entry of a recording is, in a word and in a line. Pure, and total: anything may come.
+
+A kind is the wire's own word, with the subtype after a slash where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias, cast
+
+import msgspec
+
+from bridle.testing.recording import Direction, Entry
+
+Json: TypeAlias = Mapping[str, object]
+
+_LONGEST = 160
+
+# Members of a tool's input that tell what the call is about.
+_TELLING = ("command", "file_path", "pattern", "query", "url", "description", "prompt", "path")
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """An entry as it is listed."""
+
+    t: float
+    direction: Direction
+    kind: str
+    summary: str
+    #: What it is about, to sort by: messages, stream, control, stderr or process.
+    group: str
+    line: str
+    times: int = 1
+    partial: bool = False
+
+
+def frame_of(entry: Entry, members: Json, asked: Mapping[str, str]) -> Frame:
+    """An entry as it is listed.
+
+    ``members`` are those of its line, if it is an object; ``asked`` is what was asked for before,
+    by the id of the request: an answer does not say.
+    """
+    kind, group, summary = _described(entry, members)
+    request = asked.get(text(part(members, "response"), "request_id"))
+    if kind == "control_response/success" and request is not None:
+        kind = f"control_response/{request}"
+    return Frame(
+        t=entry.t,
+        direction=entry.direction,
+        kind=kind,
+        summary=one_line(summary),
+        group=group,
+        line=entry.line,
+        times=entry.times,
+        partial=entry.partial,
+    )
+
+
+def _described(entry: Entry, members: Json) -> tuple[str, str, str]:
+    if entry.direction == "err":
+        return "stderr", "stderr", entry.line
+    if entry.direction == "meta":
+        name = next(iter(members), "")
+        return f"meta/{name}" if name else "meta", "process", _plain(members.get(name, entry.line))
+    if not members:
+        return "not a frame", "messages", entry.line
+    kind = text(members, "type") or "untyped"
+    group = "control" if kind.startswith("control_") else "messages"
+    if kind == "stream_event":
+        group = "stream"
+    subtype = _subtype(kind, members)
+    return f"{kind}/{subtype}" if subtype else kind, group, _SUMMARIES.get(kind, _nothing)(members)
+
+
+def _subtype(kind: str, members: Json) -> str:
+    path, name = _SUBTYPES.get(kind, ((), ""))
+    return text(part(members, *path), name)
+
+
+# ------------------------------------------------------------------------- reading JSON
+
+
+def part(frame: Json, *path: str) -> Json:
+    """The object at a path; empty if there is none."""
+    for name in path:
+        value = frame.get(name)
+        frame = cast("Json", value) if isinstance(value, Mapping) else {}
+    return frame
+
+
+def text(frame: Json, name: str) -> str:
+    """A member that is a string; empty if it is none."""
+    value = frame.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def blocks(frame: Json) -> Iterator[Json]:
+    """The content blocks of a message."""
+    content = part(frame, "message").get("content")
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    elif isinstance(content, list):
+        for block in cast("list[object]", content):
+            if isinstance(block, Mapping):
+                yield cast("Json", block)
+
+
+def one_line(words: str, limit: int = _LONGEST) -> str:
+    """The text on one line, cut where it gets long."""
+    line = " ".join(words[: 8 * limit].split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def said(value: object) -> str:
+    """The text of a content: a string, or blocks of text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        parts = (part({"": item}, "") for item in cast("list[object]", value))
+        return " ".join(text(one, "text") or f"[{text(one, 'type')}]" for one in parts)
+    return ""
+
+
+def input_of(values: Json) -> str:
+    """What something is called with, as short as it can be said."""
+    if len(values) == 1:
+        return _plain(next(iter(values.values())))
+    return ", ".join(f"{name}={_plain(value)}" for name, value in values.items())
+
+
+def about(values: Json) -> str:
+    """What a tool is called for: the one member that says it, or all of them."""
+    telling = (text(values, name) for name in _TELLING)
+    return next(filter(None, telling), "") or input_of(values)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else _encoded(value)
+
+
+def _encoded(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, RecursionError):  # half a character, a well too deep
+        return "…"
+
+
+# ------------------------------------------------------------------------- summaries
+
+
+def _message(frame: Json) -> str:
+    parts = [_block(block) for block in blocks(frame)]
+    return " · ".join(filter(None, parts))
+
+
+def _block(block: Json) -> str:
+    kind = text(block, "type")
+    if kind == "text":
+        return text(block, "text")
+    if kind == "thinking":
+        return f"thinking: {text(block, 'thinking')}"
+    if kind == "tool_use":
+        return f"{text(block, 'name')}({one_line(about(part(block, 'input')))})"
+    if kind == "tool_result":
+        mark = "error" if block.get("is_error") is True else "result"
+        return f"{mark}: {said(block.get('content'))}"
+    return kind
+
+
+def _stream(frame: Json) -> str:
+    event = part(frame, "event")
+    delta = part(event, "delta")
+    words = (text(delta, name) for name in ("text", "thinking", "partial_json"))
+    block = part(event, "content_block")
+    return next(filter(None, words), "") or _block(block) or text(part(event, "message"), "id")
+
+
+def _request(frame: Json) -> str:
+    request = part(frame, "request")
+    describe = _REQUESTS.get(text(request, "subtype"))
+    if describe is not None:
+        return describe(request)
+    return input_of({name: value for name, value in request.items() if name != "subtype"})
+
+
+def _hook(request: Json) -> str:
+    event, tool = (text(part(request, "input"), name) for name in ("hook_event_name", "tool_name"))
+    return f"{event} {tool}".strip()
+
+
+def _mcp(request: Json) -> str:
+    message = part(request, "message")
+    tool = text(part(message, "params"), "name")
+    method = text(message, "method") or ("error" if "error" in message else "result")
+    return " ".join(filter(None, [text(request, "server_name"), method, tool]))
+
+
+def _answer(frame: Json) -> str:
+    response = part(frame, "response")
+    return text(response, "error") or input_of(part(response, "response"))
+
+
+def _result(frame: Json) -> str:
+    return text(frame, "result") or said(frame.get("errors")) or text(frame, "terminal_reason")
+
+
+def _system(frame: Json) -> str:
+    aside = ("type", "subtype", "uuid", "session_id")
+    if frame.get("subtype") == "init":
+        return f"{text(frame, 'model')} {text(frame, 'cwd')}".strip()
+    return input_of({name: value for name, value in frame.items() if name not in aside})
+
+
+def _lifecycle(frame: Json) -> str:
+    return f"{text(frame, 'state')} {text(frame, 'command_uuid')}"
+
+
+def _nothing(_: Json) -> str:
+    return ""
+
+
+_REQUESTS: Mapping[str, Callable[[Json], str]] = {
+    "hook_callback": _hook,
+    "can_use_tool": lambda request: (
+        f"{text(request, 'tool_name')}({one_line(about(part(request, 'input')))})"
+    ),
+    "mcp_message": _mcp,
+    "elicitation": lambda request: text(request, "message"),
+}
+
+_SUMMARIES: Mapping[str, Callable[[Json], str]] = {
+    "assistant": _message,
+    "user": _message,
+    "stream_event": _stream,
+    "control_request": _request,
+    "control_response": _answer,
+    "control_cancel_request": lambda frame: text(frame, "request_id"),
+    "result": _result,
+    "system": _system,
+    "command_lifecycle": _lifecycle,
+}
+
+# Where the second word of a kind is found.
+_SUBTYPES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "system": ((), "subtype"),
+    "result": ((), "subtype"),
+    "control_request": (("request",), "subtype"),
+    "control_response": (("response",), "subtype"),
+    "stream_event": (("event",), "type"),
+}

@@ -1,0 +1,157 @@
+"""The timeline of a recording: every frame, the spans they make, and what is known of the session.
+
+:func:`timeline` is pure: entries in, a model out. The page only draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from bridle.cli._timeline.frames import Frame, Json, frame_of, part, text
+from bridle.cli._timeline.requests import CommandHooks, Process, Requests
+from bridle.cli._timeline.spans import (
+    Draft,
+    Follower,
+    Lane,
+    Model,
+    Seen,
+    State,
+    Tasks,
+    Tools,
+    Turns,
+)
+from bridle.testing.recording import Entry
+from bridle.testing.replaying import EnginePlayer
+
+_QUIET = 5.0
+"""Seconds without a frame that may be folded away."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Something that took time, or a moment if it took none."""
+
+    lane: Lane
+    title: str
+    start: float
+    end: float
+    state: State
+    #: Indices of its frames, in order.
+    frames: list[int]
+    #: What else there is to say, by name.
+    facts: dict[str, str]
+    #: Spans of a lane that overlap are drawn in rows.
+    row: int = 0
+    #: 1 for what a subagent does.
+    depth: int = 0
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """All there is to show of a recording."""
+
+    duration: float
+    frames: list[Frame]
+    spans: list[Span]
+    #: Facts about the session, by name.
+    facts: dict[str, str]
+    #: Times without a frame, from and to.
+    quiet: list[tuple[float, float]]
+    #: What is missing at the end, in words; empty if nothing is.
+    gap: str = ""
+
+
+def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
+    """The timeline of these entries."""
+    player = EnginePlayer()
+    followers: list[Follower] = [
+        *(Turns(), Model(), Tools(), Tasks()),
+        *(Requests(), CommandHooks(), Process()),
+    ]
+    frames: list[Frame] = []
+    facts = _Facts()
+    asked: dict[str, str] = {}
+    for index, entry in enumerate(entries):
+        members = entry.members
+        if members.get("type") == "control_request":
+            asked[text(members, "request_id")] = text(part(members, "request"), "subtype")
+        frames.append(frame_of(entry, members, asked))
+        steps = [action for _, action in player.play(entry)]
+        seen = Seen(index, entry.t, entry.direction, members, entry.line, steps)
+        for follower in followers:
+            follower.see(seen)
+        facts.see(seen)
+    drafts = [draft for follower in followers for draft in follower.drafts]
+    last = max([entries[-1].t if entries else 0.0, *(draft.end or 0.0 for draft in drafts)])
+    return Timeline(
+        duration=last,
+        frames=frames,
+        spans=_placed(drafts, last),
+        facts=facts.found,
+        quiet=_quiet([entry.t for entry in entries]),
+        gap=gap,
+    )
+
+
+def _placed(drafts: Iterable[Draft], last: float) -> list[Span]:
+    """The spans by lane and start, each in the first row that is free."""
+    order = list(Lane)
+    rows: dict[Lane, list[float]] = {}
+    spans: list[Span] = []
+    for draft in sorted(drafts, key=lambda one: (order.index(one.lane), one.start)):
+        end = last if draft.end is None else draft.end
+        taken = rows.setdefault(draft.lane, [])
+        free = (number for number, until in enumerate(taken) if until <= draft.start)
+        row = next(free, len(taken))
+        taken[row : row + 1] = [end]
+        spans.append(
+            Span(
+                lane=draft.lane,
+                title=draft.title,
+                start=draft.start,
+                end=end,
+                state=State.OPEN if draft.end is None else draft.state,
+                frames=sorted(draft.frames),
+                facts=draft.facts,
+                row=row,
+                depth=draft.depth,
+            )
+        )
+    return spans
+
+
+def _quiet(times: Sequence[float]) -> list[tuple[float, float]]:
+    return [(before, after) for before, after in pairwise(times) if after - before >= _QUIET]
+
+
+class _Facts:
+    """What the frames tell about the session as a whole."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def see(self, seen: Seen) -> None:
+        """The next entry."""
+        frame = seen.frame
+        if seen.subtype == "init":
+            self._keep(
+                session=text(frame, "session_id"),
+                model=text(frame, "model"),
+                cli=text(frame, "claude_code_version"),
+                directory=text(frame, "cwd"),
+                mode=text(frame, "permissionMode"),
+            )
+        elif seen.kind == "result":
+            self._keep(cost=_dollars(frame))
+        elif seen.direction == "meta":
+            exit_code = frame.get("exit", "")
+            self._keep(started=text(frame, "started"), exit=str(exit_code))
+
+    def _keep(self, **facts: str) -> None:
+        self.found.update({name: value for name, value in facts.items() if value})
+
+
+def _dollars(frame: Json) -> str:
+    cost = frame.get("total_cost_usd")
+    return f"${cost:.4f}" if isinstance(cost, int | float) else ""

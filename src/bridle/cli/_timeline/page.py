@@ -1,0 +1,94 @@
+"""The page of a timeline: one file, with everything in it and no way out of it.
+
+What was recorded is data on the page, never markup: it stands in a JSON block in which no tag can
+end, and the script writes it as text. The page's policy lets it run this one script, load nothing
+and reach nobody.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from importlib.resources import files
+
+import msgspec
+
+from bridle.cli._timeline.model import Timeline
+from bridle.cli._timeline.spans import Lane
+
+# How a lane is called, and the hue of its bars; none is grey.
+_LANES: dict[Lane, tuple[str, str]] = {
+    Lane.TURNS: ("Turns", "222"),
+    Lane.MODEL: ("Model", "268"),
+    Lane.RETRIES: ("API retries", "14"),
+    Lane.TOOLS: ("Tools", "158"),
+    Lane.SUBAGENTS: ("Subagents", "186"),
+    Lane.HOOKS: ("Hooks", "42"),
+    Lane.PERMISSIONS: ("Permissions", "326"),
+    Lane.SERVERS: ("MCP", "204"),
+    Lane.CONTROL: ("Control", "242"),
+    Lane.PROCESS: ("Process", "none"),
+}
+_GROUPS = {
+    "messages": "messages",
+    "stream": "stream",
+    "control": "control",
+    "stderr": "stderr",
+    "process": "process",
+}
+
+
+def page(model: Timeline, name: str) -> str:
+    """The page, as HTML text."""
+    style, script = (_asset(f"page.{kind}") for kind in ("css", "js"))
+    parts = {
+        "title": html.escape(f"{name} · Bridle"),
+        "style_hash": _hash(style),
+        "script_hash": _hash(script),
+        "style": style,
+        "data": _data(model, name),
+        "script": script,
+    }
+    return re.sub(r"\{(\w+)\}", lambda mark: parts[mark[1]], _asset("page.html"))
+
+
+def _asset(name: str) -> str:
+    return files("bridle.cli._timeline").joinpath(name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _data(model: Timeline, name: str) -> str:
+    """The model as JSON that can stand in a script element, whatever is in it."""
+    told = {
+        "name": name,
+        "duration": model.duration,
+        "gap": model.gap,
+        "facts": model.facts,
+        "quiet": model.quiet,
+        "lanes": [
+            {"id": lane, "label": label, "hue": hue} for lane, (label, hue) in _LANES.items()
+        ],
+        "groups": [{"id": group, "label": label} for group, label in _GROUPS.items()],
+        "frames": [
+            {
+                "t": frame.t,
+                "d": frame.direction,
+                "k": frame.kind,
+                "s": frame.summary,
+                "g": frame.group,
+                "l": frame.line,
+                "n": frame.times,
+                "p": frame.partial,
+            }
+            for frame in model.frames
+        ],
+        "spans": msgspec.to_builtins(model.spans),
+    }
+    text = json.dumps(told, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,88 @@
+"""``bridle record``: what `bridle run` does, with everything that passes taken down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+
+from bridle.cli import run
+from bridle.cli.exits import ExitCode
+from bridle.cli.shown import counted, joined
+from bridle.errors import OptionsError
+from bridle.testing.recording import Recorder
+
+_EPILOG = """\
+  bridle record session.ndjson "What does this project do?"
+  bridle replay session.ndjson --html session.html
+
+All that passes between Bridle and the CLI goes into the file, each line as it comes: prompts,
+answers, tools, permissions. Keys, tokens and passwords are masked: those the session knows of, and
+what has the name or the look of one. That is no proof that none is left, so look before you share.
+
+A program of yours is recorded by its options:
+
+  from bridle.testing.recording import Recorder
+  bridle.SdkOptions(recorder=Recorder("session.ndjson"))
+
+Exit codes are those of `bridle run`.
+"""
+
+_SIDES = {"in": "to the CLI", "out": "from it", "err": "of its stderr", "meta": "about its process"}
+_WAYS = {"value": "known", "name": "by name", "look": "by look"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments: the file, and those of `bridle run`."""
+    parser.add_argument("out", metavar="OUT", help="The file to write, such as session.ndjson.")
+    run.arguments(parser)
+    parser.add_argument("--overwrite", action="store_true", help="Replace OUT if it exists.")
+    parser.epilog = _EPILOG
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the prompt and record it; the exit code follows the outcome.
+
+    Raises:
+        OptionsError: the file exists, or cannot be written; nothing is started.
+        BridleError: as `bridle run`.
+    """
+    is_new = not os.path.lexists(options.out)
+    recorder = _recorder(options.out, overwrite=options.overwrite)
+    options.recorder = recorder
+    try:
+        code = run.main(options)
+    except OptionsError as error:
+        error.fix = error.fix.replace("bridle run", f"bridle record {options.out}")
+        raise
+    finally:
+        recorder.close()
+        was_used = any(recorder.written.values()) or recorder.failure is not None
+        if is_new and not was_used:
+            os.unlink(options.out)
+        elif was_used and (recorder.failure is not None or not options.quiet):
+            print("\n".join(_told(recorder, options.out)), file=sys.stderr)
+    return ExitCode.FAILED if recorder.failure is not None and code == ExitCode.OK else code
+
+
+def _recorder(path: str, *, overwrite: bool) -> Recorder:
+    if os.path.lexists(path) and not overwrite:
+        raise OptionsError("OUT", f"{path} exists", fix="Name another file, or give --overwrite.")
+    try:
+        return Recorder(path)
+    except OSError as error:
+        raise OptionsError("OUT", f"{path} cannot be written: {error.strerror}") from None
+
+
+def _told(recorder: Recorder, path: str) -> Iterator[str]:
+    """What was recorded, and what was not."""
+    written = {_SIDES[side]: number for side, number in recorder.written.items() if number}
+    sides = ", ".join(f"{number} {side}" for side, number in written.items()) or "nothing"
+    yield f"\nRecorded {counted(sum(written.values()), 'frame')} in {path}: {sides}."
+    masked = {_WAYS[way]: number for way, number in recorder.masked.items() if number}
+    ways = joined(f"{number} {way}" for way, number in masked.items())
+    yield f"Masked {counted(sum(masked.values()), 'secret')}" + (f": {ways}." if ways else ".")
+    if recorder.failure is not None:
+        yield f"The recording broke off: {recorder.failure}."
+    yield f"Look at it: bridle replay {path} --html {os.path.splitext(path)[0]}.html"

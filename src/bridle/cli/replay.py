@@ -1,0 +1,211 @@
+"""``bridle replay``: a recording played again, as text, as JSON, or drawn as a page."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from bridle._core import actions as act
+from bridle._source import line_of
+from bridle.cli._timeline.frames import part, said
+from bridle.cli.endings import ending, summary
+from bridle.cli.printable import one_line, printable_json
+from bridle.cli.shown import Note, Said, Shown, Span, counted, joined, plain, seconds
+from bridle.cli.view import View
+from bridle.errors import OptionsError
+from bridle.outcomes import Outcome
+from bridle.testing.recording import Entry, Recording, read_recording
+from bridle.testing.replaying import EnginePlayer
+
+_EPILOG = """\
+The recording goes through the same engine a session has, so turns and outcomes are those the
+application saw. Nothing is started and nothing is sent.
+
+  bridle replay session.ndjson                      all of it, at once
+  bridle replay session.ndjson --speed 1            as fast as it was
+  bridle replay session.ndjson --html session.html  a page with a timeline, to look around in
+
+The page is one file that needs no network; it holds all that was recorded, so look before you
+share it.
+"""
+
+
+def _speed(text: str) -> float:
+    """How many recorded seconds pass in a second."""
+    try:
+        value = math.inf if text == "max" else float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number above 0 nor 'max'")
+    return value
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("recording", metavar="FILE", help="What `bridle record` wrote.")
+    parser.add_argument(
+        "--speed",
+        type=_speed,
+        default=math.inf,
+        metavar="FACTOR",
+        help="Times as fast as it was; 'max', the default, waits for nothing.",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--json", action="store_true", help="Every message as a line of JSON, then each outcome."
+    )
+    form.add_argument("--html", metavar="PAGE", help="Write a page with a timeline to this file.")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Replay it. What its turns came to is no failure of the replay.
+
+    Raises:
+        RecordingError: the file is no recording.
+        OptionsError: the page cannot be written.
+    """
+    recording = read_recording(options.recording)
+    if options.html is not None:
+        _write_page(recording, os.path.basename(options.recording), options.html)
+    else:
+        teller = _JsonTeller() if options.json else _TextTeller()
+        for line in _played(recording, teller, options.speed):
+            sys.stdout.write(line)
+            sys.stdout.flush()
+    if recording.gap:
+        print(f"The recording is incomplete: {recording.gap}.", file=sys.stderr)
+    return 0
+
+
+# ---------------------------------------------------------------- playing
+
+
+def _played(recording: Recording, teller: _Teller, speed: float) -> Iterator[str]:
+    """What there is to print, each piece when it is due."""
+    player = EnginePlayer()
+    started = time.monotonic()
+    for entry in recording:
+        if speed != math.inf:
+            time.sleep(max(0.0, started + entry.t / speed - time.monotonic()))
+        teller.see(entry)
+        for now, action in player.play(entry):
+            yield from teller.tell(action, now)
+    yield from teller.close(recording)
+
+
+class _Teller(Protocol):
+    """Puts what happens into lines."""
+
+    def see(self, entry: Entry) -> None:
+        """An entry is about to be played."""
+        ...
+
+    def tell(self, action: act.Action, now: float) -> Iterator[str]:
+        """What there is to say about an action of the engine."""
+        ...
+
+    def close(self, recording: Recording) -> Iterator[str]:
+        """The last words."""
+        ...
+
+
+class _TextTeller:
+    """As `bridle run` shows it, with the prompts and the time they were sent at."""
+
+    def __init__(self) -> None:
+        self._view = View(0.0)
+        self._prompts: dict[str, str] = {}
+        self._turns = 0
+
+    def see(self, entry: Entry) -> None:
+        if entry.direction == "in" and entry.members.get("type") == "user":
+            content = part(entry.members, "message").get("content")
+            self._prompts[str(entry.members.get("uuid"))] = said(content)
+
+    def tell(self, action: act.Action, now: float) -> Iterator[str]:
+        if isinstance(action, act.TurnStarted):
+            prompt = self._prompts.get(action.uuid, "")
+            yield from _text([*self._view.close_answer(), *self._prompt(prompt, now)])
+        elif isinstance(action, act.Deliver):
+            for message in action.messages:
+                yield from _text(self._view.see(message, now))
+        elif isinstance(action, act.Publish):
+            yield from _text(self._view.see(action.event, now))
+        elif isinstance(action, act.TurnEnded):
+            yield from _text([*self._view.close_answer(), *ending(action.outcome)])
+
+    def _prompt(self, prompt: str, now: float) -> list[Shown]:
+        self._turns += 1
+        return [Note((Span(f"\n[{now:.3f} s] > {one_line(prompt, 500)}"),))]
+
+    def close(self, recording: Recording) -> Iterator[str]:
+        lasted = seconds(recording[-1].t) if recording else ""
+        facts = joined([counted(self._turns, "prompt"), counted(len(recording), "frame"), lasted])
+        yield from _text([*self._view.close_answer(), Note((Span(f"\n{facts}"),))])
+
+
+def _text(shown: Iterable[Shown]) -> Iterator[str]:
+    for one in shown:
+        yield one.text if isinstance(one, Said) else f"{plain(one.line)}\n"
+
+
+class _JsonTeller:
+    """Messages as the lines they came in; outcomes and the end as lines of our own."""
+
+    def see(self, entry: Entry) -> None:
+        """What was sent is in no message."""
+
+    def tell(self, action: act.Action, now: float) -> Iterator[str]:
+        if isinstance(action, act.Deliver):
+            for message in action.messages:
+                yield _printed(line_of(message) or msgspec.json.encode(message.raw))
+        elif isinstance(action, act.TurnEnded):
+            yield _printed(msgspec.json.encode({**_outcome(action.outcome), "t": now}))
+
+    def close(self, recording: Recording) -> Iterator[str]:
+        told = {
+            "type": "bridle_recording",
+            "frames": len(recording),
+            "duration": recording[-1].t if recording else 0.0,
+            "complete": not recording.gap,
+            "gap": recording.gap,
+        }
+        yield _printed(msgspec.json.encode(told))
+
+
+def _outcome(outcome: Outcome[Any]) -> dict[str, object]:
+    told = {name: value for name, value in summary(outcome).items() if name != "exit_code"}
+    return {**told, "uuid": outcome.uuid, "merged_with": list(outcome.merged_with)}
+
+
+def _printed(data: bytes) -> str:
+    # A pipe gets the very text; a terminal would obey some of it.
+    line = data.decode("utf-8", "replace").rstrip("\n")
+    return f"{printable_json(line) if sys.stdout.isatty() else line}\n"
+
+
+# ---------------------------------------------------------------- the page
+
+
+def _write_page(recording: Recording, name: str, target: str) -> None:
+    from bridle.cli._timeline.model import timeline
+    from bridle.cli._timeline.page import page
+
+    text = page(timeline(recording, gap=recording.gap), name)
+    try:
+        # For its owner alone, as the recording is: it holds what was said.
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OptionsError("--html", f"{target} cannot be written: {error.strerror}") from None
+    print(f"{target}: {counted(len(recording), 'frame')}. Open it in a browser.")

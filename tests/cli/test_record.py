@@ -1,0 +1,140 @@
+"""``bridle record``: a run that is taken down, on the real CLI and on a fake one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from bridle.cli import main
+from bridle.testing import FakeCli, ScriptedModel, text, tool_use
+from bridle.testing.recording import read_recording
+from bridle.testing.replaying import replay
+
+Record = Callable[..., "Told"]
+
+SECRET = "zq7-hunter-4711-marker"
+
+
+class Told(NamedTuple):
+    """What the command said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def record(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any) -> Record:
+    """The command, in this process and in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str | Path) -> Told:
+        return Told(main(["record", *map(str, arguments)]), *capsys.readouterr())
+
+    return run
+
+
+def test_a_run_on_the_real_cli_is_recorded(
+    tmp_path: Path, real_cli: Path, scripted_model: Callable[..., ScriptedModel]
+) -> None:
+    model = scripted_model(
+        [
+            [tool_use("Bash", command=f"echo API_TOKEN={SECRET[::-1]}; echo $MY_SECRET")],
+            [text("All done.")],
+        ]
+    )
+    out = tmp_path / "session.ndjson"
+    arguments = [out, "Do it with", SECRET, "--cli", real_cli, "--allowed-tools", "Bash"]
+    told = subprocess.run(
+        [sys.executable, "-m", "bridle", "record", *map(str, arguments)],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], **model.env, "MY_SECRET": SECRET},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (told.returncode, told.stdout) == (0, "All done.\n")
+    recording = read_recording(out)
+    assert recording.gap == ""
+    assert f"Recorded {len(recording)} frames in {out}: " in told.stderr
+    assert "known" in told.stderr
+    assert "by name" in told.stderr
+    assert f"bridle replay {out} --html {tmp_path / 'session.html'}" in told.stderr
+    whole = out.read_text("utf-8")
+    assert SECRET not in whole
+    assert SECRET[::-1] not in whole
+    (outcome,) = replay(out).outcomes.values()
+    assert (outcome.ok, outcome.text) == (True, "All done.")
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_what_was_recorded_is_told_unless_nobody_wants_to_know(
+    record: Record, tmp_path: Path, quiet: bool
+) -> None:
+    with FakeCli.auto() as cli:
+        flags = ["-q"] if quiet else []
+        told = record("out.ndjson", "SAY hello", "--cli", cli.path, *flags)
+    assert (told.code, told.out) == (0, "hello\n")
+    assert ("Masked 0 secrets." in told.err) is not quiet
+    assert read_recording(tmp_path / "out.ndjson").gap == ""
+    assert (tmp_path / "out.ndjson").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_is_not_lost_by_accident(record: Record, tmp_path: Path) -> None:
+    out = tmp_path / "out.ndjson"
+    out.write_text("precious")
+    with FakeCli.auto() as cli:
+        refused = record(out, "SAY hello", "--cli", cli.path)
+        assert (refused.code, out.read_text()) == (2, "precious")
+        assert "--overwrite" in refused.err
+        told = record(out, "SAY hello", "--cli", cli.path, "--overwrite")
+    assert told.code == 0
+    assert read_recording(out).gap == ""
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
+    record: Record, tmp_path: Path
+) -> None:
+    told = record(tmp_path / "no" / "out.ndjson", "hello")
+    assert told.code == 2
+    assert "OUT: " in told.err
+    assert "cannot be written" in told.err
+
+
+def test_what_never_started_leaves_no_file(record: Record, tmp_path: Path) -> None:
+    told = record("out.ndjson", "hello", "--max-turns", "0")
+    assert told.code == 2
+    assert not (tmp_path / "out.ndjson").exists()
+    missing = record("out.ndjson", "", "--cli", tmp_path / "nowhere")
+    assert missing.code == 2
+    assert not (tmp_path / "out.ndjson").exists()
+
+
+def test_a_cli_that_dies_is_recorded_to_its_end(record: Record, tmp_path: Path) -> None:
+    with FakeCli().expect_initialize().expect_user().stderr("oh no\n").exit(3) as cli:
+        told = record("out.ndjson", "hello", "--cli", cli.path)
+    assert told.code == 1
+    recording = read_recording(tmp_path / "out.ndjson")
+    assert [one.line for one in recording if one.direction == "err"] == ["oh no"]
+    assert recording[-1].members == {"exit": 3}
+    assert "1 of its stderr" in told.err
+
+
+def test_a_disk_that_is_full_does_not_end_the_run(record: Record, tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    with FakeCli.auto() as cli:
+        out = tmp_path / "out.ndjson"
+        out.symlink_to("/dev/full")  # whatever becomes of it, the device stays
+        told = record(out, "SAY hello", "--cli", cli.path, "--overwrite")
+    assert (told.code, told.out) == (1, "hello\n")
+    assert "broke off" in told.err
+    assert out.is_symlink()

@@ -1,0 +1,215 @@
+"""``bridle replay``: recordings, whole and broken, as text, as JSON, as a page."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bridle.cli import main
+from bridle.testing.recording import read_recording
+
+GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.325"
+TWO_TURNS = GOLDEN / "two_turns.ndjson"
+DENIED = GOLDEN / "permission_deny.ndjson"
+
+
+class Told:
+    """What a command said, and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+
+@pytest.fixture
+def replay(capsys: pytest.CaptureFixture[str]) -> Replay:
+    return Replay(capsys)
+
+
+class Replay:
+    """Runs the command in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str | Path) -> Told:
+        code = main(["replay", *map(str, arguments)])
+        said = self._capsys.readouterr()
+        return Told(code, said.out, said.err)
+
+
+INIT = {"subtype": "initialize"}
+ANSWER = {"subtype": "success", "request_id": "r", "response": {"capabilities": ["x"]}}
+
+
+def write(path: Path, rows: Sequence[tuple[float, str, object]]) -> Path:
+    lines = [
+        {"t": t, "dir": direction, "line": line if isinstance(line, str) else json.dumps(line)}
+        for t, direction, line in rows
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+# ------------------------------------------------------------------------- text
+
+
+def test_a_recording_is_told_as_it_was_shown(replay: Replay) -> None:
+    """Prompts, answers and outcomes, in order."""
+    told = replay(TWO_TURNS)
+    lines = [line for line in told.out.splitlines() if line]
+    prompts = [line for line in lines if "] > " in line]
+    assert [line.partition("] > ")[2] for line in prompts] == ["ALPHA", "BETA"]
+    assert sum(line.startswith("✓ completed") for line in lines) == 2
+    assert lines[-1].startswith("2 prompts · ")
+    assert f"{len(read_recording(TWO_TURNS))} frames" in lines[-1]
+    assert (told.code, told.err) == (0, "")
+
+
+def test_tools_and_failures_are_told(replay: Replay) -> None:
+    told = replay(DENIED)
+    assert "✗ Bash" in told.out
+    assert "denied by the host" in told.out
+    retried = replay(GOLDEN / "api_529_once.ndjson")
+    assert "retry 1 of 10" in retried.out
+
+
+def test_how_its_turns_went_is_no_failure_of_the_replay(replay: Replay) -> None:
+    told = replay(GOLDEN / "api_500.ndjson")
+    assert "✗ api error" in told.out
+    assert told.code == 0
+
+
+def test_foreign_text_cannot_command_the_terminal(replay: Replay, tmp_path: Path) -> None:
+    said = {"role": "assistant", "model": "m", "content": [{"type": "text", "text": "\x1b[2Jhi"}]}
+    evil = {"role": "user", "content": "\x1b]0;owned\x07"}
+    rows = [
+        (0.0, "in", {"type": "control_request", "request_id": "r", "request": INIT}),
+        (0.1, "in", {"type": "user", "uuid": "u", "message": evil}),
+        (0.2, "out", {"type": "control_response", "response": ANSWER}),
+        (0.3, "out", {"type": "assistant", "message": said}),
+    ]
+    told = replay(write(tmp_path / "r.ndjson", rows))
+    assert "\x1b" not in told.out
+    assert "owned" in told.out
+
+
+def test_the_pace_is_the_recorded_one_times_the_speed(replay: Replay, tmp_path: Path) -> None:
+    path = write(tmp_path / "r.ndjson", [(0.0, "err", "a"), (30.0, "meta", {"exit": 0})])
+    started = time.monotonic()
+    replay(path, "--speed", "100")
+    assert 0.3 <= time.monotonic() - started < 10
+    started = time.monotonic()
+    replay(path, "--speed", "max")
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "nan", "fast", ""])
+def test_a_speed_that_leads_nowhere_is_refused(
+    speed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["replay", str(TWO_TURNS), f"--speed={speed}"])
+    assert caught.value.code == 2
+    assert "max" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------- JSON
+
+
+def test_every_message_is_a_line_of_json(replay: Replay) -> None:
+    told = replay(TWO_TURNS, "--json")
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    recording = read_recording(TWO_TURNS)
+    sent = [one.members for one in recording if one.direction == "out"]
+    kinds = {"assistant", "user", "system", "result", "command_lifecycle"}
+    assert [one for one in lines if one["type"] in kinds] == [
+        one for one in sent if one["type"] in kinds
+    ]
+    outcomes = [one for one in lines if one["type"] == "bridle_outcome"]
+    assert [(one["ok"], one["reason"]) for one in outcomes] == [(True, "completed")] * 2
+    assert len({one["uuid"] for one in outcomes}) == 2
+    assert lines[-1] == {
+        "type": "bridle_recording",
+        "frames": len(recording),
+        "duration": recording[-1].t,
+        "complete": True,
+        "gap": "",
+    }
+
+
+# ------------------------------------------------------------------------- what is not whole
+
+
+def test_a_recording_that_was_cut_off_plays_as_far_as_it_goes(
+    replay: Replay, tmp_path: Path
+) -> None:
+    text = TWO_TURNS.read_text("utf-8")
+    lines = text.splitlines(keepends=True)
+    partial = tmp_path / "crash.ndjson"
+    partial.write_text("".join(lines[:12]) + lines[12][:50])
+    told = replay(partial)
+    assert "] > ALPHA" in told.out
+    assert "incomplete: line 13 was cut off" in told.err
+    assert told.code == 0
+    last = json.loads(replay(partial, "--json").out.splitlines()[-1])
+    assert (last["frames"], last["complete"]) == (12, False)
+    assert "line 13" in last["gap"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("not a recording\n", "line 1: is no entry"),
+        ('{"t":0,"dir":"in","line":"a"}\n{"t":0}\n', "line 2: is no entry"),
+        ('{"t":1,"dir":"in","line":"a"}\n{"t":0,"dir":"in","line":"a"}\n', "line 2: the time goes"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_is_no_recording_is_refused(
+    replay: Replay, tmp_path: Path, text: str | None, words: str
+) -> None:
+    path = tmp_path / "r.ndjson"
+    if text is not None:
+        path.write_text(text)
+    told = replay(path)
+    assert (told.code, told.out) == (1, "")
+    assert told.err.startswith(f"bridle replay: {path}")
+    assert words in told.err
+    assert "Traceback" not in told.err
+
+
+def test_an_empty_recording_is_an_incomplete_one(replay: Replay, tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    path.touch()
+    told = replay(path)
+    assert (told.out.strip(), told.code) == ("0 prompts · 0 frames", 0)
+    assert "incomplete" in told.err
+
+
+# ------------------------------------------------------------------------- the page
+
+
+def test_a_page_is_written_for_its_owner(replay: Replay, tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    told = replay(TWO_TURNS, "--html", target)
+    assert told.out == f"{target}: {len(read_recording(TWO_TURNS))} frames. Open it in a browser.\n"
+    assert target.stat().st_mode & 0o077 == 0
+    assert target.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_a_page_that_cannot_be_written_is_told(replay: Replay, tmp_path: Path) -> None:
+    told = replay(TWO_TURNS, "--html", tmp_path / "no" / "page.html")
+    assert told.code == 2
+    assert "--html" in told.err
+
+
+def test_a_page_is_either_json_or_html(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["replay", str(TWO_TURNS), "--json", "--html", "x"])
+    assert "not allowed with" in capsys.readouterr().err

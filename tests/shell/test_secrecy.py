@@ -1,0 +1,178 @@
+"""Secrets planted everywhere a session has any: none is in what it leaves behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.markers import MARKERS, leaks
+from tests.support.processes import run
+
+import bridle
+from bridle import BidirOptions, CliOptions, SdkOptions, start_session
+from bridle.testing import FakeCli
+from bridle.testing.recording import Recorder, read_recording
+
+SERVERS = {
+    "local": {"command": "x", "env": {"ANY": MARKERS["server_variable"]}},
+    "remote": {
+        "type": "http",
+        "url": "http://127.0.0.1:9/",
+        "headers": {"X-Any": f"Basic {MARKERS['server_header']}"},
+    },
+}
+
+
+def options(cli: FakeCli, settings: Path) -> CliOptions:
+    settings.write_text(
+        json.dumps({"env": {"ANY": MARKERS["settings_variable"]}, "apiKeyHelper": "x"})
+    )
+    return CliOptions(
+        cli_path=cli.path,
+        env={"ANTHROPIC_API_KEY": MARKERS["api_key"], "ANY": MARKERS["cli_variable"]},
+        mcp_config={"mcpServers": SERVERS},
+        settings=str(settings),
+        extra_args=["--new-flag", MARKERS["extra_argument"]],
+    )
+
+
+def talkative() -> FakeCli:
+    """A CLI that says everything it knows, in every way it can."""
+    known = " ".join(
+        MARKERS[place]
+        for place in (
+            *("api_key", "process_variable", "cli_variable", "settings_variable"),
+            *("server_variable", "server_header", "extra_argument"),
+        )
+    )
+    encoded = base64.b64encode(f"me:{MARKERS['api_key']}".encode()).decode()
+    told = f"{known} {encoded} DB_PASSWORD={MARKERS['tool_output']}"
+    called = {"command": f"login --token {HOOKED}", "more": told}
+    pieces = [{"type": "text_delta", "text": told[at : at + 5]} for at in range(0, len(told), 5)]
+    deltas: list[dict[str, object]] = [
+        {
+            "type": "stream_event",
+            "event": {"type": "content_block_delta", "index": 0, "delta": delta},
+            "parent_tool_use_id": None,
+        }
+        for delta in pieces
+    ]
+    return (
+        FakeCli()
+        .expect_initialize()
+        .stderr(f"Authorization: {MARKERS['stderr_line']} {known}\n")
+        .start_turn()
+        .emit(*deltas)
+        .ask_hook("PreToolUse", tool_name="Bash", tool_input=called)
+        .expect_continue()
+        .ask_permission("Bash", command=told)
+        .expect_deny()
+        .tool_result(told)
+        .emit({"type": "brand_new", "detail": told, "config": SERVERS})
+        .garbage(f"what is {known}?\n".encode())
+        .assistant(told)
+        .result(told)
+        .exit(1)
+    )
+
+
+HOOKED = MARKERS["hook_input"]
+
+
+def test_what_a_session_leaves_behind_holds_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recordings, logs, warnings, errors and the text of options."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", MARKERS["process_variable"])
+    path = tmp_path / "session.ndjson"
+    recorder = Recorder(path)
+    left: list[str] = []
+
+    seen: list[str] = []
+
+    def look(context: bridle.PreToolUseContext) -> None:
+        seen.append(str(context.tool_input))
+
+    async def main() -> None:
+        with talkative() as cli:
+            given = options(cli, tmp_path / "settings.json")
+            sdk = SdkOptions(recorder=recorder, on_warning=lambda one: left.append(repr(one)))
+            bidir = BidirOptions(on_pre_tool_use=look, on_can_use_tool=lambda _: bridle.Deny("no"))
+            left.extend(map(repr, (given, sdk, bidir)))
+            async with start_session(given, sdk, bidir) as session:
+                turn = await session.send_user_message(f"Use Bearer {MARKERS['prompt']} for it.")
+                outcome = await turn
+                assert MARKERS["api_key"] in outcome.text
+                left.append(repr(session))
+            left.extend(repr(event) for event in [one async for one in session.events()])
+
+    run(main)
+    assert HOOKED in seen[0]  # the application itself is told everything
+    entries = read_recording(path)
+    assert entries.gap == ""
+    assert leaks(path.read_text("utf-8")) == []
+    assert leaks(caplog.text) == []
+    assert leaks("\n".join(left)) == []
+    ways = recorder.masked
+    assert min(ways.values()) > 0
+    assert json.loads(entries[-1].line) == {"exit": 1}
+
+
+def test_what_an_error_tells_holds_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", MARKERS["process_variable"])
+    known = " ".join(marker for place, marker in MARKERS.items() if place not in UNKNOWN)
+    said = f"error: {known} password: {MARKERS['stderr_line']}"
+    cli = FakeCli().stderr(f"{said}\n").exit(2)
+    path = tmp_path / "session.ndjson"
+
+    async def main() -> bridle.BridleError:
+        with cli:
+            sdk = SdkOptions(recorder=Recorder(path))
+            with pytest.raises(bridle.StartError) as caught:
+                await start_session(options(cli, tmp_path / "settings.json"), sdk)
+            return caught.value
+
+    error = run(main)
+    copy: Any = pickle.loads(pickle.dumps(error))
+    told = [str(error), repr(error), repr(error.process), str(error.argv), error.stderr_tail]
+    assert "error: ***" in error.stderr_tail
+    assert leaks("\n".join([*told, str(vars(copy))])) == []
+    assert leaks(caplog.text) == []
+    assert leaks(path.read_text("utf-8")) == []
+
+
+UNKNOWN = ("settings_file", "tool_output", "hook_input", "stderr_line", "prompt")
+"""What no session is told."""
+
+
+def test_a_query_keeps_them_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    known = f"{MARKERS['api_key']} {MARKERS['settings_variable']}"
+    cli = FakeCli().stderr(f"{known}\n").garbage(f"{known}\n".encode()).exit(1)
+    path = tmp_path / "query.ndjson"
+    warnings: list[str] = []
+
+    async def main() -> bridle.BridleError:
+        with cli:
+            given = options(cli, tmp_path / "settings.json")
+            sdk = SdkOptions(
+                recorder=Recorder(path), on_warning=lambda one: warnings.append(repr(one))
+            )
+            with pytest.raises(bridle.BridleError) as caught:
+                async for _ in bridle.query("go", given, sdk):
+                    pass
+            return caught.value
+
+    error = run(main)
+    assert leaks(f"{error} {error!r} {error.process} {caplog.text} {warnings}") == []
+    assert leaks(path.read_text("utf-8")) == []
+    assert "***" in error.stderr_tail
