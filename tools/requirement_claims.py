@@ -5,9 +5,9 @@ Usage::
     python tools/requirement_claims.py
 
 A test claims a requirement by naming its id in its docstring or in `@pytest.mark.requirement`;
-`R062 to R067` names all of them. Every claimed id gets the claiming tests listed, and is pending no
-more; tests that are gone leave the list, and an id whose last test is gone becomes pending. The
-tests of a retired id prove what was decided instead. Titles and tests listed by hand stay.
+`R062 to R067` names all of them. The lists of tests are made of these claims and of nothing else:
+an id somebody claims is pending no more, one whose last test is gone becomes pending. The tests of
+a retired id prove what was decided instead. Titles, reasons and comments stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from typing import NotRequired, TypedDict
 REPOSITORY = Path(__file__).resolve().parent.parent
 MANIFEST = Path("tests/requirements.toml")
 MARK = re.compile(r"\bmark\.requirement\(")
-CLAIM = re.compile(r"\bR(\d{3})(?: to R(\d{3}))?\b")
+_ID = r"[RS]\d{3}|C\d{2}"
+CLAIM = re.compile(rf"\b({_ID})(?: to ({_ID}))?\b")
+
+# The last of each series: the requirements, how contradictions among them were settled, and what
+# the one-way stream adds.
+LAST = ("R472", "C58", "S034")
 
 
 class Entry(TypedDict):
@@ -68,13 +73,24 @@ def claims_in(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, set[str]]]
 def ids_in(text: str) -> Iterator[str]:
     """Every id a text names, one by one or as a range."""
     for first, last in CLAIM.findall(text):
-        yield from (f"R{number:03}" for number in range(int(first), int(last or first) + 1))
+        yield from id_range(first, last or first)
+
+
+def id_range(first: str, last: str) -> Iterator[str]:
+    """The ids of a series from one to another, both included."""
+    series, digits = first[0], len(first) - 1
+    for number in range(int(first[1:]), int(last[1:]) + 1):
+        yield f"{series}{number:0{digits}}"
+
+
+def every_id() -> list[str]:
+    """Every id there is, in the order of the manifest."""
+    return [id for last in LAST for id in id_range(f"{last[0]}{1:0{len(last) - 1}}", last)]
 
 
 def updated(entry: Entry, id: str, claims: Mapping[str, set[str]]) -> Entry:
     """The entry as the claims want it; a retired one stays retired."""
-    kept = {node for node in entry.get("tests", []) if node in claims}
-    tests = sorted(kept | {node for node, ids in claims.items() if id in ids})
+    tests = sorted(node for node, ids in claims.items() if id in ids)
     fresh: Entry = {"title": entry["title"]}
     if "retired" in entry and "adr" in entry:
         fresh = {**fresh, "retired": entry["retired"], "adr": entry["adr"]}

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-SKIPPED = {".clis", ".git", ".venv", ".hypothesis", "__pycache__", "build", "dist", "htmlcov"}
+SKIPPED = {
+    ".clis",
+    ".git",
+    ".venv",
+    ".hypothesis",
+    "__pycache__",
+    "build",
+    "dist",
+    "htmlcov",
+    "site",
+}
 BINARY = {".pyc", ".png", ".gz", ".coverage"}
 
 # Spelled in two halves, so that this file does not contain what it looks for.

@@ -1,0 +1,86 @@
+"""Bring the generated parts of the documentation up to date: ``python tools/build_docs.py``.
+
+A page holds them between ``<!-- begin generated: name arguments -->`` and
+``<!-- end generated -->``; everything else in it is written by hand. With ``--check`` nothing is
+written, and the program fails if a page is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import doc_lifecycle
+import doc_tables
+
+REPOSITORY = doc_tables.REPOSITORY
+
+_PART = re.compile(
+    r"(?P<begin><!-- begin generated: (?P<what>[^\n]*?) -->\n).*?(?P<end><!-- end generated -->)",
+    re.DOTALL,
+)
+
+PARTS: dict[str, Callable[..., str]] = {
+    part.__name__: part
+    for part in (
+        doc_tables.agent_config,
+        doc_tables.bidir_options,
+        doc_tables.bounds,
+        doc_tables.cli_options,
+        doc_tables.command,
+        doc_tables.doctor_codes,
+        doc_tables.examples,
+        doc_tables.exit_codes,
+        doc_tables.frame,
+        doc_tables.hook_events,
+        doc_tables.limits,
+        doc_tables.merged_options,
+        doc_tables.names,
+        doc_tables.operations,
+        doc_tables.outcomes,
+        doc_tables.prompt_words,
+        doc_tables.sdk_options,
+        doc_tables.variables,
+        doc_tables.warnings,
+        doc_lifecycle.diagram,
+        doc_lifecycle.ladder,
+        doc_lifecycle.moves,
+    )
+}
+
+
+def rebuilt(text: str) -> str:
+    """A page with its generated parts made anew."""
+
+    def make(found: re.Match[str]) -> str:
+        name, *arguments = shlex.split(found["what"])
+        return f"{found['begin']}\n{PARTS[name](*arguments)}\n\n{found['end']}"
+
+    return _PART.sub(make, text)
+
+
+def pages(repository: Path = REPOSITORY) -> list[Path]:
+    """Every page of the documentation, and the README."""
+    return [repository / "README.md", *sorted((repository / "docs").rglob("*.md"))]
+
+
+def main(arguments: list[str]) -> str | None:
+    """Bring every page up to date; returns what is wrong, for `sys.exit`."""
+    stale = []
+    for page in pages():
+        text = page.read_text("utf-8")
+        fresh = rebuilt(text)
+        if fresh != text:
+            stale.append(page.relative_to(REPOSITORY).as_posix())
+            if "--check" not in arguments:
+                page.write_text(fresh, "utf-8")
+    if stale and "--check" in arguments:
+        return f"out of date, run `make docs`: {', '.join(stale)}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,445 @@
+"""The parts of the documentation that are made from the code, so that they cannot lie.
+
+Every function here returns Markdown. `tools/build_docs.py` puts it into the pages, between the
+comments ``<!-- begin generated: name -->`` and ``<!-- end generated -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bridle._core.correlation import MAX_PENDING_REQUESTS
+from bridle._core.hooks import _RULES, EventRule
+from bridle._core.mcp import MAX_BUFFERED
+from bridle._core.operations import FIELDS
+from bridle._core.precedence import variable_of
+from bridle._core.questions import MAX_PENDING_CALLBACKS
+from bridle._core.requests import MAX_QUEUED
+from bridle._fields import Channel, Field, Record
+from bridle.agents import AgentConfig
+from bridle.cli import COMMANDS
+from bridle.cli.diagnosis import Problem
+from bridle.cli.exits import ExitCode
+from bridle.events import WarningKind
+from bridle.hooks import CONTEXTS
+from bridle.options import Limits, option_rows
+from bridle.outcomes import OUTCOME_ERRORS, OutcomeReason
+from bridle.testing.fake_cli import PROMPT_WORDS
+from bridle.testing.recording import read_recording
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+GOLDEN = REPOSITORY / "tests/wire/golden"
+
+Row = Sequence[str]
+
+
+def table(head: Row, rows: Iterable[Row]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    for row in lines:
+        assert not any("|" in cell for cell in row), row  # no two readers agree on how to escape it
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+
+
+def code(text: str) -> str:
+    """Inline code, or nothing of nothing."""
+    return f"`{text}`" if text else ""
+
+
+# ---------------------------------------------------------------- options
+
+_SIZES = {1024 * 1024: "MiB"}
+
+
+def _default(row: Field) -> str:
+    value = row.default
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        for size, unit in _SIZES.items():
+            if value >= size and value % size == 0:
+                return f", {value // size} {unit}"
+    return f", {code(repr(value))}"
+
+
+def _type(annotation: object) -> str:
+    """A type in words: its alternatives, without the None that means "not said"."""
+    parts = [""]
+    depth = 0
+    for character in str(annotation):
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character == "|" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += " or " if character == "|" else character
+    words = [re.sub(" +", " ", part.strip()) for part in parts]
+    return " or ".join(code(word) for word in words if word != "None")
+
+
+_CHANNELS: Mapping[str, Callable[[Channel], str]] = {
+    "flag": lambda channel: f"flag {_names(channel)}",
+    "each": lambda channel: f"flag {_names(channel)}, once per item",
+    "document": lambda channel: f"flag {_names(channel)}, the content in a private file",
+    "initialize": lambda channel: f"initialize {code(channel.name)}",
+    "settings": lambda channel: f"settings {code(channel.name)}",
+    "variable": lambda channel: f"variable {code(channel.name)}",
+    "process": lambda channel: f"process: {channel.name}",
+    "sdk": lambda channel: "stays in Bridle",
+}
+
+
+def _names(channel: Channel) -> str:
+    return code(channel.name)
+
+
+_MERGES = {"replace": "", "append": " (appends)", "deep": " (merges)"}
+
+
+def _sources(row: Field) -> str:
+    """Where else than in the program it can be said."""
+    variable = code(variable_of(row)) if row.env is not None else ""
+    words = ", ".join(filter(None, [variable, "file" if row.config else ""]))
+    return f"also: {words}{_MERGES[row.merge]}" if words else "program only"
+
+
+def _options(record: type[Record], rows: Iterable[Field]) -> str:
+    types = record.__annotations__
+    return table(
+        ["option", "meaning and type", "where it goes, and where else it can be said"],
+        [
+            [
+                f'<span id="{record.__name__}.{row.name}"></span>`{row.name}`',
+                f"{row.doc}<br>{_type(types[row.name])}{_default(row)}",
+                f"{_CHANNELS[row.channel.kind](row.channel)}<br>{_sources(row)}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _from_table(name: str) -> str:
+    rows = [row for record, row in option_rows() if record == name]
+    from bridle import options
+
+    return _options(getattr(options, name), rows)
+
+
+def cli_options() -> str:
+    """The options of the CLI."""
+    return _from_table("CliOptions")
+
+
+def sdk_options() -> str:
+    """The options of Bridle."""
+    return _from_table("SdkOptions")
+
+
+def bidir_options() -> str:
+    """The options of sessions."""
+    return _from_table("BidirOptions")
+
+
+def limits() -> str:
+    """The fields of `Limits`."""
+    return table(
+        ["limit", "type", "meaning"],
+        [
+            [
+                f'<span id="Limits.{name}"></span>`{name}`',
+                _type(Limits.__annotations__[name]),
+                row.doc,
+            ]
+            for name, row in Limits.fields.items()
+        ],
+    )
+
+
+def agent_config() -> str:
+    """The fields of `AgentConfig`."""
+    return table(
+        ["field", "type", "on the wire", "meaning"],
+        [
+            [
+                code(name),
+                _type(AgentConfig.__annotations__[name]),
+                "the key" if name == "name" else code(row.channel.name),
+                row.doc + (" Required." if row.required else ""),
+            ]
+            for name, row in AgentConfig.fields.items()
+        ],
+    )
+
+
+def variables() -> str:
+    """The environment variables that are options."""
+    return table(
+        ["variable", "option", "meaning"],
+        [
+            [code(variable_of(row)), code(f"{record}.{row.name}"), row.doc]
+            for record, row in option_rows()
+            if row.env is not None
+        ],
+    )
+
+
+def merged_options() -> str:
+    """The options whose sources are combined instead of replaced."""
+    meanings = {
+        "append": "the file's items first, then the program's",
+        "deep": "key by key, objects inside objects too; the program wins a key",
+    }
+    return table(
+        ["option", "how its sources combine"],
+        [
+            [code(f"{record}.{row.name}"), meanings[row.merge]]
+            for record, row in option_rows()
+            if row.merge != "replace"
+        ],
+    )
+
+
+# ---------------------------------------------------------------- outcomes, events, exit codes
+
+
+def outcomes() -> str:
+    """Every reason a turn can end for, its error, and what to do."""
+    rows = []
+    for reason in OutcomeReason:
+        error = OUTCOME_ERRORS.get(reason)
+        if error is None:
+            rows.append([code(reason), "none", "The turn ended cleanly.", ""])
+        else:
+            kind = " (`TimeoutError`)" if issubclass(error, TimeoutError) else ""
+            meaning = " ".join((error.__doc__ or "").split())
+            rows.append([code(reason), code(error.__name__) + kind, meaning, error.advice])
+    return table(["reason", "error class", "what happened", "what to do"], rows)
+
+
+def warnings() -> str:
+    """Every kind of warning."""
+    return table(
+        ["kind", "level", "what happened, and what Bridle did"],
+        [[code(kind), kind.level, kind.meaning] for kind in WarningKind],
+    )
+
+
+def exit_codes() -> str:
+    """What `bridle run` ends with."""
+    return table(["code", "meaning"], [[str(int(one)), one.meaning] for one in ExitCode])
+
+
+def doctor_codes() -> str:
+    """What `bridle doctor` ends with."""
+    rows = [["0", "healthy"], *([str(int(one)), one.meaning] for one in Problem)]
+    return table(["code", "meaning"], rows)
+
+
+def command(name: str) -> str:
+    """The arguments of a command."""
+    parser = argparse.ArgumentParser(add_help=False)
+    import_module(COMMANDS[name][0]).arguments(parser)
+    rows = []
+    for action in parser._actions:
+        words = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+        takes = f" {action.metavar}" if action.option_strings and action.metavar else ""
+        rows.append([code(words + takes), action.help or ""])
+    return table(["argument", "meaning"], rows)
+
+
+def prompt_words() -> str:
+    """What a prompt can ask of an automatic fake CLI."""
+    rows = (words.partition(": ") for words in PROMPT_WORDS.values())
+    return table(["line of the prompt", "what the model does"], [[code(a), b] for a, _, b in rows])
+
+
+# ---------------------------------------------------------------- hooks and operations
+
+
+def _can_block(rule: EventRule) -> str:
+    if rule.block is None:
+        return "no: it warns"
+    return "yes" if rule.surely_blocks else "not on every CLI: it warns"
+
+
+def hook_events() -> str:
+    """Every hook event: its context, what a matcher sees, whether it can be blocked."""
+    return table(
+        ["event", "context", "a matcher sees", "`Block` works", "carries context"],
+        [
+            [
+                code(event),
+                f"[`{context.__name__}`][bridle.{context.__name__}]",
+                code(_RULES[event].subject or "") or "nothing",
+                _can_block(_RULES[event]),
+                "yes" if "additionalContext" in _RULES[event].specific else "",
+            ]
+            for event, context in CONTEXTS.items()
+        ],
+    )
+
+
+def operations() -> str:
+    """The control operations whose fields are checked before they leave."""
+    return table(
+        ["subtype", "fields"],
+        [
+            [
+                code(subtype),
+                "; ".join(
+                    f"`{field.name}`: {field.expected}{'' if field.required else ' (optional)'}"
+                    for field in fields
+                ),
+            ]
+            for subtype, fields in FIELDS.items()
+        ],
+    )
+
+
+def bounds() -> str:
+    """The engine's own limits."""
+    return table(
+        ["what waits", "at most", "the next one"],
+        [
+            ["operations issued before the session runs", str(MAX_QUEUED), "`InitQueueOverflow`"],
+            [
+                "requests the CLI has not answered",
+                str(MAX_PENDING_REQUESTS),
+                "`TooManyPendingRequests`",
+            ],
+            [
+                "hooks, permissions and elicitations being answered",
+                str(MAX_PENDING_CALLBACKS),
+                "gets its failure answer: a hook its `on_error`, a permission is denied",
+            ],
+            [
+                "messages for in-process servers before the session runs",
+                str(MAX_BUFFERED),
+                "pushes the oldest out, which is answered with an error",
+            ],
+        ],
+    )
+
+
+# ---------------------------------------------------------------- names
+
+
+def names(module: str, parent: str = "bridle") -> str:
+    """An entry of the reference for every public name a module defines, in the module's order."""
+    source = REPOSITORY / "src" / f"{module.replace('.', '/')}.py"
+    here, face = import_module(module), import_module(parent)
+    defined = (name for node in ast.parse(source.read_text("utf-8")).body for name in _named(node))
+    # Two modules may have a thing of the same name, and only one of them is public.
+    public = (
+        name
+        for name in defined
+        if name in face.__all__ and getattr(face, name) is getattr(here, name)
+    )
+    return "\n\n".join(f"::: {parent}.{name}" for name in public)
+
+
+def _named(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.ClassDef(name=name):
+            return [name]
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            is_overload = any(ast.unparse(one) == "overload" for one in node.decorator_list)
+            return [] if is_overload else [node.name]
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return [name]
+        case _:
+            return []
+
+
+# ---------------------------------------------------------------- frames
+
+_LONGEST_TEXT = 60
+_LONGEST_LIST = 2
+_WIDTH = 90
+_MORE = "…"
+
+
+def _short(value: Any) -> Any:
+    """A JSON value cut down to what shows its shape."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}{_MORE}"
+    if isinstance(value, list):
+        kept = [_short(item) for item in value[:_LONGEST_LIST]]
+        return kept if len(value) <= _LONGEST_LIST else [*kept, _MORE]
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return value
+
+
+def _pretty(value: Any, indent: str = "") -> str:
+    """JSON with a line for each member, where one line for all would be too long."""
+    line = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, list | dict) or len(indent) + len(line) <= _WIDTH:
+        return line
+    inner = f"{indent}  "
+    if isinstance(value, list):
+        parts = [_pretty(item, inner) for item in value]
+    else:
+        parts = [f'"{name}": {_pretty(item, inner)}' for name, item in value.items()]
+    opening, closing = "[]" if isinstance(value, list) else "{}"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{closing}"
+
+
+def _only(body: dict[str, Any], names: str) -> dict[str, Any]:
+    """The members that are named, all if none is; and a sign that there are more."""
+    if not names:
+        return body
+    kept = {name: body[name] for name in names.split(",")}
+    return kept if len(kept) == len(body) else {**kept, _MORE: _MORE}
+
+
+def frame(path: str, direction: str, kind: str, subtype: str = "", members: str = "") -> str:
+    """The first line of a recording that has this direction, type and subtype.
+
+    `members` are those to show of the line itself, of a request, or of an answer's content.
+    """
+    for entry in read_recording(GOLDEN / f"{path}.ndjson"):
+        line: Any = entry.members
+        body = line.get("request") or line.get("response") or line
+        if entry.direction != direction or line.get("type") != kind:
+            continue
+        if subtype not in ("", body.get("subtype")):
+            continue
+        line = _short(line)
+        if "request" in line:
+            line["request"] = _only(line["request"], members)
+        elif "response" in line:
+            answer = line["response"]
+            line["response"] = {
+                "subtype": answer["subtype"],
+                "request_id": answer["request_id"],
+                "response": _only(answer.get("response", {}), members),
+            }
+        else:
+            line = _only(line, members)
+        return f"```json\n{_pretty(line)}\n```"
+    raise LookupError(f"{path} has no {direction} {kind} {subtype}")
+
+
+# ---------------------------------------------------------------- examples
+
+
+def examples() -> str:
+    """Every example: what it shows, and its source."""
+    parts = []
+    for path in sorted((REPOSITORY / "examples").glob("*.py")):
+        doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        lines = [line for line in doc.splitlines() if not line.startswith("$ ")]
+        text = "\n".join(lines).strip()
+        parts.append(
+            f"## {path.name}\n\n{text}\n\n"
+            f'??? quote "examples/{path.name}"\n\n'
+            f'    ```python\n    --8<-- "examples/{path.name}"\n    ```'
+        )
+    return "\n\n".join(parts)

@@ -1,0 +1,79 @@
+"""How the reference reads our source: the habits of the docstrings that Griffe does not know.
+
+Fields of records are documented by ``#:`` comments, or by their names alone. They become one table
+in the docstring of their class, instead of an entry each. Roles such as ``:class:`Turn``` become
+plain code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import griffe
+
+_ROLE = re.compile(r":\w+:(`[^`]+`)")
+_PLAIN = re.compile(r"None|True|False|\(\)|[\d.]+|'[^']*'|\"[^\"]*\"")
+# What a record is made of is of no interest to those who use it.
+_INNER = re.compile(
+    r"(msgspec\.)?Struct|Generic\b.*|Withdrawable|Sourced|Record|_ForDestination|_HookConditions"
+)
+
+
+def _comment(lines: list[str], number: int) -> str:
+    """The ``#:`` comment that ends above a line, counted from 1."""
+    found: list[str] = []
+    for line in reversed(lines[: number - 1]):
+        stripped = line.strip()
+        if not stripped.startswith("#:"):
+            break
+        found.insert(0, stripped.removeprefix("#:").strip())
+    return " ".join(found)
+
+
+def _is_field(member: griffe.Object | griffe.Alias) -> bool:
+    return (
+        isinstance(member, griffe.Attribute)
+        and not member.name.startswith("_")
+        and "property" not in member.labels
+    )
+
+
+class RecordFields(griffe.Extension):
+    """Put the fields of a class into its docstring."""
+
+    def on_instance(self, *, node: Any, obj: griffe.Object, agent: Any, **_: Any) -> None:
+        """An object was read: its docstring is ours to mend."""
+        if obj.docstring is not None:
+            obj.docstring.value = _ROLE.sub(r"\1", obj.docstring.value)
+
+    def on_class_members(self, *, node: Any, cls: griffe.Class, agent: Any, **_: Any) -> None:
+        """A class was read, with everything in it."""
+        if not isinstance(node, ast.ClassDef):
+            return
+        cls.bases = [base for base in cls.bases if not _INNER.fullmatch(str(base))]
+        fields = [member for member in cls.members.values() if _is_field(member)]
+        if any("Enum" in str(base) for base in cls.bases):
+            for field in fields:  # the values are in a table of the page, with their meanings
+                del cls.members[field.name]
+            return
+        if not fields:
+            return
+        lines = cls.lines_collection[cls.filepath]  # type: ignore[index]  # a file, no namespace
+        rows = []
+        for field in fields:
+            assert isinstance(field, griffe.Attribute)
+            text = field.docstring.value if field.docstring else _comment(lines, field.lineno or 0)
+            kind = f" ({field.annotation})" if field.annotation is not None else ""
+            rows.append(f"    {field.name}{kind}: {text or _said(field)}")
+            del cls.members[field.name]
+        if cls.docstring is None:
+            cls.docstring = griffe.Docstring("", parent=cls)
+        cls.docstring.value += "\n\nAttributes:\n" + "\n".join(rows)
+
+
+def _said(field: griffe.Attribute) -> str:
+    """What can be said of a field without a comment: its default, where there is a plain one."""
+    value = str(field.value) if field.value is not None else ""
+    return f"Default: `{value}`." if _PLAIN.fullmatch(value) else "&nbsp;"
