@@ -129,17 +129,21 @@ from bridle.system import *
 from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, tool
 
 if TYPE_CHECKING:
+    from bridle._core.growing import PartialMessages
     from bridle._doors.query import QueryStream, query
     from bridle._doors.run import run
     from bridle._doors.session import Session, start_session
     from bridle._doors.subscription import Subscription, TextPieces
     from bridle._doors.turn import Turn
     from bridle.outcomes import Clock
+    from bridle.telemetry import Telemetry
 
 _LAZY = {
+    "PartialMessages": "bridle._core.growing",
     "QueryStream": "bridle._doors.query",
     "Session": "bridle._doors.session",
     "Subscription": "bridle._doors.subscription",
+    "Telemetry": "bridle.telemetry",
     "TextPieces": "bridle._doors.subscription",
     "Turn": "bridle._doors.turn",
     "query": "bridle._doors.query",
@@ -225,6 +229,7 @@ __all__ = [
     "OutcomeReason",
     "OutputInvalidError",
     "OutputMissingError",
+    "PartialMessages",
     "PermissionDeniedContext",
     "PermissionMode",
     "PermissionRequestContext",
@@ -261,6 +266,7 @@ __all__ = [
     "TaskCompletedContext",
     "TaskCreatedContext",
     "TeammateIdleContext",
+    "Telemetry",
     "TextPieces",
     "TooManyPendingRequests",
     "Tool",

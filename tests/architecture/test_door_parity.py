@@ -60,6 +60,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_public_member_has_its_twin_and_no_twin_is_alone(kind: str) -> None:
+    """C50."""
     original, blocking = CLASSES[kind]
     wanted = {RENAMED.get(name, name) for name in members(original)} - WITHOUT_TWIN
     assert set(members(blocking)) == wanted

@@ -5,18 +5,24 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from bridle import (
     BidirOptions,
     BridleError,
     CliOptions,
+    OptionsError,
     QueryStream,
     SdkOptions,
     Session,
     errors,
     query,
+    start_session,
 )
 from bridle._core.launch import plan_query, plan_session
+from bridle.options import RECORDS
 
 UUID = "00000000-0000-4000-8000-000000000001"
 
@@ -50,7 +56,7 @@ def test_a_session_offers_everything_that_can_be_asked_and_answered() -> None:
 
 
 def test_a_query_answers_nothing_and_asks_for_nothing() -> None:
-    """R016, R017, R149: neither its options nor its stream know of callbacks or control."""
+    """R016, R017, R149, C17: neither its options nor its stream know of callbacks or control."""
     assert list(inspect.signature(query).parameters) == ["prompt", "cli", "sdk"]
     assert public(QueryStream) == {"aclose", "pid", "warnings"}
     launch = plan_query(CliOptions(), SdkOptions())
@@ -59,8 +65,22 @@ def test_a_query_answers_nothing_and_asks_for_nothing() -> None:
     assert launch.initialize == {}
 
 
+def test_a_session_is_started_with_three_records_and_a_prompt() -> None:
+    """R004, R033, C16, C17: there is no fourth record, and a query cannot be given the third."""
+    assert list(RECORDS.values()) == [CliOptions, SdkOptions, BidirOptions]
+    started = inspect.signature(start_session).parameters
+    assert list(started) == ["cli", "sdk", "bidir", "prompt"]
+    assert started["prompt"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert {parameter.default for parameter in started.values()} == {None}
+    wrong: Any = query
+    with pytest.raises(TypeError):
+        wrong("hi", CliOptions(), SdkOptions(), BidirOptions())
+    with pytest.raises(OptionsError, match="BidirOptions"):
+        wrong("hi", BidirOptions())
+
+
 def test_the_two_doors_share_decoding_but_not_their_running(package: Path) -> None:
-    """R154, R467: changing how one runs cannot change the other."""
+    """R154, R467, C17: changing how one runs cannot change the other."""
     assert "bridle._shell.actor" not in imports(package / "_shell/query_run.py")
     assert "bridle._core.engine" not in imports(package / "_shell/query_run.py")
     assert "bridle._shell.query_run" not in imports(package / "_doors/session.py")
@@ -79,9 +99,11 @@ def test_what_doors_raise_on_purpose_is_an_error_of_bridle(package: Path) -> Non
 
 
 def test_the_package_carries_no_binary(package: Path) -> None:
-    """R136: the CLI is found, never bundled."""
-    kinds = {path.suffix for path in package.rglob("*") if path.is_file()} - {".pyc"}
-    assert kinds == {".py", ".typed"} or kinds == {".py", ""}, kinds
+    """R136, C44: the CLI is found, never bundled; all there is to the package is text."""
+    for path in package.rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            assert "\0" not in path.read_text("utf-8"), path
+            assert not path.stat().st_mode & 0o111, path
 
 
 def test_every_call_says_what_it_does_and_what_it_may_raise() -> None:
