@@ -66,7 +66,9 @@ def install(path: Path, mode: int = 0o755) -> str:
 def test_the_first_place_that_has_one_wins(
     tmp_path: Path, home: Path, environ: dict[str, str]
 ) -> None:
-    """R131, R134, R135, R139: installed from the last place to the first, each wins in turn."""
+    """R131, R134, R135, R139, R431, C44: installed from the last place to the first, each wins in
+    turn.
+    """
     bundled = tmp_path / "site/claude_agent_sdk/_bundled/claude"
     usual = [home / place / "claude" for place in HOME_PLACES[1:]]
     places = [home / ".claude/local/claude", tmp_path / "bin/claude", *usual, bundled]
@@ -128,6 +130,7 @@ def test_not_found_names_every_place(home: Path, environ: dict[str, str]) -> Non
 def test_the_machines_usual_places_come_after_path(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """C44."""
     monkeypatch.undo()
     listed = list(candidates(environ))
     origins = [place.origin for place in listed]
@@ -144,7 +147,7 @@ def test_the_machines_usual_places_come_after_path(
 def test_a_named_one_is_used_whatever_else_there_is(
     by: str, tmp_path: Path, home: Path, environ: dict[str, str]
 ) -> None:
-    """R132."""
+    """R132, R431, C44."""
     install(home / ".claude/local/claude")
     named = install(tmp_path / "else/where")
     if by == "argument":
@@ -170,6 +173,7 @@ def test_a_name_is_read_as_a_shell_would(
 def test_a_named_one_that_is_not_there_is_not_replaced(
     name: str, tmp_path: Path, home: Path, environ: dict[str, str]
 ) -> None:
+    """C44."""
     install(home / ".claude/local/claude")
     places = [f"{tmp_path}/absent/nothing", f"{tmp_path}/bin/nothing"]
     with pytest.raises(CliNotFoundError) as caught:
@@ -208,12 +212,11 @@ def test_a_named_one_that_cannot_be_run_says_so(
     ids=lambda value: str(value)[:20],
 )
 def test_a_version_is_the_first_three_numbers(text: str, version: Version | None) -> None:
-    """S067."""
     assert parse_version(text) == version
 
 
 def test_versions_compare_as_numbers() -> None:
-    """R148: one constant."""
+    """R148, C21: one constant."""
     assert str(MINIMUM) == "2.0.0"
     assert Version(1, 99, 99) < MINIMUM <= Version(2, 0, 0) < Version(2, 0, 10) < Version(2, 1, 9)
     assert not Version(2, 0, 0) < MINIMUM

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from bridle import OptionsError, UnsupportedCliVersionError
+from bridle import CliOptions, OptionsError, UnsupportedCliVersionError, sync
 from bridle._shell.locate import Failed, TimedOut, Unreadable, Version
-from bridle._shell.preflight import FORBID_REAL_API, refuse_real_api, version_problem
+from bridle._shell.preflight import (
+    CALLS_NOBODY,
+    FORBID_REAL_API,
+    judge_version,
+    refuse_real_api,
+)
+from bridle.testing import FakeCli, forbid_real_api
 
 FORBIDDEN = {FORBID_REAL_API: "1"}
 HERE = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"}
@@ -25,7 +33,7 @@ HERE = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"}
 )
 def test_where_real_calls_are_forbidden_only_loopback_will_do(environment: dict[str, str]) -> None:
     with pytest.raises(OptionsError) as refused:
-        refuse_real_api(FORBIDDEN, environment, None)
+        refuse_real_api("/a/claude", FORBIDDEN, environment, None)
     assert refused.value.field == "env"
 
 
@@ -33,32 +41,42 @@ def test_where_real_calls_are_forbidden_only_loopback_will_do(environment: dict[
     "url", ["http://127.0.0.1:1", "http://localhost:1/x", "http://[::1]:1", "http://127.9.9.9"]
 )
 def test_loopback_is_never_refused(url: str) -> None:
-    refuse_real_api(FORBIDDEN, {"ANTHROPIC_BASE_URL": url}, {"env": {}})
+    refuse_real_api("/a/claude", FORBIDDEN, {"ANTHROPIC_BASE_URL": url}, {"env": {}})
 
 
 def test_settings_that_lead_elsewhere_are_refused_too() -> None:
     settings = {"env": {"ANTHROPIC_BASE_URL": "https://api.example.com"}}
     with pytest.raises(OptionsError):
-        refuse_real_api(FORBIDDEN, HERE, settings)
+        refuse_real_api("/a/claude", FORBIDDEN, HERE, settings)
 
 
 @pytest.mark.parametrize("ban", [{}, {FORBID_REAL_API: ""}, {FORBID_REAL_API: "0"}])
 def test_without_a_ban_nothing_is_refused(ban: dict[str, str]) -> None:
-    refuse_real_api(ban, {}, None)
+    refuse_real_api("/a/claude", ban, {}, None)
 
 
 def test_an_old_version_is_a_problem_and_a_new_one_is_none() -> None:
-    """R141, R142: at or above the minimum goes on, below it fails with both versions."""
-    problem = version_problem(Version(1, 0, 128))
-    assert isinstance(problem, UnsupportedCliVersionError)
-    assert (problem.found, problem.minimum) == ("1.0.128", "2.0.0")
-    assert version_problem(Version(2, 0, 0)) is None
-    assert version_problem(Version(2, 1, 325)) is None
+    """R141, R142, C21, C22: at or above the minimum goes on, below it fails with both versions."""
+    with pytest.raises(UnsupportedCliVersionError) as caught:
+        judge_version(Version(1, 0, 128))
+    assert (caught.value.found, caught.value.minimum) == ("1.0.128", "2.0.0")
+    assert judge_version(Version(2, 0, 0)) is None
+    assert judge_version(Version(2, 1, 325)) is None
 
 
 @pytest.mark.parametrize("answer", [Unreadable("hello"), TimedOut(2.0), Failed("no such file")])
 def test_a_version_that_cannot_be_known_is_told_in_words(
     answer: Unreadable | TimedOut | Failed,
 ) -> None:
-    """R143, R144, R145."""
-    assert isinstance(version_problem(answer), str)
+    """R143, R144, R145: or refused, where that is asked for."""
+    assert judge_version(answer) == str(answer)
+    with pytest.raises(UnsupportedCliVersionError, match="permissive_version_check"):
+        judge_version(answer, strict=True)
+
+
+@pytest.mark.parametrize("door", [sync.run, lambda *a, **k: list(sync.query(*a, **k))])
+def test_a_fake_cli_is_no_danger(door: Callable[..., object]) -> None:
+    with forbid_real_api(), FakeCli.auto("fine") as cli:
+        assert door("hello", cli=CliOptions(cli_path=cli.path))
+        path = cli.path
+    assert path not in CALLS_NOBODY

@@ -7,27 +7,34 @@ import contextlib
 import os
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import TypeVar, cast
 from uuid import uuid4
 
-from bridle._core.handshake import MINIMUM_CLI_VERSION
 from bridle._core.launch import Launch, plan_query, redact
 from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
 from bridle._core.query_stream import QueryReader, greeting
-from bridle._shell.locate import Unreadable, Version, VersionAnswer, find_cli, version_of
+from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.locate import Version, find_cli, version_of
 from bridle._shell.mailbox import Closed
+from bridle._shell.observing import traced
 from bridle._shell.preflight import (
+    judge_version,
     refuse_real_api,
     settings_text,
     settle_options,
-    version_problem,
 )
 from bridle._shell.process import CliProcess
 from bridle._shell.query_run import Lines, QueryRun
-from bridle._shell.transport import Transport, TransportEvents
+from bridle._shell.transport import (
+    Transport,
+    TransportEvents,
+    TransportFactory,
+    TransportRecorder,
+)
 from bridle._shell.workers import WORKERS
-from bridle.errors import BridleError, OptionsError, StartError, UnsupportedCliVersionError
+from bridle.errors import OptionsError, StartError
 from bridle.events import SdkWarning, WarningKind
 from bridle.messages import Message
 from bridle.options import STDIO, CliOptions, SdkOptions
@@ -81,6 +88,7 @@ class QueryStream:
             StartError: the CLI did not start, refused the handshake, or ended before it.
             TransportError: the CLI failed without a result, or cannot be understood.
             BufferOverflow: a line is longer than ``SdkOptions.max_buffer_size``.
+            OutcomeError: a limit of ``SdkOptions.limits`` was reached.
             Exception: whatever the iterable of prompts raised.
         """
         if self._is_over:
@@ -143,7 +151,8 @@ def query(
     into one turn.
 
     There are no callbacks and no control operations. A tool that nobody allowed beforehand is
-    denied; use a session to be asked.
+    denied; use a session to be asked. ``SdkOptions.limits`` bound each answer, background work
+    included: one that is reached ends the CLI, and is raised as its error after what came.
 
     Raises:
         OptionsError: an option or the prompt is refused, here and now; nothing is started.
@@ -165,11 +174,12 @@ class _Plan:
         self._cli = cli
         self._sdk = sdk
         self._launch = plan_query(cli, sdk, settings_text=settings_text(cli))
+        self._secrets = KnownSecrets(self._launch)
         self._greeting = greeting(self._launch.initialize)
         at_hand = prompts_at_hand(prompt)
         self._source = prompt
         self._lines = None if at_hand is None else [_encode(one) for one in at_hand]
-        self._reader = QueryReader(sdk.max_buffer_size)
+        self._reader = QueryReader(sdk.max_buffer_size, sdk.limits)
         self._path: str | None = None
 
     def start(self) -> QueryRun:
@@ -180,6 +190,9 @@ class _Plan:
             max_unread_bytes=sdk.max_unread_bytes,
             on_stderr=sdk.on_stderr,
             on_warning=sdk.on_warning,
+            redact=self._secrets.redact,
+            telemetry=sdk.telemetry,
+            model=self._cli.model,
         )
         try:
             run.start(self._spawn, self._greeting, self._input(run), sdk.init_timeout)
@@ -189,14 +202,23 @@ class _Plan:
         return run
 
     def _spawn(self, run: QueryRun) -> Transport:
+        factory: TransportFactory = partial(self._spawn_process, run)
+        recorder = cast("TransportRecorder | None", self._sdk.recorder)
+        if recorder is not None:
+            about = {"argv": redact(self._launch.argv), "cwd": self._launch.cwd}
+            factory = recorder.wrap(factory, secrets=self._secrets.values, about=about)
+        return factory(run)
+
+    def _spawn_process(self, run: QueryRun, events: TransportEvents) -> Transport:
         runner = cast("Runner | None", self._sdk.runner)
+        launch = traced(self._launch, run.observer.environment())
         if runner is not None:
-            return runner(self._launch, run)
-        refuse_real_api(os.environ, self._launch.environment(os.environ), self._cli.settings)
+            return runner(launch, events)
         named = self._cli.cli_path
-        self._path = find_cli(None if named is None else os.fspath(named))
-        self._reader.describe(cli_path=self._path, argv=redact(self._launch.argv))
-        return CliProcess.spawn(self._path, self._launch, run)
+        self._path = path = find_cli(None if named is None else os.fspath(named))
+        refuse_real_api(path, os.environ, self._launch.environment(os.environ), self._cli.settings)
+        self._reader.describe(cli_path=path, argv=redact(self._launch.argv))
+        return CliProcess.spawn(path, launch, events)
 
     async def _input(self, run: QueryRun) -> Lines:
         """What the CLI reads. It gets no prompt before it is known to be one we can talk to."""
@@ -211,7 +233,8 @@ class _Plan:
                 async for prompt in source:
                     yield _encode(prompt)
         else:
-            iterator = iter(cast("Iterable[object]", self._source))
+            plain = cast("Iterable[object]", self._source)
+            iterator = await _in_thread(lambda: iter(plain))
             while (prompt := await _in_thread(lambda: next(iterator, _NO_MORE))) is not _NO_MORE:
                 yield _encode(prompt)
 
@@ -219,24 +242,9 @@ class _Plan:
         answer = await version_of(path, self._launch, timeout=_VERSION_PATIENCE)
         if isinstance(answer, Version):
             self._reader.describe(cli_version=str(answer))
-        problem = version_problem(answer)
-        if isinstance(problem, BridleError):
-            raise problem
-        if problem is None:
-            return
-        if not self._sdk.permissive_version_check:
-            raise _unknown_version(answer, problem)
-        run.warn(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, problem))
-
-
-def _unknown_version(answer: VersionAnswer, problem: str) -> UnsupportedCliVersionError:
-    told = answer.text if isinstance(answer, Unreadable) else None
-    error = UnsupportedCliVersionError(told, MINIMUM_CLI_VERSION)
-    error.fix = (
-        f"Its version is not known: {problem}. Update the CLI, or set "
-        "SdkOptions.permissive_version_check to go on with a warning."
-    )
-    return error
+        doubt = judge_version(answer, strict=not self._sdk.permissive_version_check)
+        if doubt is not None:
+            run.warn(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt))
 
 
 def _encode(prompt: object) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, cast
 from uuid import uuid4
@@ -21,11 +22,18 @@ from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor, Listeners
 from bridle._shell.feeds import Update
+from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.mcp_adapter import McpConversation, protocol_server
+from bridle._shell.observing import traced
 from bridle._shell.preflight import refuse_real_api, settings_text, settle_options
 from bridle._shell.process import CliProcess
-from bridle._shell.transport import Transport
+from bridle._shell.transport import (
+    Transport,
+    TransportEvents,
+    TransportFactory,
+    TransportRecorder,
+)
 from bridle.errors import OptionsError, SessionStopped
 from bridle.events import SessionEvent
 from bridle.messages import Message
@@ -45,6 +53,10 @@ class Session:
 
     Leaving ``async with`` closes it gently. A session that is simply dropped is stopped.
 
+    Ownership: whoever made it ends it; turns and subscriptions end with it.
+    Timeouts: an operation waits ``SdkOptions.control_timeout`` seconds for its answer, or as long
+    as its own ``timeout`` says.
+    Cancellation: cancelling the wait for an operation withdraws it, and the session goes on.
     Concurrency: every method may be called from any task of the session's event loop, at any time.
     Use one event loop per session.
 
@@ -64,10 +76,13 @@ class Session:
             self._bidir.all_hooks(), self._bidir.callback_timeout, self._bidir.hook_timeouts
         )
         self._launch = self._plan_launch()
+        self._secrets = KnownSecrets(self._launch)
         self._conversations: list[McpConversation] = []
         self._engine = Engine(self._engine_config())
         self._made: Actor | None = None
         self._connecting = False
+        # Whom tools get as their session; not held, so that it can be dropped.
+        self._owner: Callable[[], object | None] = weakref.ref(self)
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -87,18 +102,25 @@ class Session:
         await self._actor.start(self._spawn)
 
     def _spawn(self, actor: Actor) -> Transport:
-        factory = self._bidir.transport_factory
-        if factory is not None:
-            return cast("Transport", factory(actor))
-        refuse_real_api(os.environ, self._launch.environment(os.environ), self._cli.settings)
+        factory = cast("TransportFactory | None", self._bidir.transport_factory)
+        if factory is None:
+            factory = partial(self._spawn_process, actor)
+        recorder = cast("TransportRecorder | None", self._sdk.recorder)
+        if recorder is not None:
+            about = {"argv": redact(self._launch.argv), "cwd": self._launch.cwd}
+            factory = recorder.wrap(factory, secrets=self._secrets.values, about=about)
+        return factory(actor)
+
+    def _spawn_process(self, actor: Actor, events: TransportEvents) -> Transport:
         self._engine.describe(argv=redact(self._launch.argv))
         named = self._cli.cli_path
         path = find_cli(None if named is None else os.fspath(named))
+        refuse_real_api(path, os.environ, self._launch.environment(os.environ), self._cli.settings)
         self._engine.describe(cli_path=path)
-        process = CliProcess.spawn(path, self._launch, actor)
+        launch = traced(self._launch, actor.observer.environment())
+        process = CliProcess.spawn(path, launch, events)
         if not self._sdk.skip_version_check:
-            permissive = self._sdk.permissive_version_check
-            actor.check_version(version_of(path, self._launch), permissive=permissive)
+            actor.check_version(version_of(path, self._launch))
         return process
 
     def _plan_launch(self) -> Launch:
@@ -163,8 +185,11 @@ class Session:
                     on_warning=self._sdk.on_warning,
                     on_event=self._bidir.on_event,
                 ),
-                owner=weakref.ref(self),
+                owner=self._owner,
                 closers=[conversation.close for conversation in self._conversations],
+                redact=self._secrets.redact,
+                telemetry=self._sdk.telemetry,
+                model=self._cli.model,
             )
             # The actor is kept alive by its process; the session is not, so that it can be dropped.
             weakref.finalize(self, self._made.abandon).atexit = False
@@ -349,6 +374,14 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.id or 'no id yet'}, {self.lifecycle.value}, pid={self.pid})"
+
+
+class InnerSession(Session):
+    """A session inside another object, which tools get as theirs in its place."""
+
+    def show_as(self, owner: object) -> None:
+        """Say which object; before the session connects."""
+        self._owner = weakref.ref(owner)
 
 
 class SessionStart:

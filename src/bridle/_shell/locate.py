@@ -15,6 +15,7 @@ from errno import EACCES
 
 import msgspec
 
+from bridle._core.handshake import MINIMUM_CLI_VERSION
 from bridle._core.launch import Launch
 from bridle._shell.process import CliProcess
 from bridle.errors import CliNotFoundError, SpawnError
@@ -151,8 +152,8 @@ class Failed(msgspec.Struct, frozen=True):
 
 VersionAnswer = Version | Unreadable | TimedOut | Failed
 
-MINIMUM = Version(2, 0, 0)
-"""The oldest CLI whose control protocol Bridle speaks."""
+MINIMUM = Version(*map(int, MINIMUM_CLI_VERSION.split(".")))
+"""The oldest CLI whose control protocol Bridle speaks, to compare with."""
 
 _VERSION = re.compile(r"(?<!\d)(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 _SHOWN = 500  # characters of an answer worth keeping

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from bridle._core.handshake import MINIMUM_CLI_VERSION
 from bridle._core.launch import file_to_read
 from bridle._core.precedence import ResolvedOptions, resolve_options
-from bridle._shell.locate import VARIABLE, Version, VersionAnswer, parse_version
+from bridle._shell.locate import MINIMUM, VARIABLE, Unreadable, Version, VersionAnswer
 from bridle.errors import OptionsError, UnsupportedCliVersionError
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 
@@ -32,7 +31,6 @@ _ELSEWHERE = (
     "CLAUDE_CODE_USE_MANTLE",
     "CLAUDE_CODE_USE_VERTEX",
 )
-_MINIMUM = parse_version(MINIMUM_CLI_VERSION)
 
 
 def settle_options(
@@ -74,8 +72,12 @@ def _config(sdk: SdkOptions | None, environ: Mapping[str, str]) -> Mapping[str, 
         raise OptionsError(blame, f"{name} is not TOML: {error}", fix=fix) from None
 
 
+CALLS_NOBODY: set[str] = set()
+"""Paths of CLIs that cannot call any API, because they are fakes."""
+
+
 def refuse_real_api(
-    environ: Mapping[str, str], cli_environ: Mapping[str, str], settings: object
+    path: str, environ: Mapping[str, str], cli_environ: Mapping[str, str], settings: object
 ) -> None:
     """Where real calls are forbidden, refuse a CLI that would make one.
 
@@ -85,7 +87,7 @@ def refuse_real_api(
     Raises:
         OptionsError: it would.
     """
-    if environ.get(FORBID_REAL_API, "") in ("", "0"):
+    if environ.get(FORBID_REAL_API, "") in ("", "0") or path in CALLS_NOBODY:
         return
     told: Mapping[str, Any] = {}
     if isinstance(settings, Mapping):
@@ -117,14 +119,28 @@ def _beyond_loopback(cli_environ: Mapping[str, str]) -> str | None:
     return None if here else f"{_BASE_URL} is not on loopback"
 
 
-def version_problem(answer: VersionAnswer) -> UnsupportedCliVersionError | str | None:
-    """What is wrong with the CLI's version: too old, or (in words) not to be known."""
-    if not isinstance(answer, Version):
-        return str(answer)
-    assert _MINIMUM is not None, "the constant is a version"
-    return (
-        UnsupportedCliVersionError(str(answer), MINIMUM_CLI_VERSION) if answer < _MINIMUM else None
-    )
+def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:
+    """Refuse a CLI that is known to be too old and, if strict, one whose version is not known.
+
+    Returns:
+        Why the version is not known, in words; None if it is.
+
+    Raises:
+        UnsupportedCliVersionError: it is refused.
+    """
+    if isinstance(answer, Version):
+        if answer < MINIMUM:
+            raise UnsupportedCliVersionError(str(answer), str(MINIMUM))
+        return None
+    if strict:
+        told = answer.text if isinstance(answer, Unreadable) else None
+        error = UnsupportedCliVersionError(told, str(MINIMUM))
+        error.fix = (
+            f"Its version is not known: {answer}. Update the CLI, or set "
+            "SdkOptions.permissive_version_check to go on with a warning."
+        )
+        raise error
+    return str(answer)
 
 
 def settings_text(cli: CliOptions) -> bytes | None:

@@ -2,12 +2,15 @@
 
 :class:`ScriptedModel` is the API: the real CLI runs, and the model says what the test wrote down.
 :class:`FakeCli` is the CLI: an executable that says and expects what the test wrote down.
+:class:`FakeTransport` is neither process nor pipe: the test itself says every line.
 """
 
 from __future__ import annotations
 
+from bridle._shell.transport import Transport, TransportEvents
 from bridle.testing.environment import FORBID_REAL_API, forbid_real_api
 from bridle.testing.fake_cli import FakeCli
+from bridle.testing.fake_transport import FakeTransport
 from bridle.testing.model_request import ModelRequest
 from bridle.testing.script import (
     Block,
@@ -31,12 +34,15 @@ __all__ = [
     "FORBID_REAL_API",
     "Block",
     "FakeCli",
+    "FakeTransport",
     "ModelRequest",
     "Rejection",
     "Repeat",
     "Reply",
     "ScriptFailure",
     "ScriptedModel",
+    "Transport",
+    "TransportEvents",
     "disconnect",
     "error",
     "forbid_real_api",

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
+from bridle._shell.preflight import CALLS_NOBODY
 from bridle.testing import _fake_cli_main
 from bridle.testing._fake_cli.model import WORDS
 from bridle.testing._fake_cli.payloads import NEWEST, OLDER
@@ -35,6 +36,8 @@ FLAVOURS = (NEWEST, OLDER)
 
 PROMPT_WORDS: Mapping[str, str] = MappingProxyType(WORDS)
 """What a line of a prompt can ask of an automatic fake's model, with what each word does."""
+
+_NAME = "claude"
 
 _DEFAULTS: Json = MappingProxyType(
     {
@@ -93,16 +96,17 @@ class FakeCli:
         It answers every control request, shakes hands with the client's MCP servers, asks hooks
         and permissions, queues and merges prompts, can be interrupted, and leaves at the end of
         its input. Its model is played by ``reply``: a text for every prompt, where ``{prompt}``
-        stands for it; or the model's messages in order, as for a scripted model. Lines of a prompt
-        that begin with one of :data:`PROMPT_WORDS`, such as ``BASH ls``, ``STREAM 100``, ``SLOW``
-        or ``CALL mcp__calc__add {"a": 1}``, say what the model does. No tool is really run but the
-        client's own.
+        stands for it; or the model's messages in order, as for a scripted model (of a
+        :class:`Reply`, its blocks count, and ``hold``, which lasts until an interrupt). Lines of a
+        prompt that begin with one of :data:`PROMPT_WORDS`, such as ``BASH ls``, ``STREAM 100``,
+        ``SLOW`` or ``CALL mcp__calc__add {"a": 1}``, say what the model does. No tool is really run
+        but the client's own.
 
         Args:
             latency: Seconds the model thinks before it says anything.
         """
         cli = cls(flavour=flavour, lifetime=lifetime)
-        said = reply if isinstance(reply, str) else [_blocks(message) for message in reply]
+        said = reply if isinstance(reply, str) else [_message(message) for message in reply]
         return cli._set(reply=said, steps=None, latency=latency)
 
     def _set(self, **plan: object) -> FakeCli:
@@ -469,19 +473,25 @@ class FakeCli:
         return found or default
 
 
+def _remove(directory: Path) -> None:
+    CALLS_NOBODY.discard(str(directory / _NAME))
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 class _Home:
     """The directory of one executable, its plan, and the transcripts of its runs."""
 
     def __init__(self, plan: Json) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="fake-cli-"))
         # Also when nobody closes it: with the last reference, or with the interpreter.
-        self.close = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        self.close = weakref.finalize(self, _remove, self._directory)
         script = self._directory / "script.json"
         script.write_text(json.dumps(plan), "utf-8")
         program = [sys.executable, "-I", "-S", _fake_cli_main.__file__, str(script)]
-        self.executable = self._directory / "claude"
+        self.executable = self._directory / _NAME
         self.executable.write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n', "utf-8")
         self.executable.chmod(stat.S_IRWXU)
+        CALLS_NOBODY.add(str(self.executable))
 
     def runs(self) -> list[list[Entry]]:
         """Every transcript, oldest first."""
@@ -503,6 +513,7 @@ def _block(content: str | Block | Json) -> Json:
     return content.content if isinstance(content, Block) else content
 
 
-def _blocks(message: Reply | Sequence[Block | Json]) -> list[Json]:
+def _message(message: Reply | Sequence[Block | Json]) -> Json:
     blocks = message.blocks if isinstance(message, Reply) else message
-    return [_block(block) for block in blocks]
+    is_held = isinstance(message, Reply) and message.hold is not False
+    return {"blocks": [_block(block) for block in blocks], "hold": is_held}

@@ -34,9 +34,9 @@ def text(words: str) -> Json:
 
 
 class Model:
-    """Answers in turn. ``replies`` is a text, or a list of messages, each a list of blocks."""
+    """Answers in turn. ``replies`` is a text, or a list of messages: ``blocks``, and ``hold``."""
 
-    def __init__(self, replies: str | list[list[Json]]) -> None:
+    def __init__(self, replies: str | list[Json]) -> None:
         self._reply = replies if isinstance(replies, str) else "Done."
         self._messages = None if isinstance(replies, str) else replies
         self._said = 0
@@ -62,9 +62,10 @@ class Model:
     def _next(self, otherwise: str) -> Call:
         if self._messages is None or self._said >= len(self._messages):
             return Call([text(otherwise)])
-        blocks = [self._with_id(block) for block in self._messages[self._said]]
+        message = self._messages[self._said]
         self._said += 1
-        return Call(blocks)
+        blocks = [self._with_id(block) for block in message["blocks"]]
+        return Call(blocks, hold=float("inf") if message["hold"] else 0.0)
 
     def _with_id(self, block: Json) -> Json:
         if block["type"] != "tool_use" or block.get("id"):

@@ -1,0 +1,133 @@
+"""Messages as far as they are written: stream events put together, event by event."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridle.api import (
+    ApiEvent,
+    ApiMessage,
+    CitationsDelta,
+    ContentBlockDelta,
+    ContentBlockStart,
+    ContentBlockStop,
+    InputJsonDelta,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    SignatureDelta,
+    StreamError,
+    TextDelta,
+    ThinkingDelta,
+)
+from bridle.content import ContentBlock, TextBlock, ThinkingBlock
+from bridle.messages import AssistantMessage, Message, StreamEvent
+
+
+class PartialMessages:
+    """Makes growing messages of stream events.
+
+    Feed it every message of a turn or a session; whenever the model has written more, it returns
+    what there is so far, with ``is_partial`` set. The whole message comes from the CLI itself,
+    block by block, and is not partial. Needs ``CliOptions(include_partial_messages=True)``::
+
+        growing = PartialMessages()
+        async for message in turn:
+            if (sofar := growing.feed(message)) is not None:
+                show(sofar.text)
+
+    What subagents write is kept apart; ``parent_tool_use_id`` tells whose a message is.
+    """
+
+    def __init__(self) -> None:
+        # By who is writing: the main conversation, or the subagent of a tool call.
+        self._open: dict[str | None, _Growing] = {}
+
+    def feed(self, message: Message) -> AssistantMessage | None:
+        """The message that ``message`` adds to, as far as it is written; None if it adds nothing.
+
+        The input of a tool is there when it is whole.
+        """
+        if not isinstance(message, StreamEvent):
+            return None
+        whose, event = message.parent_tool_use_id, message.event
+        if isinstance(event, MessageStart):
+            self._open[whose] = _Growing(event.message)
+        elif isinstance(event, MessageStop | StreamError):
+            self._open.pop(whose, None)
+        growing = self._open.get(whose)
+        if growing is None or not growing.take(event):
+            return None
+        return AssistantMessage(
+            growing.so_far(),
+            is_partial=True,
+            parent_tool_use_id=whose,
+            session_id=message.session_id,
+            user_message_uuids=message.user_message_uuids,
+        )
+
+
+class _Growing:
+    """One message that is being written."""
+
+    def __init__(self, message: ApiMessage) -> None:
+        self._message = message
+        self._blocks: dict[int, ContentBlock] = dict(enumerate(message.content))
+        # Inputs of tools, as JSON text that is not whole yet.
+        self._inputs: dict[int, str] = {}
+
+    def so_far(self) -> ApiMessage:
+        content = [self._blocks[index] for index in sorted(self._blocks)]
+        return msgspec.structs.replace(self._message, content=content)
+
+    def take(self, event: ApiEvent) -> bool:
+        """Add what an event brings; False if that is nothing to be seen."""
+        match event:
+            case MessageStart():
+                return True
+            case ContentBlockStart():
+                self._blocks[event.index] = event.content_block
+                return True
+            case ContentBlockDelta():
+                return self._grow(event)
+            case ContentBlockStop():
+                return self._complete_input(event.index)
+            case MessageDelta():
+                end = {"stop_reason": event.delta.stop_reason, "usage": event.usage}
+                said = {name: value for name, value in end.items() if value is not None}
+                self._message = msgspec.structs.replace(self._message, **said)
+                return bool(said)
+            case _:
+                return False
+
+    def _grow(self, event: ContentBlockDelta) -> bool:
+        block, delta = self._blocks.get(event.index), event.delta
+        if isinstance(delta, InputJsonDelta):
+            self._inputs[event.index] = self._inputs.get(event.index, "") + delta.partial_json
+            return False
+        grown: ContentBlock
+        match block, delta:
+            case TextBlock(), TextDelta():
+                grown = msgspec.structs.replace(block, text=block.text + delta.text)
+            case TextBlock(), CitationsDelta():
+                citations = [*(block.citations or ()), delta.citation]
+                grown = msgspec.structs.replace(block, citations=citations)
+            case ThinkingBlock(), ThinkingDelta():
+                grown = msgspec.structs.replace(block, thinking=block.thinking + delta.thinking)
+            case ThinkingBlock(), SignatureDelta():
+                grown = msgspec.structs.replace(block, signature=delta.signature)
+            case _:  # a delta of tomorrow, or one for a block that never began
+                return False
+        self._blocks[event.index] = grown
+        return True
+
+    def _complete_input(self, index: int) -> bool:
+        text, block = self._inputs.pop(index, ""), self._blocks.get(index)
+        if not text or block is None or not hasattr(block, "input"):
+            return False
+        try:
+            whole = msgspec.json.decode(text, type=dict[str, object])
+        except msgspec.DecodeError:  # broken off: what the tool is called with will say itself
+            return False
+        self._blocks[index] = msgspec.structs.replace(block, input=whole)
+        return True
