@@ -1,0 +1,326 @@
+"""What the facts about a machine mean for sessions on it: findings, advice, one exit code.
+
+The rule of this file: pure. :class:`Facts` are gathered elsewhere; :func:`diagnose` reads them in
+the order in which one thing depends on another. A problem keeps sessions, or turns, from working;
+a warning does so for some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Literal, cast
+
+import msgspec
+
+from bridle._shell.locate import MINIMUM, Failed, TimedOut, Unreadable, Version, VersionAnswer
+from bridle.cli.shown import counted, joined, seconds
+from bridle.errors import (
+    BridleError,
+    CliExitedDuringInit,
+    CliNotFoundError,
+    OptionsError,
+    SpawnError,
+    UnsupportedCliVersionError,
+)
+from bridle.options import Limits, SdkOptions
+
+
+class Problem(IntEnum):
+    """What keeps sessions from working: the exit codes of ``bridle doctor``."""
+
+    OPTIONS = 2
+    NO_CLI = 10
+    CLI_DOES_NOT_RUN = 11
+    CLI_TOO_OLD = 12
+    CLI_DOES_NOT_ANSWER = 13
+    UNWRITABLE = 14
+    ROOT = 15
+    LOGIN = 16
+
+    @property
+    def meaning(self) -> str:
+        """One line about it."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: Mapping[Problem, str] = {
+    Problem.OPTIONS: "an argument, a variable or the configuration file is wrong",
+    Problem.NO_CLI: "there is no CLI",
+    Problem.CLI_DOES_NOT_RUN: "the CLI cannot be run, or ends at once",
+    Problem.CLI_TOO_OLD: "the CLI is too old",
+    Problem.CLI_DOES_NOT_ANSWER: "the CLI runs but does not speak the protocol",
+    Problem.UNWRITABLE: "the CLI cannot write where it keeps its things",
+    Problem.ROOT: "the CLI refuses bypassPermissions for root",
+    Problem.LOGIN: "nobody is logged in",
+}
+
+_ADVICE: Mapping[Problem, str] = {
+    Problem.NO_CLI: "Install it with `pip install 'bridle[cli]'` or `npm install -g "
+    "@anthropic-ai/claude-code`, or name it with --cli or BRIDLE_CLI.",
+    Problem.CLI_DOES_NOT_RUN: "Run it by hand with --version; if it fails there too, install it "
+    "anew, or name another one with --cli or BRIDLE_CLI.",
+    Problem.CLI_TOO_OLD: "Update it with `claude update`, or `pip install 'bridle[cli]'` and name "
+    "that one.",
+    Problem.CLI_DOES_NOT_ANSWER: "Check that this is Claude Code and no program of the same name; "
+    "if it is only slow, give it more time with --timeout.",
+    Problem.UNWRITABLE: "Make the directory writable, or set CLAUDE_CONFIG_DIR to one that is.",
+    Problem.ROOT: "Use another permission mode, run as another user, or, inside a container that "
+    "may be lost, set IS_SANDBOX=1.",
+    Problem.LOGIN: "Log in by running `claude` once, or set ANTHROPIC_API_KEY.",
+}
+
+BYPASS = "bypassPermissions"
+_ROOT_REFUSED = "root/sudo privileges"
+"""In what the CLI says when it refuses to work for root."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a CLI was looked for."""
+
+    path: str
+    origin: str
+    is_there: bool
+
+
+class Directory(msgspec.Struct, frozen=True):
+    """A directory the CLI writes to, and why it could not."""
+
+    path: str
+    use: str
+    problem: str = ""
+
+
+class Handshake(msgspec.Struct, frozen=True):
+    """How long the CLI took to be ready, and what it said then."""
+
+    duration: float
+    info: Mapping[str, Any]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was found out."""
+
+    bridle: str
+    platform: str
+    cli: str | BridleError
+    named_by: str | None = None
+    places: Sequence[Place] = ()
+    version: VersionAnswer | None = None
+    directories: Sequence[Directory] = ()
+    is_root: bool = False
+    is_sandbox: bool = False
+    permission_mode: str | None = None
+    handshake: Handshake | BridleError | None = None
+    #: Variables and files that may hold a login; names only.
+    credentials: Sequence[str] = ()
+    sdk: SdkOptions
+    open_files: int | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    check: str
+    state: Literal["ok", "note", "warning", "problem"]
+    text: str
+    details: Sequence[str] = ()
+    problem: Problem | None = None
+
+    @property
+    def advice(self) -> str:
+        """What to do about a problem."""
+        return "" if self.problem is None else _ADVICE.get(self.problem, "")
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """The findings, what others depend on first."""
+    return [
+        Finding(check="bridle", state="ok", text=f"{facts.bridle} on {facts.platform}"),
+        _cli(facts),
+        *_version(facts),
+        *map(_directory, facts.directories),
+        _root(facts),
+        *_handshake(facts),
+        *_login(facts),
+        _limits(facts),
+    ]
+
+
+def misconfigured(error: OptionsError) -> list[Finding]:
+    """What there is to say where the options themselves are wrong."""
+    what, *how = str(error).splitlines()
+    return [_problem("options", Problem.OPTIONS, what, how)]
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """All of it in one line."""
+    problems = [finding.problem for finding in findings if finding.problem]
+    if problems:
+        first = min(problems)
+        more = "" if len(problems) == 1 else "; first"
+        return f"{counted(len(problems), 'problem')}{more}: {first.meaning} (exit code {first})."
+    warnings = sum(finding.state == "warning" for finding in findings)
+    return f"Healthy, with {counted(warnings, 'warning')}." if warnings else "Healthy."
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """0 if there is no problem, else the code of the one to solve first."""
+    return min((finding.problem for finding in findings if finding.problem), default=0)
+
+
+def _problem(check: str, problem: Problem, text: str, details: Sequence[str] = ()) -> Finding:
+    return Finding(check=check, state="problem", text=text, details=details, problem=problem)
+
+
+# ---------------------------------------------------------------- the CLI
+
+
+def _cli(facts: Facts) -> Finding:
+    named = f" (named by {facts.named_by})" if facts.named_by else ""
+    if isinstance(facts.cli, CliNotFoundError):
+        if facts.named_by:
+            return _problem("cli", Problem.NO_CLI, f"not at {facts.cli.searched[0]}{named}")
+        places = [f"nothing at {place.path} ({place.origin})" for place in facts.places]
+        return _problem("cli", Problem.NO_CLI, "not found", places)
+    if isinstance(facts.cli, BridleError):
+        reason = facts.cli.os_error if isinstance(facts.cli, SpawnError) else str(facts.cli)
+        return _problem("cli", Problem.CLI_DOES_NOT_RUN, f"{reason}{named}")
+    others = [place for place in facts.places if place.path != facts.cli]
+    origin = next((place.origin for place in facts.places if place.path == facts.cli), "")
+    found = [f"also at {place.path} ({place.origin})" for place in others if place.is_there]
+    missing = counted(sum(not place.is_there for place in others), "other place")
+    where = named or (f" ({origin})" if origin else "")
+    looked = [] if facts.named_by else [f"nothing in {missing}"]
+    return Finding(check="cli", state="ok", text=f"{facts.cli}{where}", details=[*found, *looked])
+
+
+def _version(facts: Facts) -> Iterator[Finding]:
+    floor = f"{MINIMUM} or newer is needed"
+    match facts.version:
+        case Version() as version if version < MINIMUM:
+            yield _problem("version", Problem.CLI_TOO_OLD, f"{version} is too old: {floor}")
+        case Version() as version:
+            yield Finding(check="version", state="ok", text=f"{version} ({floor})")
+        case Failed(reason):
+            yield _problem("version", Problem.CLI_DOES_NOT_RUN, f"--version failed: {reason}")
+        case TimedOut(limit):
+            text = f"--version was not answered within {limit:g} s"
+            yield Finding(check="version", state="warning", text=text)
+        case Unreadable(text):
+            words = f"--version says {text[:80]!r}" if text else "--version says nothing"
+            yield Finding(check="version", state="warning", text=f"{words}, which is no version")
+        case None:
+            return
+
+
+def _handshake(facts: Facts) -> Iterator[Finding]:
+    match facts.handshake:
+        case None:
+            return
+        case Handshake(duration, info):
+            yield Finding(
+                check="handshake",
+                state="ok",
+                text=f"{seconds(duration)}, without a word to the API",
+            )
+            yield _capabilities(info)
+        case OptionsError() as error:
+            yield _problem("handshake", Problem.OPTIONS, "not tried", str(error).splitlines())
+        case BridleError() as error if _ROOT_REFUSED in error.stderr_tail:
+            return  # told where it belongs
+        case BridleError() as error:
+            kind = _kind_of_failure(error)
+            yield _problem(
+                "handshake", kind, str(error.args[0]), str(error.process or "").splitlines()
+            )
+
+
+def _kind_of_failure(error: BridleError) -> Problem:
+    if isinstance(error, UnsupportedCliVersionError):
+        return Problem.CLI_TOO_OLD
+    if isinstance(error, CliExitedDuringInit | SpawnError):
+        return Problem.CLI_DOES_NOT_RUN
+    return Problem.CLI_DOES_NOT_ANSWER
+
+
+def _capabilities(info: Mapping[str, Any]) -> Finding:
+    named = info.get("capabilities")
+    counts = [
+        counted(len(cast("list[object]", info[key])), key.removesuffix("s"))
+        for key in ("models", "commands", "agents")
+        if isinstance(info.get(key), list)
+    ]
+    if not isinstance(named, list):
+        text = joined(["this CLI does not list any, as older ones do not", *counts])
+        return Finding(check="capabilities", state="note", text=text)
+    listed = cast("list[object]", named)
+    words = joined([f"{len(listed)} named", *counts])
+    details = [", ".join(map(str, listed))] if listed else []
+    return Finding(check="capabilities", state="ok", text=words, details=details)
+
+
+# ---------------------------------------------------------------- where it runs
+
+
+def _directory(directory: Directory) -> Finding:
+    if directory.problem:
+        text = f"{directory.path} cannot be written to: {directory.problem}"
+        return _problem(directory.use, Problem.UNWRITABLE, text)
+    return Finding(check=directory.use, state="ok", text=f"{directory.path} is writable")
+
+
+def _root(facts: Facts) -> Finding:
+    refused = isinstance(facts.handshake, BridleError) and (
+        _ROOT_REFUSED in facts.handshake.stderr_tail
+    )
+    is_bare = facts.is_root and not facts.is_sandbox
+    if refused or (is_bare and facts.permission_mode == BYPASS):
+        source = "" if facts.permission_mode == BYPASS else ", which its settings ask for"
+        return _problem("user", Problem.ROOT, f"root, and the CLI refuses it {BYPASS}{source}")
+    if is_bare:
+        text = f"root: the CLI would refuse {BYPASS} unless IS_SANDBOX=1"
+        return Finding(check="user", state="note", text=text)
+    return Finding(
+        check="user", state="ok", text="root, in a sandbox" if facts.is_root else "not root"
+    )
+
+
+def _login(facts: Facts) -> Iterator[Finding]:
+    if not isinstance(facts.handshake, Handshake):
+        return
+    account = facts.handshake.info.get("account")
+    if not isinstance(account, Mapping):
+        yield Finding(
+            check="login", state="warning", text="the CLI does not tell", details=facts.credentials
+        )
+        return
+    told = cast("Mapping[str, object]", account)
+    provider = told.get("apiProvider", "firstParty")
+    sources = [told.get(name) for name in ("apiKeySource", "tokenSource")]
+    named = [str(source) for source in sources if source not in (None, "none")]
+    if provider != "firstParty":
+        text = f"by way of {provider}, whose credentials are not looked at"
+        yield Finding(check="login", state="note", text=text)
+    elif named:
+        text = f"by {' and '.join(dict.fromkeys(named))}"
+        others = [said for said in facts.credentials if not said.startswith(tuple(named))]
+        yield Finding(check="login", state="ok", text=text, details=others)
+    else:
+        yield _problem("login", Problem.LOGIN, "nobody is logged in", facts.credentials)
+
+
+def _limits(facts: Facts) -> Finding:
+    sdk = facts.sdk
+    mebibyte = 1024 * 1024
+    set_limits = {name: getattr(sdk.limits, name) for name in Limits.fields}
+    said = [f"{name} {value:g}" for name, value in set_limits.items() if value is not None]
+    details = [
+        f"handshake {sdk.init_timeout:g} s, operations {sdk.control_timeout:g} s",
+        f"a line {sdk.max_buffer_size / mebibyte:g} MiB, "
+        f"unread messages {sdk.max_unread_bytes / mebibyte:g} MiB",
+    ]
+    if facts.open_files is not None:
+        details.append(f"open files {facts.open_files}")
+    text = f"a turn: {', '.join(said)}" if said else "a turn has none"
+    return Finding(check="limits", state="note", text=text, details=details)

@@ -1,0 +1,261 @@
+"""``bridle doctor``: whether sessions can run here, and if not, why.
+
+It starts the CLI for its version and for a handshake, and asks it for nothing else: no prompt is
+sent, hooks and MCP servers stay off, and whatever the CLI might want from the network leads
+nowhere. No value of a credential is read, let alone shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version as version_of_package
+from typing import Any
+
+import msgspec
+
+from bridle import Session
+from bridle._core.precedence import ResolvedOptions
+from bridle._shell.locate import (
+    MINIMUM,
+    VARIABLE,
+    Candidate,
+    Version,
+    candidates,
+    find_cli,
+    version_of,
+)
+from bridle._shell.preflight import settle_options
+from bridle.cli.diagnosis import (
+    Directory,
+    Facts,
+    Finding,
+    Handshake,
+    Place,
+    Problem,
+    diagnose,
+    exit_code,
+    misconfigured,
+    verdict,
+)
+from bridle.cli.exits import ExitCode
+from bridle.cli.printable import printable
+from bridle.errors import BridleError, OptionsError
+from bridle.options import CliOptions, SdkOptions
+
+_NOWHERE = "http://127.0.0.1:9"
+_SILENT = {
+    "ANTHROPIC_BASE_URL": _NOWHERE,
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_TELEMETRY": "1",
+    **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), _NOWHERE),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), ""),
+}
+"""What keeps the CLI from talking to anybody."""
+
+_CREDENTIALS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+)
+_MARKS = {"ok": "✓", "note": "·", "warning": "!", "problem": "✗"}
+_COLOURS = {"ok": "32", "note": "2", "warning": "33", "problem": "31"}
+_WIDTH = 13
+
+_EPILOG = "exit codes:\n    0  healthy\n" + "\n".join(
+    f"  {problem:>3}  {problem.meaning}" for problem in Problem
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("--json", action="store_true", help="Everything, as one JSON object.")
+    parser.add_argument("--cli", metavar="PATH", help="The CLI to look at.")
+    parser.add_argument("--cwd", metavar="DIR", help="Where a session would work.")
+    parser.add_argument(
+        "--permission-mode", metavar="MODE", help="The permission mode a session would have."
+    )
+    parser.add_argument("--config", metavar="FILE", help="Options from a TOML file.")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=20.0,
+        help="Seconds the CLI has for the handshake (20).",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Look, tell, and say by the exit code what is to be done first."""
+    named = {
+        "cli_path": options.cli,
+        "cwd": options.cwd,
+        "permission_mode": options.permission_mode,
+    }
+    places = [_place(candidate) for candidate in candidates()]
+    try:
+        cli = CliOptions(**{name: value for name, value in named.items() if value is not None})
+        sdk = SdkOptions() if options.config is None else SdkOptions(config_file=options.config)
+        settled = settle_options(cli, sdk, None)
+    except OptionsError as error:
+        findings = misconfigured(error)
+    else:
+        facts = asyncio.run(_facts(settled, cli, sdk, places, options.timeout))
+        findings = diagnose(facts)
+    print(_json(findings, places) if options.json else _page(findings))
+    return exit_code(findings)
+
+
+# ---------------------------------------------------------------- finding out
+
+
+async def _facts(
+    settled: ResolvedOptions,
+    cli: CliOptions,
+    sdk: SdkOptions,
+    places: Sequence[Place],
+    timeout: float,
+) -> Facts:
+    environ = {**os.environ, **(settled.cli.env or {})}
+    named_by = None
+    if settled.cli.cli_path is not None:
+        named_by = {"argument": "--cli", "config": "the configuration file"}.get(
+            settled.origin["cli.cli_path"], VARIABLE
+        )
+    elif os.environ.get(VARIABLE):
+        named_by = VARIABLE
+    path = _find(settled.cli)
+    version = None
+    handshake: Handshake | BridleError | None = None
+    if isinstance(path, str):
+        version = await version_of(path, timeout=min(timeout, 10.0))
+        if not (isinstance(version, Version) and version < MINIMUM):
+            handshake = await _handshake(cli, sdk, settled, timeout)
+    return Facts(
+        bridle=version_of_package("bridle"),
+        platform=f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        cli=path,
+        named_by=named_by,
+        places=places,
+        version=version,
+        directories=list(_directories(environ)),
+        is_root=os.geteuid() == 0,
+        is_sandbox=environ.get("IS_SANDBOX", "") not in ("", "0"),
+        permission_mode=settled.cli.permission_mode,
+        handshake=handshake,
+        credentials=list(credentials(environ)),
+        sdk=settled.sdk,
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    )
+
+
+def _find(cli: CliOptions) -> str | BridleError:
+    try:
+        return find_cli(None if cli.cli_path is None else os.fspath(cli.cli_path))
+    except BridleError as error:
+        return error
+
+
+def _place(candidate: Candidate) -> Place:
+    return Place(candidate.path, candidate.origin, candidate.is_usable)
+
+
+async def _handshake(
+    cli: CliOptions, sdk: SdkOptions, settled: ResolvedOptions, timeout: float
+) -> Handshake | BridleError:
+    """Start a session as it would be started here, but for what reaches out, and stop it."""
+    quiet: dict[str, Any] = {
+        "env": _SILENT,
+        "mcp_config": {"mcpServers": {}},
+        "strict_mcp_config": True,
+        "no_session_persistence": True,
+    }
+    if settled.cli.settings is None or isinstance(settled.cli.settings, Mapping):
+        quiet["settings"] = {"disableAllHooks": True, "env": _SILENT}
+    begun = time.monotonic()
+    try:
+        session = Session(
+            cli.replace(**quiet), sdk.replace(init_timeout=timeout, skip_version_check=True)
+        )
+        await session.connect()
+    except BridleError as error:
+        return error
+    duration = time.monotonic() - begun
+    info = dict(session.server_info or {})
+    await session.stop()
+    return Handshake(duration, info)
+
+
+def _directories(environ: Mapping[str, str]) -> Iterator[Directory]:
+    """Where the CLI keeps its things."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    configured = environ.get("CLAUDE_CONFIG_DIR")
+    if configured:
+        yield _looked_at(configured, "config")
+    else:
+        yield _looked_at(os.path.join(home, ".claude"), "config")
+        yield _looked_at(home, "home")
+    yield _looked_at(environ.get("CLAUDE_CODE_TMPDIR") or tempfile.gettempdir(), "temporary")
+
+
+def _looked_at(path: str, use: str) -> Directory:
+    """Try it: permissions alone do not tell, least of all to root."""
+    place = os.path.abspath(path)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)  # where it would have to be made
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return Directory(path, use)
+    except OSError as error:
+        return Directory(path, use, error.strerror or str(error))
+
+
+def credentials(environ: Mapping[str, str]) -> Iterator[str]:
+    """Where a CLI may find a key or a login, in words; no value of one is read."""
+    yield from (f"{name} is set" for name in _CREDENTIALS if environ.get(name))
+    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "~"), ".claude")
+    path = os.path.join(home, ".credentials.json")
+    if os.path.exists(path):
+        yield f"{path} is there"
+
+
+# ---------------------------------------------------------------- telling
+
+
+def _page(findings: Sequence[Finding]) -> str:
+    paint = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    lines: list[str] = []
+    advised: set[str] = set()
+    for finding in findings:
+        mark = _MARKS[finding.state]
+        if paint:
+            mark = f"\x1b[{_COLOURS[finding.state]}m{mark}\x1b[0m"
+        lines.append(f"{mark} {finding.check:{_WIDTH}}{printable(finding.text)}")
+        lines += [f"{'':{_WIDTH + 2}}{printable(detail)}" for detail in finding.details]
+        if finding.advice and finding.advice not in advised:
+            advised.add(finding.advice)
+            lines.append(f"{'':{_WIDTH + 2}}→ {finding.advice}")
+    return "\n".join([*lines, "", verdict(findings)])
+
+
+def _json(findings: Sequence[Finding], places: Sequence[Place]) -> str:
+    told = [{**msgspec.structs.asdict(finding), "advice": finding.advice} for finding in findings]
+    whole = {
+        "healthy": exit_code(findings) == ExitCode.OK,
+        "exit_code": exit_code(findings),
+        "findings": told,
+        "searched": places,
+    }
+    return msgspec.json.format(msgspec.json.encode(whole)).decode()

@@ -1,0 +1,225 @@
+"""The driver of a run: a session, its view and its screen, and what signals do to them.
+
+Ctrl-C interrupts the turn. A second one, or one when there is no turn to interrupt, ends the run:
+the CLI is stopped, not asked. So do the signals that tell a program to leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from bridle import Session, Turn
+from bridle._core.followups import FollowUps
+from bridle._shell.preflight import settle_options
+from bridle.cli.endings import ending, summary
+from bridle.cli.exits import exit_code_for
+from bridle.cli.gatekeeper import Gatekeeper, Otherwise
+from bridle.cli.policy import Policy
+from bridle.cli.printable import one_line
+from bridle.cli.screens import Screen
+from bridle.cli.shown import Note, Span
+from bridle.cli.terminal import Terminal
+from bridle.cli.view import View
+from bridle.errors import BridleError, UnsupportedCliVersionError
+from bridle.events import SessionEvent
+from bridle.messages import Message, ResultMessage
+from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.outcomes import Outcome, OutcomeReason
+
+_FRAME = 0.1
+"""Seconds between two drawings of what goes on."""
+
+_HOOK_EVENTS = "--include-hook-events"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run, and how."""
+
+    prompt: str
+    cli: CliOptions
+    sdk: SdkOptions
+    policy: Policy
+    otherwise: Otherwise
+
+
+class Drive:
+    """One run, shown on ``screen``. ``terminal`` is where a person sits, if one does."""
+
+    def __init__(self, job: Job, screen: Screen, terminal: Terminal | None) -> None:
+        self._job = job
+        self._screen = screen
+        self._terminal = terminal
+        self._view = View(time.monotonic(), epoch=time.time() - time.monotonic())
+        self._session: Session | None = None
+        self._turn: Turn | None = None
+        self._work: asyncio.Task[Outcome[Any]] | None = None
+        self._asides: set[asyncio.Task[None]] = set()
+        # The signal that ended the run.
+        self._ended_by: int | None = None
+        self._is_interrupting = False
+        # How it ended, once nothing but the session's end is to come.
+        self._outcome: Outcome[Any] | None = None
+        self._follow_ups = FollowUps()
+        # Set when nothing of the answer is to come any more.
+        self._is_answered = asyncio.Event()
+        # Wherever it was said: the session bounds its turns by itself, but not what follows them.
+        self._total = settle_options(job.cli, job.sdk, None).sdk.limits.total
+
+    async def run(self) -> int:
+        """Do it; returns the exit code.
+
+        Raises:
+            BridleError: there is no outcome, because nothing was started.
+        """
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._on_ctrl_c)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._end, number)
+        drawing = loop.create_task(self._draw())
+        self._work = loop.create_task(self._start())
+        try:
+            outcome = await self._work
+        except asyncio.CancelledError:
+            if self._ended_by is None:
+                raise
+            outcome = await self._ended()
+        finally:
+            drawing.cancel()
+        self._screen.show([*self._view.close_answer(), *ending(outcome)])
+        code = exit_code_for(outcome.reason) if self._ended_by is None else 128 + self._ended_by
+        self._screen.finish({**summary(outcome), "exit_code": int(code)})
+        return code
+
+    async def _draw(self) -> None:
+        while self._screen.is_live:
+            self._screen.draw(self._view.status(time.monotonic()))
+            await asyncio.sleep(_FRAME)
+
+    # -- signals -----------------------------------------------------------------------------------
+
+    def _on_ctrl_c(self) -> None:
+        if self._terminal is not None and self._terminal.is_lent:
+            return  # it was meant for the editor
+        if self._turn is None or self._turn.done or self._is_interrupting:
+            self._end(signal.SIGINT)
+            return
+        self._is_interrupting = True
+        self._view.interrupt(time.monotonic())
+        assert self._session is not None, "a turn belongs to a session"
+        self._beside(_interrupt(self._session))
+
+    def _end(self, number: int) -> None:
+        if self._outcome is not None and self._session is not None:
+            self._beside(self._session.stop())  # it is closing anyway; now without patience
+        elif self._work is not None and self._ended_by is None:
+            self._ended_by = number
+            self._view.enter("ending", time.monotonic())
+            self._work.cancel()
+
+    def _beside(self, what: Coroutine[Any, Any, None]) -> None:
+        aside = asyncio.get_running_loop().create_task(what)
+        self._asides.add(aside)
+        aside.add_done_callback(self._asides.discard)
+
+    async def _ended(self) -> Outcome[Any]:
+        if self._turn is None:
+            return Outcome(reason=OutcomeReason.INTERRUPTED)
+        outcome = await self._turn
+        return msgspec.structs.replace(outcome, reason=OutcomeReason.INTERRUPTED)
+
+    # -- the session -------------------------------------------------------------------------------
+
+    async def _start(self) -> Outcome[Any]:
+        try:
+            return await self._answer(self._job.cli.replace(include_hook_events=True))
+        except UnsupportedCliVersionError as error:
+            if _HOOK_EVENTS not in error.stderr_tail:
+                raise
+        return await self._answer(self._job.cli)  # by an older one, hooks go unseen
+
+    async def _answer(self, cli: CliOptions) -> Outcome[Any]:
+        gate = Gatekeeper(
+            self._view,
+            self._screen,
+            time.monotonic,
+            policy=self._job.policy,
+            otherwise=self._job.otherwise,
+        )
+        bidir = BidirOptions(
+            on_can_use_tool=gate.can_use_tool,
+            on_question=gate.question,
+            on_plan=gate.plan,
+            on_elicitation=gate.elicitation,
+        )
+        self._session = Session(cli, self._job.sdk.replace(on_stderr=self._on_stderr), bidir)
+        self._is_answered = asyncio.Event()
+        reading = asyncio.create_task(self._read(self._session.subscribe(), self._is_answered))
+        try:
+            async with self._session as session:
+                self._outcome = await self._converse(session, reading)
+                self._view.enter("closing the session", time.monotonic())
+            await reading
+        finally:
+            reading.cancel()
+        return self._outcome
+
+    async def _converse(self, session: Session, reading: asyncio.Task[None]) -> Outcome[Any]:
+        self._view.enter("sending the prompt", time.monotonic())
+        try:
+            self._turn = await session.send_user_message(self._job.prompt)
+            turn = asyncio.create_task(self._turn.outcome())
+            await asyncio.wait({turn, reading}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()  # raises what went wrong while showing
+            outcome = await turn
+            return await self._with_background(outcome) if outcome.ok else outcome
+        except asyncio.CancelledError:
+            await session.stop()
+            raise
+
+    async def _with_background(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """The outcome together with that of what the turn left running, within the same limit."""
+        total = self._total
+        left = None if total is None else max(0.0, total - outcome.duration)
+        try:
+            async with asyncio.timeout(left):
+                await self._is_answered.wait()
+        except TimeoutError:
+            return msgspec.structs.replace(
+                outcome,
+                reason=OutcomeReason.LIMIT_TOTAL,
+                detail=f"background work was not over after {total:g} s",
+            )
+        return self._follow_ups.complete(outcome)
+
+    async def _read(
+        self, updates: AsyncIterable[Message | SessionEvent], is_answered: asyncio.Event
+    ) -> None:
+        has_result = False
+        try:
+            async for update in updates:
+                if isinstance(update, Message):
+                    self._screen.hear(update)
+                    self._follow_ups.observe(update)
+                    has_result = has_result or isinstance(update, ResultMessage)
+                self._screen.show(self._view.see(update, time.monotonic()))
+                if has_result and not self._follow_ups.is_pending:
+                    is_answered.set()
+        finally:
+            is_answered.set()
+
+    async def _on_stderr(self, line: str) -> None:
+        if line.strip():
+            self._screen.show([Note((Span(f"  claude: {one_line(line, 500)}", "dim"),))])
+
+
+async def _interrupt(session: Session) -> None:
+    with suppress(BridleError):  # it is over, or does not answer: then there is a second Ctrl-C
+        await session.interrupt()

@@ -1,0 +1,220 @@
+"""Who answers the CLI's questions in a run: the policy first, then a person, or a fixed word.
+
+The model learns why it was denied; the view learns who decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from bridle.cli import questions
+from bridle.cli.policy import Policy, Ruling
+from bridle.cli.printable import one_line
+from bridle.cli.screens import Screen
+from bridle.cli.shown import Line, Note, Span
+from bridle.cli.view import WARN, Verdict, View, allowed, denied
+from bridle.permissions import (
+    Allow,
+    AllowAll,
+    AllowOnce,
+    Answers,
+    Cancel,
+    CanUseToolContext,
+    Deny,
+    Edit,
+    ElicitationAnswer,
+    ElicitationRequestContext,
+    PermissionResult,
+    PlanContext,
+    PlanResult,
+    QuestionContext,
+    QuestionResult,
+)
+
+_Asked = TypeVar("_Asked", bound=CanUseToolContext)
+_Result = TypeVar("_Result", bound=PermissionResult | QuestionResult)
+
+Otherwise = Literal["ask", "yes", "deny", "absent"]
+"""What becomes of a question the policy leaves open: a person decides, an option, or nobody."""
+
+_SETTLED: Mapping[Otherwise, Verdict] = {
+    "yes": allowed("allowed by --yes"),
+    "deny": denied("denied by --deny"),
+    "absent": denied("denied: nobody is there to ask"),
+}
+_TO_MODEL: Mapping[Otherwise, str] = {
+    "deny": "The user gives no permission in this run.",
+    "absent": "Nobody is there to give permission.",
+}
+_NO = "The user does not want this."
+_UNANSWERED = "Nobody is there to answer questions. Decide by yourself, and say what you assumed."
+_DISMISSED = "The user does not want to answer. Decide by yourself, and say what you assumed."
+_CATCH_UP = 50
+"""Rounds of the loop that messages sent before a question have to get to the view before it."""
+
+_AGAIN = "That is none of the answers."
+
+
+class Gatekeeper:
+    """Answers for one run. ``clock`` tells the time of the view."""
+
+    def __init__(
+        self,
+        view: View,
+        screen: Screen,
+        clock: Callable[[], float],
+        *,
+        policy: Policy | None = None,
+        otherwise: Otherwise = "absent",
+    ) -> None:
+        self._view = view
+        self._screen = screen
+        self._clock = clock
+        self._policy = policy or Policy()
+        self._otherwise: Otherwise = otherwise
+        # Questions overlap, a person answers one at a time.
+        self._turn = asyncio.Lock()
+
+    # -- tools -------------------------------------------------------------------------------------
+
+    async def can_use_tool(self, context: CanUseToolContext) -> PermissionResult:
+        """May a tool run?"""
+        settled = self._settled(context, AllowOnce())
+        return settled or await self._with_person(context, self._ask_permission)
+
+    def _settled(self, context: CanUseToolContext, allow: _Result) -> _Result | Deny | None:
+        """The answer that needs nobody to be asked; None if somebody has to be."""
+        ruling = self._policy.decide(context.tool_name, context.tool_input)
+        if ruling.decision == "ask":
+            verdict = _SETTLED.get(self._otherwise)
+            why = _TO_MODEL.get(self._otherwise, "")
+        else:
+            verdict = _verdict(ruling)
+            why = ruling.reason or "The policy of this run denies it."
+        if verdict is None:
+            return None
+        return self._decided(context, allow if verdict.is_allowed else Deny(why), verdict)
+
+    async def _ask_permission(self, context: CanUseToolContext) -> PermissionResult:
+        lines: Sequence[Line] = questions.permission(context)
+        while True:
+            said = await self._screen.ask(lines, questions.choices(context))
+            chosen = questions.Choice("no") if said is None else questions.choice(said, context)
+            match chosen:
+                case questions.Choice("yes"):
+                    return self._decided(context, AllowOnce(), allowed("allowed by you"))
+                case questions.Choice("always"):
+                    always = allowed("from now on allowed by you")
+                    return self._decided(context, AllowAll(), always)
+                case questions.Choice("no", reason):
+                    return self._refused(context, reason)
+                case questions.Choice("edit"):
+                    changed, lines = await self._edit(context)
+                    if changed is not None:
+                        edited = allowed("edited by you", tool_input=changed)
+                        return self._decided(context, Edit(changed), edited)
+                case _:
+                    lines = _hint(_AGAIN)
+
+    async def _edit(
+        self, context: CanUseToolContext
+    ) -> tuple[dict[str, Any] | None, Sequence[Line]]:
+        """The input as changed by a person; or None, and what to say before asking again."""
+        before = questions.document(context.tool_input)
+        try:
+            after = await self._screen.edit(before)
+            changed = questions.edited(after)
+        except (OSError, ValueError) as problem:
+            return None, _hint(str(problem))
+        if changed == context.tool_input:
+            return None, questions.permission(context)
+        return changed, ()
+
+    def _decided(self, context: CanUseToolContext, result: _Result, verdict: Verdict) -> _Result:
+        self._view.decided(context.tool_use_id or "", verdict, self._clock())
+        return result
+
+    def _refused(self, context: CanUseToolContext, reason: str) -> Deny:
+        verdict = denied("denied by you", reason)
+        return self._decided(context, Deny(reason or _NO), verdict)
+
+    async def _with_person(
+        self, context: _Asked, ask: Callable[[_Asked], Awaitable[_Result]]
+    ) -> _Result:
+        """Ask when it is this question's turn, and after what the model said before it."""
+        call = context.tool_use_id or ""
+        async with self._turn:
+            for _ in range(_CATCH_UP):
+                if self._view.input_of(call) is not None:
+                    break
+                await asyncio.sleep(0)
+            self._view.asking(call, waits=True)
+            try:
+                return await ask(context)
+            finally:
+                self._view.asking(call, waits=False)
+
+    # -- plans and questions -----------------------------------------------------------------------
+
+    async def plan(self, context: PlanContext) -> PlanResult:
+        """Shall a plan be carried out?"""
+        settled = self._settled(context, Allow())
+        return settled or await self._with_person(context, self._ask_plan)
+
+    async def _ask_plan(self, context: PlanContext) -> PlanResult:
+        # Some CLIs leave the text out of the question; the call had it.
+        call = self._view.input_of(context.tool_use_id or "") or {}
+        text = context.plan or call.get("plan")
+        lines = questions.plan(text if isinstance(text, str) else None)
+        while True:
+            said = await self._screen.ask(lines, questions.PLAN_CHOICES)
+            chosen = questions.Choice("no") if said is None else questions.choice(said, context)
+            match chosen:
+                case questions.Choice("yes"):
+                    return self._decided(context, Allow(), allowed("approved by you"))
+                case questions.Choice("no", reason):
+                    return self._refused(context, reason)
+                case _:
+                    lines = _hint(_AGAIN)
+
+    async def question(self, context: QuestionContext) -> QuestionResult:
+        """What does the user say to the model's questions?"""
+        ruling = self._policy.decide(context.tool_name, context.tool_input)
+        if ruling.decision == "deny" or self._otherwise != "ask":
+            nobody = denied("unanswered: nobody is there to ask")
+            return self._decided(context, Deny(ruling.reason or _UNANSWERED), nobody)
+        return await self._with_person(context, self._ask_questions)
+
+    async def _ask_questions(self, context: QuestionContext) -> QuestionResult:
+        answers: dict[str, str | Sequence[str]] = {}
+        for asked in context.questions:
+            lines = questions.question(asked)
+            answer = None
+            while answer is None:
+                said = await self._screen.ask(lines, questions.offer(asked))
+                if said is None:
+                    return self._decided(context, Deny(_DISMISSED), denied("dismissed by you"))
+                answer = questions.answer(said, asked)
+                lines = _hint(_AGAIN)
+            answers[asked.question] = answer
+        return self._decided(context, Answers(answers), allowed("answered by you"))
+
+    async def elicitation(self, context: ElicitationRequestContext) -> ElicitationAnswer:
+        """What does the user tell an MCP server? Nothing: a form is beyond this command."""
+        name, asked = one_line(context.mcp_server_name), one_line(context.message)
+        text = f"MCP server {name} asks: {asked} (it gets no answer here)"
+        self._screen.show([Note((Span(f"  {WARN} ", "warn"), Span(text)), whole=True)])
+        return Cancel()
+
+
+def _verdict(ruling: Ruling) -> Verdict:
+    rule = f"policy rule {ruling.rule}" if ruling.rule else "policy default"
+    if ruling.decision == "allow":
+        return allowed(f"allowed by {rule}", ruling.reason)
+    return denied(f"denied by {rule}", ruling.reason)
+
+
+def _hint(text: str) -> list[Line]:
+    return [(Span(f"  {one_line(text, 500)}", "warn"),)]

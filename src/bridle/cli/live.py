@@ -1,0 +1,179 @@
+"""The live view, drawn with rich: what stays scrolls up, what is true right now stands below it.
+
+Text is handed to rich as text, never as its markup, and it has been made printable before. The
+lines below the scrolling part are erased before anything else is written, so that a terminal never
+keeps a half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.text import Text
+
+from bridle.cli.shown import Line, Note, Said, Shown, Tone
+from bridle.cli.terminal import Terminal
+from bridle.messages import Message
+
+_STYLES: dict[Tone, str] = {
+    "plain": "",
+    "strong": "bold",
+    "dim": "dim",
+    "good": "green",
+    "bad": "red",
+    "warn": "yellow",
+    "ask": "cyan",
+}
+
+
+class LiveScreen:
+    """A terminal with room below for what goes on. ``terminal`` is None if nobody can answer."""
+
+    is_live = True
+
+    def __init__(self, terminal: Terminal | None, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False, markup=False, emoji=False)
+        self._terminal = terminal
+        self._muted = terminal.muted() if terminal is not None else None
+        self._live: Live | None = None
+        # The line of the answer that has no end yet, and what has to wait for a question's answer.
+        self._line = ""
+        self._waiting: list[Shown] | None = None
+        self._status: Sequence[Line] = ()
+
+    # -- what stays --------------------------------------------------------------------------------
+
+    def hear(self, message: Message) -> None:
+        """Nothing of it is shown as it is."""
+
+    def show(self, shown: Iterable[Shown]) -> None:
+        if self._waiting is not None:
+            self._waiting += shown
+            return
+        for one in shown:
+            if isinstance(one, Said):
+                self._say(one.text)
+            else:
+                self._note(one)
+        self._redraw()
+
+    def _say(self, text: str) -> None:
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._console.print(Text(line))
+
+    def _note(self, note: Note) -> None:
+        if note.whole:
+            self._print_whole(note.line)
+        else:
+            self._console.print(_text(note.line), no_wrap=True, overflow="ellipsis")
+
+    def _print_whole(self, line: Line) -> None:
+        """On as many rows as it takes, all of them indented like the first."""
+        text = _text(line)
+        indent = len(text.plain) - len(text.plain.lstrip())
+        self._console.print(Padding(text[indent:], (0, 0, 0, indent), expand=False))
+
+    # -- what is true right now --------------------------------------------------------------------
+
+    def draw(self, status: Sequence[Line]) -> None:
+        self._status = status
+        self._redraw()
+
+    def _redraw(self) -> None:
+        if self._live is not None:
+            self._live.update(self._below(), refresh=True)
+
+    def _below(self) -> Group:
+        """The end of the answer so far, then what goes on, as much as there is room for."""
+        room = max(1, self._console.height - 1 - len(self._status))
+        rows: list[Text] = []
+        if self._line:
+            rows = list(Text(self._line).wrap(self._console, self._console.width))[-room:]
+        lines = [_text(line) for line in self._status]
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(*rows, *lines)
+
+    def __enter__(self) -> LiveScreen:
+        if self._muted is not None:
+            self._muted.__enter__()
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+        if self._line:
+            self._say("\n")
+        if self._muted is not None:
+            self._muted.__exit__(kind, error, trace)
+
+    def _start(self) -> None:
+        self._live = Live(
+            self._below(),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+        self._live.start(refresh=True)
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    async def ask(self, lines: Sequence[Line], prompt: str) -> str | None:
+        if self._terminal is None:
+            return None
+        answer = None
+        with self._aside(self._terminal):
+            for line in lines:
+                self._print_whole(line)
+            self._console.print(Text(prompt, _STYLES["ask"]), end="")
+            try:
+                answer = await self._terminal.line()
+            finally:
+                if answer is None:  # nobody ended the line
+                    self._console.print()
+        return answer
+
+    async def edit(self, text: str) -> str:
+        if self._terminal is None:
+            raise OSError("nobody is there")
+        with self._aside(self._terminal):
+            return await self._terminal.edit(text)
+
+    @contextmanager
+    def _aside(self, terminal: Terminal) -> Generator[None]:
+        """Leave the terminal to a question; what comes meanwhile is shown afterwards."""
+        self._stop()
+        self._waiting = []
+        try:
+            with terminal.listening():
+                yield
+        finally:
+            waited, self._waiting = self._waiting, None
+            self._start()
+            self.show(waited)
+
+    def finish(self, summary: dict[str, object]) -> None:
+        """What there is to say was said."""
+
+
+def _text(line: Line) -> Text:
+    return Text.assemble(*((span.text, _STYLES[span.tone]) for span in line))

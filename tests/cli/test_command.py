@@ -1,0 +1,107 @@
+"""The command itself: its table, its help, and what it says to what it does not know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from bridle.cli import COMMANDS, main
+from bridle.testing import FakeCli
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [main([]), main(["--help"]), main(["-h"]), main(["help"])] == [0, 0, 0, 0]
+    out = capsys.readouterr().out
+    assert all(out.count(f"{name:6}  {summary}") == 4 for name, (_, summary) in COMMANDS.items())
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("dcotor", "Did you mean `bridle doctor`?"),
+        ("fix the bug", "bridle run"),
+        ("\x1b[2J", "Commands are demo, run, doctor, record, replay"),
+        ("--verbose", "bridle --help"),
+    ],
+)
+def test_an_unknown_command_is_met_with_help(
+    word: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert hint in err
+    assert "\x1b" not in err
+
+
+def test_the_versions_are_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeCli().version("2.3.4 (Claude Code)") as fake:
+        monkeypatch.setenv("BRIDLE_CLI", fake.path)
+        assert main(["--version"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("bridle 0.")
+    assert lines[1] == f"claude 2.3.4 ({fake.path})"
+
+
+@pytest.mark.parametrize(
+    ("fake", "expected"),
+    [(FakeCli().version("soon"), "claude of unknown version"), (None, "claude: not found")],
+)
+def test_a_version_is_told_as_far_as_it_is_known(
+    fake: FakeCli | None,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BRIDLE_CLI", fake.path if fake else "/nowhere/claude")
+    assert main(["--version"]) == 0
+    assert expected in capsys.readouterr().out
+
+
+def test_a_command_is_imported_when_it_is_used() -> None:
+    """Help must not wait for what it does not need."""
+    source = "import sys, bridle.cli; bridle.cli.main([]); print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.splitlines()[-1].split())
+    assert loaded & {"asyncio", "rich", *(module for module, _ in COMMANDS.values())} == set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_keeps_the_contract(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module_name, summary = COMMANDS[name]
+    module = import_module(module_name)
+    assert callable(module.arguments)
+    assert callable(module.main)
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    assert summary in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_unknown_argument_is_a_mistake_of_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run", "--modle", "opus"])
+    assert caught.value.code == 2
+    assert "--modle" in capsys.readouterr().err
+
+
+def test_the_script_and_the_module_are_the_same_command(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["scripts"] == {"bridle": "bridle.cli:main"}
+    command = [sys.executable, "-m", "bridle", "nothing"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("bridle: there is no command 'nothing'.")
+
+
+def test_the_extra_that_brings_the_cli_brings_the_live_view(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert set(extras["tui"]) < set(extras["cli"])

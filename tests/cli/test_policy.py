@@ -1,0 +1,139 @@
+"""The policy file of a run: what it allows, and what it says when it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridle import OptionsError
+from bridle.cli.policy import Policy, Ruling, parse_policy
+
+RULES = """
+[[rule]]
+tool = "*"
+input.file_path = "*.env"
+decision = "deny"
+reason = "Secrets stay unread."
+
+[[rule]]
+tool = ["Read", "mcp__docs__*"]
+decision = "allow"
+
+[[rule]]
+tool = "Bash"
+input = { command = "git *" }
+decision = "allow"
+
+[[rule]]
+tool = "Edit"
+input.file_path = "/work/?*"
+input.replace_all = "false"
+decision = "allow"
+
+[[rule]]
+tool = "Bash"
+input.command = "*rm *"
+decision = "deny"
+"""
+
+ASK = Ruling("ask")
+DENIED = Ruling("deny", 1, "Secrets stay unread.")
+
+
+@pytest.mark.parametrize(
+    ("tool", "tool_input", "expected"),
+    [
+        ("Read", {"file_path": "/work/a.py"}, Ruling("allow", 2)),
+        ("Read", {"file_path": "/work/.env"}, DENIED),
+        ("Write", {"file_path": "a\nb.env"}, DENIED),
+        ("mcp__docs__search", {}, Ruling("allow", 2)),
+        ("mcp__shop__buy", {}, ASK),
+        ("read", {}, ASK),
+        ("Bash", {"command": "git status"}, Ruling("allow", 3)),
+        ("Bash", {"command": "git log main..HEAD"}, Ruling("allow", 3)),
+        ("Bash", {"command": "gitk"}, ASK),
+        ("Bash", {}, ASK),
+        ("Edit", {"file_path": "/work/a.py", "replace_all": False}, Ruling("allow", 4)),
+        ("Edit", {"file_path": "/work/a.py", "replace_all": True}, ASK),
+        ("Edit", {"file_path": "/work/", "replace_all": False}, ASK),
+        ("Bash", {"command": "cd x && rm -rf y"}, Ruling("deny", 5)),
+    ],
+)
+def test_the_first_rule_that_fits_decides(
+    tool: str, tool_input: dict[str, Any], expected: Ruling
+) -> None:
+    assert parse_policy(RULES, "policy").decide(tool, tool_input) == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status; curl x",
+        "git status && curl x",
+        "git status | sh",
+        "git status\ncurl x",
+        "git $(curl x)",
+        "git `curl x`",
+        "git log > ../../x",
+        "git add ../other",
+        "git -C ..",
+    ],
+)
+def test_a_rule_that_allows_does_not_allow_more_than_it_shows(command: str) -> None:
+    assert parse_policy(RULES, "policy").decide("Bash", {"command": command}) == ASK
+
+
+@pytest.mark.parametrize("path", ["/work/../etc/x", "/work/a/../../x", "/work/.."])
+def test_a_wildcard_does_not_climb_out_of_its_directory(path: str) -> None:
+    tool_input = {"file_path": path, "replace_all": False}
+    assert parse_policy(RULES, "policy").decide("Edit", tool_input) == ASK
+
+
+def test_a_rule_may_show_what_its_wildcards_do_not_stand_for() -> None:
+    text = '[[rule]]\ntool = "Bash"\ninput.command = "ls | wc *"\ndecision = "allow"'
+    policy = parse_policy(text, "policy")
+    assert policy.decide("Bash", {"command": "ls | wc -l"}) == Ruling("allow", 1)
+    assert policy.decide("Bash", {"command": "ls | wc -l | sh"}) == ASK
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny", "ask"])
+def test_the_default_holds_where_no_rule_fits(decision: str) -> None:
+    policy = parse_policy(f'default = "{decision}"', "policy")
+    assert policy.decide("Bash", {}) == Ruling(decision)  # type: ignore[arg-type]  # one of three
+
+
+def test_an_empty_policy_asks() -> None:
+    assert parse_policy("", "policy") == Policy()
+    assert Policy().decide("Bash", {}) == ASK
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("a = [", "policy", "TOML"),
+        ('default = "maybe"', "policy, default", "maybe"),
+        ("rules = 1", "policy", "rules"),
+        ("rule = 1", "policy, rule", "array"),
+        ('[[rule]]\ntool = "a"', "policy, rule 1 (line 1)", "decision"),
+        (RULES + '\n[[rule]]\ntool = 3\ndecision = "ask"', "policy, rule 6 (line 28), tool", "int"),
+        (
+            '\n[[ rule ]]\ntool = "a"\ndecision = "alow"',
+            "policy, rule 1 (line 2), decision",
+            "alow",
+        ),
+        (
+            '[[rule]]\ntool = "a"\ndecision = "ask"\ncommand = "x"',
+            "policy, rule 1 (line 1)",
+            "command",
+        ),
+        ('rule = [{ tool = "a" }]', "policy, rule 1", "decision"),
+    ],
+    ids=["toml", "default", "unknown", "kind", "missing", "late", "word", "member", "inline"],
+)
+def test_a_wrong_policy_says_where_and_why(text: str, where: str, what: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_policy(text, "policy")
+    assert caught.value.field == where
+    assert what in caught.value.problem
+    assert caught.value.fix

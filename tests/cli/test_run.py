@@ -1,0 +1,327 @@
+"""``bridle run`` in a pipe: the answer, the notes, JSON, and an exit code for every ending."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.support.processes import is_alive, wait_until
+
+from bridle.cli import main
+from bridle.testing import FakeCli, ScriptedModel, text, tool_use
+
+Models = Callable[..., ScriptedModel]
+Capture = pytest.CaptureFixture[str]
+
+MODULE = (sys.executable, "-m", "bridle", "run")
+OUTCOME = "bridle_outcome"
+
+
+class Ran(NamedTuple):
+    """What came of a run."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What it said as JSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def bridle(capsys: Capture) -> Callable[..., Ran]:
+    """The command, in this process; what it says is captured."""
+
+    def run(*arguments: str) -> Ran:
+        code = main(["run", *arguments])
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    return run
+
+
+# ---------------------------------------------------------------- on the real CLI
+
+
+def test_a_pipe_gets_the_answer_and_nothing_is_permitted(
+    real_cli: Path, scripted_model: Models, tmp_path: Path
+) -> None:
+    """Prompt from a pipe, answer into a pipe: nobody can be asked, so nothing that asks is run."""
+    script = [[text("Let me see."), tool_use("Bash", command="touch x")], [text("Done\x1b[2J.")]]
+    model = scripted_model(script)
+    run = subprocess.run(
+        [*MODULE, "--cli", str(real_cli), "Do this:", "-"],
+        input="touch x",
+        env={"PATH": os.environ["PATH"], **model.env},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "Let me see.\nDone␛[2J.\n")
+    assert "✗ Bash denied: nobody is there to ask  touch x" in run.stderr
+    assert "✓ completed · 2 turns" in run.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert model.requests[0].last_user_text == "Do this:\n\ntouch x"
+    assert model.requests[1].last_tool_result == "Nobody is there to give permission."
+
+
+def test_json_has_every_message_and_the_outcome_last(
+    real_cli: Path, scripted_model: Models, tmp_path: Path
+) -> None:
+    model = scripted_model([[tool_use("Bash", command="touch x")], [text("Done.")]])
+    run = subprocess.run(
+        [*MODULE, "--cli", str(real_cli), "--json", "--yes", "--quiet", "go"],
+        env={"PATH": os.environ["PATH"], **model.env},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    *messages, outcome = Ran(run.returncode, run.stdout, run.stderr).lines
+    kinds = [message["type"] for message in messages]
+    assert run.stderr == ""
+    assert {"system", "stream_event", "assistant", "user", "result"} <= set(kinds)
+    assert (outcome["type"], outcome["ok"], outcome["exit_code"]) == (OUTCOME, True, 0)
+    assert (outcome["text"], outcome["num_turns"]) == ("Done.", 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+# ---------------------------------------------------------------- exit codes
+
+
+@pytest.mark.parametrize(
+    ("prompt", "arguments", "code", "reason"),
+    [
+        ("hello", (), 0, "completed"),
+        ("FAIL 500", (), 1, "api_error"),
+        ("EXIT 3", (), 1, "cli_exited"),
+        ("SLOW", ("--timeout", "0.3"), 3, "limit_total"),
+        ("SLOW", ("--idle", "0.3"), 3, "limit_idle"),
+        ("FAIL 401", (), 4, "auth_failed"),
+        ("FAIL 429", (), 5, "rate_limited"),
+    ],
+)
+def test_the_exit_code_follows_the_outcome(
+    prompt: str, arguments: tuple[str, ...], code: int, reason: str, bridle: Callable[..., Ran]
+) -> None:
+    with FakeCli.auto() as fake:
+        ran = bridle("--json", "--cli", fake.path, *arguments, prompt)
+    outcome = ran.lines[-1]
+    assert (ran.code, outcome["exit_code"], outcome["reason"]) == (code, code, reason)
+    assert reason.replace("_", " ") in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error", "named"),
+    [
+        (("--max-turns", "0"), 2, "OptionsError", "--max-turns"),
+        (("--resume", "x", "--continue"), 2, "OptionsError", "--resume"),
+        (("--policy", "/nowhere"), 2, "OptionsError", "/nowhere"),
+        (("--config", "/nowhere"), 2, "OptionsError", "--config"),
+        (("--system-prompt-file", "/nowhere"), 2, "OptionsError", "--system-prompt-file"),
+        (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "--cli"),
+    ],
+)
+def test_what_cannot_start_says_why_in_words_of_the_command(
+    arguments: tuple[str, ...], code: int, error: str, named: str, bridle: Callable[..., Ran]
+) -> None:
+    with FakeCli.auto() as fake:
+        ran = bridle("--json", "--cli", fake.path, *arguments, "hello")
+        assert fake.runs == []
+    [said] = ran.lines
+    assert (ran.code, said["exit_code"], said["error"]) == (code, code, error)
+    assert (said["type"], said["ok"], said["reason"]) == (OUTCOME, False, None)
+    assert named in ran.err
+    assert "CliOptions" not in ran.err
+
+
+def test_an_interrupt_from_outside_interrupts_the_turn(tmp_path: Path) -> None:
+    with FakeCli.auto() as fake:
+        command = [*MODULE, "--cli", fake.path, "--json", "SLOW"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path) as run:
+            wait_until(lambda: any(line["type"] == "stream_event" for line in fake.sent))
+            run.send_signal(signal.SIGINT)
+            out, _ = run.communicate()
+        assert run.returncode == 130
+        assert json.loads(out.splitlines()[-1])["reason"] == "interrupted"
+        assert not is_alive(fake.pid or 0)
+
+
+def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
+    """As a shell says it: 128 and the number of SIGPIPE."""
+    with FakeCli.auto() as fake:
+        command = [*MODULE, "--cli", fake.path, "STREAM 20000"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path) as run:
+            assert run.stdout is not None
+            assert run.stderr is not None
+            run.stdout.read(10)
+            run.stdout.close()
+            assert run.wait() == 141
+            assert b"Traceback" not in run.stderr.read()
+        assert not is_alive(fake.pid or 0)
+
+
+# ---------------------------------------------------------------- prompts, permissions, options
+
+
+@pytest.mark.parametrize(
+    ("words", "piped", "expected"),
+    [
+        (["fix", "the", "bug"], b"unread", "fix the bug"),
+        ([], b"from the pipe\n", "from the pipe"),
+        (["-"], "é".encode(), "é"),
+        (["Review:", "-"], b"a\nb\n", "Review:\n\na\nb"),
+    ],
+)
+def test_a_prompt_is_words_or_a_pipe_or_both(
+    words: list[str],
+    piped: bytes,
+    expected: str,
+    bridle: Callable[..., Ran],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+    with FakeCli.auto("{prompt}") as fake:
+        assert bridle("--quiet", "--cli", fake.path, *words) == (0, f"{expected}\n", "")
+
+
+@pytest.mark.parametrize(("words", "piped"), [([], b""), ([" "], b""), (["-"], b"\xff")])
+def test_without_a_prompt_nothing_is_started(
+    words: list[str], piped: bytes, bridle: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+    with FakeCli.auto() as fake:
+        assert bridle("--cli", fake.path, *words).code == 2
+        assert fake.runs == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--yes",), "✓ Bash 0.0s · allowed by --yes  ls"),
+        (("--deny",), "✗ Bash denied by --deny  ls"),
+        ((), "✗ Bash denied: nobody is there to ask  ls"),
+        (("--policy", "POLICY"), "✓ Bash 0.0s · allowed by policy rule 1  ls"),
+        (("--policy", "POLICY", "--deny"), "✓ Bash 0.0s · allowed by policy rule 1  ls"),
+    ],
+)
+def test_permissions_without_a_person_are_a_matter_of_arguments(
+    arguments: tuple[str, ...], told: str, bridle: Callable[..., Ran], tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\ntool = "Bash"\ninput.command = "ls*"\ndecision = "allow"\n')
+    named = [str(policy) if word == "POLICY" else word for word in arguments]
+    with FakeCli.auto() as fake:
+        ran = bridle("--cli", fake.path, *named, "BASH ls")
+    assert ran.code == 0
+    assert told in [line.strip() for line in ran.err.splitlines()]
+
+
+def test_a_wrong_policy_starts_nothing(bridle: Callable[..., Ran], tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('\n[[rule]]\ntool = "Bash"\ndecision = "alow"\n')
+    with FakeCli.auto() as fake:
+        ran = bridle("--cli", fake.path, "--policy", str(policy), "hello")
+        assert fake.runs == []
+    assert ran.code == 2
+    assert "rule 1 (line 2), decision: Invalid enum value 'alow'" in ran.err
+
+
+def test_arguments_become_options(bridle: Callable[..., Ran], tmp_path: Path) -> None:
+    """Texts travel in the handshake, paths are meant from here, whatever the working directory."""
+    (tmp_path / "system.txt").write_text("You are a horse.")
+    (tmp_path / "more.txt").write_text("A calm one.")
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    with FakeCli.auto() as fake:
+        here = os.path.relpath(tmp_path)
+        ran = bridle(
+            *("--cli", fake.path, "--model", "opus", "--permission-mode", "acceptEdits"),
+            *("--max-turns", "3", "--max-budget-usd", "0.5", "--cwd", str(tmp_path)),
+            *("--allowed-tools", "Read", "--allowed-tools", "Bash(git:*)"),
+            *("--mcp-config", f"{here}/mcp.json", "--system-prompt-file", f"{here}/system.txt"),
+            *("--append-system-prompt-file", f"{here}/more.txt", "--resume", "last week"),
+            "hello",
+        )
+        assert ran.code == 0
+        initialize = fake.received[0]["request"]
+        expected = {
+            "--model=opus",
+            "--permission-mode=acceptEdits",
+            "--max-turns=3",
+            "--max-budget-usd=0.5",
+            "--allowedTools=Read",
+            "--allowedTools=Bash(git:*)",
+            f"--mcp-config={tmp_path}/mcp.json",
+            "--resume=last week",
+            "--include-partial-messages",
+            "--include-hook-events",
+        }
+        assert expected <= set(fake.argv)
+        assert fake.environ["PWD"] == str(tmp_path)
+    assert initialize["systemPrompt"] == "You are a horse."
+    assert initialize["appendSystemPrompt"] == "A calm one."
+
+
+def test_options_may_come_from_a_file(bridle: Callable[..., Ran], tmp_path: Path) -> None:
+    with FakeCli.auto() as fake:
+        config = tmp_path / "bridle.toml"
+        config.write_text(f'[cli]\ncli_path = "{fake.path}"\nmodel = "haiku"\n')
+        assert bridle("--config", str(config), "hello").code == 0
+        assert "--model=haiku" in fake.argv
+
+
+def test_a_cli_that_cannot_tell_of_hooks_is_used_without(bridle: Callable[..., Ran]) -> None:
+    with FakeCli.auto().bad_flag("--include-hook-events") as old:
+        # It refuses over that flag whatever it is given, so the second start fails as well.
+        assert bridle("--cli", old.path, "hello").code == 6
+        assert len(old.runs) == 2
+        assert "--include-partial-messages" in old.argv
+        assert "--include-hook-events" not in old.argv
+
+
+def test_background_work_belongs_to_the_run(bridle: Callable[..., Ran]) -> None:
+    started = {"type": "system", "subtype": "task_started", "task_id": "b1", "description": "dig"}
+    ended = {
+        "type": "system",
+        "subtype": "task_notification",
+        "task_id": "b1",
+        "status": "completed",
+        "summary": "dug",
+    }
+    fake = FakeCli().expect_initialize().expect_user().start_turn().emit(started)
+    fake = fake.assistant("Soon.").result("Soon.").emit(ended).assistant("All dug.")
+    fake = fake.result("All dug.", origin={"kind": "task-notification"})
+    with fake:
+        ran = bridle("--json", "--cli", fake.path, "hello")
+    outcome = ran.lines[-1]
+    assert (ran.code, outcome["reason"], outcome["text"]) == (0, "completed", "All dug.")
+    assert "✓ task completed: dug" in ran.err
+
+
+def test_background_work_is_bounded_with_the_run(bridle: Callable[..., Ran]) -> None:
+    started = {"type": "system", "subtype": "task_started", "task_id": "b1", "description": "dig"}
+    fake = FakeCli().expect_initialize().expect_user().start_turn().emit(started)
+    with fake.assistant("Soon.").result("Soon.") as endless:
+        ran = bridle("--json", "--cli", endless.path, "--timeout", "0.5", "hello")
+    assert (ran.code, ran.lines[-1]["reason"]) == (3, "limit_total")
+
+
+def test_what_the_cli_complains_of_is_told(bridle: Callable[..., Ran]) -> None:
+    fake = FakeCli().expect_initialize().expect_user().stderr("odd\x1b[2J model").turn("ok")
+    with fake:
+        ran = bridle("--cli", fake.path, "hello")
+    assert (ran.code, ran.out) == (0, "ok\n")
+    assert "  claude: odd␛[2J model" in ran.err
