@@ -24,6 +24,7 @@ from msgspec import structs
 from bridle._core import actions as act
 from bridle._core.engine import Engine
 from bridle._core.requests import SEND_USER_MESSAGE
+from bridle._core.state import Lifecycle
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
 from bridle._shell.callbacks import Callbacks, Notifier
@@ -39,6 +40,7 @@ from bridle.errors import (
     BridleError,
     ConsumerTooSlow,
     ControlTimeout,
+    SessionStopped,
     SpawnError,
     StartError,
     ToolFailure,
@@ -201,10 +203,15 @@ class Actor:
         """A control operation. Cancelling the wait withdraws it."""
         self._check_loop()
         key: asyncio.Future[Any] = self._loop.create_future()
-        with self.observer.operation(operation):
+        with self.observer.operation(operation) as observed:
             now = self._loop.time()
             self._do(self._engine.submit(key, operation, fields, now, timeout))
-            return cast("Mapping[str, object] | None", await self._answer(key))
+            was_asked = not key.done()
+            try:
+                return cast("Mapping[str, object] | None", await self._answer(key))
+            except SessionStopped:
+                observed.is_withdrawn = was_asked and self._engine.lifecycle is Lifecycle.STOPPED
+                raise
 
     async def send(self, uuid: str, content: Content, timeout: float | None = None) -> TurnState:
         """Send a prompt; returns when it has left for the CLI."""

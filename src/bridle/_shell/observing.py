@@ -15,7 +15,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from msgspec import structs
 
@@ -331,10 +331,13 @@ class _Operation:
         self._name = name
         self._at = observer.clock()
         self._began: OperationBegan | None = None
+        #: A session that was told to end took it along, which is no failure.
+        self.is_withdrawn = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         if self._observer.hears_operations():
             self._began = self._observer.operation_began(self._name, self._at)
+        return self
 
     def __exit__(
         self,
@@ -342,6 +345,8 @@ class _Operation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.is_withdrawn:
+            error = CancelledError()
         if error is not None and self._began is None:
             self._began = self._observer.operation_began(self._name, self._at)
         if self._began is not None:
