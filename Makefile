@@ -9,6 +9,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.installed-for-demo
 # The second CLI that is supported and tested; the newest one comes with the dev group.
 OLDER := .clis/2.1.197
 SOURCES := src tests tools bench examples
@@ -19,19 +20,33 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types unit soak simulate fuzz bench micro cov fmt lock clean
+.PHONY: help setup demo test lint types unit soak simulate fuzz bench micro docs cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 test: lint types unit simulate  ## everything that must hold before a merge
 
+# The tour needs Bridle and a CLI and none of the tools; `make setup` installs all of them.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## a tour on the real CLI: offline, without a key
+	@$(PY) -m bridle demo
+
 setup: $(STAMP) $(OLDER)  ## .venv with the pinned tools, Bridle itself and the CLIs to test on
+
+define environment
+@$(PYTHON) -c 'import sys; sys.exit("Bridle needs Python 3.11 or newer: make PYTHON=/path/to/python3" if sys.version_info < (3, 11) else 0)'
+$(PYTHON) -m venv $(VENV)
+endef
+
+$(DEMO): pyproject.toml constraints.txt
+	@echo "Bridle and the Claude Code CLI are installed into $(VENV); this takes a minute or so."
+	$(environment)
+	$(PIP) install --constraint constraints.txt --editable '.[cli]'
+	@touch $@
 
 # --group needs a pip newer than the one python3 may bring along, so pip comes first.
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("Bridle needs Python 3.11 or newer: make PYTHON=/path/to/python3" if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
+	$(environment)
 	$(PIP) install --upgrade --constraint constraints.txt pip
 	$(PIP) install --constraint constraints.txt --group dev --editable .
 	@touch $@
@@ -70,6 +85,11 @@ bench: $(STAMP)  ## side by side with the official SDK; QUICK=1 for a glance, BE
 micro: $(STAMP)  ## what single parts cost: bench/micro
 	@set -e; for program in bench/micro/*.py; do echo "== $$program"; $(PY) "$$program"; done
 
+# No connection is made, and reading the site makes none either.
+docs: $(STAMP)  ## the documentation, with its generated parts made anew -> site/
+	$(PY) tools/build_docs.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
+
 cov: $(STAMP)  ## branch coverage, in one process
 	$(PY) -m coverage run -m pytest -p no:xdist
 	$(PY) -m coverage report
@@ -84,5 +104,5 @@ lock: $(STAMP)  ## newest versions the groups allow -> constraints.txt
 	  $(PY) -m pip freeze --all --exclude-editable --exclude setuptools; } > constraints.txt
 
 clean:  ## back to a bare checkout
-	rm -rf $(VENV) .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) site .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,9 +20,9 @@ Blocking: a call holds up its own thread only.
 Threads: every method may be called from any thread, at any time. One iterator is for one thread.
 
 Callbacks: a plain function gets a thread of its own and may call everything here, such as
-``session.interrupt()``. An ``async def`` runs on the shared loop, may block nothing, and gets a
-``RuntimeError`` from whatever here would. Both see the context variables of who started the
-session.
+``session.interrupt()``, or in a tool ``ctx.session.interrupt()``. An ``async def`` runs on the
+shared loop, may block nothing, and gets a ``RuntimeError`` from whatever here would. Both see the
+context variables of who started the session.
 
 Ctrl-C: ``KeyboardInterrupt``, or whatever else a signal handler raises, leaves a blocking call at
 once. What it waited for is withdrawn: a start or a ``run`` is stopped, an operation cancelled; if
@@ -38,7 +38,7 @@ Exit: sessions that are left when the interpreter exits are stopped.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -46,7 +46,8 @@ from bridle._core.prompts import Prompts
 from bridle._core.state import Lifecycle
 from bridle._core.wire import Content
 from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces
-from bridle._doors.portal import Portal, Work, from_threads, portal
+from bridle._doors.portal import Portal, Work, portal
+from bridle._doors.session import InnerSession
 from bridle._doors.session import Session as AsyncSession
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._shell.feeds import Update
@@ -113,19 +114,10 @@ def run(
 
     Ctrl-C ends the CLI, gently, while the exception is on its way.
     """
-    from bridle._doors.run import run as twin  # not every program needs it
+    from bridle._doors.run import Run  # not every program needs it
 
-    return portal().call(
-        "run",
-        lambda: twin(
-            prompt,
-            cli=cli,
-            sdk=sdk,
-            bidir=bidir,
-            output_type=output_type,
-            keep_messages=keep_messages,
-        ),
-    )
+    job = Run(prompt, cli, sdk, bidir, output_type, keep_messages=keep_messages)
+    return _RunSession(job).work(job.outcome)
 
 
 def query(
@@ -141,8 +133,6 @@ def query(
     """
     from bridle._doors.query import query as twin  # not every program needs it
 
-    if isinstance(prompt, Iterator):
-        prompt = from_threads(prompt)
     return QueryStream(twin(prompt, cli, sdk), portal())
 
 
@@ -217,7 +207,11 @@ class Session:
         sdk: SdkOptions | None = None,
         bidir: BidirOptions | None = None,
     ) -> None:
-        self._session = AsyncSession(cli, sdk, bidir)
+        self._adopt(InnerSession(cli, sdk, bidir))
+
+    def _adopt(self, session: InnerSession) -> None:
+        session.show_as(self)
+        self._session = session
         # Where it is at home from its first use on: a fork may come between.
         self._made: Portal | None = None
         self._connecting = False
@@ -428,6 +422,18 @@ class Session:
 
     def __repr__(self) -> str:
         return f"sync.{self._session!r}"
+
+
+class _RunSession(Session):
+    """The session of a ``run``, for the tools it calls."""
+
+    def __init__(self, session: InnerSession) -> None:
+        self._adopt(session)
+        self._connecting = True
+
+    def work(self, work: Work[_T]) -> _T:
+        """All it is there for."""
+        return self._call("run", work)
 
 
 def start_session(

@@ -47,7 +47,8 @@ class ToolContext(Withdrawable, Struct, frozen=True, kw_only=True):
     server: str = ""
     #: The id of the model's `ToolUseBlock`, where the CLI tells it.
     tool_use_id: str | None = None
-    #: The session the call came from; None in a context built by hand.
+    #: The session the call came from, as the application has it: under `bridle.sync` the blocking
+    #: one. None in a context built by hand.
     session: Any = None
 
 

@@ -1,17 +1,15 @@
-"""What a session does, it does through every door: each behaviour is written once and run on both.
-
-The behaviours are written for the asynchronous door. The blocking one stands in for it behind
-:class:`Blocking`, which makes every call in a thread and knows nothing but the names that differ.
-"""
+"""What a door does, it does in both flavours: each behaviour is written once and run on each."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from typing import Any, NamedTuple
+import gc
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
-from tests.support.processes import is_alive, run
+from tests.support.doors import DOORS
+from tests.support.processes import LIMIT, is_alive, run, until
 
 import bridle
 from bridle import (
@@ -23,74 +21,24 @@ from bridle import (
     CliOptions,
     ControlTimeout,
     Deny,
+    Limits,
     OptionsError,
     OutcomeReason,
     ResultMessage,
+    SdkOptions,
     SessionEnded,
     SessionReady,
     SessionStopped,
+    ToolContext,
     ToolServer,
-    sync,
+    TotalLimitError,
+    TransportError,
+    UnsupportedCliVersionError,
 )
-from bridle._doors.run import run as run_prompt
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
 # ---------------------------------------------------------------- the doors
-
-WAITS_FOR_NOTHING = {"messages", "events", "subscribe", "text_stream"}
-OVER = object()
-
-
-class Blocking:
-    """A blocking object in the shape of its asynchronous twin."""
-
-    def __init__(self, twin: Any) -> None:
-        self._twin = twin
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._twin, "close" if name == "aclose" else name)
-        if not callable(value):
-            return value
-        if name in WAITS_FOR_NOTHING:
-            return lambda: Blocking(value())
-        return lambda *values, **named: self._call(value, *values, **named)
-
-    async def _call(self, function: Callable[..., Any], *values: Any, **named: Any) -> Any:
-        result = await asyncio.to_thread(function, *values, **named)
-        return Blocking(result) if isinstance(result, sync.Turn) else result
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        outcome: Coroutine[Any, Any, Any] = self.outcome()
-        return outcome.__await__()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        items = iter(self._twin)
-        while (item := await asyncio.to_thread(next, items, OVER)) is not OVER:
-            yield item
-
-    async def __aenter__(self) -> Blocking:
-        await asyncio.to_thread(self._twin.__enter__)
-        return self
-
-    async def __aexit__(self, *problem: Any) -> None:
-        await asyncio.to_thread(self._twin.__exit__, *problem)
-
-
-class Door(NamedTuple):
-    """The ways in, in their asynchronous shape."""
-
-    session: Callable[..., Any]
-    run: Callable[..., Coroutine[Any, Any, Any]]
-
-
-DOORS = {
-    "async": Door(bridle.Session, run_prompt),
-    "sync": Door(
-        lambda *options: Blocking(sync.Session(*options)),
-        lambda *values, **named: asyncio.to_thread(sync.run, *values, **named),
-    ),
-}
 
 
 class Place:
@@ -98,14 +46,21 @@ class Place:
 
     def __init__(self, door: str, cli: FakeCli) -> None:
         self._door = DOORS[door]
+        self.kind = self._door.kind
         self.cli = cli
 
     def options(self, **options: Any) -> CliOptions:
         return CliOptions(**{"cli_path": self.cli.path, **options})
 
-    def session(self, bidir: BidirOptions | None = None, **options: Any) -> Any:
+    def session(
+        self, bidir: BidirOptions | None = None, sdk: SdkOptions | None = None, **options: Any
+    ) -> Any:
         """A session that is not connected yet."""
-        return self._door.session(self.options(**options), None, bidir)
+        return self._door.session(self.options(**options), sdk, bidir)
+
+    def query(self, prompt: Any, sdk: SdkOptions | None = None) -> Any:
+        """A stream that may have begun already."""
+        return self._door.query(prompt, self.options(), sdk)
 
     async def run(self, prompt: str, **named: Any) -> Any:
         """The outcome of one prompt."""
@@ -217,6 +172,27 @@ async def tools_are_called(place: Place) -> None:
         assert (sum_.text, twice.text) == ("5", "42")
 
 
+async def tools_know_their_session(place: Place) -> None:
+    """It is of the flavour of the door."""
+    known: list[Any] = []
+
+    @bridle.tool
+    async def know(ctx: ToolContext) -> str:
+        """Know."""
+        known.append(ctx.session)
+        return f"{ctx.session.id}"
+
+    bidir = BidirOptions(
+        mcp_servers={"self": ToolServer([know])}, on_can_use_tool=lambda _: Allow()
+    )
+    async with place.session(bidir) as session:
+        outcome = await (await session.send_user_message("CALL mcp__self__know"))
+        assert outcome.text == session.id
+    outcome = await place.run("CALL mcp__self__know", bidir=bidir)
+    assert outcome.text == outcome.session_id
+    assert [isinstance(one, place.kind) for one in known] == [True, True]
+
+
 async def settings_change_while_it_runs(place: Place) -> None:
     async with place.session() as session:
         await session.set_model("sonnet")
@@ -293,12 +269,132 @@ async def a_missing_cli_is_a_start_error(place: Place) -> None:
 async def wrong_options_are_refused_at_once(place: Place) -> None:
     with pytest.raises(OptionsError, match="max_turns"):
         place.session(max_turns=-1)
+    with pytest.raises(OptionsError, match="prompt"):
+        place.query(5)
+
+
+async def a_cli_that_is_too_old_is_refused_whatever_is_permitted(place: Place) -> None:
+    with FakeCli.auto().slow_start(0.2).version("1.9.9 (Claude Code)") as place.cli:
+        for sdk in (SdkOptions(), SdkOptions(permissive_version_check=True)):
+            with pytest.raises(UnsupportedCliVersionError):
+                await place.session(sdk=sdk).connect()
+            with pytest.raises(UnsupportedCliVersionError):
+                await place.run("hello", sdk=sdk)
+            with pytest.raises(UnsupportedCliVersionError):
+                await read(place.query("hello", sdk))
+        unasked = SdkOptions(skip_version_check=True)
+        assert (await place.run("hello", sdk=unasked)).ok
+        assert results(await read(place.query("hello", unasked))) == ["You said: hello"]
 
 
 async def a_session_connects_once(place: Place) -> None:
     async with place.session() as session:
         with pytest.raises(RuntimeError, match="connects once"):
             await session.connect()
+
+
+# ---------------------------------------------------------------- the behaviours of queries
+
+
+async def read(stream: Any, heard: list[Any] | None = None) -> list[Any]:
+    """Everything a stream says; also in ``heard``, should it fail."""
+    messages = [] if heard is None else heard
+    async for message in stream:
+        messages.append(message)
+    return messages
+
+
+def results(messages: list[Any]) -> list[str | None]:
+    """The texts of the results."""
+    return [message.result for message in messages if isinstance(message, ResultMessage)]
+
+
+async def a_query_says_everything_in_order_and_ends(place: Place) -> None:
+    looks = ("Bash", {"command": "ls"}, "nothing")
+    with FakeCli().expect_initialize().turn("Hi.", tools=[looks]) as place.cli:
+        stream = place.query("hello")
+        messages = await read(stream)
+        said = [message for message in messages if message.type in ("assistant", "user", "result")]
+        assert [message.type for message in said] == ["assistant", "user", "assistant", "result"]
+        assert (said[2].text, results(said)) == ("Hi.", ["Hi."])
+        assert (stream.warnings, is_alive(stream.pid)) == ((), False)
+        assert await read(stream) == [], "what is over stays over"
+
+
+async def an_error_comes_after_the_last_message(place: Place) -> None:
+    with FakeCli().expect_initialize().start_turn().assistant("one").exit(3) as place.cli:
+        heard: list[Any] = []
+        stream = place.query("hello")
+        with pytest.raises(TransportError) as caught:
+            await read(stream, heard)
+        assert heard[-1].text == "one"
+        assert (caught.value.exit_code, is_alive(stream.pid)) == (3, False)
+        assert await read(stream) == []
+
+
+async def after_a_result_an_exit_code_is_a_warning(place: Place) -> None:
+    with FakeCli().expect_initialize().turn("Hi.").exit(3) as place.cli:
+        stream = place.query("hello")
+        assert results(await read(stream)) == ["Hi."]
+        assert [str(warning.kind) for warning in stream.warnings] == ["exit_after_result"]
+
+
+async def a_query_that_is_left_leaves_no_process(place: Place) -> None:
+    async with place.query("SLOW") as stream:
+        async for _ in stream:
+            break
+        pid = stream.pid
+        assert is_alive(pid)
+    assert not is_alive(pid)
+
+
+async def a_query_that_is_dropped_leaves_no_process(place: Place) -> None:
+    stream = place.query("SLOW")
+    async for _ in stream:
+        break
+    pid = stream.pid
+    assert is_alive(pid)
+    del stream
+    gc.collect()
+    await until(lambda: not is_alive(pid))
+
+
+async def prompts_stream_in_as_they_are_answered(place: Place) -> None:
+    answered = threading.Semaphore(0)
+
+    def prompts() -> Iterator[str]:
+        for word in ("one", "two", "three"):
+            yield word
+            assert answered.acquire(timeout=LIMIT)
+
+    heard: list[str] = []
+    async for message in place.query(prompts()):
+        if isinstance(message, ResultMessage):
+            heard.append(message.result or "")
+            answered.release()
+    assert heard == ["You said: one", "You said: two", "You said: three"]
+
+
+async def prompts_that_fail_end_the_query_with_what_they_raised(place: Place) -> None:
+    def prompts() -> Iterator[str]:
+        yield "SLOW"
+        raise LookupError("no more prompts")
+
+    stream = place.query(prompts())
+    with pytest.raises(LookupError, match="no more prompts"):
+        await read(stream)
+    assert not is_alive(stream.pid)
+
+
+async def a_limit_ends_a_query_after_what_came(place: Place) -> None:
+    stream = place.query("SLOW", SdkOptions(limits=Limits(total=0.5)))
+    heard: list[Any] = []
+    with pytest.raises(TotalLimitError) as caught:
+        await read(stream, heard)
+    assert heard
+    assert caught.value.outcome.reason is OutcomeReason.LIMIT_TOTAL
+    assert caught.value.outcome.duration >= 0.5
+    assert not is_alive(stream.pid)
 
 
 BEHAVIOURS: dict[str, Callable[[Place], Coroutine[Any, Any, None]]] = {
@@ -313,6 +409,7 @@ BEHAVIOURS: dict[str, Callable[[Place], Coroutine[Any, Any, None]]] = {
         hooks_are_asked,
         permissions_are_asked,
         tools_are_called,
+        tools_know_their_session,
         settings_change_while_it_runs,
         subscriptions_see_the_whole_session,
         a_refusal_of_the_api_is_an_outcome,
@@ -322,7 +419,16 @@ BEHAVIOURS: dict[str, Callable[[Place], Coroutine[Any, Any, None]]] = {
         input_can_be_ended,
         a_missing_cli_is_a_start_error,
         wrong_options_are_refused_at_once,
+        a_cli_that_is_too_old_is_refused_whatever_is_permitted,
         a_session_connects_once,
+        a_query_says_everything_in_order_and_ends,
+        an_error_comes_after_the_last_message,
+        after_a_result_an_exit_code_is_a_warning,
+        a_query_that_is_left_leaves_no_process,
+        a_query_that_is_dropped_leaves_no_process,
+        prompts_stream_in_as_they_are_answered,
+        prompts_that_fail_end_the_query_with_what_they_raised,
+        a_limit_ends_a_query_after_what_came,
     )
 }
 
@@ -331,5 +437,6 @@ BEHAVIOURS: dict[str, Callable[[Place], Coroutine[Any, Any, None]]] = {
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_on_both_doors(behaviour: str, door: str, flavour: str) -> None:
+    """C22, S003, S005, S013, S019."""
     with FakeCli.auto(flavour=flavour) as cli:
         run(lambda: BEHAVIOURS[behaviour](Place(door, cli)))

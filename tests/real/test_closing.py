@@ -155,6 +155,8 @@ def test_a_tool_whose_permission_is_pending_at_the_close_does_not_run(lab: Lab) 
 
 
 def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab) -> None:
+    """R425, R438."""
+
     async def main() -> None:
         slow = Reply(blocks=(text("one two"),), hold=True, hold_after=4)
         async with ScriptedModel([slow]) as model:
@@ -172,6 +174,8 @@ def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab)
 
 
 def test_an_ended_session_refuses_operations_and_ends_again_in_peace(lab: Lab) -> None:
+    """R425."""
+
     async def main() -> None:
         async with ScriptedModel([]) as model:
             session = await start_session(lab.cli(model), lab.sdk)
@@ -190,6 +194,8 @@ def test_an_ended_session_refuses_operations_and_ends_again_in_peace(lab: Lab) -
 
 
 def test_input_that_ends_lets_the_cli_finish_and_leave_by_itself(lab: Lab) -> None:
+    """R368, C57."""
+
     async def main() -> None:
         slow = Reply(blocks=(text("finished"),), hold=True)
         async with ScriptedModel([slow]) as model:

@@ -75,6 +75,8 @@ def test_a_session_that_does_not_exist_cannot_be_resumed_and_the_cli_says_so(lab
 
 
 def test_an_option_the_cli_does_not_know_is_named_as_such(lab: Lab) -> None:
+    """R130, C23: it is passed on whatever the version, and the refusal is told as one."""
+
     async def main() -> None:
         async with ScriptedModel([]) as model:
             with pytest.raises(UnsupportedCliVersionError) as caught:

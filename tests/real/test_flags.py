@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from bridle import InitMessage, start_session
 from bridle.testing import ScriptedModel, text
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
-    """R127, R128, R129: nearly every option at once, and what the CLI made of them."""
+    """R127, R128, R129, C14: nearly every option at once, and what the CLI made of them."""
     plugin = lab.work / "plugin" / ".claude-plugin"
     plugin.mkdir(parents=True)
     (plugin / "plugin.json").write_text('{"name": "ours", "version": "1.0.0"}')
@@ -55,5 +57,25 @@ def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
             assert session.id == init.session_id
             thinking: Any = model.requests[0].raw["thinking"]
             assert thinking["budget_tokens"] == 2048
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [0, 3, 4])
+def test_any_number_of_agents_reaches_the_cli(lab: Lab, count: int) -> None:
+    """R439, C14."""
+    names = [f"helper-{number}" for number in range(count)]
+    agents = [{"name": name, "description": "helps", "prompt": "Help."} for name in names]
+
+    async def main() -> None:
+        async with (
+            asyncio.timeout(60),
+            ScriptedModel([[text("hi")]]) as model,
+            start_session(lab.cli(model, agents=agents), lab.sdk) as session,
+        ):
+            messages = session.messages()
+            assert (await (await session.send_user_message("hello"))).ok
+            init = await anext(m async for m in messages if isinstance(m, InitMessage))
+            assert [agent for agent in init.agents if agent.startswith("helper-")] == names
 
     asyncio.run(main())

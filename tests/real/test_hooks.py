@@ -57,6 +57,7 @@ def said(request: ModelRequest) -> str:
 
 
 def test_a_blocked_tool_does_not_run_and_nobody_is_asked_about_it(lab: Lab) -> None:
+    """C13."""
     asked: list[str] = []
 
     def allow(context: CanUseToolContext) -> AllowOnce:
@@ -143,6 +144,7 @@ def test_a_block_where_nothing_can_be_blocked_is_warned_about(lab: Lab) -> None:
 def test_the_end_of_a_turn_is_where_a_hook_puts_it(
     lab: Lab, event: str, requests: int, written: list[str]
 ) -> None:
+    """C13."""
     done: list[str] = []
 
     def end(context: HookContext) -> HookResult | None:
@@ -192,6 +194,7 @@ async def misbehave(context: PreToolUseContext) -> HookResult | None:
 def test_a_failing_hook_fails_open_unless_told_otherwise_and_is_warned_about(
     lab: Lab, on_error: str, written: list[str]
 ) -> None:
+    """R299, R301, C26."""
     names = ["raise.txt", "slow.txt", "junk.txt", "fine.txt"]
     hook = Hook(misbehave, timeout=0.3, on_error=on_error)  # type: ignore[arg-type]  # a literal
     scene = play(
@@ -225,6 +228,7 @@ def test_a_plain_function_that_hangs_is_left_behind_with_a_warning(lab: Lab) -> 
 
 
 def test_hooks_run_in_their_order_for_what_they_match_and_context_adds_up(lab: Lab) -> None:
+    """R282, R283, R285, C10."""
     called: list[str] = []
 
     def note(name: str) -> HookCallback:
@@ -251,6 +255,7 @@ def test_hooks_run_in_their_order_for_what_they_match_and_context_adds_up(lab: L
 
 @pytest.mark.parametrize("decision", ["block", "modify"])
 def test_the_first_hook_that_decides_is_the_last_that_is_called(lab: Lab, decision: str) -> None:
+    """R286, C10."""
     called: list[str] = []
 
     def undecided(context: PreToolUseContext) -> HookResult:
@@ -281,6 +286,7 @@ def test_the_first_hook_that_decides_is_the_last_that_is_called(lab: Lab, decisi
 
 
 def test_the_six_hooks_with_a_field_of_their_own_are_all_called(lab: Lab) -> None:
+    """R425, R438, R439."""
     seen: list[HookContext] = []
 
     def model_says(request: ModelRequest) -> list[Block]:
@@ -322,6 +328,7 @@ def test_the_six_hooks_with_a_field_of_their_own_are_all_called(lab: Lab) -> Non
 
 
 def test_a_hook_may_permit_a_tool_that_would_be_asked_about(lab: Lab) -> None:
+    """C13."""
     bidir = BidirOptions(on_pre_tool_use=lambda context: HookOutput(permission_decision="allow"))
     scene = play(lab, [[write(lab)], [text("done")]], bidir)
     assert scene.outcome.text == "done"

@@ -148,6 +148,7 @@ def test_a_permission_that_fails_is_a_denial_and_the_file_is_not_there(lab: Lab)
 
 
 def test_without_a_callback_what_is_asked_about_is_denied(lab: Lab) -> None:
+    """R313, C33."""
     scene = play(lab, [[write(lab)], [touch("other.txt")], [text("done")]])
     assert scene.outcome.text == "done"
     assert files(lab) == []
@@ -158,6 +159,7 @@ def test_without_a_callback_what_is_asked_about_is_denied(lab: Lab) -> None:
 
 
 def test_a_permission_once_is_asked_for_again_and_one_for_all_is_not(lab: Lab) -> None:
+    """R307, C11."""
     asked: list[str] = []
 
     def decide(context: CanUseToolContext) -> PermissionResult:
@@ -173,6 +175,8 @@ def test_a_permission_once_is_asked_for_again_and_one_for_all_is_not(lab: Lab) -
 
 
 def test_an_edited_input_is_what_runs(lab: Lab) -> None:
+    """R307, C11."""
+
     def edit(context: CanUseToolContext) -> PermissionResult:
         return Edit({**context.tool_input, "content": "edited"})
 
@@ -213,6 +217,7 @@ def test_a_permission_may_change_the_mode(lab: Lab) -> None:
 
 
 def test_what_the_cli_suggests_can_be_given_back(lab: Lab) -> None:
+    """C32."""
     asked: list[int] = []
 
     def decide(context: CanUseToolContext) -> PermissionResult:

@@ -19,11 +19,8 @@ from bridle import (
     query,
 )
 from bridle.testing import (
-    Block,
     ModelRequest,
     ScriptedModel,
-    error,
-    repeat,
     text,
     tool_use,
 )
@@ -129,97 +126,7 @@ def test_prompts_stream_in_and_each_gets_its_answer(lab: Lab) -> None:
     run(main)
 
 
-def test_a_large_prompt_gets_through(lab: Lab) -> None:
-    """5 MiB: no argument and no single pipe would hold it."""
-    words = "abcdefgh" * (5 * 2**20 // 8)
-    heard = hear(lab, [[text("Long.")]], words)
-    assert [result.result for result in heard.results] == ["Long."]
-    assert words in outer_text(heard.requests[0])
-
-
-def test_background_work_is_heard_to_its_end(lab: Lab) -> None:
-    """S006 as amended: the input has long ended when the second result comes."""
-
-    def model_says(request: ModelRequest) -> list[Block]:
-        if request.agent_id is not None:
-            return [text("the agent's report")]
-        if "task-notification" in outer_text(request):
-            return [text("the agent is done")]
-        if request.last_tool_result is None:
-            task = {"description": "look", "prompt": "look around", "run_in_background": True}
-            return [tool_use("Task", subagent_type="general-purpose", **task)]
-        return [text("it has begun")]
-
-    heard = hear(lab, model_says)
-    assert heard.warnings == []
-    results = [result.result for result in heard.results]
-    assert (results[0], results[-1]) == ("it has begun", "the agent is done")
-
-
 # ---------------------------------------------------------------- not in order
-
-
-class Trouble(NamedTuple):
-    """What goes wrong, and how the result tells."""
-
-    script: Script
-    options: dict[str, object]
-    subtype: str
-    is_error: bool
-    told: str
-    warnings: list[str]
-
-
-EXIT = ["exit_after_result"]
-LOOKING = tool_use("Bash", command="true", description="look")
-TROUBLES = {
-    "overloaded": Trouble([repeat(error(529))], {}, "success", True, "529", EXIT),
-    "refused key": Trouble([repeat(error(401))], {}, "success", True, "401", EXIT),
-    "too many turns": Trouble(
-        [repeat([LOOKING])],
-        {"max_turns": 1, "allowed_tools": ["Bash(true)"]},
-        "error_max_turns",
-        True,
-        "",
-        EXIT,
-    ),
-    "nothing to resume": Trouble(
-        [],
-        {"resume_session_id": "11111111-2222-4333-8444-555555555555"},
-        "error_during_execution",
-        True,
-        "No conversation found",
-        EXIT,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TROUBLES)
-def test_trouble_is_told_by_the_result(lab: Lab, name: str) -> None:
-    """S005, S018, S020, S033: the stream ends well; what the result says is for the reader."""
-    trouble = TROUBLES[name]
-    heard = hear(lab, trouble.script, **trouble.options)
-    (result,) = heard.results
-    assert (result.subtype, result.is_error) == (trouble.subtype, trouble.is_error)
-    assert trouble.told in f"{result.result} {result.errors}"
-    assert heard.warnings == trouble.warnings
-
-
-def test_a_cli_without_a_login_says_so(lab: Lab) -> None:
-    """S008, S018."""
-
-    async def main() -> None:
-        async with ScriptedModel([]) as model:
-            env = {**model.env, "ANTHROPIC_API_KEY": ""}
-            stream = query("go", lab.cli(model).replace(env=env), lab.sdk)
-            messages = [message async for message in stream]
-            (result,) = (message for message in messages if isinstance(message, ResultMessage))
-            assert result.is_error
-            assert "login" in str(result.result)
-            assert [str(warning.kind) for warning in stream.warnings] == EXIT
-            assert model.requests == []
-
-    run(main)
 
 
 def test_an_option_the_cli_does_not_know_is_an_error(lab: Lab) -> None:

@@ -56,6 +56,7 @@ def adder(calls: list[Json]) -> Callable[[Json], Json]:
 
 
 def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) -> None:
+    """R425, R438, R439, C34."""
     calls: list[Json] = []
 
     async def main() -> None:
@@ -76,6 +77,7 @@ def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) ->
 
 
 def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab) -> None:
+    """R425, R438, C46."""
     contexts: list[ToolContext] = []
 
     @tool
@@ -117,6 +119,8 @@ def test_functions_are_tools_of_the_model_with_their_arguments_checked(lab: Lab)
 
 
 def test_an_interrupt_reaches_a_tool_that_is_still_at_work(lab: Lab) -> None:
+    """R439."""
+
     async def main() -> None:
         called, cancelled = asyncio.Event(), asyncio.Event()
 

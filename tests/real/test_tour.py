@@ -20,9 +20,12 @@ from bridle import (
     Deny,
     ModifyInput,
     OutcomeReason,
+    PartialMessages,
     PreToolUseContext,
     ResultMessage,
     Session,
+    SessionEnded,
+    SessionReady,
     StreamEvent,
     ThinkingBlock,
     start_session,
@@ -52,6 +55,7 @@ def write(lab: Lab, content: str, name: str = "note.txt") -> Block:
 
 
 def test_a_hook_sees_a_tool_call_and_changes_what_really_runs(lab: Lab) -> None:
+    """R425, R438."""
     seen: list[PreToolUseContext] = []
     asked: list[Json] = []
 
@@ -83,6 +87,8 @@ def test_a_hook_sees_a_tool_call_and_changes_what_really_runs(lab: Lab) -> None:
 
 
 def test_a_denied_write_leaves_no_file_and_the_model_reads_why(lab: Lab) -> None:
+    """R438, R439."""
+
     async def main() -> None:
         bidir = BidirOptions(on_can_use_tool=lambda context: Deny("the disk is a museum"))
         async with (
@@ -103,6 +109,8 @@ def test_a_denied_write_leaves_no_file_and_the_model_reads_why(lab: Lab) -> None
 
 
 def test_thinking_and_text_arrive_whole_and_in_pieces(lab: Lab) -> None:
+    """R376, R379, R380, R382, R439, C38."""
+
     async def main() -> None:
         script = [
             [thinking("First I think."), text("Then I speak.", chunks=["Then ", "I ", "speak."])]
@@ -126,6 +134,19 @@ def test_thinking_and_text_arrive_whole_and_in_pieces(lab: Lab) -> None:
             told = [event.text_delta for event in events if event.text_delta]
             assert told == ["Then ", "I ", "speak."]
             assert isinstance(messages[-1], ResultMessage)
+            growing = PartialMessages()
+            partial = [sofar for message in messages if (sofar := growing.feed(message))]
+            assert all(message.is_partial for message in partial)
+            assert not any(m.is_partial for m in messages if isinstance(m, AssistantMessage))
+            assert list(dict.fromkeys(message.text for message in partial)) == [
+                "",
+                "Then ",
+                "Then I ",
+                "Then I speak.",
+            ]
+            thought = partial[-1].content[0]
+            assert isinstance(thought, ThinkingBlock)
+            assert thought == thoughts[0]
 
     run(main)
 
@@ -151,7 +172,7 @@ def test_the_text_of_a_turn_is_streamed_without_repetition(lab: Lab, partial: bo
 
 
 def test_another_model_is_asked_from_the_next_request_on(lab: Lab) -> None:
-    """R351."""
+    """R351, R425, C37."""
 
     async def main() -> None:
         async with (
@@ -172,7 +193,35 @@ def test_another_model_is_asked_from_the_next_request_on(lab: Lab) -> None:
     run(main)
 
 
+def test_another_permission_mode_counts_for_the_next_tool(lab: Lab) -> None:
+    """R010, R012, R425: and everything of it comes in one stream, in order."""
+    asked: list[str] = []
+
+    def refuse(context: CanUseToolContext) -> Deny:
+        asked.append(context.tool_name)
+        return Deny("not yet")
+
+    async def main() -> None:
+        bidir = BidirOptions(on_can_use_tool=refuse)
+        script = [[write(lab, "a", "a")], [text("no")], [write(lab, "b", "b")], [text("yes")]]
+        async with ScriptedModel(script) as model:
+            async with start_session(lab.cli(model), lab.sdk, bidir) as session:
+                updates = session.subscribe()
+                await (await session.send_user_message("first"))
+                await session.set_permission_mode("acceptEdits")
+                await (await session.send_user_message("second"))
+            told = [update async for update in updates]
+        results = [update.result for update in told if isinstance(update, ResultMessage)]
+        assert (results, asked) == (["no", "yes"], ["Write"])
+        assert (type(told[0]), type(told[-1])) == (SessionReady, SessionEnded)
+
+    run(main)
+    assert [path.name for path in sorted(lab.work.iterdir()) if path.is_file()] == ["b"]
+
+
 def test_an_interrupt_ends_a_slow_answer_and_the_next_turn_works(lab: Lab) -> None:
+    """R425."""
+
     async def main() -> None:
         slow = Reply(blocks=(text("one two", chunks=["one ", "two"]),), hold=True, hold_after=4)
         async with (
@@ -194,7 +243,7 @@ def test_an_interrupt_ends_a_slow_answer_and_the_next_turn_works(lab: Lab) -> No
 
 
 def test_files_are_put_back_to_how_they_were_at_a_prompt(lab: Lab) -> None:
-    """R403."""
+    """R403, C34."""
     note = lab.work / "note.txt"
     note.write_text("before", "utf-8")
 
@@ -253,6 +302,8 @@ def test_files_cannot_be_put_back_where_checkpoints_were_not_asked_for(lab: Lab)
 
 
 def test_operations_issued_before_the_session_is_ready_wait_for_it(lab: Lab) -> None:
+    """R251, C29."""
+
     async def main() -> None:
         async with ScriptedModel([[text("early")]]) as model:
             session = Session(lab.cli(model), lab.sdk)

@@ -105,7 +105,9 @@ def result(uuid: str, text: str = "done") -> Json:
 
 
 def test_a_session_runs_a_turn_and_ends() -> None:
-    """R001, R003, R020, R024, R156, R163, R164, R247: the test seam carries a whole session."""
+    """R001, R003, R020, R024, R156, R163, R164, R247, R416, R434, C51: the test seam carries a
+    whole session.
+    """
 
     async def main() -> None:
         puppet = Puppet()
@@ -124,7 +126,7 @@ def test_a_session_runs_a_turn_and_ends() -> None:
 
 
 def test_operations_before_the_session_runs_wait_for_it() -> None:
-    """R251, R253, C29."""
+    """R251, R253, R416, R434, C29."""
 
     async def main() -> None:
         puppet = Puppet(greets=False)
@@ -328,7 +330,7 @@ async def _collect(items: Any) -> list[Any]:
 
 
 def test_unread_messages_never_hold_up_control_and_are_bounded() -> None:
-    """Truth 5: a warning at the limit, the end at four times it."""
+    """C58: a warning at the limit, the end at four times it."""
 
     async def main() -> None:
         puppet = Puppet()
@@ -381,7 +383,7 @@ def test_the_end_of_the_event_loop_ends_the_session() -> None:
 
 
 def test_stop_is_finished_although_its_caller_is_cancelled() -> None:
-    """C01: cancelling the wait does not cancel the end, and stopping again is fine."""
+    """R358, C01: cancelling the wait does not cancel the end, and stopping again is fine."""
 
     async def main() -> None:
         puppet = Puppet()
@@ -399,10 +401,31 @@ def test_stop_is_finished_although_its_caller_is_cancelled() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("way", ["stop", "aclose"])
+def test_nothing_is_pending_any_more_when_the_end_returns(way: str) -> None:
+    """R357, R360, C02."""
+
+    async def main() -> None:
+        puppet = Puppet()
+        talk = session(puppet)
+        await talk.connect()
+        turn = await talk.send_user_message("hello")
+        asking = [asyncio.ensure_future(talk.control(f"op_{number}")) for number in range(3)]
+        await asyncio.sleep(0)
+        await getattr(talk, way)()
+        assert all(one.done() for one in asking)
+        assert [type(one.exception()) for one in asking] == [bridle.SessionStopped] * 3
+        assert turn.done
+
+    run(main)
+
+
 def test_callbacks_answer_questions_and_their_failures_are_heard(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """R301, R304, R451: deny on failure, a traceback in the log, a warning for the application."""
+    """R082, R301, R304, R416, R451, C54: deny on failure, a traceback in the log, a warning for the
+    application.
+    """
     warnings: list[bridle.SdkWarning] = []
 
     def permission(context: bridle.CanUseToolContext) -> object:
@@ -436,7 +459,37 @@ def test_callbacks_answer_questions_and_their_failures_are_heard(
     assert "boom" in caplog.text
 
 
+def test_a_hook_that_raises_is_logged_with_its_traceback_told_and_let_pass(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R299, R301, C26: it never propagates."""
+    warnings: list[bridle.SdkWarning] = []
+
+    async def broken(context: bridle.PreToolUseContext) -> None:
+        raise ValueError("boom")
+
+    async def main() -> None:
+        puppet = Puppet()
+        sdk = SdkOptions(on_warning=warnings.append)
+        async with session(puppet, sdk, on_pre_tool_use=broken) as talk:
+            called = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}
+            request = {"subtype": "hook_callback", "callback_id": "hook_0", "input": called}
+            puppet.say({"type": "control_request", "request_id": "q", "request": request})
+            while not warnings or len(puppet.written) < 2:
+                await asyncio.sleep(0)
+            assert puppet.written[1]["response"]["response"] == {"continue": True}
+            assert talk.alive
+
+    with caplog.at_level(logging.WARNING, logger="bridle"):
+        run(main)
+    assert [warning.kind for warning in warnings] == [bridle.WarningKind.HOOK_FAILED]
+    assert isinstance(warnings[0].error, ValueError)
+    assert "Traceback" in caplog.text
+    assert "in broken" in caplog.text
+
+
 def test_events_reach_their_listener_in_order() -> None:
+    """C28."""
     heard: list[str] = []
 
     async def listener(event: bridle.SessionEvent) -> None:

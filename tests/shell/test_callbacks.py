@@ -43,7 +43,7 @@ class Desk:
 
 
 def test_a_plain_function_runs_outside_the_loops_thread() -> None:
-    """R292."""
+    """R292, C06."""
 
     async def main() -> None:
         desk = Desk()
@@ -267,7 +267,7 @@ def test_jobs_never_wait_for_one_another() -> None:
 
 
 def test_a_listener_is_told_in_order_one_at_a_time_and_survives_its_own_failure() -> None:
-    """R455, C26: a failing listener changes nothing."""
+    """R455, C24, C26: a failing listener changes nothing."""
 
     async def main() -> None:
         heard: list[object] = []

@@ -43,7 +43,7 @@ callback_timeout = 9
 
 
 def test_the_file_fills_in_what_nobody_else_says(config: Callable[[str], Path]) -> None:
-    """R095, R097, R098: arguments win, mappings merge, lists append."""
+    """R095, R097, R098, C40: arguments win, mappings merge, lists append."""
     options = settle_options(
         CliOptions(max_turns=1, env={"SHARED": "argument"}, add_dirs=["/argument"]),
         SdkOptions(config_file=config(EVERYTHING)),
@@ -119,6 +119,7 @@ def test_a_variable_that_names_no_file_is_blamed_itself(tmp_path: Path) -> None:
 
 
 def test_an_empty_variable_names_no_file() -> None:
+    """C40."""
     assert settle_options(None, None, None, {CONFIG_VARIABLE: ""}).cli.model is None
 
 

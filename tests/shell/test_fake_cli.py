@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from bridle.testing import text, tool_use
+from bridle.testing import Reply, text, tool_use
 from bridle.testing.fake_cli import FakeCli
 from bridle.testing.recording import Entry
 
@@ -373,6 +373,7 @@ def test_lines_of_other_kinds_wait_for_their_step() -> None:
 
 
 def test_requests_are_answered_as_the_script_says() -> None:
+    """R436."""
     cli = (
         script()
         .expect_initialize(error="not today")
@@ -501,6 +502,7 @@ RPC = {"jsonrpc": "2.0", "id": 0}
     ],
 )
 def test_answers_are_judged(cli: FakeCli, payload: Json | None, met: bool) -> None:
+    """R436, R437."""
     with running(cli) as client:
         client.write(request("initialize", hooks=HOOKS))
         client.answer(client.until("control_request"), payload)
@@ -637,6 +639,7 @@ def test_a_line_can_be_as_long_as_one_likes(kind: str) -> None:
 
 
 def test_output_can_be_broken() -> None:
+    """R436."""
     cli = script().garbage().invalid_utf8().half_line().exit(3)
     with running(cli) as client:
         out, _ = client.process.communicate(timeout=LIFETIME)
@@ -851,6 +854,18 @@ def test_the_model_can_be_scripted() -> None:
         for said in ("bye", "Done."):
             client.write(prompt("more"))
             assert client.until("result")["result"] == said
+
+
+def test_a_scripted_reply_can_be_held_until_it_is_interrupted() -> None:
+    cli = auto([Reply(blocks=(text("a long story"),), hold=True), [text("bye")]])
+    with running(cli, "--include-partial-messages") as client:
+        client.start()
+        client.write(prompt("go"))
+        client.until("stream_event")
+        client.control("interrupt")
+        assert client.until("result")["terminal_reason"] == "aborted_streaming"
+        client.write(prompt("more"))
+        assert client.until("result")["result"] == "bye"
 
 
 @pytest.mark.parametrize("flavour", ["2.1.325", "2.1.197"])
@@ -1124,6 +1139,7 @@ BYPASS = ("--permission-mode", "bypassPermissions")
     ],
 )
 def test_the_clients_tools_are_called(response: Json, told: str) -> None:
+    """R437."""
     with running(auto(), *BYPASS) as client:
         client.write(request("initialize", sdkMcpServers=["calc"]), CALL)
         serve(client)

@@ -325,7 +325,7 @@ def test_an_error_over_the_last_words_does_not_hide_the_exit(programs: Programs)
 def test_stderr_comes_as_lines_of_bounded_length(
     written: bytes, lines: list[str], programs: Programs
 ) -> None:
-    """R412, R414, R415: apart from the output, always captured."""
+    """R412, R414, R415, C24: apart from the output, always captured."""
     source = programs.python(f"os.write(2, {written!r}); print('out')")
     recorder = run(lambda: run_to_end(source))
     assert recorder.all("wrote_stderr") == lines
@@ -333,7 +333,7 @@ def test_stderr_comes_as_lines_of_bounded_length(
 
 
 def test_the_tail_of_stderr_is_bounded_and_begins_with_a_whole_line(programs: Programs) -> None:
-    """R413."""
+    """R413, C24."""
 
     async def main() -> None:
         recorder = Recorder()
@@ -409,6 +409,8 @@ def test_it_runs_as_planned(programs: Programs, tmp_path: Path) -> None:
 
 
 def test_it_inherits_no_descriptor(programs: Programs) -> None:
+    """R422."""
+
     async def main() -> None:
         reading, writing = os.pipe()
         os.set_inheritable(writing, True)

@@ -17,23 +17,32 @@ import pytest
 from tests.support.processes import is_alive, run, until
 
 from bridle import (
+    AssistantMessage,
     BridleError,
     BufferOverflow,
     CliExitedDuringInit,
     CliNotFoundError,
     CliOptions,
+    CommandLifecycle,
+    FirstEventLimitError,
+    IdleLimitError,
     InitializationError,
     InitializationTimeout,
+    Limits,
     Message,
     OptionsError,
+    OutcomeError,
     QueryStream,
     ResultMessage,
     SdkOptions,
     SdkWarning,
     SpawnError,
     TextBlock,
+    TotalLimitError,
     TransportError,
+    TurnsLimitError,
     UnsupportedCliVersionError,
+    UsdLimitError,
     query,
 )
 from bridle._core.launch import Launch
@@ -102,13 +111,13 @@ def run_of(stream: QueryStream) -> QueryRun:
 
 
 def test_a_query_takes_nothing_that_only_a_session_can_do() -> None:
-    """R406."""
+    """R406, C17."""
     assert list(inspect.signature(query).parameters) == ["prompt", "cli", "sdk"]
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_query_is_one_greeting_and_the_prompt_on_stdin(flavour: str) -> None:
-    """R404, R405, R410, S003, S024: nothing of it is an argument, and the input ends."""
+    """R404, R405, R410, S003, S024, C45: nothing of it is an argument, and the input ends."""
 
     async def main() -> None:
         with FakeCli.auto(flavour=flavour) as cli:
@@ -130,7 +139,7 @@ def test_a_query_is_one_greeting_and_the_prompt_on_stdin(flavour: str) -> None:
 
 
 def test_blocks_are_one_prompt_and_a_list_of_prompts_is_several() -> None:
-    """R409."""
+    """R409, C45."""
 
     async def main() -> None:
         with FakeCli.auto() as cli:
@@ -147,7 +156,7 @@ def test_blocks_are_one_prompt_and_a_list_of_prompts_is_several() -> None:
 
 
 def test_prompts_may_wait_for_answers() -> None:
-    """R409: an async iterable is drawn from while the answers are read."""
+    """R409, C45: an async iterable is drawn from while the answers are read."""
 
     async def main() -> None:
         answered = asyncio.Event()
@@ -526,7 +535,7 @@ def test_an_error_of_a_living_cli_has_its_stderr_too() -> None:
 
 
 def test_a_line_over_the_limit_ends_the_stream_and_one_at_the_limit_does_not() -> None:
-    """S011 as amended."""
+    """R060, S011, C25: the limit is an option, and here it ends the stream."""
 
     async def main() -> None:
         limit = 1 << 20
@@ -560,6 +569,8 @@ def test_what_the_cli_asks_is_not_answered() -> None:
 
 
 def test_a_listener_that_fails_is_no_failure_of_the_query() -> None:
+    """C24, C54."""
+
     async def main() -> None:
         def fail(_: object) -> None:
             raise ValueError("deaf")
@@ -632,15 +643,19 @@ def test_a_cli_that_cannot_be_started_is_an_error_of_the_first_step(tmp_path: Pa
     run(main)
 
 
-def test_real_api_calls_can_be_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_api_calls_can_be_forbidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By whatever calls itself a CLI; a fake one, by its own name, calls nobody."""
     monkeypatch.setenv("BRIDLE_FORBID_REAL_API", "1")
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
 
     async def main() -> None:
         with FakeCli.auto() as cli:
+            disguised = tmp_path / "claude"
+            disguised.symlink_to(cli.path)
             with pytest.raises(OptionsError, match="BRIDLE_FORBID_REAL_API"):
-                await anext(ask(cli))
+                await anext(query("hello", CliOptions(cli_path=str(disguised))))
             assert cli.runs == []
+            assert results(await read(ask(cli))) == ["You said: hello"]
 
     run(main)
 
@@ -662,7 +677,7 @@ def test_a_cli_that_says_nothing_is_given_up() -> None:
 
 @pytest.mark.parametrize("permissive", [True, False])
 def test_a_cli_that_is_too_old_never_gets_the_prompt(permissive: bool) -> None:
-    """S025: whatever is permitted."""
+    """S025, C21, C22: whatever is permitted."""
 
     async def main() -> None:
         with FakeCli.auto().version("1.9.9 (Claude Code)") as cli:
@@ -688,7 +703,7 @@ UNKNOWN = {
 def test_an_unknown_version_is_refused_unless_that_is_permitted(
     name: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S017, S022, S025: the warning comes before anything else."""
+    """S017, S022, S025, C22: the warning comes before anything else."""
     monkeypatch.setattr(door, "_VERSION_PATIENCE", 0.3)
     sdk = SdkOptions(
         permissive_version_check=policy == "permissive", skip_version_check=policy == "skip"
@@ -727,8 +742,9 @@ async def _raise(stream: QueryStream) -> None:
 
 
 async def _cancel(stream: QueryStream) -> None:
-    reading = asyncio.create_task(read(stream))
-    await until(lambda: stream.pid)
+    heard: list[Message] = []
+    reading = asyncio.create_task(read(stream, heard))
+    await until(lambda: heard)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -913,6 +929,87 @@ def test_unread_bytes_can_be_bounded_further() -> None:
             await until(lambda: run_._is_paused)
             assert run_._mailbox.unread_bytes < 300_000
             assert len([first, *await read(stream)]) == 101
+
+    run(main)
+
+
+# ---------------------------------------------------------------- limits
+
+
+class Excess(NamedTuple):
+    """What a CLI does, the limit that reaches, and the error of it."""
+
+    cli: FakeCli
+    limits: dict[str, Any]
+    error: type[OutcomeError]
+    #: The last that is heard before.
+    last: type[Message] | None
+
+
+CALLS = FakeCli().assistant("one").assistant("two").assistant("three")
+EXCESSES = {
+    "first_event": Excess(GREETED.silence(), {"first_event": 0.3}, FirstEventLimitError, None),
+    "idle": Excess(
+        GREETED.start_turn().assistant("one").silence(),
+        {"idle": 0.3},
+        IdleLimitError,
+        AssistantMessage,
+    ),
+    "total": Excess(
+        GREETED.start_turn().forever(FakeCli().assistant("one").silence(0.05)),
+        {"total": 0.5, "idle": 5.0},
+        TotalLimitError,
+        AssistantMessage,
+    ),
+    "turns": Excess(
+        GREETED.start_turn().repeat(1, CALLS).silence(),
+        {"turns": 2},
+        TurnsLimitError,
+        AssistantMessage,
+    ),
+    "usd": Excess(
+        ANSWER.expect_user().start_turn().result(total_cost_usd=0.75).silence(),
+        {"usd": 0.5},
+        UsdLimitError,
+        ResultMessage,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXCESSES)
+def test_a_limit_ends_the_query_with_its_error_after_what_came(name: str) -> None:
+    """S016 as amended: limits of ours bound what the application waits for."""
+    case = EXCESSES[name]
+
+    async def main() -> None:
+        with case.cli._set() as cli:
+            stream = ask(cli, ["hello", "again"], SdkOptions(limits=Limits(**case.limits)))
+            heard: list[Message] = []
+            with pytest.raises(case.error) as caught:
+                await read(stream, heard)
+            said = [one for one in heard if not isinstance(one, CommandLifecycle)]
+            assert [type(one) for one in said[-1:]] == [case.last][: case.last is not None]
+            assert not is_alive(stream.pid or 0)
+            outcome = caught.value.outcome
+            assert str(outcome.reason) == f"limit_{name}"
+            assert (caught.value.cli_path, WORDS in caught.value.stderr_tail) == (cli.path, True)
+            assert await read(stream) == []
+
+    run(main)
+
+
+def test_a_slow_reader_is_not_a_silent_cli() -> None:
+    """The idle clock stands still while the CLI is made to wait."""
+
+    async def main() -> None:
+        sdk = SdkOptions(max_unread_bytes=20_000, limits=Limits(idle=0.3))
+        with GREETED.start_turn().repeat(20, FakeCli().assistant("x" * 10_000)).result() as cli:
+            stream = ask(cli, sdk=sdk)
+            await anext(stream)
+            run_ = run_of(stream)
+            await until(lambda: run_._is_paused)
+            await asyncio.sleep(0.5)  # longer than silence may last
+            assert results(await read(stream)) == ["Done."]
 
     run(main)
 

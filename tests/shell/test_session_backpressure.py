@@ -50,7 +50,7 @@ class Reader:
 
 @pytest.mark.parametrize("what", ["nobody", "a subscription", "a turn"])
 def test_control_does_not_wait_behind_fifty_thousand_unread_messages(what: str) -> None:
-    """R158, R165: interrupt, hook and permission are answered in their normal time."""
+    """R158, R165, C58: interrupt, hook and permission are answered in their normal time."""
 
     async def main() -> None:
         script = in_turn.emit(LINE).repeat(MANY)
@@ -134,7 +134,7 @@ def test_memory_stays_within_the_bound_however_much_is_unread(reads: bool) -> No
 
 
 def test_a_reader_that_falls_behind_is_warned_once_and_then_the_session_ends() -> None:
-    """The warning comes at the limit, the end at four times that, what was kept can be read."""
+    """C58: a warning at the limit, the end at four times that; what was kept can be read."""
     warned: list[SdkWarning] = []
 
     async def main() -> None:

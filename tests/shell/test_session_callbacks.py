@@ -214,7 +214,7 @@ RAISED: dict[str, tuple[bool, BaseException]] = {
 @pytest.mark.parametrize("how", RAISED)
 @pytest.mark.parametrize("kind", FAIL_SAFE)
 def test_a_callback_that_raises_is_answered_for_and_told_of(kind: str, how: str) -> None:
-    """R296, R299, R300, R301, R310, R325: hooks fail open, the rest is refused."""
+    """R296, R299, R300, R301, R310, R325, R428, C26: hooks fail open, the rest is refused."""
     is_async, error = RAISED[how]
     expect, failed, _ = FAIL_SAFE[kind]
     assert play(expect(ASK[kind]), registered(kind, raising(is_async, error))) == [failed]
@@ -223,7 +223,7 @@ def test_a_callback_that_raises_is_answered_for_and_told_of(kind: str, how: str)
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
 @pytest.mark.parametrize("kind", ["hook", "permission", "elicitation"])
 def test_a_callback_that_is_late_is_answered_for_and_left(kind: str, is_async: bool) -> None:
-    """R295, R298, R299, R300, R302: a plain function is abandoned with a warning."""
+    """R295, R298, R299, R300, R302, C55: a plain function is abandoned with a warning."""
     expect, _, late = FAIL_SAFE[kind]
     over, cancelled = threading.Event(), threading.Event()
 
@@ -256,7 +256,7 @@ TIMEOUTS: dict[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("name", TIMEOUTS)
 def test_the_nearest_deadline_of_a_hook_counts(name: str) -> None:
-    """R260, R280, R298."""
+    """R071, R072, R260, R280, R298, C09."""
 
     async def wait(_: object) -> None:
         await asyncio.Event().wait()
@@ -330,7 +330,7 @@ def test_hooks_run_in_order_and_the_first_decision_counts() -> None:
 
 
 def test_matchers_choose_the_tools_a_hook_is_for() -> None:
-    """R282, R283, R288, on the automatic CLI, which matches as the real one does."""
+    """R282, R283, R288, C10, on the automatic CLI, which matches as the real one does."""
     seen: list[tuple[str, str]] = []
 
     def note(name: str, matcher: str | None = None) -> Hook:

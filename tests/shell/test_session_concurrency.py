@@ -104,7 +104,7 @@ async def say(session: Session, prompt: str) -> Outcome[Any]:
 
 
 def test_fifty_sessions_at_once_share_handlers_without_cross_talk() -> None:
-    """R166."""
+    """R166, R422."""
     shared = Shared()
 
     async def main() -> None:

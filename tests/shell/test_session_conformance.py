@@ -91,7 +91,7 @@ async def _real(
 
 
 def test_a_turn(start: Start) -> None:
-    """R005, R025, R026."""
+    """R005, R025, R026, R418, R424, R433."""
 
     async def main() -> None:
         async with start([[text("Hello.")]]) as session:
@@ -122,7 +122,7 @@ def test_three_prompts_one_after_the_other(start: Start) -> None:
 
 
 def test_a_hook_blocks_a_tool(start: Start) -> None:
-    """R271, R274."""
+    """R271, R274, R279, R418, R424, R429, R433."""
     seen: list[PreToolUseContext] = []
 
     def block(context: PreToolUseContext) -> Block:
@@ -142,7 +142,7 @@ def test_a_hook_blocks_a_tool(start: Start) -> None:
 
 @pytest.mark.parametrize("answer", [Allow(), Deny("no")], ids=["allow", "deny"])
 def test_a_permission_decides(start: Start, answer: Any, tmp_path: Path) -> None:
-    """R304, R305, R312."""
+    """R068, R304, R305, R312, R418, R424, R429, R433."""
     asked: list[CanUseToolContext] = []
 
     async def decide(context: CanUseToolContext) -> Any:
@@ -165,7 +165,7 @@ def test_a_permission_decides(start: Start, answer: Any, tmp_path: Path) -> None
 
 
 def test_a_tool_of_this_process_is_called(start: Start) -> None:
-    """R320, R334."""
+    """R320, R334, R418, R424, R433."""
     calls: list[tuple[float, float]] = []
 
     @tool

@@ -274,7 +274,7 @@ def test_a_fault_while_the_session_ends_does_not_hold_up_the_end(name: str) -> N
 
 
 def test_a_cli_that_is_deaf_to_sigterm_is_killed_after_five_seconds() -> None:
-    """R354, R355, R356."""
+    """R354, R355, R356, C01."""
 
     async def main() -> None:
         with greeted.ignore_sigterm().ignore_eof().turn() as cli:

@@ -32,7 +32,7 @@ in_turn = FakeCli().expect_initialize().start_turn()
 
 
 def test_a_message_that_is_too_long_is_dropped_and_the_session_goes_on() -> None:
-    """20 MiB against the default of 16."""
+    """R175, C25: 20 MiB against the default of 16."""
 
     async def main() -> None:
         with in_turn.huge_line(HUGE).assistant("after").result("after") as cli:
@@ -49,6 +49,8 @@ def test_a_message_that_is_too_long_is_dropped_and_the_session_goes_on() -> None
 
 
 def test_a_message_that_is_not_too_long_for_a_larger_buffer_passes() -> None:
+    """R060, C25."""
+
     async def main() -> None:
         sdk = SdkOptions(max_buffer_size=2 * HUGE)
         with in_turn.huge_line(HUGE).result("after") as cli:
@@ -133,6 +135,8 @@ def test_noise_is_warned_about_and_skipped(name: str) -> None:
 
 
 def test_blank_lines_and_carriage_returns_mean_nothing() -> None:
+    """C56."""
+
     async def main() -> None:
         with in_turn.garbage(b"\n\r\n\n").result("after") as cli:
             async with start_session(options(cli)) as session:
@@ -160,7 +164,7 @@ def test_a_last_line_without_its_newline_is_still_read() -> None:
 
 
 def test_a_flood_on_stderr_reaches_its_listener_in_order_and_blocks_nothing() -> None:
-    """R412, R414."""
+    """R061, R412, R414, C24."""
     lines: list[str] = []
 
     async def main() -> None:

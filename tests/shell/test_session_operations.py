@@ -75,7 +75,7 @@ greeted = FakeCli().expect_initialize()
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_sends_its_request_and_returns_with_the_answer(name: str) -> None:
-    """R006, R011, R012, R013, R014, R018, R337, R341, R349, R352, R399."""
+    """R006, R011 to R014, R018, R337, R341, R349, R352, R399, R429, C37."""
     operation, request = OPERATIONS[name]
 
     async def main() -> None:
@@ -98,7 +98,7 @@ def test_an_operation_sends_its_request_and_returns_with_the_answer(name: str) -
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_the_cli_refuses_says_why(name: str) -> None:
-    """R152, R347, R401."""
+    """R152, R347, R401, C04."""
     operation, request = OPERATIONS[name]
     subtype = str(request["subtype"])
 
@@ -121,7 +121,7 @@ def test_an_operation_the_cli_refuses_says_why(name: str) -> None:
 def test_an_operation_that_is_not_answered_in_time_says_so_and_a_late_answer_is_dropped(
     subtype: str,
 ) -> None:
-    """R339, R340, R342."""
+    """R339, R340, R342, R428, C03."""
 
     async def main() -> None:
         script = greeted.expect_request(subtype).expect_request("get_settings").reply({"n": 2})
@@ -141,7 +141,7 @@ def test_an_operation_that_is_not_answered_in_time_says_so_and_a_late_answer_is_
 
 
 def test_the_default_timeout_is_that_of_the_options() -> None:
-    """R339."""
+    """R083, R339, C03."""
 
     async def main() -> None:
         with greeted.silence() as cli:
@@ -172,7 +172,7 @@ def test_a_cancelled_operation_is_withdrawn() -> None:
 
 
 def test_answers_find_their_operations_in_whatever_order_they_come() -> None:
-    """R166, R167, R254: requests in flight beside a turn, answered last first."""
+    """R166, R167, R254, R424, R428: requests in flight beside a turn, answered last first."""
 
     async def main() -> None:
         script = greeted.start_turn().assistant("talking")
@@ -193,7 +193,7 @@ def test_answers_find_their_operations_in_whatever_order_they_come() -> None:
 
 @pytest.mark.parametrize("way", ["stop", "aclose"])
 def test_the_end_of_the_session_settles_what_is_pending_and_refuses_the_rest(way: str) -> None:
-    """R007, R345, R357, R358, R360, R366."""
+    """R007, R345, R357, R358, R360, R366, R428, C02."""
 
     async def main() -> None:
         with greeted.silence() as cli:
@@ -275,7 +275,7 @@ def test_files_cannot_be_rewound_without_checkpoints() -> None:
 
 
 def test_operations_wait_for_the_session_in_order_and_the_seventeenth_is_refused() -> None:
-    """R251, R252, R253, R258, R262: prompts wait too."""
+    """R251, R252, R253, R258, R262, C29: prompts wait too."""
 
     async def main() -> None:
         with FakeCli.auto().slow_start(0.2) as cli:
@@ -297,7 +297,7 @@ def test_operations_wait_for_the_session_in_order_and_the_seventeenth_is_refused
 
 
 def test_operations_of_a_session_that_fails_to_start_were_not_sent() -> None:
-    """R255."""
+    """R255, C49."""
 
     async def main() -> None:
         with FakeCli().expect_initialize(error="no") as cli:
@@ -355,7 +355,7 @@ def test_a_session_connects_once() -> None:
 
 
 def test_input_that_ends_lets_the_cli_finish_by_itself() -> None:
-    """R368."""
+    """R368, C57."""
 
     async def main() -> None:
         with FakeCli.auto(latency=0.1) as cli:
@@ -375,7 +375,7 @@ def test_input_that_ends_lets_the_cli_finish_by_itself() -> None:
 
 
 def test_many_tasks_may_end_a_session_at_once() -> None:
-    """R015, R358."""
+    """R015, R358, C01."""
 
     async def main() -> None:
         with FakeCli.auto() as cli:
@@ -392,7 +392,7 @@ def test_many_tasks_may_end_a_session_at_once() -> None:
 
 @pytest.mark.parametrize("way", ["stop", "aclose"])
 def test_an_end_whose_wait_is_cancelled_goes_on(way: str) -> None:
-    """R356."""
+    """R356, C01."""
 
     async def main() -> None:
         with FakeCli.auto() as cli:

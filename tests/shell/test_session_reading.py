@@ -184,7 +184,7 @@ LAST = {
 
 @pytest.mark.parametrize("way", LAST)
 def test_there_is_exactly_one_last_event(way: str) -> None:
-    """R009, R026, R363, R368, R371: whoever listens, and from whenever on."""
+    """R009, R026, R363, R368, R371, C28: whoever listens, and from whenever on."""
 
     async def main() -> None:
         with FakeCli.auto() as cli:
@@ -206,7 +206,7 @@ def test_there_is_exactly_one_last_event(way: str) -> None:
 
 
 def test_a_session_knows_what_the_cli_told_it() -> None:
-    """R018, R150, R231."""
+    """R018, R150, R231, C29."""
 
     async def main() -> None:
         for flavour, capable in zip(FLAVOURS, (True, False), strict=True):
@@ -223,7 +223,7 @@ def test_a_session_knows_what_the_cli_told_it() -> None:
 
 
 def test_a_first_prompt_goes_over_the_pipe_after_the_handshake() -> None:
-    """R003, R247."""
+    """R003, R247, C16."""
 
     async def main() -> None:
         with FakeCli.auto() as cli:

@@ -98,7 +98,9 @@ BAD_STARTS = {
 def test_a_cli_that_does_not_start_is_a_typed_error_with_everything_known(
     name: str, flavour: str
 ) -> None:
-    """R001, R002, R146, R151, R237, R238, R239, R249, R412, R413: at once, and nothing is left."""
+    """R001, R002, R146, R151, R237, R238, R239, R249, R412, R413, C19, C24, C28: at once, and
+    nothing is left.
+    """
     case = BAD_STARTS[name]
     cli = case.cli._set(flavour=flavour)
     resume = {"resume_session_id": SESSION} if case.resumes else {}
@@ -256,7 +258,7 @@ VERSIONS = {
     "new enough": VersionCase({"text": "2.0.0 (Claude Code)"}),
     "too old": VersionCase({"text": "1.0.33 (Claude Code)"}, error=UnsupportedCliVersionError),
     "too old, permissive": VersionCase(
-        {"text": "1.0.34"}, {"permissive_version_check": True}, warned=("version_inconclusive",)
+        {"text": "1.0.33"}, {"permissive_version_check": True}, error=UnsupportedCliVersionError
     ),
     "too old, unasked": VersionCase({"text": "1.0.35"}, {"skip_version_check": True}),
     "unreadable": VersionCase({"text": "nightly build"}, warned=("version_inconclusive",)),
@@ -267,7 +269,7 @@ VERSIONS = {
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> None:
-    """R058, R059, R140, R141, R142, R143, R145, R147, R153: unless the options say otherwise."""
+    """R058, R059, R140 to R143, R145, R147, R153, C21, C22: unless the options say otherwise."""
     case = VERSIONS[name]
 
     async def main() -> None:

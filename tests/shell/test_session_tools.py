@@ -237,7 +237,7 @@ def test_a_tool_knows_its_session_and_its_call() -> None:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
 def test_calls_that_come_together_run_together(is_async: bool) -> None:
-    """R336: three calls that can only end when all three have begun."""
+    """R336, C06: three calls that can only end when all three have begun."""
     barrier = threading.Barrier(3, timeout=5)
     arrived: list[int] = []
 
@@ -280,7 +280,7 @@ RPC = {"jsonrpc": "2.0", "id": "123", "method": "tools/list"}
 
 
 def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_question() -> None:
-    """R314, R315, R323, R324, R331."""
+    """R314, R315, R323, R324, R331, C07, C08."""
     seen: list[object] = []
 
     def handle(message: dict[str, Any]) -> McpResponse:
@@ -308,8 +308,28 @@ def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_qu
     assert seen == [RPC, {**RPC, "method": "x"}]
 
 
+def test_a_cli_that_answers_the_handshake_only_after_its_servers_is_not_kept_waiting() -> None:
+    """R317, C05: early messages wait a second for it, then they are routed as if it had come."""
+
+    def handle(message: dict[str, Any]) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
+
+    async def main() -> None:
+        script = FakeCli(patience=5.0).expect_request("initialize")
+        script = script.ask_mcp("test", RPC).expect_mcp_result().reply({"commands": []}).turn()
+        with script as cli:
+            bidir = BidirOptions(mcp_servers={"test": handle})
+            clock = Clock()
+            async with start_session(options(cli), bidir=bidir) as session:
+                assert 0.9 < clock.elapsed < 1.0 + SOON
+                assert (await (await session.send_user_message("go"))).ok
+                cli.check()
+
+    run(main)
+
+
 def test_messages_for_servers_wait_until_the_session_runs() -> None:
-    """R261, R316, R317, R319: in order, before the handshake is answered."""
+    """R261, R316, R317, R319, C05: in order, before the handshake is answered."""
     seen: list[int] = []
 
     async def handle(message: dict[str, Any]) -> dict[str, Any]:

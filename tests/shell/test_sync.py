@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.support.processes import LIMIT, is_alive, wait_until
 
+import bridle
 from bridle import (
     Allow,
     AssistantMessage,
@@ -31,9 +32,11 @@ from bridle import (
     ResultMessage,
     SdkOptions,
     SessionStopped,
+    ToolContext,
+    ToolServer,
     sync,
 )
-from bridle._doors.portal import Portal, from_threads, portal
+from bridle._doors.portal import Portal
 from bridle.testing import FakeCli
 
 SOON = 2.0
@@ -52,26 +55,41 @@ def cli() -> Iterator[FakeCli]:
 # ---------------------------------------------------------------- who may call
 
 
-def test_a_session_works_while_an_event_loop_runs_in_the_thread(cli: FakeCli) -> None:
-    """As in a notebook: the calling thread blocks, and with it the loop it runs."""
+def by_run(cli: FakeCli, prompt: str) -> str:
+    return sync.run(prompt, cli=options(cli)).text
+
+
+def by_query(cli: FakeCli, prompt: str) -> str:
+    messages = sync.query(prompt, options(cli))
+    return "".join(
+        message.result or "" for message in messages if isinstance(message, ResultMessage)
+    )
+
+
+def by_session(cli: FakeCli, prompt: str) -> str:
+    with sync.start_session(options(cli)) as session:
+        return session.send_user_message(prompt).outcome().text
+
+
+EVERY_WAY = pytest.mark.parametrize("ask", [by_run, by_query, by_session])
+Ask = Callable[[FakeCli, str], str]
+
+
+@EVERY_WAY
+def test_it_works_while_an_event_loop_runs_in_the_thread(cli: FakeCli, ask: Ask) -> None:
+    """C50: as in a notebook: the calling thread blocks, and with it the loop it runs."""
 
     async def main() -> str:
-        with sync.start_session(options(cli)) as session:
-            return session.send_user_message("hello").outcome().text
+        return ask(cli, "hello")
 
     assert asyncio.run(main()) == "You said: hello"
 
 
-def test_eight_threads_have_a_session_each(cli: FakeCli) -> None:
-    def talk(number: int) -> list[str]:
-        with sync.start_session(options(cli)) as session:
-            return [
-                session.send_user_message(f"{number} {word}").outcome().text for word in ("a", "b")
-            ]
-
+@EVERY_WAY
+def test_eight_threads_ask_at_once(cli: FakeCli, ask: Ask) -> None:
     with ThreadPoolExecutor(8) as threads:
-        told = list(threads.map(talk, range(8)))
-    assert told == [[f"You said: {number} a", f"You said: {number} b"] for number in range(8)]
+        told = list(threads.map(lambda number: ask(cli, f"{number}"), range(8)))
+    assert told == [f"You said: {number}" for number in range(8)]
 
 
 def test_eight_threads_share_a_session(cli: FakeCli) -> None:
@@ -89,15 +107,12 @@ def test_a_session_is_at_home_in_one_background_thread(cli: FakeCli) -> None:
     assert names.count("bridle-sync") == 1
 
 
-def test_a_trio_program_comes_in_through_a_thread(cli: FakeCli) -> None:
+@EVERY_WAY
+def test_a_trio_program_comes_in_through_a_thread(cli: FakeCli, ask: Ask) -> None:
     trio = pytest.importorskip("trio", reason="trio is not installed")
 
-    def talk() -> str:
-        with sync.start_session(options(cli)) as session:
-            return session.send_user_message("hello").outcome().text
-
     async def main() -> str:
-        return str(await trio.to_thread.run_sync(talk))
+        return str(await trio.to_thread.run_sync(ask, cli, "hello"))
 
     assert trio.run(main) == "You said: hello"
 
@@ -116,6 +131,28 @@ def test_a_plain_callback_may_use_the_session(cli: FakeCli) -> None:
         outcome = session.send_user_message("BASH ls").outcome()
         assert outcome.reason is OutcomeReason.INTERRUPTED
         assert session.send_user_message("again").outcome().ok
+
+
+@bridle.tool
+def interrupting(ctx: ToolContext) -> str:
+    """Has had enough."""
+    ctx.session.interrupt()
+    return "too late"
+
+
+IMPATIENT = BidirOptions(
+    mcp_servers={"self": ToolServer([interrupting])}, on_can_use_tool=lambda _: Allow()
+)
+CALL = "CALL mcp__self__interrupting"
+
+
+def test_a_plain_tool_may_use_its_session(cli: FakeCli) -> None:
+    """It gets the blocking one, in a thread where that can block: its own."""
+    with sync.start_session(options(cli), bidir=IMPATIENT) as session:
+        assert session.send_user_message(CALL).outcome().reason is OutcomeReason.INTERRUPTED
+        assert session.send_user_message("again").outcome().ok
+    outcome = sync.run(CALL, cli=options(cli), bidir=IMPATIENT)
+    assert outcome.reason is OutcomeReason.INTERRUPTED
 
 
 def test_an_async_callback_that_would_block_the_loop_is_told(cli: FakeCli) -> None:
@@ -348,32 +385,6 @@ def test_what_is_read_ahead_is_bounded_and_the_rest_is_unread() -> None:
             next(messages)
 
 
-class Reading:
-    """What a query does, without a CLI: it gives back its prompts, and takes a while to close."""
-
-    def __init__(self, prompts: AsyncIterator[Any]) -> None:
-        self._prompts = prompts
-        self.is_closed = False
-
-    def __aiter__(self) -> Reading:
-        return self
-
-    async def __anext__(self) -> Any:
-        return await anext(self._prompts)
-
-    async def aclose(self) -> None:
-        await asyncio.sleep(0)
-        self.is_closed = True
-
-    warnings: tuple[Any, ...] = ()
-    pid: int | None = None
-
-
-def stream_of(prompts: Iterable[Any]) -> tuple[Any, Reading]:
-    reading = Reading(from_threads(prompts))
-    return sync.QueryStream(reading, portal()), reading
-
-
 def test_a_query_is_read_to_its_end(cli: FakeCli) -> None:
     with sync.query("hello", options(cli)) as stream:
         [result] = [message for message in stream if isinstance(message, ResultMessage)]
@@ -390,42 +401,24 @@ def test_a_plain_iterator_of_prompts_has_threads_of_its_own(cli: FakeCli) -> Non
     """It may block, and may use the blocking door."""
 
     def prompts() -> Iterator[str]:
-        with sync.start_session(options(cli)) as session:
+        with FakeCli.auto() as another, sync.start_session(options(another)) as session:
             yield session.send_user_message("hello").outcome().text
         yield threading.current_thread().name
 
-    stream, _ = stream_of(prompts())
-    assert list(stream) == ["You said: hello", "bridle-callback"]
+    list(sync.query(prompts(), options(cli)))
+    sent = [line["message"]["content"] for line in cli.received if line["type"] == "user"]
+    assert sent == ["You said: hello", "bridle-callback"]
 
 
-def test_a_failure_of_an_iterator_of_prompts_ends_the_stream() -> None:
-    def prompts() -> Iterator[str]:
-        yield "one"
-        raise LookupError("no more prompts")
-
-    stream, reading = stream_of(prompts())
-    assert next(stream) == "one"
-    with pytest.raises(LookupError, match="no more prompts"):
+def test_leaving_a_stream_waits_until_its_cli_is_gone(cli: FakeCli) -> None:
+    with sync.query("SLOW", options(cli)) as stream:
         next(stream)
-    stream.close()
-    assert reading.is_closed
-
-
-def test_leaving_a_stream_waits_until_it_is_closed() -> None:
-    is_over = threading.Event()
-
-    def prompts() -> Iterator[str]:
-        yield "one"
-        is_over.wait(LIMIT)
-        yield "two"
-
-    stream, reading = stream_of(prompts())
-    with stream:
-        assert next(stream) == "one"
-    assert reading.is_closed
+        pid = stream.pid
+        assert pid is not None
+        assert is_alive(pid)
+    assert not is_alive(pid)
     assert list(stream) == []
     stream.close()
-    is_over.set()
 
 
 # ---------------------------------------------------------------- the end

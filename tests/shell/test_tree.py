@@ -170,7 +170,7 @@ def test_without_process_handles_the_number_is_used(
 def test_without_proc_the_process_group_is_reached(
     tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R137: as on macOS."""
+    """R137, C56: as on macOS."""
     monkeypatch.setattr(tree, "PROC", False)
     with start(tmp_path, ESCAPES["child"], mark) as process:
         sleeper = pid_of_sleeper(tmp_path)

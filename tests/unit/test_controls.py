@@ -59,6 +59,7 @@ def answer(**members: object) -> ControlResponse:
     ],
 )
 def test_a_question_is_read_into_its_class(wire: dict[str, object], request_: WireQuestion) -> None:
+    """R181, R214, R227, R417, R423."""
     frame = ask(wire)
     assert frame == ControlRequest(request_, "r")
     assert (frame.request, frame.request.raw) == (request_, wire)
@@ -156,6 +157,7 @@ def test_a_missing_request_id_is_none(members: dict[str, object], misfits: tuple
 def test_an_answer_is_read_into_its_class(
     wire: dict[str, object], response: ControlSuccess | ControlFailure
 ) -> None:
+    """R180, R214, R423."""
     frame = answer(response=wire)
     assert (frame.request_id, frame.response, frame.misfits) == ("r", response, ())
     assert frame.response.raw == wire

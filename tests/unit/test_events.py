@@ -44,11 +44,11 @@ LEVELS: dict[WarningLevel, set[str]] = {
         "incomplete_line",
         "no_result",
         "exit_after_result",
+        "hook_failed",
+        "hook_timed_out",
     },
     "error": {
         "oversized_line",
-        "hook_failed",
-        "hook_timed_out",
         "permission_failed",
         "permission_timed_out",
         "mcp_failed",
@@ -61,6 +61,7 @@ LEVELS: dict[WarningLevel, set[str]] = {
 
 
 def test_every_kind_of_warning_has_the_level_it_is_logged_at() -> None:
+    """C53."""
     assert {kind.value: kind.level for kind in WarningKind} == {
         kind: level for level, kinds in LEVELS.items() for kind in kinds
     }

@@ -54,6 +54,7 @@ def test_a_context_can_be_built_from_its_key_field_alone(event: str) -> None:
 
 
 def test_contexts_offer_the_familiar_names_of_some_fields() -> None:
+    """R265, R268, C31."""
     post = PostToolUseContext(tool_name="Bash", tool_response={"stdout": "hi"})
     assert post.tool_output == {"stdout": "hi"}
     stop = SubagentStopContext(agent_id="a1")
@@ -63,6 +64,7 @@ def test_contexts_offer_the_familiar_names_of_some_fields() -> None:
 
 @pytest.mark.parametrize("matcher", [None, "", "*"])
 def test_a_matcher_of_everything_compiles_to_nothing(matcher: str | None) -> None:
+    """R288."""
     assert compile_matcher(matcher) is None
 
 
@@ -81,11 +83,13 @@ def test_a_matcher_of_everything_compiles_to_nothing(matcher: str | None) -> Non
     ids=lambda value: str(value) if isinstance(value, str) else "names",
 )
 def test_names_compile_to_a_set(matcher: str, names: set[str]) -> None:
+    """R283."""
     assert compile_matcher(matcher) == names
 
 
 @pytest.mark.parametrize("matcher", ["^W.*", ".*", "Bash(echo:*)", "p:hello", "^(?!Bash).*"])
 def test_any_other_text_compiles_to_a_pattern(matcher: str) -> None:
+    """R283."""
     assert compile_matcher(matcher) == re.compile(matcher)
 
 
@@ -104,6 +108,7 @@ def test_a_matcher_that_could_match_nothing_is_refused(matcher: str, problem: st
 
 
 def test_a_hook_needs_a_callback_only() -> None:
+    """R282."""
     hook = Hook(audit)
     assert (hook.callback, hook.matcher, hook.timeout, hook.on_error) == (
         audit,
@@ -114,6 +119,7 @@ def test_a_hook_needs_a_callback_only() -> None:
 
 
 def test_a_hook_keeps_its_conditions() -> None:
+    """R282."""
     hook = Hook(audit, matcher="Write|Edit", timeout=5, on_error="block")
     assert (hook.matcher, hook.timeout, hook.on_error) == ("Write|Edit", 5, "block")
 

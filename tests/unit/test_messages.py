@@ -60,6 +60,7 @@ def assistant(*content: object, **members: object) -> AssistantMessage:
 
 
 def test_an_assistant_message_gives_its_api_message_away_piece_by_piece() -> None:
+    """R375, R376, R429."""
     message = read(
         AssistantMessage,
         type="assistant",
@@ -94,12 +95,12 @@ def test_text_is_every_text_block_joined() -> None:
 def test_is_partial_is_read_and_false_when_absent(
     members: dict[str, object], partial: bool
 ) -> None:
-    """R380, R429."""
+    """R380, R429, C38."""
     assert assistant(**members).is_partial is partial
 
 
 def test_a_partial_message_may_be_empty() -> None:
-    """R381."""
+    """R381, R429."""
     message = assistant(is_partial=True)
     assert (message.content, message.text, message.is_partial) == ([], "", True)
 
@@ -151,6 +152,7 @@ def test_an_assistant_message_that_does_not_fit_stays_one(
 def test_a_user_line_may_nest_its_content_or_not(
     nested: bool, content: str | list[object], text: str
 ) -> None:
+    """R375, C15."""
     body = {"role": "user", "content": content}
     message = read(UserMessage, type="user", **({"message": body} if nested else body))
     assert message.text == text
@@ -164,6 +166,7 @@ def test_a_user_line_without_content_is_an_empty_one() -> None:
 
 
 def test_a_user_message_is_built_by_hand() -> None:
+    """R384."""
     message = UserMessage(ApiUserMessage("hi"), uuid="u")
     assert (message.content, message.text) == ("hi", "hi")
     assert decode_line(msgspec.json.encode(message.raw)) == message
@@ -204,6 +207,7 @@ def test_a_user_line_that_does_not_fit_stays_one(
 
 
 def test_a_result_is_typed_throughout() -> None:
+    """R375."""
     message = read(
         ResultMessage,
         type="result",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Awaitable, Generator
 from typing import Any
 
@@ -12,9 +13,13 @@ from bridle.permissions import (
     AddDirectories,
     AddRules,
     Allow,
+    AllowAll,
+    AllowOnce,
     CanUseToolContext,
     Deny,
+    Edit,
     ElicitationRequestContext,
+    PermissionResult,
     PermissionRule,
     PermissionUpdate,
     PlanContext,
@@ -208,6 +213,13 @@ def test_the_plan_is_read_from_the_input_of_the_tool(
     tool_input: dict[str, object], plan: str | None
 ) -> None:
     assert PlanContext(tool_name="ExitPlanMode", tool_input=tool_input).plan == plan
+
+
+def test_the_results_of_a_permission_are_a_closed_union_of_frozen_records() -> None:
+    """R306 to R308, C12: a further one is an addition, since nobody but Bridle spells them out."""
+    results = typing.get_args(PermissionResult)
+    assert results == (Allow, AllowOnce, AllowAll, Edit, Deny)
+    assert all(kind.__struct_config__.frozen for kind in results)
 
 
 def test_results_have_quiet_defaults() -> None:

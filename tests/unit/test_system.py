@@ -39,6 +39,7 @@ def test_the_table_holds_every_class_once() -> None:
 
 @pytest.mark.parametrize("subtype", SYSTEM_KINDS)
 def test_a_subtype_chooses_its_class(subtype: str) -> None:
+    """R375."""
     message = read(subtype=subtype, uuid="u", session_id="s", new=1)
     assert type(message) is SYSTEM_KINDS[subtype]
     assert (message.type, message.subtype, message.misfits) == ("system", subtype, ())

@@ -41,7 +41,7 @@ def add(a: float, b: float = 0) -> float:
 
 
 def test_a_tool_is_described_by_its_function() -> None:
-    """R330."""
+    """R330, C46."""
     assert add.definition() == {
         "name": "add",
         "description": "Add two numbers.",

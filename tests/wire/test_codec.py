@@ -69,6 +69,7 @@ def test_there_are_recordings_of_two_versions() -> None:
     "recording", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
 def test_a_recording_is_understood_whole(recording: Path) -> None:
+    """R213."""
     for line in lines_of(recording):
         frame = read(line)
         assert (frame.raw, frame.misfits) == (json.loads(line), ())
@@ -171,6 +172,7 @@ def encode(value: object) -> bytes:
 
 @given(LINES)
 def test_a_known_type_keeps_its_class_whatever_its_fields_hold(line: dict[str, Any]) -> None:
+    """R213."""
     frame = read(encode(line))
     assert frame.__struct_config__.tag == line["type"]
     assert frame.raw == json.loads(encode(line))
@@ -225,6 +227,7 @@ def test_an_unknown_block_is_kept_whole(members: dict[str, Any], word: str) -> N
 
 @given(EVENTS)
 def test_a_stream_event_keeps_the_class_of_its_event(event: dict[str, Any]) -> None:
+    """C38."""
     frame = read(encode({"type": "stream_event", "event": event}))
     assert isinstance(frame, StreamEvent)
     assert frame.event.__struct_config__.tag == event["type"]
@@ -232,6 +235,7 @@ def test_a_stream_event_keeps_the_class_of_its_event(event: dict[str, Any]) -> N
 
 @given(JSON)
 def test_any_json_becomes_some_value(value: object) -> None:
+    """R213."""
     frame = decode_line(encode(value))
     if isinstance(value, dict):
         assert isinstance(frame, Message | ControlFrame)

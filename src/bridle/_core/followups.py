@@ -12,58 +12,89 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.classify import Facts, ResultEnd, classify
+from bridle.content import ToolResultBlock
 from bridle.messages import Message, ResultMessage, UserMessage
 from bridle.outcomes import Outcome
 from bridle.system import (
     BackgroundTasksChangedMessage,
     TaskNotificationMessage,
     TaskStartedMessage,
+    TaskUpdatedMessage,
 )
 
 _NOTICE = "<task-notification>"
 
 
 class FollowUps:
-    """The background work of one conversation, and the results it led to."""
+    """The background work of one conversation, and the results it led to.
 
-    def __init__(self) -> None:
-        self._living: set[str] = set()
-        # Tasks that ended and whose turn has not come yet.
-        self._announced = 0
+    A task is in the background once its call has a result, or its turn is over, and it still runs.
+    When it ends, the CLI says so to the model: in the running turn if a tool runs there, else in a
+    turn of its own. Which of the two is only seen where the CLI ``echoes`` what it tells the model,
+    as it does in a session; elsewhere nothing is known to follow before it is announced.
+    """
+
+    def __init__(self, *, echoes: bool = True) -> None:
+        self._echoes = echoes
+        # Tasks that run, with the calls that started them.
+        self._living: dict[str, str | None] = {}
+        self._in_background: set[str] = set()
+        # Tasks that ended in the background and whose turn has not come yet, in that order.
+        self._announced: list[str] = []
         self._results: list[ResultMessage] = []
 
     def observe(self, message: Message) -> None:
         """See the next message of the session."""
         if isinstance(message, TaskStartedMessage):
-            self._living.add(message.task_id)
+            self._living[message.task_id] = message.tool_use_id
+        elif isinstance(message, TaskUpdatedMessage):
+            if not self._echoes and "end_time" in message.patch:
+                self._living.pop(message.task_id, None)
         elif isinstance(message, TaskNotificationMessage):
-            self._living.discard(message.task_id)
-            # No turn follows a task that was stopped.
-            self._announced += message.status != "stopped"
+            self._observe_end(message)
         elif isinstance(message, BackgroundTasksChangedMessage):
-            self._living = {task.task_id for task in message.tasks}
+            listed = [task.task_id for task in message.tasks]
+            self._living = {task: self._living.get(task) for task in listed}
+            self._in_background.update(listed)
         elif isinstance(message, UserMessage):
             self._observe_words(message)
         elif isinstance(message, ResultMessage):
             self._observe_result(message)
 
+    def _observe_end(self, message: TaskNotificationMessage) -> None:
+        self._living.pop(message.task_id, None)
+        # What ended in the foreground is part of its turn, and of what was stopped nobody is told.
+        if message.task_id in self._in_background and message.status != "stopped":
+            self._announced.append(message.task_id)
+        self._in_background.discard(message.task_id)
+
     def _observe_words(self, message: UserMessage) -> None:
-        """A task that ends while a tool runs is told to the model there and then, and only so."""
-        if self._living and message.is_replay and _NOTICE in message.text:
-            self._living = {task for task in self._living if task not in message.text}
+        if message.is_replay:
+            if _NOTICE in message.text:
+                told = {task for task in (*self._living, *self._announced) if task in message.text}
+                self._living = {one: call for one, call in self._living.items() if one not in told}
+                self._announced = [task for task in self._announced if task not in told]
+        elif self._living and not isinstance(message.content, str):
+            done = {one.tool_use_id for one in message.content if isinstance(one, ToolResultBlock)}
+            self._in_background |= {task for task, call in self._living.items() if call in done}
 
     def _observe_result(self, message: ResultMessage) -> None:
+        self._in_background.update(self._living)
         if message.origin is not None:
             self._results.append(message)
-            self._announced = max(0, self._announced - 1)
-        elif not self._living:
-            # What ended in the foreground was part of the turn that ends here.
-            self._announced = 0
+            del self._announced[:1]
+        elif not self._echoes:
+            self._announced.clear()
+
+    @property
+    def is_working(self) -> bool:
+        """True while background work runs."""
+        return bool(self._living)
 
     @property
     def is_pending(self) -> bool:
         """True while background work runs, or its turn is to come."""
-        return bool(self._living) or self._announced > 0
+        return self.is_working or bool(self._announced)
 
     def complete(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """The outcome of the turn together with what followed it."""

@@ -1,9 +1,8 @@
 """Limits of ours on a turn, for what the CLI's own limits let pass.
 
-The watch sees what the engine is about to do, which holds everything it needs: prompts that begin
-and end, messages, and who is being waited for. Time counts for a prompt from the moment it is
-written. The idle clock stands still while a tool runs or somebody of ours thinks: silence is then
-nobody's fault.
+The watch is told of prompts that begin and end, of messages, and of who is being waited for. Time
+counts for a prompt from the moment it is written. The idle clock stands still while a tool runs or
+somebody of ours thinks: silence is then nobody's fault.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from bridle._core.actions import Action, Deliver, TurnEnded, TurnStarted
 from bridle._core.classify import LimitHit, LimitName
 from bridle._core.correlation import Deadlines
-from bridle._core.turns import TurnBook
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.messages import AssistantMessage, CommandLifecycle, Message, UserMessage
 from bridle.options import Limits
@@ -33,17 +31,17 @@ REACTION = 5.0
 class LimitWatch:
     """The limits of one session's turns.
 
-    A prompt that reaches one is interrupted, or taken back if it still waits for its turn; and if
-    its turn does not end then, the session is given up. ``is_waiting`` tells whether a callback is
-    being awaited.
+    A prompt that reaches one is interrupted, or taken back if it still waits for its turn
+    (``note_limit`` tells which); and if its turn does not end then, the session is given up.
+    ``is_waiting`` tells whether a callback is being awaited.
     """
 
     def __init__(
         self,
         limits: Limits,
         deadlines: Deadlines,
-        turns: TurnBook,
         *,
+        note_limit: Callable[[str, LimitHit], bool],
         is_waiting: Callable[[], bool],
         interrupt: Callable[[float], None],
         withdraw: Callable[[str, float], None],
@@ -51,7 +49,7 @@ class LimitWatch:
     ) -> None:
         self._limits = limits
         self._deadlines = deadlines
-        self._turns = turns
+        self._note_limit = note_limit
         self._is_waiting = is_waiting
         self._interrupt = interrupt
         self._withdraw = withdraw
@@ -67,14 +65,13 @@ class LimitWatch:
         """See what the engine does at ``now``."""
         for action in actions:
             if isinstance(action, TurnStarted):
-                self._start(action.uuid, now)
+                self.start(action.uuid, now)
             elif isinstance(action, TurnEnded):
-                self._end(action, now)
+                self.end(action.uuid, now)
             elif isinstance(action, Deliver):
                 for uuid in action.turns:
-                    if uuid in self._calls:
-                        self._hear(uuid, action.messages, now)
-        self._mind_idleness(now)
+                    self.hear(uuid, action.messages, now)
+        self.mind_idleness(now)
 
     def overdue(self, kind: str, uuid: str, now: float) -> bool:
         """A deadline has passed; False if it is none of the watch."""
@@ -87,17 +84,19 @@ class LimitWatch:
         self._reach(uuid, LimitHit(name, getattr(self._limits, name)), now)
         return True
 
-    def _start(self, uuid: str, now: float) -> None:
+    def start(self, uuid: str, now: float) -> None:
+        """A prompt was written."""
         self._calls[uuid] = set()
         if self._limits.total is not None:
             self._deadlines.set((TOTAL, uuid), now + self._limits.total)
         self._expect_life(now)
 
-    def _end(self, action: TurnEnded, now: float) -> None:
-        self._calls.pop(action.uuid, None)
-        self._alive.discard(action.uuid)
+    def end(self, uuid: str, now: float) -> None:
+        """A prompt has its outcome."""
+        self._calls.pop(uuid, None)
+        self._alive.discard(uuid)
         for kind in (FIRST_EVENT, IDLE, TOTAL, PATIENCE):
-            self._deadlines.clear((kind, action.uuid))
+            self._deadlines.clear((kind, uuid))
         if not self._calls:
             self._tools.clear()
         self._expect_life(now)
@@ -111,7 +110,10 @@ class LimitWatch:
         if token not in self._deadlines:
             self._deadlines.set(token, now + self._limits.first_event)
 
-    def _hear(self, uuid: str, messages: Sequence[Message], now: float) -> None:
+    def hear(self, uuid: str, messages: Sequence[Message], now: float) -> None:
+        """Messages of a prompt's turn came; :meth:`mind_idleness` follows."""
+        if uuid not in self._calls:
+            return
         if all(isinstance(message, CommandLifecycle) for message in messages):
             return  # that a prompt was taken note of is no sign of life
         self._alive.add(uuid)
@@ -140,7 +142,7 @@ class LimitWatch:
         if len(calls) > limit:
             self._reach(uuid, LimitHit("turns", limit), now)
 
-    def _mind_idleness(self, now: float) -> None:
+    def mind_idleness(self, now: float) -> None:
         """Stop the idle clock while something is awaited, and start it anew afterwards."""
         if self._limits.idle is None:
             return
@@ -159,7 +161,7 @@ class LimitWatch:
         for kind in (FIRST_EVENT, IDLE, TOTAL):
             self._deadlines.clear((kind, uuid))
         self._deadlines.set((PATIENCE, uuid), now + REACTION)
-        if self._turns.note_limit(uuid, hit):
+        if self._note_limit(uuid, hit):
             self._interrupt(now)
         else:
             self._withdraw(uuid, now)

@@ -2,7 +2,8 @@
 
 A query only listens. Nothing the CLI asks is answered, and what its result says is for the
 application to judge. The stream goes on to the end of the output, whatever results came before;
-it ends with an error only if there was no result, or if what came could not be read.
+it ends with an error only if there was no result, if what came could not be read, or if a limit of
+ours was reached.
 
 Inputs are methods that return what there is to tell; the shell calls :meth:`QueryReader.advance`
 when :attr:`QueryReader.next_deadline` comes.
@@ -10,12 +11,13 @@ when :attr:`QueryReader.next_deadline` comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, cast
 
 from msgspec import structs
 
+from bridle._core.answer import AnswerWatch
 from bridle._core.correlation import Deadlines
 from bridle._core.ending import OUTPUT, OUTPUT_GRACE, PIPE
 from bridle._core.framing import Item, LineFramer, PartialLine
@@ -41,6 +43,8 @@ from bridle.errors import (
 )
 from bridle.events import SdkWarning, WarningKind
 from bridle.messages import MalformedLine, Message, ResultMessage
+from bridle.options import Limits
+from bridle.outcomes import OUTCOME_ERRORS
 
 MAX_MALFORMED = 5
 """The so-manieth line in a row that is no JSON ends the stream."""
@@ -79,11 +83,14 @@ def greeting(fields: Mapping[str, object]) -> bytes:
 class QueryReader:
     """One query's output. Inputs come one at a time; after the end they are ignored."""
 
-    def __init__(self, max_line: int) -> None:
+    def __init__(self, max_line: int, limits: Limits) -> None:
         self._max_line = max_line
         # The framer's notice of a long line comes the moment a line is over the limit.
         self._framer = LineFramer(max_line + 1, warn_at=max_line)
         self._deadlines = Deadlines()
+        self._watch = (
+            None if limits == Limits() else AnswerWatch(limits, self._deadlines, echoes=False)
+        )
         self._news: list[News] = []
         self._process = ProcessInfo()
         self._is_greeted = False
@@ -119,18 +126,33 @@ class QueryReader:
     def start(self, init_timeout: float, now: float) -> None:
         """The greeting is sent. A CLI that says nothing at all for so long is given up."""
         self._init_timeout = init_timeout
-        self._deadlines.set(_GREETING, now + init_timeout)
+        self._deadlines.set((_GREETING, ""), now + init_timeout)
 
-    def receive(self, data: bytes) -> list[News]:
+    def prompted(self, now: float) -> None:
+        """A prompt was written."""
+        if self._watch is not None and not self.is_over:
+            self._watch.prompt(now)
+
+    def receive(self, data: bytes, now: float) -> list[News]:
         """The CLI wrote something: any piece of its output, in order."""
         if not self.is_over:
-            self._read_all(self._framer.feed(data))
+            self._read_all(self._framer.feed(data), now)
         return self._take()
+
+    def pause(self, now: float) -> None:
+        """Output is left where it is for a while, as nobody takes what there is already."""
+        if self._watch is not None and not self.is_over:
+            self._watch.hold(now)
+
+    def resume(self, now: float) -> None:
+        """Output is read again."""
+        if self._watch is not None and not self.is_over:
+            self._watch.go_on(now)
 
     def output_ended(self, now: float) -> list[News]:
         """The CLI's output is at its end."""
         if not self.is_over and not self._output_ended:
-            self._end_output()
+            self._end_output(now)
             self._on_part_gone(now)
         return self._take()
 
@@ -146,7 +168,7 @@ class QueryReader:
         """The CLI takes no more prompts. It usually ends by itself then, given a moment."""
         if not self.is_over:
             self._lost_input = reason
-            self._deadlines.set(PIPE, now + OUTPUT_GRACE)
+            self._deadlines.set((PIPE, ""), now + OUTPUT_GRACE)
 
     def end(self, error: BaseException | None = None) -> None:
         """Nobody listens any more, or the query cannot go on for a reason of ours."""
@@ -156,48 +178,66 @@ class QueryReader:
     def advance(self, now: float) -> list[News]:
         """Time has come to ``now``: whatever is due happens."""
         for token in self._deadlines.pop_expired(now):
-            if not self.is_over:
-                self._ON_DEADLINE[token](self)
+            kind, _ = cast("tuple[str, str]", token)
+            if self.is_over:
+                break
+            if kind in self._ON_DEADLINE:
+                self._ON_DEADLINE[kind](self, now)
+            else:
+                self._on_limit_overdue(kind, now)
         return self._take()
 
     # -- lines -------------------------------------------------------------------------------------
 
-    def _read_all(self, items: Iterable[Item]) -> None:
+    def _read_all(self, items: Iterable[Item], now: float) -> None:
         for item in items:
             if isinstance(item, bytes):
-                self._read(item)
+                self._read(item, now)
             elif isinstance(item, PartialLine):
-                self._read_rest(item.line)
+                self._read_rest(item.line, now)
             else:
                 self._end(BufferOverflow(self._max_line, item.size))
             if self.is_over:
                 break
 
-    def _read_rest(self, line: bytes) -> None:
+    def _read_rest(self, line: bytes, now: float) -> None:
         """What follows the last newline is a line like any other, if it is whole."""
         if isinstance(decode_line(line), MalformedLine):
             self._rest = line
         else:
-            self._read(line)
+            self._read(line, now)
 
-    def _read(self, line: bytes) -> None:
+    def _read(self, line: bytes, now: float) -> None:
         frame = decode_line(line)
         if isinstance(frame, MalformedLine):
             self._on_malformed(frame)
             return
         self._malformed_in_a_row = 0
         if isinstance(frame, Message):
-            self._deliver(frame)
+            self._deliver(frame, now)
         elif isinstance(frame, ControlResponse):
             self._on_response(frame)
         elif isinstance(frame, ControlRequest):
             self._on_question(frame)
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: Message, now: float) -> None:
         if isinstance(message, ResultMessage):
             self.phase = Phase.RESULT_RECEIVED
         self._note_life()
         self._news.append(message)
+        if self._watch is not None:
+            self._watch.hear(message, now)
+            self._mind_limits(self._watch, now)
+
+    def _on_limit_overdue(self, kind: str, now: float) -> None:
+        assert self._watch is not None, "without limits they have no deadlines"
+        self._watch.overdue(kind, now)
+        self._mind_limits(self._watch, now)
+
+    def _mind_limits(self, watch: AnswerWatch, now: float) -> None:
+        if watch.hit is not None:
+            outcome = watch.outcome(self._process, now)
+            self._end(OUTCOME_ERRORS[outcome.reason](outcome))
 
     def _on_question(self, frame: ControlRequest) -> None:
         """With nothing offered to answer, none should come; the CLI has to help itself."""
@@ -216,7 +256,7 @@ class QueryReader:
 
     def _note_life(self) -> None:
         """It lives: how long it takes from here on is the application's business."""
-        self._deadlines.clear(_GREETING)
+        self._deadlines.clear((_GREETING, ""))
 
     def _on_malformed(self, frame: MalformedLine) -> None:
         self._malformed_in_a_row += 1
@@ -229,9 +269,9 @@ class QueryReader:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _end_output(self) -> None:
+    def _end_output(self, now: float) -> None:
         self._output_ended = True
-        self._read_all(self._framer.finish())
+        self._read_all(self._framer.finish(), now)
 
     def _on_part_gone(self, now: float) -> None:
         """Output and process end separately, in whichever order; one waits for the other a bit."""
@@ -240,21 +280,21 @@ class QueryReader:
         if self._has_exited and self._output_ended:
             self._judge()
         else:
-            self._deadlines.set(OUTPUT, now + OUTPUT_GRACE)
+            self._deadlines.set((OUTPUT, ""), now + OUTPUT_GRACE)
 
-    def _on_output_overdue(self) -> None:
+    def _on_output_overdue(self, now: float) -> None:
         if not self._has_exited:
             self._lose_contact("it closed its output but did not exit")
             return
-        self._end_output()  # somebody else holds it open
+        self._end_output(now)  # somebody else holds it open
         if not self.is_over:
             self._judge()
 
-    def _on_input_overdue(self) -> None:
+    def _on_input_overdue(self, _: float) -> None:
         if not self._has_exited:
             self._lose_contact(f"its input broke ({self._lost_input}) but it did not exit")
 
-    def _on_greeting_overdue(self) -> None:
+    def _on_greeting_overdue(self, _: float) -> None:
         self._end(InitializationTimeout(self._init_timeout))
 
     def _judge(self) -> None:
@@ -303,12 +343,12 @@ class QueryReader:
         news, self._news = self._news, []
         return news
 
-    _ON_DEADLINE: ClassVar[dict[Hashable, Callable[[QueryReader], None]]] = {
+    _ON_DEADLINE: ClassVar[dict[str, Callable[[QueryReader, float], None]]] = {
         _GREETING: _on_greeting_overdue,
         OUTPUT: _on_output_overdue,
         PIPE: _on_input_overdue,
     }
-    """What happens when a deadline passes."""
+    """What happens when a deadline passes; all others are those of limits."""
 
 
 def _quoted(line: bytes) -> str:

@@ -81,6 +81,11 @@ class Inbox(Generic[_T]):
 
         home.call(operation, begin, break_off)
 
+    @property
+    def is_over(self) -> bool:
+        """True once somebody has been told that there is no next item."""
+        return self._end is not None
+
     def get(self) -> _T:
         """The next item, as soon as there is one. Being broken off loses nothing.
 
@@ -106,7 +111,7 @@ class Inbox(Generic[_T]):
 
     def close(self) -> None:
         """Let go of the rest. Never waits; at any moment, as ``Portal.post``."""
-        self._end = self._end or _End()
+        self._end = _End()
         self._portal.post(self._stop)
 
     def _stop(self) -> None:
@@ -251,7 +256,12 @@ class QueryStream:
         return self
 
     def __next__(self) -> Message:
-        return next(self._messages)
+        try:
+            return next(self._messages)
+        except Exception:
+            if self._inbox.is_over:  # then an error is told once
+                self._messages.close()
+            raise
 
     def close(self) -> None:
         """End the CLI, and let go of what was not read. Calling it again is fine."""

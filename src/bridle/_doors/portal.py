@@ -14,15 +14,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from bridle._shell.workers import WORKERS
 from bridle.errors import SessionStopped
 
 _FAREWELL = 8.0
@@ -155,39 +153,6 @@ class _Call(Generic[_T]):
         _ = task.cancelled() or task.exception()
         if not self._portal.is_over:
             self.done.put(task)
-
-
-# ---------------------------------------------------------------- what a thread has, for the loop
-
-
-class _Over:
-    """Stands for the next item where there is none."""
-
-
-_OVER = _Over()
-
-
-async def from_threads(items: Iterable[_T]) -> AsyncIterator[_T]:
-    """The items of a plain iterable, each taken in a thread: that may block as long as it likes."""
-    iterator = iter(items)
-    while not isinstance(item := await _in_thread(lambda: next(iterator, _OVER)), _Over):
-        yield item
-
-
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def work() -> None:
-        try:
-            settle = functools.partial(done.set_result, function())
-        except Exception as error:
-            settle = functools.partial(done.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: done.cancelled() or settle())
-
-    WORKERS.run(work)
-    return await done
 
 
 # ---------------------------------------------------------------- the one of this process

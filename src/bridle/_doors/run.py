@@ -7,12 +7,16 @@ from typing import Any, TypeVar, overload
 
 from msgspec import structs
 
-from bridle._core.followups import FollowUps
+from bridle._core.answer import AnswerWatch
+from bridle._core.classify import ProcessEnd
+from bridle._core.correlation import Deadlines
+from bridle._core.limits import TOTAL
 from bridle._core.output import schema_of, with_output
 from bridle._core.wire import Content
-from bridle._doors.session import Session, check_prompt, start_session
+from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.subscription import Subscription
-from bridle.errors import OptionsError
+from bridle.errors import OptionsError, ProcessInfo
+from bridle.events import SessionEnded, SessionFailed
 from bridle.messages import Message, ResultMessage
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome
@@ -55,9 +59,10 @@ async def run(
 ) -> Outcome[Any]:
     """Run one prompt to its end and return its outcome.
 
-    It is over when the turn is, and no background task it started still lives: the follow-up turn
-    of a background subagent is part of the answer. ``SdkOptions.limits`` bound it. How the turn
-    went is in the outcome (``outcome.ok``, ``outcome.reason``) and raises nothing.
+    It is over when the turn has failed, or when it is done and no background task it started still
+    lives: the follow-up turn of a background subagent is part of the answer. ``SdkOptions.limits``
+    bound it: ``first_event`` and ``idle`` its turn, the others all of it. How it went is in the
+    outcome (``outcome.ok``, ``outcome.reason``) and raises nothing.
 
     Args:
         prompt: text, or a list of content blocks.
@@ -72,12 +77,96 @@ async def run(
 
     Cancellation: cancelling ends the CLI, gently.
     """
-    check_prompt(prompt)
-    if output_type is not None:
-        cli = _with_schema(cli or CliOptions(), output_type)
-    async with start_session(cli, sdk, bidir) as session:
-        outcome = await _answer(session, prompt, keep_messages=keep_messages)
-    return outcome if output_type is None else with_output(outcome, output_type)
+    job = Run(prompt, cli, sdk, bidir, output_type, keep_messages=keep_messages)
+    return await job.outcome()
+
+
+class Run(InnerSession):
+    """A session for one prompt and what comes of it."""
+
+    def __init__(
+        self,
+        prompt: Content,
+        cli: CliOptions | None,
+        sdk: SdkOptions | None,
+        bidir: BidirOptions | None,
+        output_type: Any,
+        *,
+        keep_messages: bool,
+    ) -> None:
+        check_prompt(prompt)
+        if output_type is not None:
+            cli = _with_schema(cli or CliOptions(), output_type)
+        super().__init__(cli, sdk, bidir)
+        self._prompt = prompt
+        self._output_type = output_type
+        self._kept: list[Message] | None = [] if keep_messages else None
+        # The turn's own silence is minded by the session, which knows whose it is.
+        limits = self._sdk.limits.replace(first_event=None, idle=None)
+        self._deadlines = Deadlines()
+        self._watch = AnswerWatch(limits, self._deadlines, echoes=True)
+
+    async def outcome(self) -> Outcome[Any]:
+        """Start, ask, and end."""
+        async with self:
+            outcome = await self._answer()
+            if self._watch.is_open:  # nobody waits for what still goes on in the background
+                await self.stop()
+        if self._kept is not None:
+            outcome = structs.replace(outcome, messages=tuple(self._kept))
+        return outcome if self._output_type is None else with_output(outcome, self._output_type)
+
+    async def _answer(self) -> Outcome[Any]:
+        loop = asyncio.get_running_loop()
+        messages = self.messages()
+        began = loop.time()
+        self._watch.prompt(began)
+        turn = await self.send_user_message(self._prompt)
+        reading = asyncio.ensure_future(self._read_turn(messages))
+        try:
+            outcome = await turn
+            if outcome.result is not None or not self.alive:
+                await reading  # it has its end before it: the result, or that of the session
+        finally:
+            reading.cancel()
+        if outcome.ok and self._watch.is_open:
+            outcome = self._watch.complete(outcome, await self._read_rest(messages))
+            outcome = structs.replace(outcome, duration=loop.time() - began)
+        return outcome
+
+    async def _read_turn(self, messages: Subscription[Message]) -> None:
+        async for message in messages:
+            self._note(message)
+            if isinstance(message, ResultMessage):
+                return
+
+    async def _read_rest(self, messages: Subscription[Message]) -> ProcessEnd | None:
+        """Read on until nothing more is to come, or may come; how the CLI ended if it did first."""
+        try:
+            async with asyncio.timeout_at(self._deadlines.next):
+                async for message in messages:
+                    self._note(message)
+                    if not self._watch.is_open or self._watch.hit is not None:
+                        return None
+        except TimeoutError:
+            self._watch.overdue(TOTAL, asyncio.get_running_loop().time())
+            return None
+        return await self._ending()
+
+    async def _ending(self) -> ProcessEnd:
+        """How the session ended, which it did."""
+        exit_code: int | None = 0
+        async for event in self.events():
+            if isinstance(event, SessionEnded):
+                return ProcessEnd(by_us=True)
+            if isinstance(event, SessionFailed):
+                exit_code = event.exit_code
+        return ProcessEnd(process=ProcessInfo(exit_code=exit_code))
+
+    def _note(self, message: Message) -> None:
+        self._watch.hear(message, asyncio.get_running_loop().time())
+        if self._kept is not None:
+            self._kept.append(message)
 
 
 def _with_schema(cli: CliOptions, output_type: Any) -> CliOptions:
@@ -85,33 +174,3 @@ def _with_schema(cli: CliOptions, output_type: Any) -> CliOptions:
         fix = "Give the type, or the schema."
         raise OptionsError("output_type", "cannot be used together with json_schema", fix=fix)
     return cli.replace(json_schema=schema_of(output_type))
-
-
-async def _answer(session: Session, prompt: Content, *, keep_messages: bool) -> Outcome[Any]:
-    messages = session.messages()
-    turn = await session.send_user_message(prompt)
-    kept: list[Message] | None = [] if keep_messages else None
-    follow_ups = FollowUps()
-    reading = asyncio.ensure_future(_read(messages, follow_ups, kept))
-    try:
-        outcome = await turn
-        if outcome.result is not None:
-            await reading
-    finally:
-        reading.cancel()
-    outcome = follow_ups.complete(outcome)
-    return outcome if kept is None else structs.replace(outcome, messages=tuple(kept))
-
-
-async def _read(
-    messages: Subscription[Message], follow_ups: FollowUps, kept: list[Message] | None
-) -> None:
-    """Read until the turn's result has come and nothing of it is still to come."""
-    is_over = False
-    async for message in messages:
-        follow_ups.observe(message)
-        if kept is not None:
-            kept.append(message)
-        is_over = is_over or isinstance(message, ResultMessage)
-        if is_over and not follow_ups.is_pending:
-            return

@@ -24,7 +24,6 @@ from msgspec import structs
 from bridle._core import actions as act
 from bridle._core.engine import Engine
 from bridle._core.requests import SEND_USER_MESSAGE
-from bridle._core.state import Lifecycle
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
 from bridle._shell.callbacks import Callbacks, Notifier
@@ -210,7 +209,7 @@ class Actor:
             try:
                 return cast("Mapping[str, object] | None", await self._answer(key))
             except SessionStopped:
-                observed.is_withdrawn = was_asked and self._engine.lifecycle is Lifecycle.STOPPED
+                observed.is_withdrawn = was_asked and self._engine.is_closing
                 raise
 
     async def send(self, uuid: str, content: Content, timeout: float | None = None) -> TurnState:

@@ -20,12 +20,16 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.query_stream import News, QueryReader
+from bridle._redaction import redact_text
 from bridle._shell.callbacks import Notifier
-from bridle._shell.mailbox import Mailbox
+from bridle._shell.known_secrets import clean
+from bridle._shell.mailbox import Mailbox, size_of
+from bridle._shell.observing import QueryObserver
 from bridle._shell.transport import Transport
 from bridle.errors import BridleError
 from bridle.events import SdkWarning, WarningKind
 from bridle.messages import Message
+from bridle.telemetry import Telemetry
 
 log = logging.getLogger("bridle.query")
 
@@ -52,9 +56,15 @@ class QueryRun:
         max_unread_bytes: int,
         on_stderr: Callable[[str], object] | None = None,
         on_warning: Callable[[SdkWarning], object] | None = None,
+        redact: Callable[[str], str] = redact_text,
+        telemetry: Telemetry | None = None,
+        model: str | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self.observer = QueryObserver(telemetry, clock=self._loop.time, model=model)
         self._reader = reader
+        # Keeps secrets out of what the query tells of the CLI's words.
+        self._redact = redact
         self._high_water = min(max_unread_bytes, _HIGH_WATER)
         self._mailbox: Mailbox[Message] = Mailbox()
         self._is_paused = False
@@ -89,7 +99,11 @@ class QueryRun:
         Raises:
             StartError: there is no process.
         """
-        self._transport = spawn(self)
+        try:
+            self._transport = spawn(self)
+        except BaseException as error:
+            self.observer.ended(error)
+            raise
         self._transport.write(greeting)
         self._reader.start(init_timeout, self._loop.time())
         self._feeding = self._loop.create_task(self._feed(lines), name="bridle-query-input")
@@ -107,6 +121,8 @@ class QueryRun:
         if self._is_paused and 2 * self._mailbox.unread_bytes <= self._high_water:
             self._is_paused = False
             self._process.resume_reading()
+            self._reader.resume(self._loop.time())
+            self._tell([])
         return message
 
     async def close(self) -> None:
@@ -126,7 +142,7 @@ class QueryRun:
 
     def warn(self, warning: SdkWarning) -> None:
         """Something was survived."""
-        log.warning("%s", warning, exc_info=warning.error)
+        self.observer.happened(warning)
         self.warnings.append(warning)
         if self._warning is not None:
             self._warning.tell(warning)
@@ -135,7 +151,7 @@ class QueryRun:
 
     def received(self, data: bytes) -> None:
         """The CLI wrote something."""
-        self._tell(self._reader.receive(data))
+        self._tell(self._reader.receive(data, self._loop.time()))
 
     def output_ended(self) -> None:
         """The CLI's output is at its end."""
@@ -148,7 +164,7 @@ class QueryRun:
 
     def exited(self, exit_code: int | None) -> None:
         """The process is gone."""
-        tail = self._transport.stderr_tail if self._transport else ""
+        tail = self._redact(self._transport.stderr_tail) if self._transport else ""
         self._tell(self._reader.exited(exit_code, tail, self._loop.time()))
 
     def input_failed(self, reason: str) -> None:
@@ -164,16 +180,19 @@ class QueryRun:
         messages: list[Message] = []
         for item in news:
             if isinstance(item, SdkWarning):
-                self.warn(item)
+                self.warn(structs.replace(item, detail=self._redact(item.detail)))
             else:
                 messages.append(item)
         if messages:
-            self._mailbox.put_messages(messages)
+            if self.observer.reads:
+                self.observer.delivered(messages)
+            self._mailbox.put_messages(messages, size_of(messages))
         if self._reader.is_over:
             self._stop()
         elif self._mailbox.unread_bytes > self._high_water and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
+            self._reader.pause(self._loop.time())
         if self._reader.next_deadline != self._armed:
             self._arm(self._reader.next_deadline)
 
@@ -197,8 +216,9 @@ class QueryRun:
 
         def failed(error: BaseException) -> None:
             # Not through on_warning: it may be the very listener that fails.
-            log.error("%s", kind.meaning, exc_info=error)
-            self.warnings.append(SdkWarning(kind, repr(error), error))
+            warning = SdkWarning(kind, repr(error), error)
+            self.observer.happened(warning)
+            self.warnings.append(warning)
 
         return Notifier(self._loop, listener, failed)
 
@@ -208,6 +228,8 @@ class QueryRun:
         async with contextlib.aclosing(lines):
             async for line in lines:
                 self._process.write(line)
+                self._reader.prompted(self._loop.time())
+                self._tell([])
                 await self._process.drain()
         self._process.end_input()
 
@@ -244,12 +266,15 @@ class QueryRun:
                 if self._feeding is not None:
                     await asyncio.wait([self._feeding], timeout=_FEEDER_PATIENCE)
             finally:  # whatever happens, a reader is not left waiting
-                self._mailbox.close(self._complete(self._reader.error))
+                error = self._complete(self._reader.error)
+                self.observer.ended(error)
+                self._mailbox.close(error)
 
     def _complete(self, error: BaseException | None) -> BaseException | None:
         """Add what the CLI said on stderr, where the reader could not know it."""
+        clean(error, self._redact)
         if isinstance(error, BridleError) and error.process and error.process.exit_code is None:
-            tail = self._process.stderr_tail
+            tail = self._redact(self._process.stderr_tail)
             error.with_process(structs.replace(error.process, stderr_tail=tail))
         return error
 

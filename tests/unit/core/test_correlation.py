@@ -99,7 +99,7 @@ def test_a_token_moved_many_times_is_still_one_token() -> None:
 
 
 def test_ids_count_up_and_are_never_used_again() -> None:
-    """R183, R184."""
+    """R183, R184, R423, C04."""
     ledger = Ledger()
     ids = []
     for _ in range(3):
@@ -110,7 +110,9 @@ def test_ids_count_up_and_are_never_used_again() -> None:
 
 
 def test_an_answer_finds_its_request_whatever_the_order() -> None:
-    """R184, R254, R340: an entry holds the operation, the waiter and its patience."""
+    """R184, R254, R340, R417, R423, R426: an entry holds the operation, the waiter and its
+    patience.
+    """
     ledger = Ledger()
     first = ledger.issue("interrupt", "a", 5.0)
     second = ledger.issue("set_model", "b", 6.0)

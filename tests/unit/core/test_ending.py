@@ -144,5 +144,5 @@ def test_both_together_complete_the_departure() -> None:
 def test_the_last_event_says_how_it_ended(
     exit_code: int | None, asked_for: bool, event: SessionEvent
 ) -> None:
-    """R241, R368."""
+    """R241, R368, C28."""
     assert farewell(ProcessInfo(exit_code=exit_code), asked_for=asked_for) == event

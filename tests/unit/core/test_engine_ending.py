@@ -82,7 +82,7 @@ def busy(info: cli.Json = cli.NEWER, *, waiting: bool = False, **config: object)
 
 
 def test_closing_an_idle_session_ends_its_input_and_lets_it_leave() -> None:
-    """R356, R362, R363."""
+    """R356, R362, R363, C01."""
     engine = running()
     assert engine.close(1.0) == [EndInput()]
     assert (engine.is_closing, engine.lifecycle, engine.next_deadline) == (
@@ -151,7 +151,7 @@ def test_a_lost_result_is_the_end_of_the_interrupted_turn_too() -> None:
 
 
 def test_a_cli_that_ignores_everything_is_brought_down_step_by_step() -> None:
-    """R354, R355."""
+    """R354, R355, C01."""
     engine = busy()
     engine.close(0.0)
     steps = []
@@ -235,7 +235,7 @@ def untouched(_: Engine) -> None:
 def test_a_stop_settles_everything_and_brings_the_process_down(
     before: Callable[[Engine], None],
 ) -> None:
-    """R241, R343, R345, R354, R357, R359, R360, R361, R362, R363, R364, R366, R428."""
+    """R241, R343, R345, R354, R357, R359 to R364, R366, R428, C02."""
     engine = busy(waiting=True, questions=ASKING)
     engine.submit("k", "mcp_status", {}, 0.0)
     feed(engine, 0.0, cli.can_use_tool("p"))
@@ -272,7 +272,7 @@ def test_a_process_that_does_not_go_is_killed() -> None:
 
 
 def test_a_timeout_and_a_stop_settle_an_operation_once() -> None:
-    """R353."""
+    """R353, C02."""
     engine = running()
     engine.submit("k", "interrupt", {}, 0.0, 5.0)
     assert rejected(engine.stop(5.0)) == {"k": SessionStopped}
@@ -284,6 +284,7 @@ def test_a_timeout_and_a_stop_settle_an_operation_once() -> None:
 
 
 def test_a_reason_of_ours_fails_the_session() -> None:
+    """C30."""
     engine = busy()
     error = ConsumerTooSlow(100, 10)
     actions = engine.break_off(error, 1.0)
@@ -310,7 +311,7 @@ def test_a_reason_of_ours_fails_the_session() -> None:
 def test_a_session_is_over_when_its_process_and_its_output_are(
     code: int, event: SessionEvent, exit_first: bool
 ) -> None:
-    """R241, R343, R367, R368."""
+    """R241, R343, R367, R368, C30."""
     engine = busy()
     engine.submit("k", "interrupt", {}, 0.0)
     if exit_first:

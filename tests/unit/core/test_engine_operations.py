@@ -55,7 +55,7 @@ def error_of(actions: list[Action]) -> BridleError:
     ],
 )
 def test_an_operation_is_one_well_formed_request(operation: str, fields: dict[str, Any]) -> None:
-    """R179, R186, R187, R188, R189, R212, R337, R352."""
+    """R179, R186 to R189, R212, R337, R352, C37."""
     engine = running(checkpointing=True)
     assert written(engine.submit("k", operation, fields, 1.0)) == [
         {
@@ -102,7 +102,7 @@ def test_an_answer_that_is_neither_success_nor_error_is_a_rejection() -> None:
 def test_silence_is_a_timeout_and_a_later_answer_is_dropped(
     timeout: float | None, due: float
 ) -> None:
-    """R226, R339, R342."""
+    """R226, R338, R339, R342, C03."""
     engine = running(control_timeout=30.0)
     engine.submit("k", "interrupt", {}, 1.0, timeout)
     assert engine.next_deadline == due
@@ -158,7 +158,7 @@ def test_our_own_answers_repeated_by_the_cli_are_nothing_to_speak_of() -> None:
 
 
 def test_the_same_operation_twice_is_two_requests() -> None:
-    """R348."""
+    """R348, R428."""
     engine = running()
     lines = written(
         engine.submit("a", "interrupt", {}, 1.0) + engine.submit("b", "interrupt", {}, 1.0)
@@ -344,7 +344,7 @@ def broken(engine: Engine) -> None:
 def test_nothing_is_written_to_a_session_that_cannot_read(
     end: Any, kind: type[BridleError]
 ) -> None:
-    """R343, R346."""
+    """R343, R346, R429, C27."""
     engine = running()
     end(engine)
     for actions in (engine.submit("k", "interrupt", {}, 2.0), engine.send("k", "u1", "hi", 2.0)):
@@ -386,7 +386,7 @@ def test_a_malformed_line_is_quoted_only_in_part() -> None:
 
 
 def test_a_line_of_unusual_length_is_mentioned_while_it_grows() -> None:
-    """R174."""
+    """R174, C25."""
     actions = running().receive(b"x" * (1024 * 1024 + 1), 1.0)
     assert warned(actions) == [WarningKind.LONG_LINE]
 

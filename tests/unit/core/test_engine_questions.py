@@ -54,7 +54,7 @@ def test_a_message_goes_to_its_server_at_once_and_its_answer_comes_back() -> Non
 
 
 def test_a_server_has_no_deadline_of_ours() -> None:
-    """R327, R328, R336."""
+    """R327, R328, R336, C06."""
     engine = running(questions=SERVING)
     feed(engine, 1.0, cli.mcp_message("r", rpc(1)))
     assert (engine.next_deadline, engine.advance(1e9)) == (None, [])
@@ -73,7 +73,7 @@ def test_answers_of_servers_may_come_in_any_order() -> None:
 
 @pytest.mark.parametrize("id", [7, "7", None], ids=repr)
 def test_a_server_that_fails_is_an_error_under_the_requests_own_id(id: object) -> None:
-    """R209, R301, R325, R332."""
+    """R209, R301, R325, R332, R428, S034, C08."""
     engine = running(questions=SERVING)
     feed(engine, 1.0, cli.mcp_message("r", rpc(id)))
     actions = engine.failed_call(1, "ValueError: secret", 2.0)
@@ -105,7 +105,7 @@ def test_an_answer_that_is_none_is_an_error_for_the_model(returned: object) -> N
 
 
 def test_a_notification_is_acknowledged_whatever_the_server_returns() -> None:
-    """R208."""
+    """R208, C08."""
     engine = running(questions=SERVING)
     feed(engine, 1.0, cli.mcp_message("r", {"jsonrpc": "2.0", "method": "notifications/x"}))
     answer = payloads(engine.finished_call(1, None, 2.0))["r"]["mcp_response"]
@@ -113,10 +113,11 @@ def test_a_notification_is_acknowledged_whatever_the_server_returns() -> None:
 
 
 def test_a_message_for_nobody_is_an_error() -> None:
-    """R321."""
+    """R321, C07."""
     engine = running(questions=SERVING)
     actions = feed(engine, 1.0, cli.mcp_message("r", rpc(7), "unheard of"))
     assert (rpc_errors(actions), only(Call, actions)) == ({"r": (7, -32601)}, [])
+    assert "'unheard of'" in payloads(actions)["r"]["mcp_response"]["error"]["message"]
 
 
 def test_an_answer_of_the_cli_to_a_server_is_a_message_too() -> None:
@@ -150,7 +151,7 @@ def test_a_cancellation_of_nothing_is_only_passed_on() -> None:
 
 
 def test_early_messages_wait_and_are_routed_in_order_once_the_session_is_confirmed() -> None:
-    """R261, R316, R317, R319, R428."""
+    """R261, R316, R317, R319, R428, C05."""
     engine = started(questions=SERVING)
     assert feed(engine, 0.1, *(cli.mcp_message(f"r{n}", rpc(n)) for n in range(3))) == []
     actions = feed(engine, 0.5, cli.success("req_0", cli.NEWER))
@@ -160,7 +161,7 @@ def test_early_messages_wait_and_are_routed_in_order_once_the_session_is_confirm
 
 
 def test_one_early_message_too_many_costs_the_oldest_but_not_its_answer() -> None:
-    """R318, R428: it is answered with an error, and warned about."""
+    """R318, R428, C05: it is answered with an error, and warned about."""
     engine = started(questions=SERVING)
     lines = [cli.mcp_message(f"r{number}", rpc(number)) for number in range(102)]
     assert feed(engine, 0.1, *lines[:100]) == []
@@ -172,7 +173,7 @@ def test_one_early_message_too_many_costs_the_oldest_but_not_its_answer() -> Non
 
 
 def test_early_messages_do_not_wait_for_ever() -> None:
-    """R317: a CLI that holds its answer back until its servers speak would wait for us."""
+    """R317, C05: a CLI that holds its answer back until its servers speak would wait for us."""
     engine = started(questions=SERVING)
     feed(engine, 0.2, cli.mcp_message("r0", rpc(0)))
     feed(engine, 0.9, cli.mcp_message("r1", rpc(1)))
@@ -200,7 +201,7 @@ def test_an_early_message_repeated_is_put_once() -> None:
 
 @pytest.mark.parametrize("confirmed", [False, True])
 def test_a_stopped_session_forgets_what_servers_were_asked(confirmed: bool) -> None:
-    """R322, R333, R359."""
+    """R322, R333, R359, C06."""
     engine = started(questions=SERVING)
     feed(engine, 0.1, cli.mcp_message("r", rpc(0)))
     if confirmed:
@@ -216,7 +217,7 @@ def test_a_stopped_session_forgets_what_servers_were_asked(confirmed: bool) -> N
 
 
 def test_a_request_of_an_unknown_kind_is_refused_by_name() -> None:
-    """R210, R222."""
+    """R210, R222, C52."""
     actions = feed(running(), 1.0, cli.request("r", "dance", x=1))
     assert errors(actions) == {"r": "unknown control request subtype 'dance'"}
     assert warned(actions) == [WarningKind.UNKNOWN_REQUEST]
@@ -224,7 +225,7 @@ def test_a_request_of_an_unknown_kind_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("subtype", ["initialize", "interrupt", "set_model"])
 def test_a_request_that_only_we_may_make_is_refused(subtype: str) -> None:
-    """R215."""
+    """R215, C52."""
     assert list(errors(feed(running(), 1.0, cli.request("r", subtype)))) == ["r"]
 
 
@@ -251,7 +252,7 @@ def test_a_request_without_what_it_needs_is_refused_by_field(
 
 
 def test_a_request_without_an_id_is_dropped_with_a_warning() -> None:
-    """R221."""
+    """R221, C52."""
     actions = feed(running(), 1.0, cli.request(None, "can_use_tool", tool_name="Bash", input={}))
     assert (warned(actions), written(actions)) == ([WarningKind.INVALID_REQUEST], [])
 

@@ -47,7 +47,7 @@ def rejection(actions: list[Action], key: str) -> BridleError:
 
 
 def test_initialize_is_the_first_and_only_line_until_the_session_is_confirmed() -> None:
-    """R179, R185, R230, R247."""
+    """R179, R185, R230, R247, R417, C04."""
     engine = Engine(EngineConfig(initialize={"hooks": {}, "agents": {"a": {}}}))
     assert engine.lifecycle is Lifecycle.STARTING
     actions = engine.start(START, 5.0)
@@ -63,7 +63,7 @@ def test_initialize_is_the_first_and_only_line_until_the_session_is_confirmed() 
 
 
 def test_the_clis_success_makes_the_session_run() -> None:
-    """R180, R224, R231, R250."""
+    """R180, R224, R231, R250, R417."""
     engine = started(session_id="s0", process=ProcessInfo(cli_version="2.1.325"))
     actions = feed(engine, 1.0, cli.success("req_0", cli.NEWER))
     assert actions == [
@@ -77,7 +77,7 @@ def test_the_clis_success_makes_the_session_run() -> None:
 
 @pytest.mark.parametrize("payload", [None, {}, {"commands": []}, {"capabilities": 5}])
 def test_a_thin_answer_still_confirms_but_is_noticed(payload: cli.Json | None) -> None:
-    """R224, R228, R454."""
+    """R224, R228, R454, C23."""
     engine = started()
     actions = feed(engine, 1.0, cli.success("req_0", payload))
     assert warned(actions) == [WarningKind.MISSING_CAPABILITIES]
@@ -134,7 +134,7 @@ def test_an_unknown_hook_confirms_and_is_let_through() -> None:
     ],
 )
 def test_nothing_else_confirms(line: bytes) -> None:
-    """R233, R234: an MCP server is opened before the session is accepted."""
+    """R233, R234, C05: an MCP server is opened before the session is accepted."""
     engine = started(questions=ASKING)
     feed(engine, 1.0, line)
     assert engine.lifecycle is Lifecycle.INIT_SENT
@@ -184,7 +184,7 @@ def test_answers_to_flushed_operations_may_come_in_any_order() -> None:
 
 
 def test_the_seventeenth_operation_overflows_the_queue() -> None:
-    """R252."""
+    """R252, R429, C27."""
     engine = started()
     for number in range(15):
         engine.submit(f"k{number}", "interrupt", {}, 0.0)
@@ -250,7 +250,7 @@ def fall_silent(engine: Engine) -> list[Action]:
 def test_a_session_that_does_not_get_going_fails_with_one_error(
     fail: Callable[[Engine], list[Action]], kind: type[BridleError], words: str, gone: bool
 ) -> None:
-    """R237, R238, R239, R242, R248, R249, R255, R363, R364, R398."""
+    """R237, R238, R239, R242, R248, R249, R255, R363, R364, R398, R417, C28, C49."""
     engine = started(init_timeout=7.0)
     engine.submit("op", "interrupt", {}, 0.0)
     engine.send("prompt", "u1", "hello", 0.0)
@@ -324,7 +324,7 @@ def test_a_process_that_ends_before_it_is_reported_to_run_fails_the_start() -> N
 
 
 def test_operations_after_a_failed_start_say_that_it_never_ran() -> None:
-    """R255."""
+    """R255, C49."""
     engine = started()
     refuse(engine)
     error = rejection(engine.submit("late", "interrupt", {}, 2.0), "late")
@@ -333,7 +333,7 @@ def test_operations_after_a_failed_start_say_that_it_never_ran() -> None:
 
 @pytest.mark.parametrize("spawned", [True, False])
 def test_a_stop_before_the_start_is_told_to_whoever_starts(spawned: bool) -> None:
-    """R358, R366."""
+    """R358, R366, C30, C49."""
     engine = Engine(EngineConfig())
     engine.submit("op", "interrupt", {}, 0.0)
     assert isinstance(rejection(engine.stop(0.0), "op"), SessionStopped)
@@ -351,7 +351,7 @@ def test_a_stop_before_the_start_is_told_to_whoever_starts(spawned: bool) -> Non
 
 
 def test_a_stop_during_the_handshake_is_told_to_whoever_started() -> None:
-    """R345, R366."""
+    """R345, R366, C30."""
     engine = started()
     actions = engine.stop(1.0)
     assert isinstance(rejection(actions, START), SessionStopped)

@@ -35,8 +35,17 @@ TOLD = read(
 )
 
 
-def after(*messages: Message) -> FollowUps:
-    follow_ups = FollowUps()
+CALL_DONE = read(
+    type="user",
+    message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "u1"}]},
+)
+ENDED = system("task_updated", task_id="t1", patch={"status": "completed", "end_time": 1})
+LISTED = system("background_tasks_changed", tasks=[{"task_id": "t1"}])
+UNLISTED = system("background_tasks_changed", tasks=[])
+
+
+def after(*messages: Message, echoes: bool = True) -> FollowUps:
+    follow_ups = FollowUps(echoes=echoes)
     for message in messages:
         follow_ups.observe(message)
     return follow_ups
@@ -52,7 +61,13 @@ def after(*messages: Message) -> FollowUps:
         ([STARTED, NOTICE, result()], False),
         ([STARTED, TOLD, result()], False),
         ([STARTED, result(), system("task_updated", task_id="t1", patch={})], True),
-        ([STARTED, result(), system("background_tasks_changed", tasks=[])], False),
+        ([STARTED, result(), UNLISTED], False),
+        ([LISTED, STARTED, CALL_DONE, NOTICE, UNLISTED, result()], True),
+        ([LISTED, STARTED, CALL_DONE, NOTICE, UNLISTED, TOLD, result()], False),
+        ([STARTED, CALL_DONE, NOTICE, result()], True),
+        ([STARTED, NOTICE, CALL_DONE, result()], False),
+        ([STARTED, CALL_DONE, ENDED, result()], True),
+        ([NOTICE, result()], False),
         ([system("background_tasks_changed", tasks=[{"task_id": "t2"}]), result()], True),
         ([STARTED, result(), system("task_notification", task_id="t1", status="stopped")], False),
     ],
@@ -65,6 +80,12 @@ def after(*messages: Message) -> FollowUps:
         "it was told within the turn",
         "news of it",
         "the list says it is gone",
+        "it ended before the turn did",
+        "it ended before the turn did and was told within it",
+        "it ended before the turn did, and an older CLI lists nothing",
+        "it ended before its call did",
+        "an older CLI has yet to say so to the model",
+        "it never began",
         "the list says it runs",
         "it was stopped",
     ],
@@ -73,6 +94,24 @@ def test_an_answer_is_complete_when_nothing_more_is_to_come(
     messages: list[Message], *, pending: bool
 ) -> None:
     assert after(*messages).is_pending is pending
+
+
+@pytest.mark.parametrize(
+    ("messages", "pending"),
+    [
+        ([STARTED, CALL_DONE, result()], True),
+        ([STARTED, CALL_DONE, ENDED, result()], False),
+        ([LISTED, STARTED, CALL_DONE, ENDED, NOTICE, UNLISTED, result()], False),
+        ([STARTED, CALL_DONE, result(), ENDED], False),
+        ([STARTED, CALL_DONE, result(), ENDED, NOTICE], True),
+        ([STARTED, CALL_DONE, result(), ENDED, NOTICE, result(origin=ORIGIN)], False),
+    ],
+    ids=["it runs", "it ended", "and that is known", "not announced", "announced", "over"],
+)
+def test_without_echoes_nothing_follows_before_it_is_announced(
+    messages: list[Message], *, pending: bool
+) -> None:
+    assert after(*messages, echoes=False).is_pending is pending
 
 
 def outcome_of(message: Message) -> Outcome[Any]:

@@ -27,7 +27,7 @@ def test_one_line_per_newline_comes_out_without_it() -> None:
 
 
 def test_an_unfinished_line_stays_until_its_newline() -> None:
-    """R170: only complete lines come out of the buffer."""
+    """R170, R421: only complete lines come out of the buffer."""
     framer = LineFramer()
     assert list(framer.feed(b'{"a":')) == []
     assert list(framer.feed(b"1}")) == []
@@ -35,14 +35,14 @@ def test_an_unfinished_line_stays_until_its_newline() -> None:
 
 
 def test_a_line_split_over_several_reads_comes_out_once_and_whole() -> None:
-    """R171."""
+    """R171, R421."""
     line = b'{"text":"' + b"x" * 5000 + b'"}'
     chunks = [line[:1], line[1:3], line[3:4000], line[4000:], b"\n"]
     assert frame(LineFramer(), *chunks) == [line]
 
 
 def test_several_lines_in_one_read_come_out_in_order_and_the_rest_stays() -> None:
-    """R172."""
+    """R172, R382, R421."""
     framer = LineFramer()
     assert list(framer.feed(b"one\ntwo\nthr")) == [b"one", b"two"]
     assert list(framer.feed(b"ee\nfour\n")) == [b"three", b"four"]
@@ -70,7 +70,7 @@ def test_reads_without_content_change_nothing() -> None:
 def test_a_carriage_return_before_the_newline_belongs_to_the_ending(
     chunks: list[bytes], lines: list[bytes]
 ) -> None:
-    """S010: CRLF is normalised, a pair split over two reads included."""
+    """S010, C56: CRLF is normalised, a pair split over two reads included."""
     assert frame(LineFramer(), *chunks) == lines
     assert frame(LineFramer(warn_at=0), *chunks)[1::2] == lines
 

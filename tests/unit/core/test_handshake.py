@@ -97,7 +97,7 @@ def test_an_initialize_request_json_cannot_carry_is_refused_before_anything_star
 
 
 def test_a_cli_that_knows_not_all_options_is_called_too_old() -> None:
-    """R248, R388, R398."""
+    """R248, R388, R398, C23."""
     process = ProcessInfo(
         exit_code=1, stderr_tail="error: unknown option '--x'", cli_version="2.0.1"
     )

@@ -10,6 +10,7 @@ import pytest
 
 from bridle._core.hooks import HookAnswer, HookPlan, HookRun, decode_context
 from bridle.hooks import (
+    CONTEXTS,
     HOOK_EVENTS,
     BatchedToolCall,
     Block,
@@ -24,6 +25,7 @@ from bridle.hooks import (
     StopContext,
     UnknownHookContext,
 )
+from bridle.options import BidirOptions
 from bridle.permissions import AddRules, Allow, Deny, PermissionRule
 
 GO_ON = {"continue": True}
@@ -119,11 +121,13 @@ def specific(event: str, **members: object) -> dict[str, object]:
 
 
 def test_without_hooks_nothing_is_registered() -> None:
+    """R195, R200, R220, R281, R287, C35."""
     assert HookPlan.from_options({}, 60.0).initialize_payload() is None
     assert HookPlan.from_options({"Stop": ()}, 60.0).initialize_payload() is None
 
 
 def test_each_event_with_hooks_has_one_callback_in_the_order_given() -> None:
+    """R194 to R197, R199, R276, R279, R281, C09, C10."""
     plan = HookPlan.from_options(
         {
             "Stop": (Hook(callback),),
@@ -137,6 +141,27 @@ def test_each_event_with_hooks_has_one_callback_in_the_order_given() -> None:
         "Stop": [{"matcher": None, "hookCallbackIds": ["hook_0"], "timeout": 70}],
         "PreToolUse": [{"matcher": None, "hookCallbackIds": ["hook_1"], "timeout": 16}],
     }
+
+
+def test_the_six_single_callbacks_are_announced_under_the_names_of_the_wire() -> None:
+    """R191, R194 to R197, R263, R276, R279 to R281: those that are set, and no other."""
+    six = BidirOptions(
+        on_pre_tool_use=callback,
+        on_post_tool_use=callback,
+        on_user_prompt_submit=callback,
+        on_stop=callback,
+        on_subagent_stop=callback,
+        on_pre_compact=callback,
+    )
+    names = ["PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact"]
+    assert HookPlan.from_options(six.all_hooks(), 50.0).initialize_payload() == {
+        name: [{"matcher": None, "hookCallbackIds": [f"hook_{number}"], "timeout": 60}]
+        for number, name in enumerate(names)
+    }
+    fewer = HookPlan.from_options(six.replace(on_stop=None).all_hooks(), 50.0)
+    announced = fewer.initialize_payload()
+    assert announced is not None
+    assert list(announced) == [name for name in names if name != "Stop"]
 
 
 def test_the_timeout_sent_never_exceeds_the_longest_timer_of_the_cli() -> None:
@@ -153,6 +178,7 @@ def test_the_timeout_sent_never_exceeds_the_longest_timer_of_the_cli() -> None:
 def test_the_nearest_timeout_wins(
     own: float | None, of_event: float | None, expected: float
 ) -> None:
+    """R071, R072, R280, R298, C09."""
     timeouts = None if of_event is None else {"Stop": of_event}
     plan = HookPlan.from_options({"Stop": (Hook(callback, timeout=own),)}, 60.0, timeouts)
     hook = plan.begin("hook_0", BASE, None).next_hook()
@@ -164,6 +190,7 @@ def test_the_nearest_timeout_wins(
 
 
 def test_a_tool_event_has_the_id_of_its_call_from_beside_the_input() -> None:
+    """R217, R227, R264, R270, R274."""
     context = decode_context("PreToolUse", {**TOOL, "new": 1}, "toolu_9")
     assert context == PreToolUseContext(
         session_id="s1",
@@ -178,17 +205,113 @@ def test_a_tool_event_has_the_id_of_its_call_from_beside_the_input() -> None:
     assert context.raw == {**TOOL, "new": 1}
 
 
+CHANGED = {"tool_name": "Write", "tool_input": {"file_path": "/f"}}
+DECODED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "PreToolUse": (CHANGED, CHANGED),
+    "PostToolUse": (
+        {**CHANGED, "tool_response": {"ok": 1}, "duration_ms": 7},
+        {**CHANGED, "tool_response": {"ok": 1}, "tool_output": {"ok": 1}, "duration_ms": 7.0},
+    ),
+    "PostToolUseFailure": (
+        {**CHANGED, "error": "no", "is_interrupt": True},
+        {**CHANGED, "error": "no", "is_interrupt": True},
+    ),
+    "PermissionRequest": (
+        {**CHANGED, "permission_suggestions": []},
+        {**CHANGED, "permission_suggestions": ()},
+    ),
+    "PermissionDenied": ({**CHANGED, "reason": "r"}, {**CHANGED, "reason": "r"}),
+    "PostToolBatch": ({"tool_calls": []}, {"tool_calls": ()}),
+    "UserPromptSubmit": ({"prompt": "hi"}, {"prompt": "hi"}),
+    "UserPromptExpansion": (
+        {"prompt": "p", "command_name": "c", "command_args": "a"},
+        {"prompt": "p", "command_name": "c", "command_args": "a"},
+    ),
+    "MessageDisplay": ({"delta": "d", "final": True}, {"delta": "d", "final": True, "index": 0}),
+    "Stop": (
+        {"stop_hook_active": True, "last_assistant_message": "bye"},
+        {"stop_hook_active": True, "last_assistant_message": "bye", "reason": None},
+    ),
+    "StopFailure": ({"error": "overloaded"}, {"error": "overloaded"}),
+    "SubagentStart": (
+        {"agent_id": "a1", "agent_type": "Explore"},
+        {"agent_id": "a1", "agent_type": "Explore"},
+    ),
+    "SubagentStop": (
+        {"agent_id": "a1", "agent_transcript_path": "/a.jsonl", "stop_hook_active": False},
+        {"subagent_id": "a1", "agent_transcript_path": "/a.jsonl", "reason": None},
+    ),
+    "PreCompact": (
+        {"trigger": "manual", "custom_instructions": "short"},
+        {"trigger": "manual", "custom_instructions": "short"},
+    ),
+    "PostCompact": (
+        {"trigger": "auto", "compact_summary": "s"},
+        {"trigger": "auto", "compact_summary": "s"},
+    ),
+    "SessionStart": ({"source": "clear", "model": "m"}, {"source": "clear", "model": "m"}),
+    "SessionEnd": ({"reason": "clear"}, {"reason": "clear"}),
+    "Setup": ({"trigger": "init"}, {"trigger": "init"}),
+    "Notification": (
+        {"message": "m", "title": "t", "notification_type": "n"},
+        {"message": "m", "title": "t", "notification_type": "n"},
+    ),
+    "Elicitation": (
+        {"mcp_server_name": "s", "message": "?", "requested_schema": {}},
+        {"mcp_server_name": "s", "message": "?", "mode": "form", "requested_schema": {}},
+    ),
+    "ElicitationResult": (
+        {"mcp_server_name": "s", "action": "accept", "content": {"a": 1}},
+        {"mcp_server_name": "s", "action": "accept", "content": {"a": 1}},
+    ),
+    "TaskCreated": (
+        {"task_id": "1", "task_subject": "s"},
+        {"task_id": "1", "task_subject": "s", "task_description": None},
+    ),
+    "TaskCompleted": ({"task_id": "1"}, {"task_id": "1", "task_subject": ""}),
+    "TeammateIdle": ({"teammate_name": "n"}, {"teammate_name": "n", "team_name": None}),
+    "PreModelSwitch": (
+        {"from_model": "a", "to_model": "b", "estimated_cache_write_usd": 1},
+        {"from_model": "a", "to_model": "b", "estimated_cache_write_usd": 1.0},
+    ),
+    "PostModelSwitch": ({"to_model": "b"}, {"to_model": "b", "from_model": ""}),
+    "InstructionsLoaded": (
+        {"file_path": "/f", "load_reason": "include"},
+        {"file_path": "/f", "load_reason": "include", "trigger_file_path": None},
+    ),
+    "ConfigChange": ({"source": "user", "file_path": "/f"}, {"source": "user", "file_path": "/f"}),
+    "DirectoryAdded": ({"directory": "/d", "source": "s"}, {"directory": "/d", "source": "s"}),
+    "CwdChanged": ({"old_cwd": "/a", "new_cwd": "/b"}, {"old_cwd": "/a", "new_cwd": "/b"}),
+    "FileChanged": ({"file_path": "/f"}, {"file_path": "/f"}),
+    "WorktreeCreate": ({"name": "w"}, {"name": "w"}),
+    "WorktreeRemove": ({"worktree_path": "/w"}, {"worktree_path": "/w"}),
+}
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS))
+def test_the_input_of_each_event_is_decoded_into_its_own_context(event: str) -> None:
+    """R264 to R269, R274, R417, R420, C31: what it has of its own, and what every hook is told."""
+    wire, told = DECODED[event]
+    common = {**BASE, "permission_mode": "plan", "hook_event_name": event}
+    context = decode_context(event, {**common, **wire, "new": [1]}, None)
+    assert type(context) is CONTEXTS[event]
+    assert {name: getattr(context, name) for name in {**common, **told}} == {**common, **told}
+    assert context.raw == {**common, **wire, "new": [1]}
+
+
 def test_the_id_in_the_input_of_a_tool_event_wins() -> None:
     context = decode_context("PreToolUse", {**TOOL, "tool_use_id": "toolu_1"}, "toolu_9")
     assert context.tool_use_id == "toolu_1"
 
 
 def test_other_events_do_not_take_the_made_up_id() -> None:
+    """R267."""
     context = decode_context("Stop", {"stop_hook_active": True}, "7cd5b65e")
     assert context == StopContext(hook_event_name="Stop", stop_hook_active=True)
 
 
 def test_fields_that_do_not_fit_take_their_defaults() -> None:
+    """R217, C31."""
     wire = {"stop_hook_active": "yes", "last_assistant_message": "ok", "background_tasks": 3}
     context = decode_context("Stop", wire, None)
     assert context == StopContext(hook_event_name="Stop", last_assistant_message="ok")
@@ -196,6 +319,7 @@ def test_fields_that_do_not_fit_take_their_defaults() -> None:
 
 
 def test_nested_parts_of_a_context_are_typed() -> None:
+    """R274."""
     update = {"type": "addRules", "rules": [{"toolName": "Bash"}], "behavior": "allow"}
     request = decode_context("PermissionRequest", {**TOOL, "permission_suggestions": [update]}, "t")
     assert isinstance(request, PermissionRequestContext)
@@ -226,6 +350,7 @@ def test_an_event_of_the_future_has_its_raw_input() -> None:
 def test_an_input_without_its_key_field_goes_on_with_a_warning(
     event: str, hook_input: object
 ) -> None:
+    """R275, C31."""
     with pytest.raises(msgspec.ValidationError):
         decode_context(event, hook_input, None)
     run = begin(event, Hook(callback), hook_input=hook_input)
@@ -244,6 +369,7 @@ def test_an_input_without_its_key_field_blocks_if_a_hook_must_succeed() -> None:
 
 
 def test_a_callback_nobody_registered_is_told_to_go_on() -> None:
+    """R278."""
     run = HookPlan.from_options({}, 60.0).begin("hook_7", TOOL, None)
     assert run.answer == HookAnswer(
         GO_ON, (("unknown_callback", "no hook is registered as 'hook_7'"),)
@@ -280,6 +406,7 @@ def test_a_callback_nobody_registered_is_told_to_go_on() -> None:
     ],
 )
 def test_a_matcher_reads_like_the_clis(matcher: str | None, tool_name: str, expected: bool) -> None:
+    """R220, R283, R288, R431, C10."""
     wire = {**TOOL, "tool_name": tool_name}
     run = begin("PreToolUse", Hook(callback, matcher=matcher), hook_input=wire)
     assert (run.next_hook() is not None) is expected
@@ -322,6 +449,7 @@ def test_a_matcher_is_held_against_what_the_event_is_about(event: str, field: st
     "event", ["UserPromptSubmit", "Stop", "PostToolBatch", "TaskCreated", "MessageDisplay", "Dream"]
 )
 def test_events_about_nothing_in_particular_ignore_matchers(event: str) -> None:
+    """C10."""
     run = begin(event, Hook(callback, matcher="zzz"), hook_input=INPUTS["Stop"])
     assert run.next_hook() is not None
 
@@ -332,6 +460,7 @@ def test_an_event_that_does_not_say_what_it_is_about_matches_no_name() -> None:
 
 
 def test_hooks_that_do_not_match_are_left_out() -> None:
+    """R431, C10."""
     first, second = Hook(callback, matcher="Write"), Hook(callback, matcher="Bash")
     hook = begin("PreToolUse", first, second).next_hook()
     assert hook is not None
@@ -346,6 +475,7 @@ def test_no_matching_hook_goes_on_at_once() -> None:
 
 
 def test_hooks_run_in_their_order_and_then_the_event_goes_on() -> None:
+    """R203, R271, R284, R285, R431, R464."""
     hooks = (Hook(callback, timeout=1.0), Hook(callback, timeout=2.0))
     run = begin("Stop", *hooks)
     seen: list[Hook] = []
@@ -363,6 +493,7 @@ def test_hooks_run_in_their_order_and_then_the_event_goes_on() -> None:
     ids=lambda decision: type(decision).__name__,
 )
 def test_the_first_decision_skips_the_hooks_behind_it(decision: object) -> None:
+    """R286, R431, C10."""
     run = begin("PreToolUse", Hook(callback), Hook(callback))
     run.done(decision)
     assert run.next_hook() is None
@@ -370,6 +501,7 @@ def test_the_first_decision_skips_the_hooks_behind_it(decision: object) -> None:
 
 
 def test_reports_after_the_answer_change_nothing() -> None:
+    """R290, C48."""
     run = begin("PreToolUse", Hook(callback))
     run.done(Block("no"))
     answer = run.answer
@@ -413,6 +545,7 @@ def test_context_reaches_the_model_or_is_warned_about(event: str) -> None:
 
 
 def test_a_blocked_tool_is_denied() -> None:
+    """R271, R417, C13."""
     assert answer_of("PreToolUse", Block("no")) == HookAnswer(
         specific("PreToolUse", permissionDecision="deny", permissionDecisionReason="no")
     )
@@ -427,6 +560,7 @@ def test_a_blocked_permission_is_denied() -> None:
 
 @pytest.mark.parametrize("event", sorted(BLOCKED_BY_DECISION))
 def test_most_events_are_blocked_by_a_decision(event: str) -> None:
+    """R417, C13."""
     assert answer_of(event, Block("no")) == HookAnswer({"decision": "block", "reason": "no"})
 
 
@@ -490,6 +624,7 @@ def test_the_answer_says_whether_the_cli_ends_the_turn_by_itself(event: str) -> 
 
 
 def test_a_changed_input_leaves_the_permission_to_be_asked() -> None:
+    """R205, R271, R417, C13."""
     answer = answer_of("PreToolUse", ModifyInput({"command": "pwd"}))
     assert answer == HookAnswer(
         {**GO_ON, **specific("PreToolUse", updatedInput={"command": "pwd"})}
@@ -498,6 +633,7 @@ def test_a_changed_input_leaves_the_permission_to_be_asked() -> None:
 
 @pytest.mark.parametrize("event", sorted(HOOK_EVENTS - {"PreToolUse"}))
 def test_a_changed_input_elsewhere_counts_as_going_on(event: str) -> None:
+    """R272."""
     run = begin(event)
     run.done(ModifyInput({"command": "pwd"}))
     assert run.next_hook() is not None
@@ -508,6 +644,7 @@ def test_a_changed_input_elsewhere_counts_as_going_on(event: str) -> None:
 
 
 def test_an_input_that_json_cannot_carry_goes_on_with_a_warning() -> None:
+    """R273."""
     answer = answer_of("PreToolUse", ModifyInput({"command": object()}), None)
     assert answer.payload == GO_ON
     assert kinds(answer) == ["unencodable_result"]
@@ -589,6 +726,7 @@ def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
 def test_an_output_is_sent_as_it_is(
     event: str, output: HookOutput, payload: dict[str, object]
 ) -> None:
+    """C13."""
     assert answer_of(event, output) == HookAnswer(payload)
 
 
@@ -685,6 +823,7 @@ def test_nonsense_blocks_where_the_hook_must_succeed(result: object) -> None:
 
 
 def test_a_failing_hook_lets_the_next_one_decide() -> None:
+    """R299."""
     run = begin("PreToolUse")
     run.failed("hook_timed_out", "after 60 s")
     assert run.next_hook() is not None
@@ -734,6 +873,7 @@ def test_a_run_that_cannot_start_fails_all_its_hooks(
 
 
 def test_no_answer_ever_claims_to_be_asynchronous() -> None:
+    """R290, C48."""
     for event in HOOK_EVENTS:
         for result in (None, Block("b"), EndTurn("e"), ModifyInput({}), HookOutput(reason="r")):
             run = begin(event, Hook(callback))

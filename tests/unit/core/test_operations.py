@@ -73,7 +73,7 @@ def test_a_well_formed_operation_passes(operation: str, fields: dict[str, object
 def test_a_malformed_operation_is_refused_by_name_with_a_way_out(
     operation: str, fields: dict[str, object], named: str
 ) -> None:
-    """R352."""
+    """R352, C36."""
     with pytest.raises(OptionsError) as refused:
         prepare_operation(operation, fields)
     assert refused.value.field == named

@@ -73,6 +73,7 @@ PLAN = PlanContext(tool_name="ExitPlanMode", tool_input={})
 
 
 def test_a_permission_request_becomes_a_typed_context() -> None:
+    """R217, R219, R270, R305, C32."""
     context = decode_can_use_tool(REQUEST, "s1")
     assert context == CanUseToolContext(
         tool_name="Bash",
@@ -97,6 +98,7 @@ def test_a_permission_request_becomes_a_typed_context() -> None:
 
 
 def test_the_oldest_form_of_a_request_is_enough() -> None:
+    """R219."""
     context = decode_can_use_tool({"tool_name": "Bash", "input": {}})
     assert context == CanUseToolContext(tool_name="Bash")
 
@@ -190,6 +192,7 @@ def test_an_elicitation_becomes_a_typed_context() -> None:
 def test_an_update_survives_the_way_in_and_out(
     wire: dict[str, object], update: PermissionUpdate
 ) -> None:
+    """C32."""
     decoded = decode_update(wire)
     assert decoded == update
     assert decoded.raw == wire
@@ -268,6 +271,7 @@ ASKED_TWICE = {"questions": [{"question": "Which?"}]}
 def test_a_result_has_one_spelling(
     result: object, context: CanUseToolContext, payload: dict[str, object]
 ) -> None:
+    """R193, R207, R306, R307, R309, R431, C11."""
     assert encode_permission(result, context) == Answer(payload)
 
 
@@ -362,6 +366,7 @@ def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
 
 
 def test_a_missing_answer_denies_and_names_its_cause() -> None:
+    """R300."""
     answer = deny("permission_timed_out", "after 5 s")
     assert answer.payload["behavior"] == "deny"
     assert "permission_timed_out" in answer.payload["message"]

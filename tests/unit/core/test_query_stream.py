@@ -13,27 +13,30 @@ from bridle._core.query_stream import MAX_MALFORMED, News, Phase, QueryReader, g
 from bridle.errors import (
     BufferOverflow,
     CliExitedDuringInit,
+    IdleLimitError,
     InitializationError,
     InitializationTimeout,
     OptionsError,
     ProcessInfo,
+    TotalLimitError,
     TransportError,
     UnsupportedCliVersionError,
 )
 from bridle.events import SdkWarning, WarningKind
 from bridle.messages import AssistantMessage, Message, ResultMessage, UnknownMessage
+from bridle.options import Limits
 
 GREETED = cli.success("req_0", {"commands": []})
 BAD = b"this is no JSON\n"
 REST = b'{"type":"assistant","mess'
 
 
-def reader(*output: bytes, max_line: int = 1 << 20) -> QueryReader:
+def reader(*output: bytes, max_line: int = 1 << 20, **limits: Any) -> QueryReader:
     """A reader of a CLI that has been greeted at time 0 and wrote this much."""
-    query = QueryReader(max_line)
+    query = QueryReader(max_line, Limits(**limits))
     query.start(60.0, 0.0)
     for data in output:
-        query.receive(data)
+        query.receive(data, 0.0)
     return query
 
 
@@ -61,18 +64,18 @@ def test_messages_come_in_order_up_to_the_end() -> None:
     """S001, S003, S006, S018: a result is a message, whatever it says, and others may follow."""
     query = reader(GREETED)
     lines = cli.init() + cli.assistant() + cli.result(is_error=True) + cli.system("status")
-    assert kinds(query.receive(lines)) == ["system", "assistant", "result", "system"]
+    assert kinds(query.receive(lines, 0.0)) == ["system", "assistant", "result", "system"]
     assert query.phase is Phase.RESULT_RECEIVED
-    assert kinds(query.receive(cli.init() + cli.follow_up())) == ["system", "result"]
+    assert kinds(query.receive(cli.init() + cli.follow_up(), 0.0)) == ["system", "result"]
     assert (finish(query, 0), query.phase, query.error) == ([], Phase.OVER, None)
 
 
 def test_a_stream_is_streaming_until_its_result() -> None:
     """S002."""
-    query = QueryReader(1024)
+    query = QueryReader(1024, Limits())
     phases = [query.phase]
     for line in (cli.assistant(), cli.result(), cli.assistant()):
-        query.receive(line)
+        query.receive(line, 0.0)
         phases.append(query.phase)
     assert phases == [
         Phase.STREAMING,
@@ -86,14 +89,16 @@ def test_lines_are_cut_at_newlines_however_they_are_read() -> None:
     """S010: a CRLF, also over two reads, is one line ending; text is decoded by the line."""
     query = reader()
     data = cli.line(type="assistant", message={"content": [{"type": "text", "text": "é"}]})
-    told = [item for byte in data.replace(b"\n", b"\r\n") for item in query.receive(bytes([byte]))]
+    told = [
+        item for byte in data.replace(b"\n", b"\r\n") for item in query.receive(bytes([byte]), 0.0)
+    ]
     assert kinds(told) == ["assistant"]
 
 
 def test_every_message_keeps_what_was_on_the_wire() -> None:
     """S012."""
     line = b'{"type":"assistant", "message":{"content":[]}, "new":[1, 2.50]}\n'
-    (message,) = reader().receive(line)
+    (message,) = reader().receive(line, 0.0)
     assert isinstance(message, AssistantMessage)
     assert message.raw == json.loads(line)
 
@@ -106,7 +111,8 @@ def test_control_frames_are_not_messages() -> None:
         + cli.can_use_tool("q1")
         + cli.request("q2", "brand_new")
         + cli.withdrawal("q1")
-        + cli.success("req_7")
+        + cli.success("req_7"),
+        0.0,
     )
     assert told == [
         SdkWarning(WarningKind.UNANSWERED_REQUEST, "can_use_tool: a query answers nothing"),
@@ -121,7 +127,7 @@ def test_control_frames_are_not_messages() -> None:
 
 def test_lines_that_are_no_json_are_survived() -> None:
     """S009, S010: so is a line that is no text."""
-    told = reader().receive(BAD + b'{"type":"assistant","message":"\xff"}\n' + cli.assistant())
+    told = reader().receive(BAD + b'{"type":"assistant","message":"\xff"}\n' + cli.assistant(), 0.0)
     assert kinds(told) == ["malformed_line", "malformed_line", "assistant"]
     assert isinstance(told[0], SdkWarning)
     assert "this is no JSON" in told[0].detail
@@ -130,7 +136,7 @@ def test_lines_that_are_no_json_are_survived() -> None:
 def test_the_fifth_in_a_row_ends_the_stream() -> None:
     """S009, S026."""
     query = reader(GREETED)
-    told = query.receive(BAD * 7 + cli.assistant())
+    told = query.receive(BAD * 7 + cli.assistant(), 0.0)
     assert kinds(told) == ["malformed_line"] * (MAX_MALFORMED - 1)
     assert isinstance(failure(query), TransportError)
     assert "5 lines in a row" in str(query.error)
@@ -150,7 +156,7 @@ def test_any_line_that_can_be_read_starts_the_count_anew(line: bytes) -> None:
 
 def test_unknown_messages_are_delivered() -> None:
     """S009."""
-    (message,) = reader().receive(cli.line(type="brand_new", x=1))
+    (message,) = reader().receive(cli.line(type="brand_new", x=1), 0.0)
     assert isinstance(message, UnknownMessage)
     assert message.raw == {"type": "brand_new", "x": 1}
 
@@ -164,14 +170,16 @@ def test_a_line_of_exactly_the_limit_passes(ending: bytes, cut: int) -> None:
     assert len(line) == 1024
     data = line + ending
     query = reader(max_line=1024)
-    told = [item for at in range(0, len(data), cut) for item in query.receive(data[at : at + cut])]
+    told = [
+        item for at in range(0, len(data), cut) for item in query.receive(data[at : at + cut], 0.0)
+    ]
     assert (kinds(told), query.phase) == (["x"], Phase.STREAMING)
 
 
 def test_one_byte_more_ends_the_stream_before_the_line_does() -> None:
     """S011, S026: what came before is delivered."""
     query = reader(max_line=1024)
-    assert kinds(query.receive(cli.assistant() + b"{" * 1025)) == ["assistant"]
+    assert kinds(query.receive(cli.assistant() + b"{" * 1025, 0.0)) == ["assistant"]
     error = failure(query)
     assert isinstance(error, BufferOverflow)
     assert (error.limit, error.size) == (1024, 1025)
@@ -180,9 +188,9 @@ def test_one_byte_more_ends_the_stream_before_the_line_does() -> None:
 def test_after_its_end_a_stream_hears_nothing() -> None:
     """S013."""
     query = reader(max_line=1024)
-    query.receive(b"{" * 2000)
+    query.receive(b"{" * 2000, 0.0)
     error = query.error
-    assert query.receive(b"\n" + cli.result()) == []
+    assert query.receive(b"\n" + cli.result(), 0.0) == []
     query.start(1.0, 0.0)
     query.input_failed("broken", 0.0)
     query.end(ValueError("later"))
@@ -296,7 +304,7 @@ def test_output_that_somebody_else_holds_open_is_not_waited_for() -> None:
     query = reader(GREETED, cli.assistant())
     query.exited(0, "", 5.0)
     assert query.next_deadline == 5.0 + OUTPUT_GRACE
-    assert kinds(query.receive(cli.result() + REST)) == ["result"]
+    assert kinds(query.receive(cli.result() + REST, 0.0)) == ["result"]
     assert kinds(query.advance(5.0 + OUTPUT_GRACE)) == ["incomplete_line"]
     assert (query.phase, query.error) == (Phase.OVER, None)
 
@@ -304,19 +312,19 @@ def test_output_that_somebody_else_holds_open_is_not_waited_for() -> None:
 def test_a_result_may_be_the_last_line_of_output_that_is_held_open() -> None:
     query = reader(GREETED)
     query.exited(0, "", 5.0)
-    query.receive(cli.result().rstrip(b"\n"))
+    query.receive(cli.result().rstrip(b"\n"), 0.0)
     assert kinds(query.advance(5.0 + OUTPUT_GRACE)) == ["result"]
     assert (query.phase, query.error) == (Phase.OVER, None)
 
 
 def test_a_refusal_may_be_the_last_line_too() -> None:
     query = reader()
-    query.receive(cli.failure("req_0", "no").rstrip(b"\n"))
+    query.receive(cli.failure("req_0", "no").rstrip(b"\n"), 0.0)
     finish(query, 0)
     assert isinstance(failure(query), InitializationError)
     held = reader()
     held.exited(0, "", 5.0)
-    held.receive(cli.failure("req_0", "no").rstrip(b"\n"))
+    held.receive(cli.failure("req_0", "no").rstrip(b"\n"), 0.0)
     held.advance(5.0 + OUTPUT_GRACE)
     assert isinstance(failure(held), InitializationError)
 
@@ -345,7 +353,7 @@ def test_a_cli_that_cannot_be_reached_is_not_waited_for(
 def test_a_cli_that_lost_its_input_is_judged_by_its_exit() -> None:
     query = reader(GREETED)
     query.input_failed("Broken pipe", 5.0)
-    query.receive(cli.result())
+    query.receive(cli.result(), 0.0)
     assert query.next_deadline == 5.0 + OUTPUT_GRACE
     query.exited(0, "", 5.5)
     assert query.advance(5.0 + OUTPUT_GRACE) == []
@@ -382,7 +390,7 @@ def test_a_greeting_that_json_cannot_carry_is_refused() -> None:
 
 def test_a_refused_handshake_ends_the_stream() -> None:
     query = reader()
-    query.receive(cli.failure("req_0", "hooks: no") + cli.result())
+    query.receive(cli.failure("req_0", "hooks: no") + cli.result(), 0.0)
     error = failure(query)
     assert isinstance(error, InitializationError)
     assert error.message == "hooks: no"
@@ -430,7 +438,58 @@ def test_an_error_of_the_application_is_left_as_it_is() -> None:
 def test_readers_share_nothing() -> None:
     """S019."""
     first, second = reader(b'{"type":"assis'), reader()
-    second.receive(cli.result())
-    (message,) = first.receive(b'tant"}\n')
+    second.receive(cli.result(), 0.0)
+    (message,) = first.receive(b'tant"}\n', 0.0)
     assert isinstance(message, Message)
     assert (first.phase, second.phase) == (Phase.STREAMING, Phase.RESULT_RECEIVED)
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_a_limit_ends_the_stream_with_the_error_of_its_reason() -> None:
+    query = reader(GREETED, total=60.0)
+    query.describe(cli_path="/bin/claude")
+    query.prompted(10.0)
+    assert kinds(query.receive(cli.init(session_id="s") + cli.assistant(), 20.0)) == [
+        "system",
+        "assistant",
+    ]
+    assert query.next_deadline == 70.0
+    assert query.advance(70.0) == []
+    error = failure(query)
+    assert isinstance(error, TotalLimitError)
+    assert (error.outcome.session_id, error.outcome.duration) == ("s", 60.0)
+    assert error.cli_path == "/bin/claude"
+    assert query.advance(1000.0) == []
+
+
+def test_what_goes_beyond_a_limit_is_the_last_that_is_told() -> None:
+    query = reader(GREETED, usd=0.5)
+    query.prompted(1.0)
+    told = query.receive(cli.init() + cli.result(total_cost_usd=0.75) + cli.init(), 2.0)
+    assert kinds(told) == ["system", "result"]
+    assert failure(query).outcome.cost_usd == 0.75
+
+
+def test_silence_is_not_counted_while_output_is_not_read() -> None:
+    query = reader(GREETED, idle=5.0)
+    query.prompted(1.0)
+    query.receive(cli.init(), 2.0)
+    query.pause(3.0)
+    query.advance(99.0)
+    query.resume(100.0)
+    assert query.next_deadline == 105.0
+    query.advance(105.0)
+    assert isinstance(failure(query), IdleLimitError)
+
+
+@pytest.mark.parametrize("limits", [{}, {"total": 60.0}], ids=["without limits", "after the end"])
+def test_then_prompts_and_pauses_mean_nothing(limits: dict[str, Any]) -> None:
+    query = reader(GREETED, **limits)
+    if limits:
+        query.end()
+    query.prompted(1.0)
+    query.pause(2.0)
+    query.resume(3.0)
+    assert query.next_deadline is None

@@ -63,7 +63,7 @@ DENIED_TOOL = {
 
 
 def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
-    """R182, R203, R274, R294."""
+    """R182, R203, R274, R294, R417, R423."""
     engine = pre_tool_use(Hook(first))
     actions = feed(engine, 1.0, cli.hook_callback("r", tool_use_id="t1"))
     (call,) = actions
@@ -104,7 +104,7 @@ def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
     ids=["nothing", "block", "modify"],
 )
 def test_a_hooks_result_is_spelled_for_its_event(result: object, payload: cli.Json) -> None:
-    """R205, R271."""
+    """R204, R205, R271."""
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
     assert payloads(engine.finished_call(1, result, 2.0)) == {"r": payload}
@@ -138,7 +138,7 @@ def test_each_hook_has_its_own_deadline() -> None:
 
 
 def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
-    """R278, R296, R299, R301."""
+    """R278, R296, R299, R301, R417, R423, R426."""
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
     actions = engine.failed_call(1, "ValueError: x", 2.0)
@@ -150,11 +150,11 @@ def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
 
 
 def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
-    """R260, R293, R295, R299, R302: its late result finds nothing to answer."""
+    """R260, R293, R295, R299, R302, R417, R423: its late result finds nothing to answer."""
     engine = pre_tool_use(Hook(first, timeout=5.0))
     feed(engine, 1.0, cli.hook_callback("r"))
     actions = engine.advance(6.0)
-    assert actions[0] == CancelCall(1)
+    assert actions[0] == CancelCall(1, timed_out=True)
     assert (payloads(actions), warned(actions)) == (
         {"r": {"continue": True}},
         [WarningKind.HOOK_TIMED_OUT],
@@ -206,7 +206,7 @@ def test_an_input_that_cannot_be_read_fails_open_without_a_call() -> None:
 
 
 def test_an_unknown_hook_is_let_through_with_a_warning() -> None:
-    """R278, R454."""
+    """R278, R426, R454."""
     actions = feed(pre_tool_use(Hook(first)), 1.0, cli.hook_callback("r", "hook_7"))
     assert (payloads(actions), warned(actions)) == (
         {"r": {"continue": True}},
@@ -253,7 +253,7 @@ def permitting(**config: Any) -> Engine:
 
 
 def test_a_permission_is_asked_for_without_a_deadline() -> None:
-    """R304, R305: a human may think."""
+    """R304, R305, C31, C55: a human may think."""
     engine = permitting()
     (call,) = only(Call, feed(engine, 1.0, cli.init(), cli.can_use_tool("r", blocked_path="/x")))
     context: Any = call.argument
@@ -283,7 +283,7 @@ RULE = {"toolName": "Bash"}
     ids=["allow", "once", "edit", "deny", "deny and interrupt"],
 )
 def test_a_permission_is_spelled_for_the_cli(result: object, payload: cli.Json) -> None:
-    """R193, R207, R306, R307, R309."""
+    """R193, R206, R207, R306, R307, R309, R431, C11."""
     engine = permitting()
     feed(engine, 1.0, cli.can_use_tool("r"))
     actions = engine.finished_call(1, result, 2.0)
@@ -291,7 +291,7 @@ def test_a_permission_is_spelled_for_the_cli(result: object, payload: cli.Json) 
 
 
 def test_a_permission_for_all_uses_adds_a_rule() -> None:
-    """R307, R309."""
+    """R307, R309, C11."""
     engine = permitting()
     feed(engine, 1.0, cli.can_use_tool("r"))
     answer = payloads(engine.finished_call(1, AllowAll(), 2.0))["r"]
@@ -317,7 +317,7 @@ def expire(engine: Engine) -> list[Action]:
     ids=["raised", "late", "nothing", "true", "unencodable"],
 )
 def test_a_permission_that_fails_is_denied(fail: Any, kind: WarningKind) -> None:
-    """R295, R296, R300, R310."""
+    """R295, R296, R300, R310, R417, R426."""
     engine = permitting(permission_timeout=5.0)
     feed(engine, 1.0, cli.can_use_tool("r"))
     actions = fail(engine)

@@ -158,7 +158,7 @@ def test_fields_json_cannot_carry_are_refused_without_using_up_an_id(desk: Desk)
 
 
 def test_a_success_resolves_with_whatever_payload_came(desk: Desk) -> None:
-    """R223, R341, R349."""
+    """R223, R341, R349, R426."""
     desk.ask("a")
     desk.ask("b")
     desk.taken()
@@ -169,7 +169,7 @@ def test_a_success_resolves_with_whatever_payload_came(desk: Desk) -> None:
 
 
 def test_an_error_answer_rejects_with_the_clis_words(desk: Desk) -> None:
-    """R347, R391, R401."""
+    """R347, R391, R401, R426."""
     desk.ask("a", "rewind_files")
     desk.requests.answer("req_0", ControlFailure("no such message", error_code="not_found"))
     (refusal,) = only(Reject, desk.taken())
@@ -180,7 +180,7 @@ def test_an_error_answer_rejects_with_the_clis_words(desk: Desk) -> None:
 
 
 def test_a_timeout_names_the_operation_and_the_request(desk: Desk) -> None:
-    """R342, R391."""
+    """R342, R391, R426."""
     desk.ask("a", timeout=5.0)
     assert list(desk.deadlines.pop_expired(105.0)) == [(REQUEST, "req_0")]
     entry = desk.requests.take("req_0")
@@ -202,7 +202,7 @@ def test_a_timeout_names_the_operation_and_the_request(desk: Desk) -> None:
 def test_an_answer_nobody_waits_for_is_reported(
     desk: Desk, request_id: str, kind: WarningKind
 ) -> None:
-    """R225, R226, R342, R454."""
+    """R225, R226, R342, R454, C53."""
     desk.ask("a")
     desk.requests.take("req_0")
     desk.taken()
@@ -213,7 +213,7 @@ def test_an_answer_nobody_waits_for_is_reported(
 
 
 def test_a_caller_can_give_up_in_flight_or_in_the_queue(desk: Desk) -> None:
-    """R344."""
+    """R344, R426."""
     desk.ask("a")
     desk.requests.enqueue(queued("b"))
     desk.requests.enqueue(queued("c"))

@@ -79,7 +79,7 @@ def called(**params: object) -> ToolCall:
     [*((known, known) for known in PROTOCOL_VERSIONS), ("2031-01-01", "2025-11-25"), (3, None)],
 )
 def test_a_known_version_of_the_protocol_is_granted(asked: object, granted: str | None) -> None:
-    """The server introduces itself by the name it is registered under."""
+    """C46: the server introduces itself by the name it is registered under."""
     assert answer_to(request("initialize", {"protocolVersion": asked})) == {
         "jsonrpc": "2.0",
         "id": 7,
@@ -99,11 +99,12 @@ def test_a_server_without_instructions_gives_none() -> None:
 
 @pytest.mark.parametrize("id", [0, 7, "7", None], ids=repr)
 def test_an_answer_carries_the_id_as_it_was_spelled(id: object) -> None:
-    """R323, R331."""
+    """R323, R331, C46."""
     assert answer_to(request("ping", id=id)) == {"jsonrpc": "2.0", "id": id, "result": {}}
 
 
 def test_the_tools_are_listed() -> None:
+    """C46."""
     listed = {"tools": [add.definition(), who.definition()]}
     assert answer_to(request("tools/list")) == {"jsonrpc": "2.0", "id": 7, "result": listed}
     assert answer_to(request("tools/list"), ToolServer([]))["result"] == {"tools": []}
@@ -132,7 +133,7 @@ def test_a_notification_is_acknowledged(method: str) -> None:
 def test_what_a_client_got_wrong_is_a_json_rpc_error(
     message: dict[str, object], code: int, id: object
 ) -> None:
-    """R332."""
+    """R332, S034."""
     answer = answer_to(message)
     error: Any = answer["error"]
     assert (answer["id"], error["code"]) == (id, code)
@@ -443,7 +444,7 @@ def sent(answer: Answer) -> Any:
 
 
 def test_a_whole_call_from_message_to_answer() -> None:
-    """R331: the answer bears the id of the question."""
+    """R331, C46: the answer bears the id of the question."""
     message = request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, id="123")
     call = handle("calc", SERVER, message)
     assert isinstance(call, ToolCall)

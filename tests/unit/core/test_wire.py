@@ -76,6 +76,7 @@ def test_the_line_ending_does_not_matter(ending: bytes) -> None:
 
 
 def test_the_type_may_stand_anywhere() -> None:
+    """R214."""
     line = b'{"num_turns":3,"is_error":true,"type":"result","subtype":"success"}'
     assert decode_line(line) == ResultMessage(subtype="success", is_error=True, num_turns=3)
 
@@ -156,6 +157,7 @@ def parsed(line: bytes) -> dict[str, Any]:
 
 
 def test_a_request_carries_its_fields_beside_the_subtype() -> None:
+    """R179."""
     assert parsed(encode_request("r", "set_model", {"model": None})) == {
         "type": "control_request",
         "request_id": "r",
@@ -177,27 +179,39 @@ def test_a_request_carries_its_fields_beside_the_subtype() -> None:
 def test_an_answer_survives_the_way_there_and_back(
     line: bytes, response: ControlSuccess | ControlFailure
 ) -> None:
-    """R211."""
+    """R182, R210, R211, R417."""
     frame = decode_line(line)
     assert isinstance(frame, ControlResponse)
     assert (frame.response, frame.misfits) == (response, ())
 
 
 def test_a_bare_acknowledgement_has_no_response_member() -> None:
+    """R182."""
     assert parsed(encode_success("r", None)) == {
         "type": "control_response",
         "response": {"subtype": "success", "request_id": "r"},
     }
 
 
-def test_a_request_survives_the_way_there_and_back() -> None:
-    """R211."""
-    request = UnknownControlRequest("interrupt", {"subtype": "interrupt"})
-    assert decode_line(encode_request("r", "interrupt", {})) == ControlRequest(request, "r")
+@pytest.mark.parametrize(
+    ("subtype", "fields"),
+    [
+        ("initialize", {"hooks": {"Stop": [{"matcher": None, "hookCallbackIds": ["hook_0"]}]}}),
+        ("interrupt", {}),
+        ("set_permission_mode", {"mode": "plan"}),
+        ("set_model", {"model": None}),
+        ("rewind_files", {"user_message_id": "u", "dry_run": True}),
+        ("of_tomorrow", {"a": [1, {"b": None}]}),
+    ],
+)
+def test_a_request_survives_the_way_there_and_back(subtype: str, fields: dict[str, object]) -> None:
+    """R211, R417: each of ours, read as the CLI would read it."""
+    request = UnknownControlRequest(subtype, {"subtype": subtype, **fields})
+    assert decode_line(encode_request("r", subtype, fields)) == ControlRequest(request, "r")
 
 
 def test_a_prompt_is_nested_and_names_its_uuid() -> None:
-    """R190, C15."""
+    """R190, R416, C15."""
     assert parsed(encode_user_message("hi\n\u2028", "u")) == {
         "type": "user",
         "message": {"role": "user", "content": "hi\n\u2028"},

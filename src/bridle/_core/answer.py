@@ -1,0 +1,152 @@
+"""The limits on an answer: a prompt's turn, and the turns of the work it left in the background.
+
+A session bounds each of its turns by itself. Whoever asks for an answer and nothing else, as
+``run`` and ``query`` do, waits for more than a turn, and that is then what the limits are for.
+
+A query cannot tell whose turn it is: older CLIs do not name the prompts they answer, and may answer
+several at once. So an answer here is whatever comes from a prompt, or from the start of a turn that
+no prompt announced, up to a result after which nothing is to come. Prompts that wait meanwhile
+begin none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify
+from bridle._core.correlation import Deadlines
+from bridle._core.followups import FollowUps
+from bridle._core.limits import LimitWatch
+from bridle._core.turns import with_result
+from bridle.errors import ProcessInfo
+from bridle.messages import Message, ResultMessage
+from bridle.options import Limits
+from bridle.outcomes import Outcome
+from bridle.system import InitMessage
+
+_ANSWER = "answer"
+"""What the deadlines of a watch are about."""
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class AnswerWatch:
+    """Answers, one after the other, and the first limit that one of them reaches.
+
+    ``echoes`` as of :class:`FollowUps`.
+    """
+
+    def __init__(self, limits: Limits, deadlines: Deadlines, *, echoes: bool) -> None:
+        self._limits = limits
+        self._watch = LimitWatch(
+            limits,
+            deadlines,
+            note_limit=self._note_limit,
+            is_waiting=lambda: self._is_held or self._follow_ups.is_working,
+            # Whoever sees that a limit is hit ends everything.
+            interrupt=_nothing,
+            withdraw=_nothing,
+            give_up=_nothing,
+        )
+        self._follow_ups = FollowUps(echoes=echoes)
+        self._is_held = False
+        self._session_id: str | None = None
+        self._began = 0.0
+        # Its last result.
+        self._result: ResultMessage | None = None
+        # What the CLI, which counts from its start, had spent before.
+        self._spent = 0.0
+        #: An answer is under way.
+        self.is_open = False
+        #: The limit that was reached.
+        self.hit: LimitHit | None = None
+
+    # -- inputs ------------------------------------------------------------------------------------
+
+    def prompt(self, now: float) -> None:
+        """A prompt was written."""
+        if not self.is_open:
+            self.is_open = True
+            self._began = now
+            self._result = None
+            self._watch.start(_ANSWER, now)
+
+    def hear(self, message: Message, now: float) -> None:
+        """The next message came."""
+        self._follow_ups.observe(message)
+        if isinstance(message, InitMessage):
+            self._session_id = message.session_id
+            self.prompt(now)
+        if not self.is_open:
+            return
+        self._watch.hear(_ANSWER, (message,), now)
+        if isinstance(message, ResultMessage):
+            self._hear_result(message, now)
+        self._watch.mind_idleness(now)
+
+    def hold(self, now: float) -> None:
+        """Nobody listens for a while: then silence is not the CLI's."""
+        self._is_held = True
+        self._watch.mind_idleness(now)
+
+    def go_on(self, now: float) -> None:
+        """Somebody listens again."""
+        self._is_held = False
+        self._watch.mind_idleness(now)
+
+    def overdue(self, kind: str, now: float) -> None:
+        """A deadline of the watch has passed."""
+        self._watch.overdue(kind, _ANSWER, now)
+
+    def _hear_result(self, message: ResultMessage, now: float) -> None:
+        self._result = message
+        allowed = self._limits.usd
+        if allowed is not None and (self._cost or 0.0) > allowed:
+            self._note_limit(_ANSWER, LimitHit("usd", allowed))
+        elif not self._follow_ups.is_pending:
+            self._spent = message.total_cost_usd or self._spent
+            self.is_open = False
+            self._watch.end(_ANSWER, now)
+
+    def _note_limit(self, _: str, hit: LimitHit) -> bool:
+        self.hit = self.hit or hit
+        return True
+
+    # -- what became of it -------------------------------------------------------------------------
+
+    @property
+    def _cost(self) -> float | None:
+        total = None if self._result is None else self._result.total_cost_usd
+        # A total that fell has begun anew.
+        return total if total is None or total < self._spent else total - self._spent
+
+    def outcome(self, process: ProcessInfo, now: float) -> Outcome[Any]:
+        """The outcome of the answer that reached its limit, as far as it got."""
+        assert self.hit is not None, "only a limit makes an outcome of an answer"
+        reason, detail = classify(Facts(ending=ProcessEnd(by_us=True), limit=self.hit))
+        outcome: Outcome[Any] = Outcome(
+            reason=reason,
+            detail=detail,
+            session_id=self._session_id,
+            duration=now - self._began,
+            process=process,
+        )
+        if self._result is None:
+            return outcome
+        return with_result(outcome, self._result, self._cost, pays=True)
+
+    def complete(self, outcome: Outcome[Any], ending: ProcessEnd | None = None) -> Outcome[Any]:
+        """The outcome of a turn, ok so far, together with what followed it.
+
+        ``ending`` says how the CLI ended, if it did so before its background work.
+        """
+        outcome = self._follow_ups.complete(outcome)
+        if outcome.ok and (self.hit is not None or ending is not None):
+            end = ending or ProcessEnd(by_us=True)
+            reason, detail = classify(Facts(ending=end, limit=self.hit))
+            outcome = structs.replace(outcome, reason=reason, detail=detail, process=end.process)
+        return outcome

@@ -1,0 +1,165 @@
+"""`run` on the fake CLI: when an answer is complete, and what bounds it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from typing import Any
+
+import pytest
+from tests.support.processes import is_alive, run
+
+import bridle
+from bridle import (
+    Allow,
+    AssistantMessage,
+    BidirOptions,
+    CliOptions,
+    Limits,
+    OptionsError,
+    Outcome,
+    OutcomeReason,
+    ResultMessage,
+    SdkOptions,
+    ToolContext,
+    ToolServer,
+)
+from bridle.testing import FakeCli
+from bridle.testing.fake_cli import FLAVOURS
+
+TASK = {"type": "system", "subtype": "task_started", "task_id": "b1", "tool_use_id": "t1"}
+TASK_DONE = {
+    "type": "system",
+    "subtype": "task_notification",
+    "task_id": "b1",
+    "tool_use_id": "t1",
+    "status": "completed",
+}
+INIT = {"type": "system", "subtype": "init", "session_id": "s"}
+FOLLOW_UP: dict[str, Any] = {"origin": {"kind": "task-notification"}}
+BEGUN = FakeCli().expect_initialize().expect_user().start_turn().emit(TASK).result("It has begun.")
+"""A turn that leaves work in the background."""
+
+
+@dataclasses.dataclass
+class Invoice:
+    total: float
+
+
+def play(cli: FakeCli, **options: Any) -> Outcome[Any]:
+    """The outcome of one prompt; no process is left then."""
+
+    async def main() -> Outcome[Any]:
+        with cli:
+            limits = options.pop("limits", Limits())
+            outcome = await bridle.run(
+                "hello", cli=CliOptions(cli_path=cli.path), sdk=SdkOptions(limits=limits), **options
+            )
+            assert cli.pid is not None
+            assert not is_alive(cli.pid)
+            return outcome
+
+    return run(main)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_answer_is_what_background_work_led_to(flavour: str) -> None:
+    cli = FakeCli(flavour=flavour).expect_initialize().expect_user().start_turn().emit(TASK)
+    cli = cli.result("It has begun.").silence(0.2).emit(TASK_DONE, INIT).assistant("Done.")
+    outcome = play(cli.result("It is done.", **FOLLOW_UP), keep_messages=True)
+    assert (outcome.ok, outcome.text) == (True, "It is done.")
+    assert outcome.duration >= 0.2
+    results = [one for one in outcome.messages or () if isinstance(one, ResultMessage)]
+    assert [result.result for result in results] == ["It has begun.", "It is done."]
+
+
+def test_background_work_counts_for_the_total() -> None:
+    began = time.monotonic()
+    outcome = play(BEGUN.silence(), limits=Limits(total=0.5))
+    assert (outcome.reason, outcome.text) == (OutcomeReason.LIMIT_TOTAL, "It has begun.")
+    assert outcome.duration >= 0.5
+    assert time.monotonic() - began < 3.0, "nobody waits for what still goes on"
+
+
+def test_calls_and_dollars_of_background_work_count_too() -> None:
+    again = BEGUN.emit(TASK_DONE, INIT).assistant("one").assistant("two")
+    outcome = play(again.silence(), limits=Limits(turns=1))
+    assert (outcome.reason, outcome.text) == (OutcomeReason.LIMIT_TURNS, "It has begun.")
+    outcome = play(again.result("Done.", total_cost_usd=9.0, **FOLLOW_UP), limits=Limits(usd=5.0))
+    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert outcome.cost_usd is not None
+    assert outcome.cost_usd > 5.0
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_a_cli_that_ends_before_its_background_work_has_not_answered(exit_code: int) -> None:
+    outcome = play(BEGUN.exit(exit_code))
+    assert (outcome.reason, outcome.text) == (OutcomeReason.CLI_EXITED, "It has begun.")
+    assert outcome.exit_code == exit_code
+
+
+def test_one_that_ends_before_its_turn_has_not_either() -> None:
+    cli = FakeCli().expect_initialize().expect_user().start_turn().assistant("one").exit(3)
+    outcome = play(cli, keep_messages=True)
+    assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, 3)
+    assert AssistantMessage in [type(message) for message in outcome.messages or ()]
+
+
+def test_an_answer_comes_as_the_type_that_was_asked_for() -> None:
+    cli = FakeCli().expect_initialize().expect_user().start_turn()
+    outcome = play(cli.result("{}", structured_output={"total": 3.5}), output_type=Invoice)
+    assert outcome.output == Invoice(3.5)
+
+
+def test_a_session_that_is_stopped_before_its_background_work_has_not_answered() -> None:
+    sessions: list[bridle.Session] = []
+
+    @bridle.tool
+    def remember(ctx: ToolContext) -> str:
+        """Remember the session."""
+        sessions.append(ctx.session)
+        return "yes"
+
+    async def stop(event: object) -> None:
+        if sessions:
+            await sessions[0].stop()
+
+    call = {"name": "remember", "arguments": {}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(TASK)
+    cli = cli.ask_mcp("self", message).expect_mcp_result().result("It has begun.")
+    cli = cli.emit({"type": "rate_limit_event", "rate_limit_info": {"status": "rejected"}})
+    bidir = BidirOptions(
+        mcp_servers={"self": ToolServer([remember])},
+        on_can_use_tool=lambda _: Allow(),
+        on_event=stop,
+    )
+    outcome = play(cli.silence(), bidir=bidir)
+    assert (outcome.reason, outcome.text) == (OutcomeReason.STOPPED, "It has begun.")
+
+
+def test_a_turn_that_failed_is_not_waited_for_any_longer() -> None:
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(TASK)
+    began = time.monotonic()
+    outcome = play(cli.result(None, subtype="error_max_turns", is_error=True).silence())
+    assert outcome.reason is OutcomeReason.MAX_TURNS
+    assert time.monotonic() - began < 3.0
+
+
+def test_options_and_prompts_are_refused_before_anything_starts() -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            options = CliOptions(cli_path=cli.path)
+            schema = options.replace(json_schema={"type": "object"})
+            nothing: Any = 5
+            for field, refused in {
+                "prompt": bridle.run(nothing, cli=options),
+                "output_type": bridle.run("x", cli=schema, output_type=dict[str, int]),
+            }.items():
+                with pytest.raises(OptionsError) as caught:
+                    await refused
+                assert caught.value.field == field
+            assert cli.runs == []
+
+    asyncio.run(main())

@@ -1,0 +1,241 @@
+"""The limits on an answer: what an answer is, and which limit of it is reached first."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from tests.support import cli
+
+from bridle._core.answer import AnswerWatch
+from bridle._core.classify import LimitHit, ProcessEnd
+from bridle._core.correlation import Deadlines
+from bridle.errors import ProcessInfo
+from bridle.options import Limits
+from bridle.outcomes import Outcome, OutcomeReason
+
+USE = {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}
+RESULT_OF_USE = cli.line(
+    type="user",
+    message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]},
+)
+QUEUED = cli.lifecycle("a", "queued")
+TASK = cli.line(type="system", subtype="task_started", task_id="b1", tool_use_id="t")
+TASK_DONE = cli.line(
+    type="system", subtype="task_notification", task_id="b1", tool_use_id="t", status="completed"
+)
+
+
+def model(message_id: str, *blocks: dict[str, Any]) -> bytes:
+    """The model speaks, in a call of its own."""
+    return cli.line(type="assistant", message={"id": message_id, "content": list(blocks)})
+
+
+class Answer:
+    """A watch, its deadlines, and a prompt at time 0."""
+
+    def __init__(self, *, echoes: bool = True, **limits: Any) -> None:
+        self.deadlines = Deadlines()
+        self.watch = AnswerWatch(Limits(**limits), self.deadlines, echoes=echoes)
+        self.watch.prompt(0.0)
+
+    def hear(self, now: float, *lines: bytes) -> LimitHit | None:
+        """These lines come, and then?"""
+        for message in cli.decoded(b"".join(lines)):
+            self.watch.hear(message, now)
+        return self.watch.hit
+
+    def wait(self, now: float) -> LimitHit | None:
+        """Time passes, and then?"""
+        for token in self.deadlines.pop_expired(now):
+            kind, _ = cast("tuple[str, str]", token)
+            self.watch.overdue(kind, now)
+        return self.watch.hit
+
+    def due(self) -> float | None:
+        """When time is up, if nothing happens."""
+        return self.deadlines.next
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_without_limits_nothing_is_due() -> None:
+    answer = Answer()
+    assert answer.hear(0.0, cli.init(), model("m"), cli.result()) is None
+    assert answer.due() is None
+
+
+def test_an_answer_that_does_not_begin_reaches_its_first_limit() -> None:
+    answer = Answer(first_event=5.0)
+    assert (answer.hear(1.0, QUEUED), answer.due()) == (None, 5.0)
+    assert answer.wait(5.0) == LimitHit("first_event", 5.0)
+
+
+def test_one_that_begins_does_not() -> None:
+    answer = Answer(first_event=5.0)
+    answer.hear(4.0, cli.init())
+    assert answer.due() is None
+
+
+def test_silence_reaches_the_idle_limit() -> None:
+    answer = Answer(idle=5.0)
+    answer.hear(1.0, cli.init())
+    answer.hear(3.0, model("m"))
+    assert answer.due() == 8.0
+    assert answer.wait(8.0) == LimitHit("idle", 5.0)
+
+
+def test_silence_does_not_count_while_a_tool_runs() -> None:
+    answer = Answer(idle=5.0)
+    answer.hear(1.0, cli.init(), model("m", USE))
+    assert answer.due() is None
+    answer.hear(100.0, RESULT_OF_USE)
+    assert answer.due() == 105.0
+
+
+def test_nor_while_background_work_runs() -> None:
+    answer = Answer(idle=5.0)
+    answer.hear(1.0, cli.init(), model("m", USE), TASK, RESULT_OF_USE, cli.result())
+    assert (answer.due(), answer.watch.is_open) == (None, True)
+    answer.hear(100.0, TASK_DONE)
+    assert answer.due() == 105.0, "its turn is to come"
+
+
+def test_nor_while_nobody_listens() -> None:
+    answer = Answer(idle=5.0)
+    answer.hear(1.0, cli.init())
+    answer.watch.hold(2.0)
+    assert answer.due() is None
+    answer.watch.go_on(50.0)
+    assert answer.due() == 55.0
+
+
+def test_an_answer_may_not_last_longer_than_its_total() -> None:
+    answer = Answer(total=60.0)
+    answer.hear(59.0, cli.init(), model("m", USE))
+    assert answer.wait(60.0) == LimitHit("total", 60.0)
+
+
+def test_background_work_is_part_of_the_total() -> None:
+    answer = Answer(total=60.0)
+    answer.hear(1.0, cli.init(), TASK, cli.result())
+    assert answer.due() == 60.0
+    answer.hear(2.0, TASK_DONE, cli.init(), cli.follow_up())
+    assert answer.due() is None
+    assert not answer.watch.is_open
+
+
+# ---------------------------------------------------------------- which answer
+
+
+def test_every_answer_has_its_own_time() -> None:
+    answer = Answer(total=60.0)
+    answer.hear(1.0, cli.init(), cli.result())
+    assert answer.due() is None
+    answer.watch.prompt(100.0)
+    assert answer.due() == 160.0
+
+
+def test_a_prompt_that_waits_begins_no_answer_but_its_turn_does() -> None:
+    """It may have become part of the turn before: then nothing more comes."""
+    answer = Answer(total=60.0)
+    answer.watch.prompt(10.0)
+    answer.hear(20.0, cli.init(), cli.result())
+    assert answer.due() is None
+    answer.hear(30.0, cli.init())
+    assert answer.due() == 90.0
+
+
+def test_what_comes_between_two_answers_begins_none() -> None:
+    answer = Answer(idle=60.0)
+    answer.hear(1.0, cli.init(), cli.result(), QUEUED, cli.result(), cli.assistant())
+    assert (answer.due(), answer.watch.is_open) == (None, False)
+
+
+# ---------------------------------------------------------------- calls and dollars
+
+
+def test_calls_of_the_model_are_counted_over_the_whole_answer() -> None:
+    answer = Answer(turns=2)
+    assert answer.hear(1.0, cli.init(), model("1"), TASK, cli.result()) is None
+    assert answer.hear(2.0, TASK_DONE, cli.init(), model("2"), model("2")) is None
+    assert answer.hear(3.0, model("3")) == LimitHit("turns", 2)
+
+
+@pytest.mark.parametrize(("total", "is_hit"), [(0.5, False), (0.51, True), (None, False)])
+def test_dollars_are_counted_when_a_result_tells_them(total: float | None, is_hit: bool) -> None:
+    answer = Answer(usd=0.5)
+    hit = answer.hear(1.0, cli.init(), cli.result(total_cost_usd=total))
+    assert hit == (LimitHit("usd", 0.5) if is_hit else None)
+
+
+def test_dollars_of_earlier_answers_do_not_count() -> None:
+    answer = Answer(usd=0.5)
+    answer.hear(1.0, cli.init(), cli.result(total_cost_usd=0.4))
+    assert answer.hear(2.0, cli.init(), cli.result(total_cost_usd=0.8)) is None
+    # A conversation that was cleared counts from zero.
+    assert answer.hear(3.0, cli.init(), cli.result(total_cost_usd=0.3)) is None
+    assert answer.hear(4.0, cli.init(), cli.result(total_cost_usd=0.9)) == LimitHit("usd", 0.5)
+
+
+# ---------------------------------------------------------------- what became of it
+
+
+def test_the_first_limit_is_the_one() -> None:
+    answer = Answer(total=60.0, turns=1)
+    answer.hear(1.0, cli.init(), model("1"), model("2"))
+    assert answer.wait(100.0) == LimitHit("turns", 1)
+
+
+def test_the_outcome_tells_how_far_it_got() -> None:
+    answer = Answer(total=60.0)
+    answer.hear(1.0, cli.init(session_id="s"), model("m"))
+    answer.wait(60.0)
+    process = ProcessInfo(cli_path="/bin/claude")
+    outcome = answer.watch.outcome(process, 60.0)
+    assert (outcome.reason, outcome.session_id) == (OutcomeReason.LIMIT_TOTAL, "s")
+    assert (outcome.duration, outcome.cost_usd, outcome.process) == (60.0, None, process)
+    assert "60 s" in outcome.detail
+
+
+def test_the_outcome_has_the_result_if_one_came() -> None:
+    answer = Answer(usd=0.5)
+    answer.hear(2.0, cli.init(), cli.result(result="words", total_cost_usd=0.75))
+    outcome = answer.watch.outcome(ProcessInfo(), 3.0)
+    assert (outcome.reason, outcome.cost_usd) == (OutcomeReason.LIMIT_USD, 0.75)
+    assert (outcome.text, outcome.num_turns, outcome.duration) == ("words", 1, 3.0)
+
+
+OK: Outcome[Any] = Outcome(reason=OutcomeReason.COMPLETED, text="begun")
+
+
+def test_what_followed_a_turn_completes_its_outcome() -> None:
+    answer = Answer()
+    answer.hear(1.0, cli.init(), TASK, cli.result(result="begun"))
+    answer.hear(2.0, TASK_DONE, cli.init(), cli.follow_up(result="done"))
+    outcome = answer.watch.complete(OK)
+    assert (outcome.ok, outcome.text) == (True, "done")
+
+
+def test_a_limit_of_what_followed_is_the_outcome() -> None:
+    answer = Answer(total=60.0)
+    answer.hear(1.0, cli.init(), TASK, cli.result(result="begun"))
+    answer.wait(60.0)
+    outcome = answer.watch.complete(OK)
+    assert (outcome.reason, outcome.text) == (OutcomeReason.LIMIT_TOTAL, "begun")
+
+
+def test_so_is_a_cli_that_ends_before_its_background_work() -> None:
+    answer = Answer()
+    answer.hear(1.0, cli.init(), TASK, cli.result(result="begun"))
+    process = ProcessInfo(exit_code=3)
+    outcome = answer.watch.complete(OK, ProcessEnd(process=process))
+    assert (outcome.reason, outcome.exit_code) == (OutcomeReason.CLI_EXITED, 3)
+
+
+def test_a_failure_stays_what_it_is() -> None:
+    answer = Answer(total=60.0)
+    answer.wait(60.0)
+    failed: Outcome[Any] = Outcome(reason=OutcomeReason.API_ERROR)
+    assert answer.watch.complete(failed) == failed
