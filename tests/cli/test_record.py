@@ -35,7 +35,9 @@ def record(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str | Path) -> Told:
-        return Told(main(["record", *map(str, arguments)]), *capsys.readouterr())
+        code = main(["record", *map(str, arguments)])
+        said = capsys.readouterr()
+        return Told(code, said.out, said.err)
 
     return run
 
