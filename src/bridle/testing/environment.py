@@ -75,7 +75,9 @@ def cli_environment(
         **_ALONE,
         "ANTHROPIC_BASE_URL": url,
         "CLAUDE_CODE_MAX_RETRIES": "" if retries is None else str(retries),
-        "CLAUDE_CODE_TMPDIR": str(home),  # or it leaves a directory in the machine's own place
+        # Or it leaves a directory in the machine's own place; older ones ask for TMPDIR, in parts.
+        "CLAUDE_CODE_TMPDIR": str(home),
+        "TMPDIR": str(home),
         "CLAUDE_CONFIG_DIR": str(home / ".claude"),
         "HOME": str(home),
         credential: _CREDENTIAL,

@@ -1,0 +1,115 @@
+"""The program of the tour: ordinary code on Bridle.
+
+The rule of this file: what a viewer reads on the screen is the source of what runs, cut out of
+here, so its lines are short. A coroutine is shown without its first and last lines, by which the
+tour hands things in and gets them back; everything else is shown whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from bridle import (
+    BidirOptions,
+    Block,
+    CanUseToolContext,
+    CliOptions,
+    Continue,
+    Deny,
+    Edit,
+    HookResult,
+    Outcome,
+    PermissionResult,
+    PreToolUseContext,
+    Session,
+    ToolServer,
+    Turn,
+    run,
+    start_session,
+    tool,
+)
+
+
+class Print(Protocol):
+    """As the builtin, but on the tour's own screen."""
+
+    def __call__(self, value: object, /, *, end: str = "\n", flush: bool = False) -> None: ...
+
+
+# ---------------------------------------------------------------- functions the CLI calls
+
+
+def guard(use: PreToolUseContext) -> HookResult:
+    if "rm -rf" in use.tool_input.get("command", ""):
+        return Block("Nothing is deleted here.")
+    return Continue()
+
+
+def decide(ask: CanUseToolContext) -> PermissionResult:
+    if ask.tool_name != "Write":
+        return Deny("Only files may be written.")
+    content = ask.tool_input["content"]
+    fixed = content.replace("True", "False")
+    return Edit({**ask.tool_input, "content": fixed})
+
+
+ORDERS: list[str] = []
+
+
+@tool
+def order(article: str) -> int:
+    """Order an article; returns the order's number."""
+    ORDERS.append(article)
+    return len(ORDERS)
+
+
+# ---------------------------------------------------------------- a session, and what it is told
+
+
+@asynccontextmanager
+async def open_session(cli: CliOptions) -> AsyncGenerator[Session]:
+    bidir = BidirOptions(
+        on_pre_tool_use=guard,  # a hook
+        on_can_use_tool=decide,  # a permission callback
+        mcp_servers={"shop": ToolServer([order])},  # a tool
+    )
+    async with start_session(cli, bidir=bidir) as session:
+        yield session
+
+
+async def stream(session: Session, prompt: str, print: Print) -> Turn:
+    turn = await session.send_user_message(prompt)
+    async for piece in turn.text_stream():
+        print(piece, end="", flush=True)
+    return turn
+
+
+async def stop_early(session: Session, prompt: str, print: Print) -> Turn:
+    turn = await session.send_user_message(prompt)
+    length = 0
+    async for piece in turn.text_stream():
+        print(piece, end="", flush=True)
+        length += len(piece)
+        if length > 100:
+            await session.interrupt()
+            break
+    return turn
+
+
+# ---------------------------------------------------------------- one call, one typed outcome
+
+
+@dataclass
+class Bill:
+    customer: str
+    count: int
+    total: float
+
+
+async def extract(cli: CliOptions, prompt: str, print: Print) -> Outcome[Bill]:
+    outcome = await run(prompt, cli=cli, output_type=Bill)
+    print(outcome.output)
+    return outcome
