@@ -16,8 +16,8 @@ import logging
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
 
 from msgspec import structs
 
@@ -78,6 +78,13 @@ class Listeners:
         self.on_event = on_event
 
 
+class _Failure(NamedTuple):
+    """A warning of the engine's about an exception, which it was only told the words of."""
+
+    warning: act.Warn
+    error: BaseException
+
+
 class Actor:
     """One session's process, engine, timer, calls and feeds. Belongs to the loop it was made on."""
 
@@ -109,7 +116,7 @@ class Actor:
         self._closers = closers
         self._transport: Transport | None = None
         # What the engine wants done and is not done yet.
-        self._to_do: deque[act.Action] = deque()
+        self._to_do: deque[act.Action | _Failure] = deque()
         self._is_doing = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
@@ -117,8 +124,6 @@ class Actor:
         # Turns the application still holds. One that it dropped needs nothing any more.
         self._turns: weakref.WeakValueDictionary[str, TurnState] = weakref.WeakValueDictionary()
         self._callbacks = Callbacks(self._loop, self._on_call_end, self._on_abandoned)
-        # The exception behind the warning that is being given.
-        self._cause: BaseException | None = None
         # Why messages were lost, for those who read them too slowly.
         self._slowness: ConsumerTooSlow | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -304,7 +309,7 @@ class Actor:
 
     # -- performing --------------------------------------------------------------------------------
 
-    def _do(self, actions: list[act.Action]) -> None:
+    def _do(self, actions: Iterable[act.Action | _Failure]) -> None:
         self._to_do.extend(actions)
         if self._is_doing:
             return  # the transport answered from within a write: that comes after what is under way
@@ -424,7 +429,11 @@ class Actor:
             self._event.tell(event)
 
     def _warn(self, action: act.Warn) -> None:
-        self._tell(SdkWarning(action.kind, self._redact(action.detail), self._cause))
+        self._tell(SdkWarning(action.kind, self._redact(action.detail)))
+
+    def _warn_of(self, failure: _Failure) -> None:
+        kind, detail = failure.warning.kind, self._redact(failure.warning.detail)
+        self._tell(SdkWarning(kind, detail, failure.error))
 
     def _finish(self, _: act.Finished) -> None:
         """Everything is settled; what is left is to release the process."""
@@ -443,12 +452,9 @@ class Actor:
         if error is None:
             self._do(self._engine.finished_call(call_id, result, now))
             return
-        self._cause = error
-        try:
-            words = traceback.format_exception_only(error)[-1].strip()
-            self._do(self._engine.failed_call(call_id, words, now))
-        finally:
-            self._cause = None
+        words = traceback.format_exception_only(error)[-1].strip()
+        actions = self._engine.failed_call(call_id, words, now)
+        self._do([_Failure(one, error) if isinstance(one, act.Warn) else one for one in actions])
 
     def _on_abandoned(self, label: str) -> None:
         self._tell(SdkWarning(WarningKind.CALLBACK_ABANDONED, label))
@@ -554,7 +560,7 @@ class Actor:
         assert self._transport is not None, "actions on a process follow its start"
         return self._transport
 
-    _PERFORM: ClassVar[dict[type[act.Action], Callable[[Actor, Any], None]]] = {
+    _PERFORM: ClassVar[dict[type, Callable[[Actor, Any], None]]] = {
         act.Write: _write,
         act.EndInput: _end_input,
         act.Terminate: _terminate,
@@ -569,11 +575,12 @@ class Actor:
         act.CancelCall: _cancel_call,
         act.Publish: _publish,
         act.Warn: _warn,
+        _Failure: _warn_of,
         act.Finished: _finish,
     }
     """How each action is performed."""
 
-    _WHEN_READ: ClassVar[dict[type[act.Action], Callable[[Actor, Any], None]]] = {
+    _WHEN_READ: ClassVar[dict[type, Callable[[Actor, Any], None]]] = {
         act.Deliver: _deliver_observed,
     }
     """What is performed in another way when the conversation is observed."""
