@@ -32,7 +32,7 @@ from bridle import (
     SessionStopped,
     start_session,
 )
-from bridle.testing import Block, Reply, ScriptedModel, text, tool_use
+from bridle.testing import Block, Reply, ScriptedModel, repeat, text, tool_use
 
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
@@ -141,7 +141,8 @@ def test_a_tool_whose_permission_is_pending_at_the_close_does_not_run(lab: Lab) 
             await asyncio.Event().wait()
             return Allow()
 
-        async with ScriptedModel([[write(lab)]]) as model:
+        # Now and then the older CLI asks the model once more before it takes the interrupt.
+        async with ScriptedModel([[write(lab)], repeat([text("late")])]) as model:
             session = await start_session(
                 lab.cli(model), lab.sdk, BidirOptions(on_can_use_tool=think)
             )

@@ -4,9 +4,10 @@ Most callbacks return without ever waiting. Run as tasks of their own they would
 a task and two more rounds of the event loop, several times what they do. So the first step of a
 coroutine is taken on the spot; only one that then waits for something becomes a task.
 
-It must not be able to tell. Its current task is the same from beginning to end, so timeouts, task
-groups and cancellation work: a spare task lies in wait, lends its name to the first step, and takes
-over what has not finished. And all its steps run in one context, its own.
+It hardly can tell. Its current task is the same from beginning to end, so timeouts, task groups
+and cancellation work: a spare task lies in wait, lends its name to the first step, and takes over
+what has not finished. And all its steps run in one context, its own. What it may notice: those that
+end in their first step share the spare task, one after the other.
 """
 
 from __future__ import annotations
@@ -28,19 +29,27 @@ class _Spare:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._taken: asyncio.Future[None] = loop.create_future()
         self._rest: _Rest | None = None
+        self._waits = False
         self.task = loop.create_task(self._wait(), name="bridle-spare")
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether nobody has meddled with the task, as a coroutine that cancels itself would."""
-        return not self.task.done() and not self.task.cancelling()
+    def is_ready(self) -> bool:
+        """Whether it lies in wait, and nobody has meddled with it: cancelled itself, say."""
+        return self._waits and not self.task.done() and not self.task.cancelling()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it will never be ready."""
+        return self.task.done() or self.task.cancelling() > 0
 
     def take_over(self, rest: _Rest) -> None:
         """Go on with what has not finished."""
         self._rest = rest
-        self._taken.set_result(None)
+        if not self._taken.done():  # it is, if the coroutine has cancelled its own task
+            self._taken.set_result(None)
 
     async def _wait(self) -> Any:
+        self._waits = True
         try:
             await self._taken
         except asyncio.CancelledError as error:
@@ -54,10 +63,15 @@ class _Spare:
 class _Rest:
     """The steps of a coroutine after its first, which ended in waiting for something."""
 
-    def __init__(self, work: Work, context: Context, waits_for: object) -> None:
+    def __init__(self, work: Work, context: Context, waits_for: Any) -> None:
         self._work = work
         self._context = context
         self._waits_for = waits_for
+        # A future says to the task that gets it next: this is an await. Ours gets it later, and
+        # others may await the same future until then.
+        self._is_await = bool(getattr(waits_for, "_asyncio_future_blocking", False))
+        if self._is_await:
+            waits_for._asyncio_future_blocking = False
         self.interruption: BaseException | None = None
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -65,6 +79,8 @@ class _Rest:
         try:
             if self.interruption is not None:
                 waits_for = run(work.throw, self.interruption)
+            elif self._is_await:
+                waits_for._asyncio_future_blocking = True
             while True:
                 try:
                     sent = yield waits_for
@@ -86,7 +102,7 @@ class Starter:
     def start(
         self, work: Work, name: str, context: Context | None, done: Callable[[Any], None]
     ) -> asyncio.Task[Any] | None:
-        """Take the first step.
+        """Take the first step, or leave all of them to a task if no spare one lies in wait.
 
         Returns None if that was all: ``done`` has been called with the result, or whatever the
         coroutine raised is raised here. Otherwise the task in which it goes on.
@@ -95,8 +111,10 @@ class Starter:
         if asyncio.current_task(self._loop) is not None:
             return self._loop.create_task(work, name=name, context=context)
         spare = self._spare
-        if spare is None or not spare.is_fresh:
-            spare = self._spare = _Spare(self._loop)
+        if spare is None or not spare.is_ready:
+            if spare is None or spare.is_spent:
+                self._spare = _Spare(self._loop)
+            return self._loop.create_task(work, name=name, context=context)
         _enter_task(self._loop, spare.task)
         try:
             waits_for = context.run(work.send, None)
@@ -105,7 +123,7 @@ class Starter:
         else:
             spare.task.set_name(name)
             spare.take_over(_Rest(work, context, waits_for))
-            self._spare = None
+            self._spare = _Spare(self._loop)
             return spare.task
         finally:
             _leave_task(self._loop, spare.task)
