@@ -1,7 +1,7 @@
 """What `decode_line` costs on top of the bare typed decoder, on the lines a session is made of.
 
 Both read the same bytes into the same classes in one run, so the ratio holds on any machine.
-Run: python bench/bench_decode.py
+Run: python bench/micro/decode.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Framing and the shallow scan: cost per line, cost of chunking, speed on over-long lines.
 
-    python bench/framing.py
+    python bench/micro/framing.py
 
 Exits with 1 if a limit of the tables is broken. Needs Bridle importable and nothing else.
 """

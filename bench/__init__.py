@@ -1,0 +1,1 @@
+"""What Bridle costs, side by side with the official SDK and with the floor: ``python -m bench``."""

@@ -1,0 +1,245 @@
+"""What is measured: the table of cases. A case is done by each of its sides, in turns.
+
+Rows come in three sizes: `full` is what the figures are taken from, `quick` shows within a
+minute where they will be, `tiny` only shows that the programs still run.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from msgspec import Struct
+
+from bench.jobs import Figures, Job
+from bench.laboratory import Laboratory, Measure
+
+MIB = 1 << 20
+SIZES = ("full", "quick", "tiny")
+
+
+class Sizes(Struct, frozen=True):
+    """One number for each size of a run."""
+
+    full: int
+    quick: int
+    tiny: int
+
+    def of(self, size: str) -> int:
+        """The number for that size."""
+        number: int = getattr(self, size)
+        return number
+
+
+class Case(Struct, frozen=True):
+    """One row."""
+
+    scenario: str
+    name: str
+    measure: Measure
+    sides: tuple[str, ...]
+    #: How much of it one round does; each kind of case has its own unit.
+    size: Sizes
+    #: How often it is done; a case without rounds is left out of a run of that size.
+    rounds: Sizes
+
+    @property
+    def key(self) -> str:
+        """What figures are kept under."""
+        return f"{self.scenario}/{self.name}"
+
+
+PAIR = ("official", "ours")
+BASE = (*PAIR, "floor")
+ALL = (*BASE, "uvloop")
+
+# ---------------------------------------------------------------- how each kind is measured
+
+IMPORTS = {
+    "bare": "pass",
+    "floor": "import asyncio, msgspec",
+    "ours": "import bridle",
+    "doors": "import bridle; bridle.start_session",
+    "official": "import claude_agent_sdk",
+}
+"""What is imported, by side; `doors` is Bridle with all that the first session loads."""
+
+
+def importing(lab: Laboratory, side: str, _: int) -> Figures:
+    """Import in a fresh interpreter; what that interpreter alone takes is subtracted later."""
+    held, names = lab.loaded(IMPORTS[side])
+    # Neither what msgspec brings along, nor what every start in this environment loads, is new.
+    known = lab.loaded("import msgspec")[1]
+    packages = {name.partition(".")[0] for name in names - known} - sys.stdlib_module_names
+    return {
+        **lab.statement(IMPORTS[side]),
+        "rss_mib": held,
+        "modules": len(names),
+        "third_party": len(packages - {"bridle", "claude_agent_sdk"}),
+    }
+
+
+def streaming(payload: str, **more: object) -> Measure:
+    """Read `size` messages that come as fast as they are taken."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        path, repeats, lines = lab.stage.payload(payload, size)
+        cli = lab.stage.executable("stream", payload=path, repeats=repeats)
+        job: Job = {"kind": "stream", "cli": cli, "lines": lines, "partial": True, **more}
+        return lab.run(side, job)
+
+    return measure
+
+
+def pacing(rate: int) -> Measure:
+    """Read deltas that come at a pace, for `size` milliseconds."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        path, _, _ = lab.stage.payload("delta", 1)
+        cli = lab.stage.executable("pace", payload=path, rate=rate, seconds=size / 1e3)
+        lines = int(rate * size / 1e3)
+        return lab.run(side, {"kind": "stream", "cli": cli, "lines": lines, "partial": True})
+
+    return measure
+
+
+def answering(question: str) -> Measure:
+    """Answer `size` questions; both processes on one core."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        job: Job = {"kind": "answer", "count": size, "wants": question, "core": 0}
+        return lab.answers(side, job, question)
+
+    return measure
+
+
+def operating(lab: Laboratory, side: str, size: int) -> Figures:
+    """Ask the CLI `size` times; both processes on one core."""
+    cli = lab.stage.executable("rest")
+    return lab.run(side, {"kind": "operate", "cli": cli, "count": size, "core": 0})
+
+
+def gathering(sessions: int) -> Measure:
+    """Hold sessions, each of which reads `size` deltas."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        path, repeats, _ = lab.stage.payload("delta", size)
+        cli = lab.stage.executable("stream", payload=path, repeats=repeats)
+        return lab.run(side, {"kind": "gather", "cli": cli, "sessions": sessions, "partial": True})
+
+    return measure
+
+
+def crowding(sessions: int, rate: int) -> Measure:
+    """Answer `size` hooks, one every ten milliseconds, while other sessions stream."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        gap = 0.01
+        path, _, _ = lab.stage.payload("delta", 1)
+        cli = lab.stage.executable("pace", payload=path, rate=rate, seconds=size * gap + 0.5)
+        job: Job = {"kind": "crowd", "cli": cli, "sessions": sessions, "count": size}
+        return lab.answers(side, {**job, "partial": True}, "hook", gap)
+
+    return measure
+
+
+SLOW_CAP = 8 * MIB
+"""`max_unread_bytes` where the consumer sleeps; at four times that Bridle ends the session."""
+
+
+def sleeping(payload: str) -> Measure:
+    """Sleep `size` milliseconds while the CLI writes half a gigabyte, if it can."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        path, _, _ = lab.stage.payload(payload, MIB)
+        report = lab.stage.path("flood")
+        report.unlink(missing_ok=True)
+        cli = lab.stage.executable("flood", payload=path, limit=512 * MIB, report=str(report))
+        job: Job = {"kind": "sleep", "cli": cli, "seconds": size / 1e3}
+        figures = lab.run(side, {**job, "max_unread_bytes": SLOW_CAP})
+        written = int(report.read_bytes() or b"0") / MIB if report.exists() else 0.0
+        return {**figures, "written_mib": written}
+
+    return measure
+
+
+def turning(lab: Laboratory, side: str, size: int) -> Figures:
+    """Take `size` short turns on one session."""
+    cli = lab.stage.executable("rest", echo=True)
+    return lab.run(side, {"kind": "turns", "cli": cli, "count": size})
+
+
+def living(lab: Laboratory, side: str, _: int) -> Figures:
+    """Start, one word, close, on the real CLI."""
+    return lab.run(side, {"kind": "live", **lab.real})
+
+
+def running(lab: Laboratory, side: str, _: int) -> Figures:
+    """A whole program, from nothing to the answer, on the real CLI."""
+    return lab.program(side)
+
+
+def counting(measure: Measure) -> Measure:
+    """The instructions of one more message or trip: the slope between `size` and thrice that."""
+
+    def count(lab: Laboratory, side: str, size: int) -> Figures:
+        few, many = (lab.instructions(measure, side, times * size) for times in (1, 3))
+        return {"instructions": (many - few) / (2 * size)}
+
+    return count
+
+
+# ---------------------------------------------------------------- the table
+
+_READS = (*ALL, "bare")
+_REAL = ("official", "ours", "bare")
+_RAISED = streaming("15 MB", max_buffer_size=32 * MIB)
+_HOOK, _PERMISSION, _MCP = map(answering, ("hook", "permission", "MCP tool call"))
+
+
+def _case(
+    name: str,
+    measure: Measure,
+    sides: tuple[str, ...],
+    size: tuple[int, int, int],
+    rounds: tuple[int, int, int],
+) -> Case:
+    scenario, _, case = name.partition("/")
+    return Case(scenario, case, measure, sides, Sizes(*size), Sizes(*rounds))
+
+
+# name, how, by whom, how much and how often in a full, a quick and a tiny run (0: not in that one)
+CASES = (
+    _case("import/import", importing, tuple(IMPORTS), (1, 1, 1), (15, 4, 1)),
+    _case("throughput/small", streaming("small"), _READS, (40_000, 10_000, 20), (5, 2, 1)),
+    _case("throughput/delta", streaming("delta"), _READS, (40_000, 10_000, 0), (5, 2, 0)),
+    _case("throughput/50 kB", streaming("50 kB"), BASE, (2_000, 400, 0), (5, 1, 0)),
+    _case("throughput/900 kB", streaming("900 kB"), BASE, (100, 40, 0), (5, 1, 0)),
+    _case("throughput/15 MB", _RAISED, BASE, (6, 2, 0), (5, 1, 0)),
+    _case("throughput/15 MB, default options", streaming("15 MB"), PAIR, (1, 1, 0), (1, 1, 0)),
+    _case("pacing/100 messages/s", pacing(100), BASE, (2_000, 500, 50), (2, 1, 1)),
+    _case("pacing/1,000 messages/s", pacing(1_000), BASE, (2_000, 500, 0), (2, 1, 0)),
+    _case("round trips/hook", _HOOK, ALL, (4_000, 1_000, 5), (5, 2, 1)),
+    _case("round trips/permission", _PERMISSION, ALL, (4_000, 1_000, 5), (5, 2, 0)),
+    _case("round trips/MCP tool call", _MCP, ALL, (400, 200, 5), (5, 1, 1)),
+    _case("round trips/control", operating, ALL, (4_000, 1_000, 5), (5, 2, 0)),
+    _case("concurrency/1 session", gathering(1), PAIR, (20_000, 0, 20), (2, 0, 1)),
+    _case("concurrency/10 sessions", gathering(10), PAIR, (2_000, 0, 0), (2, 0, 0)),
+    _case("concurrency/50 sessions", gathering(50), PAIR, (1_000, 0, 0), (2, 0, 0)),
+    _case("concurrency/200 sessions", gathering(200), PAIR, (500, 200, 0), (2, 1, 0)),
+    _case("crowd/hook among 2", crowding(2, 50), PAIR, (0, 0, 5), (0, 0, 1)),
+    _case("crowd/hook among 10", crowding(10, 50), PAIR, (200, 50, 0), (2, 1, 0)),
+    _case("crowd/hook among 50", crowding(50, 50), PAIR, (200, 0, 0), (2, 0, 0)),
+    _case("slow consumer/small", sleeping("small"), PAIR, (1_500, 0, 50), (2, 0, 1)),
+    _case("slow consumer/50 kB", sleeping("50 kB"), PAIR, (1_500, 1_500, 0), (2, 1, 0)),
+    _case("slow consumer/900 kB", sleeping("900 kB"), PAIR, (1_500, 0, 0), (2, 0, 0)),
+    _case("turns/one session", turning, PAIR, (10_000, 2_000, 20), (2, 1, 1)),
+    _case("real CLI/session", living, _REAL, (1, 1, 1), (7, 2, 1)),
+    _case("real CLI/whole program", running, _REAL, (1, 1, 0), (7, 2, 0)),
+    _case("instructions/small", counting(streaming("small")), BASE, (2_000, 0, 0), (1, 0, 0)),
+    _case("instructions/delta", counting(streaming("delta")), BASE, (2_000, 0, 0), (1, 0, 0)),
+    _case("instructions/hook", counting(_HOOK), BASE, (500, 0, 0), (1, 0, 0)),
+    _case("instructions/permission", counting(_PERMISSION), BASE, (500, 0, 0), (1, 0, 0)),
+    _case("instructions/MCP tool call", counting(_MCP), BASE, (200, 0, 0), (1, 0, 0)),
+    _case("instructions/control", counting(operating), BASE, (500, 0, 0), (1, 0, 0)),
+)
+"""In the order they are done."""

@@ -1,0 +1,90 @@
+"""The official SDK, by its client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import claude_agent_sdk as official
+
+from bench.jobs import Job, main
+
+
+async def _hook(given: Any, tool_use_id: str | None, context: Any) -> Any:
+    return {}
+
+
+async def _permission(
+    name: str, given: dict[str, Any], context: official.ToolPermissionContext
+) -> official.PermissionResultAllow:
+    return official.PermissionResultAllow()
+
+
+@official.tool("add", "Add two numbers.", {"a": float, "b": float})
+async def add(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Add two numbers."""
+    return {"content": [{"type": "text", "text": str(arguments["a"] + arguments["b"])}]}
+
+
+_WANTS: dict[str, dict[str, Any]] = {
+    "hook": {"hooks": {"PreToolUse": [official.HookMatcher(hooks=[_hook])]}},
+    "permission": {"can_use_tool": _permission},
+    "MCP tool call": {
+        "mcp_servers": {"bench": official.create_sdk_mcp_server("bench", tools=[add])}
+    },
+}
+
+
+class Driver:
+    """See `bench.jobs.Driver`."""
+
+    _client: official.ClaudeSDKClient
+    _messages: AsyncIterator[official.Message]
+
+    async def open(self, job: Job, cli: str) -> None:
+        options = official.ClaudeAgentOptions(
+            cli_path=cli,
+            env=job.get("env") or {},
+            cwd=job.get("cwd"),
+            include_partial_messages=job.get("partial", False),
+            max_buffer_size=job.get("max_buffer_size"),
+            **_WANTS.get(job.get("wants", ""), {}),
+        )
+        self._client = official.ClaudeSDKClient(options)
+        await self._client.connect()
+
+    async def ask(self, prompt: str = "go") -> None:
+        await self._client.query(prompt)
+
+    async def first(self) -> None:
+        self._messages = self._client.receive_messages()
+        await anext(self._messages)
+
+    async def read(self) -> int:
+        count = size = 0
+        async for message in self._client.receive_response():
+            count += 1
+            if isinstance(message, official.StreamEvent):
+                size += len(message.event["delta"]["text"])
+            elif isinstance(message, official.AssistantMessage):
+                for block in message.content:
+                    if isinstance(block, official.TextBlock):
+                        size += len(block.text)
+            elif isinstance(message, official.ResultMessage):
+                assert size
+                assert message.usage is not None
+                return count
+        raise EOFError("no result came")
+
+    async def operate(self) -> None:
+        await self._client.set_model("sonnet")
+
+    async def close(self) -> None:
+        await self._client.disconnect()
+
+    async def drop(self) -> None:
+        await self._client.disconnect()
+
+
+if __name__ == "__main__":
+    main(Driver)
