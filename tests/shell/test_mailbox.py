@@ -24,8 +24,9 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(bounded())
 
 
-def message(number: int) -> Message:
-    line = b'{"type":"assistant","uuid":"%d","message":{"content":[]}}' % number
+def message(number: int, more: str = "") -> Message:
+    line = b'{"type":"assistant","uuid":"%d","more":"%s","message":{"content":[]}}'
+    line %= number, more.encode()
     return cast("Message", decode_line(line))
 
 
@@ -40,8 +41,8 @@ def uuids(messages: list[Message]) -> list[str | None]:
 
 
 def test_messages_come_out_as_they_went_in_however_many_wait() -> None:
-    """R374: arrival order; beyond a few hundred only lines are kept, which changes nothing."""
-    sent = [message(number) for number in range(2000)]
+    """R374: arrival order; beyond a megabyte only lines are kept, which changes nothing."""
+    sent = [message(number, "x" * 1000) for number in range(2000)]
 
     async def main() -> None:
         mailbox: Mailbox[Message] = Mailbox()

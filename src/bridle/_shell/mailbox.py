@@ -3,8 +3,7 @@
 A :class:`Mailbox` is what one consumer has not read yet. Delivering never waits, so control traffic
 never waits behind a consumer. Items come and are kept in batches, as they were read from the pipe,
 so that hundreds of small messages cost little more than one. What piles up is kept as cheaply as
-possible: beyond a few hundred messages only their lines are kept and read again when they are
-taken.
+possible: beyond a megabyte only the lines of messages are kept, and read again when they are taken.
 
 How much may pile up is the owner's decision; the mailbox only counts. Everything here belongs to
 one event loop.
@@ -21,8 +20,8 @@ from typing import Generic, TypeVar, cast
 from bridle._core.wire import decode_line
 from bridle.messages import Message
 
-_KEPT_DECODED = 512
-"""Unread messages kept as they are. A consumer that keeps up never reads one twice."""
+_KEPT_DECODED = 1 << 20
+"""Bytes of unread messages kept as they are. A consumer that keeps up never reads one twice."""
 
 _EVENT_COST = 256
 """Bytes an event is counted with, roughly what it takes."""
@@ -75,7 +74,7 @@ class Mailbox(Generic[_T]):
     def put_messages(self, messages: Sequence[Message], size: int) -> None:
         """Add messages of that many bytes; only for mailboxes whose items may be messages."""
         items: Sequence[Message] | Sequence[bytes] = messages
-        if self._batched >= _KEPT_DECODED:
+        if self.unread_bytes > _KEPT_DECODED:
             items = list(map(_line_of, messages))
         self._put(cast("Sequence[_T] | Sequence[bytes]", items), len(messages), size)
 
