@@ -183,6 +183,15 @@ class Outbox:
             self.emit(Deliver(self.messages, turns))
             self.turns = turns
 
+    def deliver_all(self, messages: list[Message], turns: tuple[str, ...]) -> None:
+        """Add the delivery of messages; the list is kept."""
+        if turns is self.turns:
+            self.messages.extend(messages)
+        else:
+            self.messages = messages
+            self.emit(Deliver(messages, turns))
+            self.turns = turns
+
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""
         actions, self._actions = self._actions, []

@@ -13,7 +13,7 @@ separately, in whichever order they happen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from msgspec import structs
@@ -46,6 +46,7 @@ from bridle._core.unreadable import Unreadable
 from bridle._core.wire import (
     Content,
     Unencodable,
+    decode_all,
     decode_line,
     encode_user_message,
 )
@@ -330,19 +331,18 @@ class Engine:
 
     # -- frames ------------------------------------------------------------------------------------
 
-    def _read(self, items: Iterable[Item], now: float) -> None:
-        """The busy loop: most lines are conversation, to be delivered and nothing else."""
-        deliver, handlers = self._turns.deliver, self._HANDLERS
-        for item in items:
-            if isinstance(item, bytes):
-                frame = decode_line(item)
-                handle = handlers.get(type(frame))
-                if handle is None:
-                    deliver(frame)  # type: ignore[arg-type]  # a cast would be paid a million times
-                    continue
-                handle(self, frame, now)
-            else:
-                self._on_report(item, now)
+    def _read(self, items: Sequence[Item], now: float) -> None:
+        """The busy loop: most reads are conversation, to be delivered and nothing else."""
+        frames, handlers = decode_all(items), self._HANDLERS
+        if len(frames) > 1 and handlers.keys().isdisjoint(kinds := set(map(type, frames))):
+            self._turns.deliver_all(frames, kinds)
+            return
+        for frame in frames:
+            handle = handlers.get(type(frame))  # pyright: ignore[reportUnknownArgumentType]
+            if handle is None:
+                self._turns.deliver(frame)
+                continue
+            handle(self, frame, now)
             if self._lifecycle in TERMINAL:
                 break
 
@@ -579,6 +579,7 @@ class Engine:
         controls.ControlResponse: _on_response,
         controls.ControlCancel: _on_withdrawal,
         MalformedLine: lambda engine, line, now: engine._unreadable.report_malformed(line, now),
+        **dict.fromkeys((LongLine, OversizedLine, PartialLine), _on_report),
         InitMessage: _on_session_init,
         ResultMessage: _on_result,
         CommandLifecycle: _on_lifecycle,

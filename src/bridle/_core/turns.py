@@ -22,7 +22,7 @@ until an echo or the result tells, and attributed after the fact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from enum import Enum, auto
 from typing import Any, ClassVar
 
@@ -170,6 +170,18 @@ class TurnBook:
             outbox.messages.append(message)
         else:
             outbox.deliver(message, turns)
+
+    def deliver_all(self, messages: list[Message], kinds: Set[type]) -> None:
+        """The same for a list of messages of these kinds; the list is kept."""
+        if self._tasks or self._held is not None or not kinds.isdisjoint(self._NEWS):
+            for message in messages:
+                self.deliver(message)
+            return
+        if AssistantMessage in kinds:
+            spoken = (each for each in reversed(messages) if isinstance(each, AssistantMessage))
+            last = next((each for each in spoken if each.parent_tool_use_id is None), None)
+            self.evidence.assistant = last or self.evidence.assistant
+        self._outbox.deliver_all(messages, self._running)
 
     def result(self, message: ResultMessage, now: float) -> None:
         """Deliver a result. The outcome follows the last message of its turn."""
@@ -423,6 +435,9 @@ class TurnBook:
         TaskNotificationMessage: _on_task_notification,
     }
     """What a message tells the book. Kinds without a row belong to the running turn, no more."""
+
+    _NEWS: ClassVar[frozenset[type]] = frozenset(_OBSERVERS) - {AssistantMessage}
+    """Kinds that may change whose turn it is, or how it will end, one by one."""
 
 
 def with_result(

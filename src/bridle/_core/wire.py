@@ -15,6 +15,7 @@ Encoding is strict: what JSON cannot say raises `Unencodable`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
@@ -101,6 +102,26 @@ def decode_line(line: bytes) -> Frame:
         return _decode_patiently(line)
     attach_line(frame, line)
     return frame
+
+
+def decode_all(items: Sequence[Any]) -> list[Any]:
+    """`decode_line` of every line among the items; whatever else they are stays as it is.
+
+    A read may hold hundreds of lines, so none of the usual steps is a step of Python's.
+    """
+    if len(items) == 1 and isinstance(items[0], bytes):
+        return [decode_line(items[0])]
+    try:
+        frames: list[_WellFormed] = list(map(_decode, items))
+    except (TypeError, ValueError, RecursionError):  # something odd is among them
+        return [decode_line(item) if isinstance(item, bytes) else item for item in items]
+    deque(map(attach_line, frames, items), maxlen=0)
+    if SystemMessage in map(type, frames):
+        return [
+            decode_line(line) if type(frame) is SystemMessage else frame
+            for frame, line in zip(frames, items, strict=True)
+        ]
+    return frames
 
 
 # ------------------------------------------------------------------------- the patient road

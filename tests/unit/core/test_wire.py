@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridle._core.framing import OversizedLine
 from bridle._core.wire import (
     Unencodable,
+    decode_all,
     decode_line,
     encode_error,
     encode_request,
@@ -307,3 +309,39 @@ def test_what_json_cannot_say_is_refused_with_one_error(value: object) -> None:
 def test_an_unencodable_error_text_is_refused_too() -> None:
     with pytest.raises(Unencodable):
         encode_error("r", "\ud83d")
+
+
+ODD_LINES = [
+    b'{"type":"assistant","uuid":"1","message":{"content":[]}}',
+    b'{"type":"stream_event","uuid":"2","event":{"type":"message_stop"}}',
+    b'{"type":"system","subtype":"init","uuid":"3"}',
+    b'{"type":"system","subtype":"of tomorrow","uuid":"4"}',
+    b'{"type":"of tomorrow"}',
+    b'{"type":"result","num_turns":"many"}',
+    b'{"type":"control_request","request_id":"5","request":{"subtype":"hook_callback"}}',
+    b'{"type":"assistant"}{"type":"assistant"}',
+    b'{"type":"user",',
+    b'"uuid":"6"}',
+    b"\xff",
+    b"[" * 5000,
+]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, len(ODD_LINES)])
+def test_many_lines_read_as_each_of_them_does(count: int) -> None:
+    """Whatever stands beside it: what is halved by a line break stays halved."""
+    for start in range(len(ODD_LINES)):
+        lines = [*ODD_LINES[start:], *ODD_LINES[:start]][:count]
+        frames, each = decode_all(lines), [decode_line(line) for line in lines]
+        assert frames == each
+        assert [type(frame) for frame in frames] == [type(frame) for frame in each]
+        assert [frame.raw for frame in frames if isinstance(frame, Message)] == [
+            frame.raw for frame in each if isinstance(frame, Message)
+        ]
+
+
+def test_what_is_no_line_stays_among_the_lines() -> None:
+    report = OversizedLine(size=17)
+    line = ODD_LINES[0]
+    assert decode_all([line, report, line]) == [decode_line(line), report, decode_line(line)]
+    assert decode_all([report]) == [report]
