@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from bridle.cli import main
-
 if __name__ == "__main__":
+    try:
+        from bridle.cli import main
+    except KeyboardInterrupt:  # from there on, the command sees to it
+        sys.exit(130)
     sys.exit(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -83,6 +85,55 @@ def test_every_command_keeps_the_contract(name: str, capsys: pytest.CaptureFixtu
         main([name, "--help"])
     assert caught.value.code == 0
     assert summary in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_interrupt_while_a_command_is_loaded_ends_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bridle.cli.import_module", interrupted)
+    assert main(["run", "hello"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interrupt_while_the_module_is_loaded_ends_it(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "bridle.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "bridle.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(repository / "src/bridle/__main__.py"), run_name="__main__")
+    assert caught.value.code == 130
+
+
+def test_another_failure_of_the_system_is_not_taken_for_a_full_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(_: str) -> None:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr("bridle.cli.import_module", failing)
+    with pytest.raises(PermissionError):
+        main(["run", "hello"])
+
+
+def test_help_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    command = [sys.executable, "-m", "bridle", "--help"]
+    with full.open("wb", buffering=0) as out:
+        run = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    said = "bridle: the output cannot be written: No space left on device\n"
+    assert (run.returncode, run.stderr) == (1, said)
 
 
 def test_an_unknown_argument_is_a_mistake_of_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,16 @@ def test_a_cli_that_ends_at_once_is_told_with_its_last_words(
     assert told.problems["version"] == "--version failed: exit code 3: cannot find module"
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_cli_that_tells_secrets_is_not_quoted(
+    machine: Machine, tmp_path: Path, code: int
+) -> None:
+    loud = Programs(tmp_path).shell(f'echo "bad $MY_TOKEN sk-{"abc" * 4}"; exit {code}')
+    told = machine.ask("--cli", loud, "--timeout", "0.5", MY_TOKEN="marker-4711")
+    assert "bad *** ***" in told.out
+    assert "4711" not in told.out
+
+
 def test_a_cli_that_is_no_program_is_told(machine: Machine, tmp_path: Path) -> None:
     told = machine.ask("--cli", str(tmp_path))
     assert (told.code, told.problems["cli"]) == (11, f"Not a file: {tmp_path} (named by --cli)")
@@ -176,6 +186,17 @@ def test_wrong_options_are_told_before_anything_is_started(machine: Machine) -> 
         told = machine.ask("--cli", fake.path, CLAUDE_MAX_TURNS="many")
         assert fake.runs == []
     assert (told.code, told.problems) == (2, {"options": "CLAUDE_MAX_TURNS: is 'many'"})
+
+
+def test_a_directory_that_is_none_is_a_wrong_option(machine: Machine) -> None:
+    with FakeCli.auto() as fake:
+        told = machine.ask("--cli", fake.path, "--cwd", "/nowhere")
+        config = machine.home / "bridle.toml"
+        config.write_text('[cli]\ncwd = "/nowhere"\n')
+        from_file = machine.ask("--cli", fake.path, "--config", str(config))
+        assert fake.runs == []
+    assert (told.code, told.problems) == (2, {"options": "--cwd: /nowhere is no directory"})
+    assert from_file.problems == {"options": "cwd (config): /nowhere is no directory"}
 
 
 # ---------------------------------------------------------------- what the doctor does not do

@@ -14,12 +14,15 @@ from bridle import (
     AllowAll,
     AllowOnce,
     Answers,
+    Block,
     Cancel,
     CanUseToolContext,
     Deny,
     Edit,
     ElicitationRequestContext,
+    HookOutput,
     PlanContext,
+    PreToolUseContext,
     QuestionContext,
 )
 from bridle.cli.gatekeeper import Gatekeeper, Otherwise
@@ -138,6 +141,44 @@ def test_the_default_of_a_policy_is_named() -> None:
     case = Case(Person(), "yes", 'default = "deny"')
     assert isinstance(case.asks(case.gate.can_use_tool, bash()), Deny)
     assert "denied by policy default" in case.ended()
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected", "told"),
+    [
+        (
+            '[[rule]]\ntool = "Bash"\ndecision = "deny"\nreason = "No shell."',
+            Block("No shell."),
+            "1",
+        ),
+        (
+            'default = "deny"',
+            Block("The policy of this run denies it."),
+            "denied by policy default",
+        ),
+        (
+            '[[rule]]\ntool = "Bash"\ndecision = "ask"',
+            HookOutput(permission_decision="ask", permission_decision_reason="policy rule 1"),
+            "",
+        ),
+        (
+            '[[rule]]\ntool = "Bash"\ndecision = "ask"\nreason = "Look."',
+            HookOutput(permission_decision="ask", permission_decision_reason="Look."),
+            "",
+        ),
+        ('[[rule]]\ntool = "Bash"\ndecision = "allow"', None, ""),
+        ('default = "allow"', None, ""),
+        ('default = "ask"', None, ""),
+        ("", None, ""),
+    ],
+)
+def test_a_policy_binds_before_the_cli_asks(policy: str, expected: object, told: str) -> None:
+    """What it denies or asks about; what it allows is left to the CLI and its question."""
+    case = Case(Person(), "ask", policy)
+    context = PreToolUseContext(tool_name="Bash", tool_use_id="t1")
+    assert case.asks(case.gate.before_tool, context) == expected
+    assert told in case.ended()
+    assert case.person.asked == []
 
 
 @pytest.mark.parametrize(

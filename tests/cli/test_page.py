@@ -370,3 +370,78 @@ def test_every_control_has_a_name(show: Any) -> None:
     assert nameless == []
     roles = one.value("[document.querySelector('#rows').role, document.querySelector('.row').role]")
     assert roles == ["listbox", "option"]
+
+
+# ------------------------------------------------------------------------- words
+
+EXACT = (
+    '{"type":"system","big":12345678901234567890123,"f":1.0,"e":1E+3,"dup":1,"dup":2,"2":"x","1":0}',
+    '{"empty":{},"none":[ ],"deep":[[{"a":[]}],{}],"s":"a \\"b\\\\\\" {c},[d]:\\\\","u":"\\u00e9"}',
+    ' [ 1 , -0 , "\\\\\\\\" , true , null ] ',
+    '"only text, with: {marks}"',
+    "[" * 300 + "]" * 300,
+    '{"cut": [1, 2',
+    "no  frame { at : all }",
+)
+
+
+def without_space(line: str) -> str:
+    """A line without the space between its tokens."""
+    return re.sub(r'("(?:[^"\\]|\\.)*")|\s+', lambda found: found[1] or "", line)
+
+
+def test_frames_are_shown_as_they_were_written(show: Any) -> None:
+    """Numbers, doubled keys and the order of keys as well; only space is added."""
+    one = show(recording(*((number / 10, "out", line) for number, line in enumerate(EXACT))))
+    for number, line in enumerate(EXACT):
+        one.value(f"document.getElementById('frame-{number}').click()")
+        (text,) = texts(one, "#detail pre")
+        assert without_space(text) == without_space(line)
+    assert one.value('words.indented(\'{"a":[1,{}],"b":"c"}\')') == (
+        '{\n  "a": [\n    1,\n    {}\n  ],\n  "b": "c"\n}'
+    )
+
+
+def test_a_big_frame_is_shown_at_once(show: Any) -> None:
+    big = json.dumps({"type": "x", "text": '\\"' * 1_000_000, "list": [{"n": 1.0}] * 50_000})
+    one = show(recording((0.0, "out", big)))
+    took = one.value(
+        "(() => { const t = performance.now(); words.indented(data.textContent.length ?"
+        " JSON.parse(data.textContent).frames[0].l : ''); return performance.now() - t; })()"
+    )
+    assert took < 5000
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("moment(0)", "0.000 s"),
+        ("moment(99.9994)", "99.999 s"),
+        ("moment(99.9996)", "1:40.0"),
+        ("moment(599.97)", "10:00.0"),
+        ("moment(599.94)", "9:59.9"),
+        ("moment(3599.97)", "1:00:00"),
+        ("moment(7325.6)", "2:02:06"),
+        ("span_of_time(0.9996)", "1.00 s"),
+        ("span_of_time(9.996)", "10.0 s"),
+        ("span_of_time(59.96)", "1 min 0 s"),
+        ("span_of_time(119.7)", "2 min 0 s"),
+        ("span_of_time(3599.7)", "1 h 0 min"),
+        ("span_of_time(7199)", "2 h 0 min"),
+        ("on_axis(0, 60)", "0:00"),
+        ("on_axis(60, 60)", "1:00"),
+        ("on_axis(120, 60)", "2:00"),
+        ("on_axis(7200, 3600)", "2:00:00"),
+        ("on_axis(90, 10)", "90 s"),
+        ("on_axis(110, 10)", "1:50.0"),
+        ("on_axis(0.5, 0.1)", "0.5 s"),
+        ("on_axis(0.05, 0.05)", "0.05 s"),
+        ("on_axis(0.005, 0.005)", "0.005 s"),
+    ],
+)
+def test_times_are_rounded_before_they_are_taken_apart(
+    shown: Page, show: Any, call: str, expected: str
+) -> None:
+    if shown.value("typeof words") == "undefined":
+        show(EVILS)
+    assert shown.value(f"words.{call}") == expected

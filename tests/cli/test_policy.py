@@ -47,6 +47,7 @@ DENIED = Ruling("deny", 1, "Secrets stay unread.")
         ("Read", {"file_path": "/work/a.py"}, Ruling("allow", 2)),
         ("Read", {"file_path": "/work/.env"}, DENIED),
         ("Write", {"file_path": "a\nb.env"}, DENIED),
+        ("Read", {"file_path": "/work/.env//"}, DENIED),
         ("mcp__docs__search", {}, Ruling("allow", 2)),
         ("mcp__shop__buy", {}, ASK),
         ("read", {}, ASK),
@@ -137,3 +138,48 @@ def test_a_wrong_policy_says_where_and_why(text: str, where: str, what: str) -> 
     assert caught.value.field == where
     assert what in caught.value.problem
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("rule", "fix"),
+    [
+        ('tool = "Bash(git:*)"', 'write tool = "Bash" and input.command = "git *"'),
+        ('tool = "Skill(x)"', 'write tool = "Skill"'),
+        ('tool = ["Read", "Write(src/*)"]', 'tool = "Write" and input.file_path = "src/*"'),
+        ("tool = []", "empty list"),
+        ('tool = ""', "name a tool"),
+        ('tool = "Write|Edit"', 'write tool = ["Write","Edit"]'),
+        ('tool = "Write, Edit"', 'write tool = ["Write","Edit"]'),
+        ('tool = "bash"', "write tool = 'Bash'"),
+        ('tool = ["Read", "WEBFETCH"]', "write tool = 'WebFetch'"),
+        ('tool = "Bash"\ninput.cmd = "x"', "write input.command"),
+        ('tool = ["Glob", "Read"]\ninput.path = "x"', "write input.file_path"),
+    ],
+)
+def test_a_rule_that_never_fits_is_refused_with_what_was_meant(rule: str, fix: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_policy(f'\n[[rule]]\n{rule}\ndecision = "deny"', "policy")
+    assert caught.value.field == "policy, rule 1 (line 2)"
+    assert fix in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    "rule", ['tool = "bash*"', 'tool = "mcp__bash__read"', 'tool = "Glob"\ninput.path = "x"']
+)
+def test_a_rule_that_may_fit_is_taken(rule: str) -> None:
+    assert parse_policy(f'[[rule]]\n{rule}\ndecision = "deny"', "policy").rule
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", False),
+        ('default = "allow"', False),
+        ('[[rule]]\ntool = "Read"\ndecision = "allow"', False),
+        ('default = "deny"', True),
+        ('[[rule]]\ntool = "Read"\ndecision = "deny"', True),
+        ('[[rule]]\ntool = "Read"\ndecision = "ask"', True),
+    ],
+)
+def test_a_policy_knows_whether_it_can_bind(text: str, expected: bool) -> None:
+    assert parse_policy(text, "policy").can_bind is expected

@@ -12,6 +12,7 @@ from bridle.cli.questions import Choice
 from bridle.cli.shown import Line, plain
 
 CONTEXT = CanUseToolContext(tool_name="Bash", tool_input={"command": "ls"})
+HOOKED = CanUseToolContext(tool_name="Bash", decision_reason_type="hook")
 GUARDED = CanUseToolContext(tool_name="Bash", suppress_always_allow_rule=True)
 COLOUR = Question(
     question="Which colour?",
@@ -79,8 +80,9 @@ def test_an_answer_to_a_permission_means_one_thing(answer: str, expected: Choice
 
 def test_always_is_offered_only_where_the_cli_would_take_it() -> None:
     assert "[a]lways allow Bash" in questions.choices(CONTEXT)
-    assert "lways" not in questions.choices(GUARDED)
-    assert questions.choice("a", GUARDED) is None
+    for context in (GUARDED, HOOKED):
+        assert "lways" not in questions.choices(context)
+        assert questions.choice("a", context) is None
 
 
 def test_an_input_can_be_edited_as_json() -> None:

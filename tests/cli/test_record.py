@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -93,19 +94,71 @@ def test_what_was_recorded_is_told_unless_nobody_wants_to_know(
 def test_a_file_is_not_lost_by_accident(record: Record, tmp_path: Path) -> None:
     out = tmp_path / "out.ndjson"
     out.write_text("precious")
+    out.chmod(0o644)
     with FakeCli.auto() as cli:
         refused = record(out, "SAY hello", "--cli", cli.path)
         assert (refused.code, out.read_text()) == (2, "precious")
         assert "--overwrite" in refused.err
+        (tmp_path / "out.html").touch()
         told = record(out, "SAY hello", "--cli", cli.path, "--overwrite")
     assert told.code == 0
+    assert told.err.endswith(f"--html {tmp_path / 'out.html'} --overwrite\n")
     assert read_recording(out).gap == ""
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--policy", "missing.toml", "hello"), 2),
+        (("--config", "missing.toml", "hello"), 2),
+        (("--cwd", "missing", "hello"), 2),
+        (("--max-turns", "0", "hello"), 2),
+        (("--cli", "/nowhere/claude", "hello"), 6),
+        ((" ",), 2),
+    ],
+)
+def test_a_file_is_not_lost_to_a_mistake(
+    record: Record, tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    """Everything is looked at before the file is replaced."""
+    out = tmp_path / "keep.ndjson"
+    out.write_text("precious")
+    with FakeCli.auto() as cli:
+        told = record("--overwrite", out, "--cli", cli.path, *arguments)
+        assert cli.runs == []
+    assert (told.code, out.read_text()) == (code, "precious")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [("OUT", "-q", "SAY", "hello"), ("-q", "OUT", "SAY", "hello"), ("OUT", "SAY", "-q", "hello")],
+)
+def test_options_stand_anywhere(record: Record, tmp_path: Path, order: tuple[str, ...]) -> None:
+    words = ["out.ndjson" if word == "OUT" else word for word in order]
+    with FakeCli.auto() as cli:
+        assert record("--cli", cli.path, *words) == (0, "hello\n", "")
+    assert read_recording(tmp_path / "out.ndjson").gap == ""
+
+
+@pytest.mark.parametrize("words", [["What does this do?"], ["fix a.py now.txt"], ["explain"]])
+def test_a_prompt_without_a_file_is_met_with_help(
+    record: Record, tmp_path: Path, words: list[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    told = record(*words)
+    asked = words[0] if " " in words[0] else "What does this project do?"
+    assert told.code == 2
+    assert f'bridle record session.ndjson "{asked}"' in told.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
     record: Record, tmp_path: Path
 ) -> None:
-    told = record(tmp_path / "no" / "out.ndjson", "hello")
+    with FakeCli.auto() as cli:
+        told = record(tmp_path / "no" / "out.ndjson", "hello", "--cli", cli.path)
+        assert cli.runs == []
     assert told.code == 2
     assert "OUT: " in told.err
     assert "cannot be written" in told.err
@@ -136,7 +189,9 @@ def test_a_disk_that_is_full_does_not_end_the_run(record: Record, tmp_path: Path
     with FakeCli.auto() as cli:
         out = tmp_path / "out.ndjson"
         out.symlink_to("/dev/full")  # whatever becomes of it, the device stays
+        mode = os.stat(out).st_mode
         told = record(out, "SAY hello", "--cli", cli.path, "--overwrite")
     assert (told.code, told.out) == (1, "hello\n")
     assert "broke off" in told.err
     assert out.is_symlink()
+    assert os.stat(out).st_mode == mode

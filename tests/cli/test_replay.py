@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,7 +86,10 @@ def test_how_its_turns_went_is_no_failure_of_the_replay(replay: Replay) -> None:
     assert told.code == 0
 
 
-def test_foreign_text_cannot_command_the_terminal(replay: Replay, tmp_path: Path) -> None:
+def test_foreign_text_cannot_command_the_terminal(
+    replay: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe, which obeys nothing, gets the answer as it was."""
     said = {"role": "assistant", "model": "m", "content": [{"type": "text", "text": "\x1b[2Jhi"}]}
     evil = {"role": "user", "content": "\x1b]0;owned\x07"}
     rows = [
@@ -94,8 +98,14 @@ def test_foreign_text_cannot_command_the_terminal(replay: Replay, tmp_path: Path
         (0.2, "out", {"type": "control_response", "response": ANSWER}),
         (0.3, "out", {"type": "assistant", "message": said}),
     ]
-    told = replay(write(tmp_path / "r.ndjson", rows))
+    path = write(tmp_path / "r.ndjson", rows)
+    piped = replay(path).out
+    assert "\x1b[2Jhi\n" in piped
+    assert piped.count("\x1b") == 1
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    told = replay(path)
     assert "\x1b" not in told.out
+    assert "␛[2Jhi\n" in told.out
     assert "owned" in told.out
 
 
@@ -201,6 +211,37 @@ def test_a_page_is_written_for_its_owner(replay: Replay, tmp_path: Path) -> None
     assert told.out == f"{target}: {len(read_recording(TWO_TURNS))} frames. Open it in a browser.\n"
     assert target.stat().st_mode & 0o077 == 0
     assert target.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_a_page_takes_the_place_of_another_file_only_when_told_to(
+    replay: Replay, tmp_path: Path
+) -> None:
+    target = tmp_path / "page.html"
+    target.write_text("precious")
+    target.chmod(0o644)
+    refused = replay(TWO_TURNS, "--html", target)
+    assert (refused.code, target.read_text("utf-8")) == (2, "precious")
+    assert f"--html: {target} exists" in refused.err
+    assert "--overwrite" in refused.err
+    assert replay(TWO_TURNS, "--html", target, "--overwrite").code == 0
+    assert target.read_text("utf-8").startswith("<!doctype html>")
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("flags", [(), ("--overwrite",)])
+@pytest.mark.parametrize("link", [False, True])
+def test_a_page_never_takes_the_place_of_its_recording(
+    replay: Replay, tmp_path: Path, flags: tuple[str, ...], link: bool
+) -> None:
+    recording = tmp_path / "r.ndjson"
+    recording.write_bytes(TWO_TURNS.read_bytes())
+    target = tmp_path / "page.html" if link else recording
+    if link:
+        target.symlink_to(recording)
+    told = replay(recording, "--html", target, *flags)
+    assert told.code == 2
+    assert f"{target} is the recording" in told.err
+    assert recording.read_bytes() == TWO_TURNS.read_bytes()
 
 
 def test_a_page_that_cannot_be_written_is_told(replay: Replay, tmp_path: Path) -> None:

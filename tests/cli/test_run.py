@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
-from tests.support.processes import is_alive, wait_until
+from tests.support.processes import Programs, is_alive, wait_until
 
+from bridle import PermissionMode
 from bridle.cli import main
 from bridle.testing import FakeCli, ScriptedModel, text, tool_use
 
@@ -68,7 +69,7 @@ def test_a_pipe_gets_the_answer_and_nothing_is_permitted(
         text=True,
         check=False,
     )
-    assert (run.returncode, run.stdout) == (0, "Let me see.\nDone␛[2J.\n")
+    assert (run.returncode, run.stdout) == (0, "Let me see.\nDone\x1b[2J.\n")
     assert "✗ Bash denied: nobody is there to ask  touch x" in run.stderr
     assert "✓ completed · 2 turns" in run.stderr
     assert list(tmp_path.iterdir()) == []
@@ -95,6 +96,65 @@ def test_json_has_every_message_and_the_outcome_last(
     assert (outcome["type"], outcome["ok"], outcome["exit_code"]) == (OUTCOME, True, 0)
     assert (outcome["text"], outcome["num_turns"]) == ("Done.", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+GIT_ONLY = """
+[[rule]]
+tool = "Bash"
+input.command = "git *"
+decision = "allow"
+
+[[rule]]
+tool = "Bash"
+input.command = "pwd"
+decision = "ask"
+
+[[rule]]
+tool = "*"
+decision = "deny"
+reason = "Only git."
+"""
+
+
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_policy_holds_for_what_the_cli_would_not_ask_about(
+    mode: str, real_cli: Path, scripted_model: Models, tmp_path: Path
+) -> None:
+    """Reading in the working directory and commands that only read pass the CLI unasked."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / ".env").write_text("PASSWORD=marker\n")
+    (tmp_path / "policy.toml").write_text(GIT_ONLY)
+    model = scripted_model(
+        [
+            [tool_use("Read", file_path=str(work / ".env"))],
+            [tool_use("Bash", command="ls; cat .env")],
+            [tool_use("Bash", command="pwd")],
+            [tool_use("Bash", command="git --version")],
+            [text("Done.")],
+        ]
+    )
+    policy = str(tmp_path / "policy.toml")
+    run = subprocess.run(
+        [*MODULE, "--cli", str(real_cli), "--policy", policy, "--permission-mode", mode, "go"],
+        env={"PATH": os.environ["PATH"], **model.env, "IS_SANDBOX": "1"},
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    calls = [line.strip() for line in run.stderr.splitlines() if line.startswith("  ✗")]
+    assert (run.returncode, run.stdout) == (0, "Done.\n")
+    assert calls == [
+        f"✗ Read denied by policy rule 3: Only git.  {work}/.env",
+        "✗ Bash denied by policy rule 3: Only git.  ls; cat .env",
+        "✗ Bash denied: nobody is there to ask  pwd",
+    ]
+    results = [str(request.last_tool_result) for request in model.requests[1:]]
+    assert not any("marker" in result for result in results)
+    assert "Only git." in results[0]
+    assert "git version" in results[3]
 
 
 # ---------------------------------------------------------------- exit codes
@@ -130,7 +190,9 @@ def test_the_exit_code_follows_the_outcome(
         (("--policy", "/nowhere"), 2, "OptionsError", "/nowhere"),
         (("--config", "/nowhere"), 2, "OptionsError", "--config"),
         (("--system-prompt-file", "/nowhere"), 2, "OptionsError", "--system-prompt-file"),
+        (("--cwd", "/nowhere"), 2, "OptionsError", "--cwd: /nowhere is no directory"),
         (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "--cli"),
+        (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "`bridle doctor`"),
     ],
 )
 def test_what_cannot_start_says_why_in_words_of_the_command(
@@ -174,7 +236,100 @@ def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
         assert not is_alive(fake.pid or 0)
 
 
+def test_a_signal_that_ends_the_run_leaves_the_id_to_go_on_with(tmp_path: Path) -> None:
+    with FakeCli.auto() as fake:
+        command = [*MODULE, "--cli", fake.path, "--json", "SLOW"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path) as run:
+            wait_until(lambda: any(line["type"] == "stream_event" for line in fake.sent))
+            run.terminate()
+            out, err = run.communicate()
+        outcome = json.loads(out.splitlines()[-1])
+        assert (run.returncode, outcome["exit_code"]) == (143, 143)
+        assert outcome["session_id"]
+        assert f"bridle run --resume {outcome['session_id']}" in err.decode()
+
+
+@pytest.mark.parametrize(
+    ("redirection", "words", "code", "out"),
+    [
+        ("<&-", ("SAY", "hello"), 0, b"hello\n"),
+        ("<&-", (), 2, b""),
+        (">&-", ("SAY", "hello"), 0, b""),
+        (">&-", ("--json", "SAY", "hello"), 0, b""),
+        ("2>&-", ("SAY", "hello"), 0, b"hello\n"),
+    ],
+)
+def test_a_standard_stream_that_is_closed_is_an_empty_one(
+    redirection: str, words: tuple[str, ...], code: int, out: bytes
+) -> None:
+    with FakeCli.auto() as fake:
+        command = [*MODULE, "--cli", fake.path, *words]
+        shell = ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *command]
+        run = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert (run.returncode, run.stdout) == (code, out)
+    assert b"Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_an_output_that_takes_no_more_is_told_in_a_line(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    with FakeCli.auto() as fake, full.open("wb", buffering=0) as out:
+        run = subprocess.run(
+            [*MODULE, "--cli", fake.path, "--quiet", *flags, "SAY hello"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert not is_alive(fake.pid or 0)
+    assert run.returncode == 1
+    assert run.stderr == "bridle run: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        ("case $1 in --version) echo '1.0.33 (Claude Code)';; esac", "The CLI is 1.0.33, but "),
+        ("echo 'cannot be used with root/sudo privileges' >&2; exit 1", "IS_SANDBOX=1"),
+        ("exit 3", "`bridle doctor` looks for the cause."),
+    ],
+    ids=["old", "root", "broken"],
+)
+def test_what_cannot_start_gets_the_doctors_advice(
+    body: str, advice: str, bridle: Callable[..., Ran], tmp_path: Path
+) -> None:
+    ran = bridle("--cli", Programs(tmp_path).shell(body), "hello")
+    assert ran.code == 6
+    assert advice in ran.err
+    assert ran.err.endswith("`bridle doctor` looks for the cause.\n")
+
+
 # ---------------------------------------------------------------- prompts, permissions, options
+
+
+@pytest.mark.parametrize(
+    "words", [("SAY", "-q", "do", "it"), ("SAY", "do", "it", "-q"), ("-q", "--", "SAY", "do", "it")]
+)
+def test_options_stand_anywhere_among_the_words(
+    words: tuple[str, ...], bridle: Callable[..., Ran]
+) -> None:
+    with FakeCli.auto() as fake:
+        assert bridle("--cli", fake.path, *words) == (0, "do it\n", "")
+
+
+def test_the_help_names_every_permission_mode(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    out = capsys.readouterr().out
+    assert all(mode in out for mode in get_args(PermissionMode))
+    assert "A pipe gets the answer alone, just as" in out
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_what_was_typed_before_a_question_is_no_answer_to_it(
 
 def test_an_answer_that_is_none_is_asked_for_again(desk: Desk) -> None:
     """So is an edit that comes to nothing; Ctrl-C in the editor is the editor's."""
-    desk.editor.write_text("#!/bin/sh\necho editing\nsleep 60\n")
+    desk.editor.write_text("#!/bin/sh\necho editing\nexec sleep 60\n")
     with FakeCli.auto([[touch("x")], [text("ok")]]) as fake, desk.run(fake.path, "go") as terminal:
         terminal.expect(PROMPT)
         terminal.send("what?\n")

@@ -25,6 +25,17 @@ def test_a_pipe_gets_the_answer_and_stderr_the_rest(capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("Hello\n", "  ✓ Bash [red]x[/red]\n")
 
 
+def test_an_answer_is_escaped_for_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = "a\r\nb\x1b[1mc\u200fd\u2028e\n"
+    PlainScreen(quiet=True).show([Said(odd)])
+    assert capsys.readouterr().out == odd
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    PlainScreen(quiet=True).show([Said(odd)])
+    assert capsys.readouterr().out == "a\nb␛[1mc<U+200F>d\ne\n"
+
+
 def test_quiet_leaves_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> None:
     PlainScreen(quiet=True).show([Said("Hello\n"), NOTE])
     assert capsys.readouterr() == ("Hello\n", "")
@@ -105,6 +116,13 @@ def test_what_goes_on_stands_below_what_stays() -> None:
         assert not window.is_cursor_shown
     assert window.seen == ["One line", "  ✓ Bash [red]x[/red]", "and a half"]
     assert window.is_cursor_shown
+
+
+def test_an_answer_cannot_command_the_live_view() -> None:
+    window = Window()
+    with window.view as view:
+        view.show([Said("a\x1b[2Jb\n")])
+        assert window.seen == ["a␛[2Jb"]
 
 
 def test_an_answer_that_breaks_off_stays() -> None:

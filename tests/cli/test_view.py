@@ -113,7 +113,7 @@ def test_the_cli_s_own_words_about_a_failure_are_not_the_answer() -> None:
 
 def test_what_a_command_printed_is_said() -> None:
     output = cli.system("local_command_output", content="cost: \x1b[1m0")
-    assert seen(View(0.0), output) == ["'cost: ␛[1m0'", "'\\n'"]
+    assert seen(View(0.0), output) == ["'cost: \\x1b[1m0'", "'\\n'"]
 
 
 # ---------------------------------------------------------------- tools

@@ -12,10 +12,12 @@ an exit code (see :mod:`bridle.cli.exits`).
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from types import MappingProxyType
@@ -41,11 +43,56 @@ _USAGE = "usage: bridle COMMAND [ARGUMENTS]"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (by default the program's own arguments) names."""
     words = list(sys.argv[1:] if argv is None else argv)
+    name = words[0] if words else "--help"
+    program = f"bridle {name}" if name in COMMANDS else "bridle"
+    try:
+        _settle_streams()
+        code = _dispatch(name, words)
+        sys.stdout.flush()
+    except BridleError as error:
+        _complain(f"{program}: {printable(str(error))}")
+        return exit_code_of(error)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        _give_up_output()  # whoever read it has left
+        return BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _give_up_output()
+        _complain(f"{program}: the output cannot be written: {error.strerror}")
+        return ExitCode.FAILED
+    return code
+
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What a file says that takes no more."""
+
+
+def _settle_streams() -> None:
+    """Make every standard stream one that can be used, even if whoever started us closed it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # It gets the number that is free, which no file of ours may have.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # stays
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A mark the terminal cannot show must not be the end of the program.
             stream.reconfigure(errors="replace")
-    name = words[0] if words else "--help"
+
+
+def _give_up_output() -> None:
+    """Write nothing to stdout any more, not even what is flushed at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # then there is nobody to tell
+        print(text, file=sys.stderr)
+
+
+def _dispatch(name: str, words: Sequence[str]) -> int:
     if name in COMMANDS:
         return _run(name, words[1:])
     if name in ("-h", "--help", "help"):
@@ -70,18 +117,8 @@ def _run(name: str, words: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     command.arguments(parser)
-    try:
-        code: int = command.main(parser.parse_args(words))
-        sys.stdout.flush()
-    except BridleError as error:
-        print(f"bridle {name}: {printable(str(error))}", file=sys.stderr)
-        return exit_code_of(error)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has left. Nothing is written any more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    # Options may stand anywhere among the words of a prompt.
+    code: int = command.main(parser.parse_intermixed_args(words))
     return code
 
 

@@ -244,6 +244,16 @@ def _kind_of_failure(error: BridleError) -> Problem:
     return Problem.CLI_DOES_NOT_ANSWER
 
 
+def advice_on(error: BridleError, version: VersionAnswer | None) -> str:
+    """What to do about a session that did not start, where that is known; else empty."""
+    if _ROOT_REFUSED in error.stderr_tail:
+        return f"The CLI refuses root {BYPASS}. {_ADVICE[Problem.ROOT]}"
+    if isinstance(version, Version) and version < MINIMUM:
+        advice = _ADVICE[Problem.CLI_TOO_OLD]
+        return f"The CLI is {version}, but {MINIMUM} or newer is needed. {advice}"
+    return ""
+
+
 def _capabilities(info: Mapping[str, Any]) -> Finding:
     named = info.get("capabilities")
     counts = [

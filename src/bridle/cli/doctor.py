@@ -23,6 +23,8 @@ import msgspec
 
 from bridle import Session
 from bridle._core.precedence import ResolvedOptions
+from bridle._redaction import Redactor, secret_variables
+from bridle._shell.known_secrets import clean_answer
 from bridle._shell.locate import (
     MINIMUM,
     VARIABLE,
@@ -32,7 +34,6 @@ from bridle._shell.locate import (
     find_cli,
     version_of,
 )
-from bridle._shell.preflight import settle_options
 from bridle.cli.diagnosis import (
     Directory,
     Facts,
@@ -47,6 +48,7 @@ from bridle.cli.diagnosis import (
 )
 from bridle.cli.exits import ExitCode
 from bridle.cli.printable import printable
+from bridle.cli.settling import settle
 from bridle.errors import BridleError, OptionsError
 from bridle.options import CliOptions, SdkOptions
 
@@ -108,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         cli = CliOptions(**{name: value for name, value in named.items() if value is not None})
         sdk = SdkOptions() if options.config is None else SdkOptions(config_file=options.config)
-        settled = settle_options(cli, sdk, None)
+        settled = settle(cli, sdk)
     except OptionsError as error:
         findings = misconfigured(error)
     else:
@@ -140,7 +142,10 @@ async def _facts(
     version = None
     handshake: Handshake | BridleError | None = None
     if isinstance(path, str):
-        version = await version_of(path, timeout=min(timeout, 10.0))
+        asked = await version_of(path, timeout=min(timeout, 10.0))
+        given = secret_variables(settled.cli.env or {}, given=True)
+        known = Redactor([*secret_variables(os.environ, given=False), *given])
+        version = clean_answer(asked, known.excerpt)
         if not (isinstance(version, Version) and version < MINIMUM):
             handshake = await _handshake(cli, sdk, settled, timeout)
     return Facts(

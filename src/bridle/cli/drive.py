@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterable, Coroutine
+from collections.abc import AsyncIterable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from bridle.cli.terminal import Terminal
 from bridle.cli.view import View
 from bridle.errors import BridleError, UnsupportedCliVersionError
 from bridle.events import SessionEvent
+from bridle.hooks import Hook
 from bridle.messages import Message, ResultMessage
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
@@ -129,10 +130,14 @@ class Drive:
         aside.add_done_callback(self._asides.discard)
 
     async def _ended(self) -> Outcome[Any]:
-        if self._turn is None:
+        if self._turn is None or self._session is None:
             return Outcome(reason=OutcomeReason.INTERRUPTED)
         outcome = await self._turn
-        return msgspec.structs.replace(outcome, reason=OutcomeReason.INTERRUPTED)
+        return msgspec.structs.replace(
+            outcome,
+            reason=OutcomeReason.INTERRUPTED,
+            session_id=outcome.session_id or self._session.id or None,
+        )
 
     # -- the session -------------------------------------------------------------------------------
 
@@ -157,6 +162,7 @@ class Drive:
             on_question=gate.question,
             on_plan=gate.plan,
             on_elicitation=gate.elicitation,
+            hooks=_hooks(gate, self._job.policy),
         )
         self._session = Session(cli, self._job.sdk.replace(on_stderr=self._on_stderr), bidir)
         self._is_answered = asyncio.Event()
@@ -218,6 +224,14 @@ class Drive:
     async def _on_stderr(self, line: str) -> None:
         if line.strip():
             self._screen.show([Note((Span(f"  claude: {one_line(line, 500)}", "dim"),))])
+
+
+def _hooks(gate: Gatekeeper, policy: Policy) -> Mapping[str, Sequence[Hook]] | None:
+    """The hook that makes a policy hold for what the CLI does not ask about, where one is needed.
+
+    If it fails, the tool does not run.
+    """
+    return {"PreToolUse": [Hook(gate.before_tool, on_error="block")]} if policy.can_bind else None
 
 
 async def _interrupt(session: Session) -> None:

@@ -15,6 +15,7 @@ from bridle.cli.printable import one_line
 from bridle.cli.screens import Screen
 from bridle.cli.shown import Line, Note, Span
 from bridle.cli.view import WARN, Verdict, View, allowed, denied
+from bridle.hooks import Block, HookOutput, HookResult, PreToolUseContext
 from bridle.permissions import (
     Allow,
     AllowAll,
@@ -34,7 +35,7 @@ from bridle.permissions import (
 )
 
 _Asked = TypeVar("_Asked", bound=CanUseToolContext)
-_Result = TypeVar("_Result", bound=PermissionResult | QuestionResult)
+_Result = TypeVar("_Result", bound=PermissionResult | QuestionResult | Block)
 
 Otherwise = Literal["ask", "yes", "deny", "absent"]
 """What becomes of a question the policy leaves open: a person decides, an option, or nobody."""
@@ -48,6 +49,7 @@ _TO_MODEL: Mapping[Otherwise, str] = {
     "deny": "The user gives no permission in this run.",
     "absent": "Nobody is there to give permission.",
 }
+_BY_POLICY = "The policy of this run denies it."
 _NO = "The user does not want this."
 _UNANSWERED = "Nobody is there to answer questions. Decide by yourself, and say what you assumed."
 _DISMISSED = "The user does not want to answer. Decide by yourself, and say what you assumed."
@@ -77,6 +79,21 @@ class Gatekeeper:
         # Questions overlap, a person answers one at a time.
         self._turn = asyncio.Lock()
 
+    # -- what the CLI may not ask about ------------------------------------------------------------
+
+    async def before_tool(self, context: PreToolUseContext) -> HookResult | None:
+        """What the policy insists on for a call that is about to run, asked about or not.
+
+        Whoever is to be asked is asked by the CLI's question, which this makes it put.
+        """
+        ruling = self._policy.decide(context.tool_name, context.tool_input)
+        if not ruling.is_binding:
+            return None
+        if ruling.decision == "ask":
+            reason = ruling.reason or f"policy rule {ruling.rule}"
+            return HookOutput(permission_decision="ask", permission_decision_reason=reason)
+        return self._decided(context, Block(ruling.reason or _BY_POLICY), _verdict(ruling))
+
     # -- tools -------------------------------------------------------------------------------------
 
     async def can_use_tool(self, context: CanUseToolContext) -> PermissionResult:
@@ -92,7 +109,7 @@ class Gatekeeper:
             why = _TO_MODEL.get(self._otherwise, "")
         else:
             verdict = _verdict(ruling)
-            why = ruling.reason or "The policy of this run denies it."
+            why = ruling.reason or _BY_POLICY
         if verdict is None:
             return None
         return self._decided(context, allow if verdict.is_allowed else Deny(why), verdict)
@@ -132,7 +149,9 @@ class Gatekeeper:
             return None, questions.permission(context)
         return changed, ()
 
-    def _decided(self, context: CanUseToolContext, result: _Result, verdict: Verdict) -> _Result:
+    def _decided(
+        self, context: CanUseToolContext | PreToolUseContext, result: _Result, verdict: Verdict
+    ) -> _Result:
         self._view.decided(context.tool_use_id or "", verdict, self._clock())
         return result
 

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
+from bridle.cli.printable import printable
 from bridle.cli.shown import Line, Note, Said, Shown, Tone
 from bridle.cli.terminal import Terminal
 from bridle.messages import Message
@@ -63,7 +64,7 @@ class LiveScreen:
         self._redraw()
 
     def _say(self, text: str) -> None:
-        *lines, self._line = (self._line + text).split("\n")
+        *lines, self._line = (self._line + printable(text)).split("\n")
         for line in lines:
             self._console.print(Text(line))
 

@@ -74,7 +74,8 @@ def choice(text: str, context: CanUseToolContext) -> Choice | None:
 
 
 def _is_always_asked(context: CanUseToolContext) -> bool:
-    return context.suppress_always_allow_rule or context.server_policy_ask_only
+    is_by_hook = context.decision_reason_type == "hook"  # the policy's too: it asks every time
+    return is_by_hook or context.suppress_always_allow_rule or context.server_policy_ask_only
 
 
 def _members(tool_input: Mapping[str, Any]) -> Iterator[Line]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator
 
 from bridle.cli import run
 from bridle.cli.exits import ExitCode
+from bridle.cli.printable import one_line
 from bridle.cli.shown import counted, joined
 from bridle.errors import OptionsError
 from bridle.testing.recording import Recorder
@@ -48,31 +50,57 @@ def main(options: argparse.Namespace) -> int:
         OptionsError: the file exists, or cannot be written; nothing is started.
         BridleError: as `bridle run`.
     """
+    _check(options)
     is_new = not os.path.lexists(options.out)
-    recorder = _recorder(options.out, overwrite=options.overwrite)
-    options.recorder = recorder
+    made: list[Recorder] = []
+
+    def open_recorder() -> Recorder:
+        made.append(_recorder(options.out))
+        return made[0]
+
+    options.open_recorder = open_recorder
     try:
         code = run.main(options)
     except OptionsError as error:
-        error.fix = error.fix.replace("bridle run", f"bridle record {options.out}")
+        if error.field == "prompt" and not options.prompt:
+            error.fix = _usage(options.out)
         raise
     finally:
-        recorder.close()
-        was_used = any(recorder.written.values()) or recorder.failure is not None
-        if is_new and not was_used:
-            os.unlink(options.out)
-        elif was_used and (recorder.failure is not None or not options.quiet):
-            print("\n".join(_told(recorder, options.out)), file=sys.stderr)
-    return ExitCode.FAILED if recorder.failure is not None and code == ExitCode.OK else code
+        for recorder in made:
+            recorder.close()
+            _tell(recorder, options, is_new=is_new)
+    is_broken = any(recorder.failure is not None for recorder in made)
+    return ExitCode.FAILED if is_broken and code == ExitCode.OK else code
 
 
-def _recorder(path: str, *, overwrite: bool) -> Recorder:
-    if os.path.lexists(path) and not overwrite:
-        raise OptionsError("OUT", f"{path} exists", fix="Name another file, or give --overwrite.")
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what would lose a file, or make one by mistake."""
+    out: str = options.out
+    if not options.prompt and re.search(r"\s", out) and not re.search(r"\.\w+$", out):
+        raise OptionsError("OUT", f"{one_line(out)!r} looks like a prompt", fix=_usage(out))
+    if os.path.lexists(out) and not options.overwrite:
+        raise OptionsError("OUT", f"{out} exists", fix="Name another file, or give --overwrite.")
+
+
+def _usage(prompt: str) -> str:
+    asked = prompt if re.search(r"\s", prompt) else "What does this project do?"
+    return f'First the file, then the prompt: bridle record session.ndjson "{one_line(asked)}"'
+
+
+def _recorder(path: str) -> Recorder:
     try:
         return Recorder(path)
     except OSError as error:
         raise OptionsError("OUT", f"{path} cannot be written: {error.strerror}") from None
+
+
+def _tell(recorder: Recorder, options: argparse.Namespace, *, is_new: bool) -> None:
+    """Say what was recorded; leave no file if nothing was."""
+    was_used = any(recorder.written.values()) or recorder.failure is not None
+    if is_new and not was_used:
+        os.unlink(options.out)
+    elif was_used and (recorder.failure is not None or not options.quiet):
+        print("\n".join(_told(recorder, options.out)), file=sys.stderr)
 
 
 def _told(recorder: Recorder, path: str) -> Iterator[str]:
@@ -85,4 +113,6 @@ def _told(recorder: Recorder, path: str) -> Iterator[str]:
     yield f"Masked {counted(sum(masked.values()), 'secret')}" + (f": {ways}." if ways else ".")
     if recorder.failure is not None:
         yield f"The recording broke off: {recorder.failure}."
-    yield f"Look at it: bridle replay {path} --html {os.path.splitext(path)[0]}.html"
+    page = f"{os.path.splitext(path)[0]}.html"
+    again = " --overwrite" if os.path.lexists(page) else ""
+    yield f"Look at it: bridle replay {path} --html {page}{again}"

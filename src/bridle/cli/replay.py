@@ -17,11 +17,12 @@ from bridle._source import line_of
 from bridle.cli._timeline.frames import part, said
 from bridle.cli.endings import ending, summary
 from bridle.cli.printable import one_line, printable_json
+from bridle.cli.screens import answered
 from bridle.cli.shown import Note, Said, Shown, Span, counted, joined, plain, seconds
 from bridle.cli.view import View
 from bridle.errors import OptionsError
 from bridle.outcomes import Outcome
-from bridle.testing.recording import Entry, Recording, read_recording
+from bridle.testing.recording import Entry, Recording, open_private, read_recording
 from bridle.testing.replaying import EnginePlayer
 
 _EPILOG = """\
@@ -64,6 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="Every message as a line of JSON, then each outcome."
     )
     form.add_argument("--html", metavar="PAGE", help="Write a page with a timeline to this file.")
+    parser.add_argument("--overwrite", action="store_true", help="Replace PAGE if it exists.")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -71,11 +73,11 @@ def main(options: argparse.Namespace) -> int:
 
     Raises:
         RecordingError: the file is no recording.
-        OptionsError: the page cannot be written.
+        OptionsError: the page cannot be written, or something else is there.
     """
     recording = read_recording(options.recording)
     if options.html is not None:
-        _write_page(recording, os.path.basename(options.recording), options.html)
+        _write_page(recording, options.recording, options.html, overwrite=options.overwrite)
     else:
         teller = _JsonTeller() if options.json else _TextTeller()
         for line in _played(recording, teller, options.speed):
@@ -155,7 +157,7 @@ class _TextTeller:
 
 def _text(shown: Iterable[Shown]) -> Iterator[str]:
     for one in shown:
-        yield one.text if isinstance(one, Said) else f"{plain(one.line)}\n"
+        yield answered(one.text) if isinstance(one, Said) else f"{plain(one.line)}\n"
 
 
 class _JsonTeller:
@@ -196,16 +198,20 @@ def _printed(data: bytes) -> str:
 # ---------------------------------------------------------------- the page
 
 
-def _write_page(recording: Recording, name: str, target: str) -> None:
+def _write_page(recording: Recording, source: str, target: str, *, overwrite: bool) -> None:
     from bridle.cli._timeline.model import timeline
     from bridle.cli._timeline.page import page
 
-    text = page(timeline(recording, gap=recording.gap), name)
+    if os.path.exists(target) and os.path.samefile(source, target):
+        raise OptionsError("--html", f"{target} is the recording", fix="Name another file.")
+    text = page(timeline(recording, gap=recording.gap), os.path.basename(source))
     try:
         # For its owner alone, as the recording is: it holds what was said.
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open_private(target, overwrite=overwrite) as file:
+            file.write(text.encode())
+    except FileExistsError:
+        fix = "Name another file, or give --overwrite."
+        raise OptionsError("--html", f"{target} exists", fix=fix) from None
     except OSError as error:
         raise OptionsError("--html", f"{target} cannot be written: {error.strerror}") from None
     print(f"{target}: {counted(len(recording), 'frame')}. Open it in a browser.")

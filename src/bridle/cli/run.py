@@ -7,19 +7,21 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from bridle._shell.locate import find_cli, version_of
 from bridle.cli import exits
 from bridle.cli.drive import Drive, Job
 from bridle.cli.endings import failure
 from bridle.cli.gatekeeper import Otherwise
 from bridle.cli.policy import Policy, parse_policy
 from bridle.cli.screens import JsonScreen, PlainScreen, Screen
+from bridle.cli.settling import settle
 from bridle.cli.terminal import Terminal, is_attended
-from bridle.errors import BridleError, OptionsError
-from bridle.options import CliOptions, Limits, SdkOptions
+from bridle.errors import BridleError, CliExitedDuringInit, OptionsError, StartError
+from bridle.options import CliOptions, Limits, PermissionMode, SdkOptions
 
 _STDIN = "-"
 _TUI = "For the live view: pip install 'bridle[tui]'"
@@ -29,9 +31,10 @@ The prompt is the arguments, joined; {_STDIN} among them stands for standard inp
 read when there is no prompt at all:  git diff | bridle run "Review this:" {_STDIN}
 
 On a terminal you are asked for permission. Where nobody can be asked, it is denied, unless --yes
-or a policy says otherwise. A policy is a TOML file; its first rule that fits decides:
+or a policy says otherwise. A policy is a TOML file; its first rule that fits decides. A rule that
+denies or asks holds even for what the CLI would let pass unasked, and so does default = "deny":
 
-  default = "ask"              # where none fits
+  default = "ask"              # where none fits: ask and allow answer what the CLI asks about
   [[rule]]
   tool = "Bash"                # * and ? are wildcards; a list of names will do as well
   input.command = "git *"      # every member named here must fit
@@ -40,7 +43,7 @@ or a policy says otherwise. A policy is a TOML file; its first rule that fits de
 
 Ctrl-C interrupts the turn; a second one ends the program.
 
-A pipe gets The answer alone.; everything else is on stderr.
+A pipe gets the answer alone, just as the model wrote it; everything else is on stderr.
 
 exit codes:
 {exits.table()}
@@ -62,12 +65,13 @@ class _Flag(msgspec.Struct, frozen=True):
     action: str = "store"
 
 
+_MODES = get_args(PermissionMode)
 _CLI_FLAGS: Mapping[str, _Flag] = {
     "--model": _Flag("model", metavar="NAME"),
     "--permission-mode": _Flag(
         "permission_mode",
         metavar="MODE",
-        help="default, acceptEdits, plan, dontAsk or bypassPermissions.",
+        help=f"{', '.join(_MODES[:-1])} or {_MODES[-1]}.",
     ),
     "--allowed-tools": _Flag(
         "allowed_tools",
@@ -138,7 +142,7 @@ def main(options: argparse.Namespace) -> int:
         with screen:
             return asyncio.run(_drive(job, screen, terminal))
     except BridleError as error:
-        named = _in_words_of_flags(error)
+        named = _with_advice(_in_words_of_flags(error))
         if screen is not None:
             screen.finish(failure(named, exits.exit_code_of(named)))
         raise named from None
@@ -155,13 +159,14 @@ def _job(options: argparse.Namespace, *, is_attended: bool) -> Job:
     otherwise: Otherwise = "ask" if is_attended else "absent"
     if options.yes or options.deny:
         otherwise = "yes" if options.yes else "deny"
-    return Job(
-        prompt=_prompt(options.prompt),
-        cli=_cli_options(options),
-        sdk=_sdk_options(options),
-        policy=_policy(options.policy),
-        otherwise=otherwise,
-    )
+    cli, sdk, policy = _cli_options(options), _sdk_options(options), _policy(options.policy)
+    named = settle(cli, sdk).cli.cli_path
+    prompt = _prompt(options.prompt)
+    find_cli(None if named is None else os.fspath(named))
+    open_recorder = getattr(options, "open_recorder", None)  # `bridle record`
+    if open_recorder is not None:  # last of all: a file may be lost by it
+        sdk = sdk.replace(recorder=open_recorder())
+    return Job(prompt=prompt, cli=cli, sdk=sdk, policy=policy, otherwise=otherwise)
 
 
 def _prompt(words: list[str]) -> str:
@@ -207,8 +212,6 @@ def _sdk_options(options: argparse.Namespace) -> SdkOptions:
     said: dict[str, Any] = {"limits": Limits(**limits)} if limits else {}
     if options.config is not None:
         said["config_file"] = options.config
-    if getattr(options, "recorder", None) is not None:  # `bridle record`
-        said["recorder"] = options.recorder
     return SdkOptions(**said)
 
 
@@ -235,6 +238,19 @@ def _in_words_of_flags(error: BridleError) -> BridleError:
     error.fix = error.fix.replace("CliOptions.cli_path", "--cli")
     if isinstance(error, OptionsError) and error.field in _NAMED:
         return OptionsError(_NAMED[error.field], error.problem, fix=error.fix)
+    return error
+
+
+def _with_advice(error: BridleError) -> BridleError:
+    """The same error, which says what the doctor would if a session did not start."""
+    if isinstance(error, StartError):
+        from bridle.cli.diagnosis import advice_on
+
+        version = None
+        if isinstance(error, CliExitedDuringInit) and error.cli_path is not None:
+            version = asyncio.run(version_of(error.cli_path))
+        known = advice_on(error, version) or error.fix
+        error.fix = f"{known}\n`bridle doctor` looks for the cause."
     return error
 
 

@@ -13,10 +13,15 @@ from typing import Protocol
 import msgspec
 
 from bridle._source import line_of
-from bridle.cli.printable import printable_json
+from bridle.cli.printable import printable, printable_json
 from bridle.cli.shown import Line, Note, Said, Shown, plain
 from bridle.cli.terminal import Terminal
 from bridle.messages import Message
+
+
+def answered(text: str) -> str:
+    """A piece of the answer for stdout. A pipe gets it as it is; a terminal would obey some."""
+    return printable(text) if sys.stdout.isatty() else text
 
 
 class Screen(Protocol):
@@ -85,7 +90,7 @@ class PlainScreen:
 
     def _say(self, text: str) -> None:
         self._is_open = not text.endswith("\n")
-        sys.stdout.write(text)
+        sys.stdout.write(answered(text))
         sys.stdout.flush()
 
     def _note(self, note: Note) -> None:

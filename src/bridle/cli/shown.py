@@ -25,7 +25,10 @@ Line: TypeAlias = tuple[Span, ...]
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A piece of the answer, to be put right behind the piece before it."""
+    """A piece of the answer as it was written, to be put right behind the piece before it.
+
+    Whoever draws it on a terminal makes it printable.
+    """
 
     text: str
 

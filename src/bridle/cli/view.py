@@ -222,7 +222,7 @@ class View:
         if not text:
             return []
         self._is_open = not text.endswith("\n")
-        return [Said(printable(text))]
+        return [Said(text)]
 
     def _see_init(self, message: InitMessage, now: float) -> list[Shown]:
         self.enter("waiting for the model", now)

@@ -22,6 +22,7 @@ import json
 import logging
 import math
 import os
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -158,7 +159,7 @@ class Recorder:
         self, target: str | PathLike[str] | BinaryIO, *, secrets: Iterable[str] = ()
     ) -> None:
         self._path = target if isinstance(target, str | PathLike) else None
-        self._file = _private(target) if isinstance(target, str | PathLike) else target
+        self._file = open_private(target) if isinstance(target, str | PathLike) else target
         self._secrets = [*secrets]
         self._redactor = LineRedactor(self._secrets)
         self._started = time.monotonic()
@@ -225,7 +226,7 @@ class Recorder:
         if self.written["out"]:
             raise RuntimeError("a recorder takes down one session; make another for another")
         if self._is_closed and self._path is not None:  # a start that failed is forgotten
-            self._file, self._is_closed = _private(self._path), False
+            self._file, self._is_closed = open_private(self._path), False
             self.written = dict.fromkeys(self.written, 0)
         self._redactor = LineRedactor([*self._secrets, *secrets])
         self._started = time.monotonic()
@@ -265,9 +266,22 @@ class Recorder:
         self._unfinished.clear()
 
 
-def _private(path: str | PathLike[str]) -> BinaryIO:
-    """A new file that nobody else may read: it holds what was said."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+def open_private(path: str | PathLike[str], *, overwrite: bool = True) -> BinaryIO:
+    """An empty file that nobody but its owner may read, even if it was there before.
+
+    Raises:
+        OSError: that is not possible; what was in the file still is.
+    """
+    new = 0 if overwrite else os.O_EXCL
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | new, 0o600)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe or a device is left as it is
+            os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "wb")
 
 
 class _Recorded:

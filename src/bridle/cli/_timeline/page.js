@@ -18,21 +18,7 @@
     return node;
   };
 
-  // ---------------------------------------------------------------- words
-
-  const clock = (t) => {
-    if (t < 100) return t.toFixed(3);
-    if (t < 3600) return `${Math.floor(t / 60)}:${(t % 60).toFixed(1).padStart(4, "0")}`;
-    return `${Math.floor(t / 3600)}:${String(Math.floor(t / 60) % 60).padStart(2, "0")}:${String(Math.floor(t % 60)).padStart(2, "0")}`;
-  };
-  const moment = (t) => t < 100 ? `${clock(t)} s` : clock(t);
-  const span_of_time = (s) => {
-    if (s < 1) return `${Math.round(s * 1000)} ms`;
-    if (s < 60) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
-    if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
-    return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
-  };
-  const size_of = (n) => n < 1000 ? `${n}` : n < 1e6 ? `${(n / 1000).toFixed(1)} k` : `${(n / 1e6).toFixed(1)} M`;
+  const { clock, moment, span_of_time, on_axis, size_of, indented } = words;
   const lane_label = Object.fromEntries(lanes.map((lane) => [lane.id, lane.label]));
 
   // ---------------------------------------------------------------- time to place
@@ -176,8 +162,7 @@
       const x = pixel(t, w);
       if (x - last < 60) continue;
       last = x;
-      const text = step >= 60 ? clock(t).replace(/\.\d$/, "") : step >= 1 && t < 100 ? `${Math.round(t)} s` : t < 100 ? `${t.toFixed(step < 0.01 ? 3 : step < 0.1 ? 2 : 1)} s` : clock(t);
-      ticks.push(make("span", { class: "tick" }, text));
+      ticks.push(make("span", { class: "tick" }, on_axis(t, step)));
       rules.push(make("div", { class: "rule" }));
       ticks.at(-1).style.left = rules.at(-1).style.left = `${x}px`;
     }
@@ -305,9 +290,6 @@
   // ---------------------------------------------------------------- details
 
   const LONG = 200000, COLOURED = 60000, MANY = 200;
-  function pretty(line) {
-    try { return JSON.stringify(JSON.parse(line), null, 2); } catch { return line; }
-  }
   function paint(target, text) {
     const token = /("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|\b(true|false|null)\b/g;
     let at = 0;
@@ -320,7 +302,7 @@
     target.append(text.slice(at));
   }
   function json_of(index) {
-    const text = pretty(frames[index].l), block = make("pre", { tabIndex: 0 });
+    const text = indented(frames[index].l), block = make("pre", { tabIndex: 0 });
     block.setAttribute("aria-label", `Frame ${index + 1}`);
     const show = (all) => {
       const part = all ? text : text.slice(0, LONG);

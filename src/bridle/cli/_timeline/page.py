@@ -43,7 +43,7 @@ _GROUPS = {
 
 def page(model: Timeline, name: str) -> str:
     """The page, as HTML text."""
-    style, script = (_asset(f"page.{kind}") for kind in ("css", "js"))
+    style, script = _asset("page.css"), _asset("words.js") + _asset("page.js")
     parts = {
         "title": html.escape(f"{name} · Bridle"),
         "style_hash": _hash(style),
