@@ -22,23 +22,65 @@ CONTEXT = 400
 """Characters before a piece of text that may say what the piece is."""
 _FEW = 4
 """Characters of a secret that do not give it away."""
+_LONGEST_NAME = 100
+"""Characters at the end of a name that are looked at."""
 _SHORTEST = 6
 """Characters of a text that can name a secret, or look like one."""
 
 # ------------------------------------------------------------------------- names
 
 # How the names of secrets end; a dash is any separator or none.
-_SECRET_NAMES = (
-    "access-key-id", "access-key", "account-key", "api-key-helper", "api-key", "auth-header",
-    "authorization", "connection-string", "cookies", "cookie", "credentials", "credential",
-    "encryption-key", "jwt", "master-key", "pass-phrase", "passwd", "password", "private-key",
-    "secrets", "secret-key", "secret", "session-key", "signing-key", "token",
+_ENDINGS = (
+    "access-key-id", "access-key", "account-key", "api-keys", "api-key-helper", "api-key",
+    "auth-header", "authorization", "connection-string", "cookies", "cookie", "credentials",
+    "credential", "encryption-key", "jwt", "master-key", "pass-phrase", "passcode", "passwd",
+    "password", "private-key", "secrets", "secret-key", "secret", "session-key", "signing-key",
+    "token",
 )  # fmt: skip
 # PWD alone is a directory.
-_NAMES = "|".join(_SECRET_NAMES).replace("-", "[-_. ]?") + "|(?<=[_-])pwd"
+_ENDING = "(?i)(?:" + "|".join(_ENDINGS).replace("-", "[-_. ]?") + r"|(?<=[_-])pwd)[\d_]*$"
+
+# Names are also read word by word: `SECRET_KEY_BASE`, `apiKeyProd`, `X-Auth`.
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
+# These make a secret of a name wherever they stand in it,
+_ANYWHERE = frozenset({
+    "apikey", "passcode", "passphrase", "passwd", "password", "passwords", "pwd", "secret",
+    "secrets", "token",
+})  # fmt: skip
+# also two of them in a row,
+_PAIRS = (" api key ", " access key ", " private key ", " pass phrase ")
+# and these at its end.
+_LAST = frozenset({
+    "auth", "bearer", "cred", "creds", "dsn", "pass", "pat",
+})  # fmt: skip
+# What comes after them and says that it is only about a secret: how many, where, since when.
+_ABOUT = frozenset({
+    "at", "budget", "cost", "count", "counts", "delta", "description", "details", "dir",
+    "enabled", "endpoint", "error", "expires", "expiration", "expiry", "field", "file",
+    "format", "id", "ids", "index", "kind", "length", "level", "limit", "manager", "max",
+    "min", "mode", "name", "names", "path", "policy", "position", "provider", "required",
+    "servers", "size", "source", "status", "store", "ttl", "type", "uri", "url", "usage",
+    "version",
+})  # fmt: skip
+_ASKING = frozenset({
+    "can", "has", "is", "max", "min", "needs", "no", "num", "use", "uses",
+})  # fmt: skip
+# A key is a secret if it is a variable's, as in OPENAI_KEY, or that of one of these. Others are
+# those of a cache or of a table.
+_KEEPERS = frozenset({
+    "account", "anthropic", "app", "auth", "aws", "azure", "client", "deploy", "encryption",
+    "functions", "gcp", "github", "gpg", "license", "master", "openai", "pgp", "rsa", "secret",
+    "server", "service", "session", "signing", "ssh", "stripe", "subscription",
+})  # fmt: skip
+_NO_KEEPERS = frozenset({
+    "cache", "foreign", "group", "hash", "hot", "index", "lookup", "partition", "primary",
+    "public", "row", "sort", "unique",
+})  # fmt: skip
+# Tokens are counted more often than kept.
+_TOKENS = r"(?i)(?:^|access|api|auth|bearer|refresh|secret)[-_]?tokens$"
 
 # Members of these are secret whatever they are called.
-_BAGS = "(?:env|environment|headers)$"
+_BAGS = "(?:env|env[-_]?vars|environment|headers)$"
 
 # Variables that are no secret although they were given: where things are and what they are called.
 _PUBLIC = (
@@ -52,7 +94,25 @@ _PUBLIC = (
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether a key, variable, header or flag of this name usually holds a secret."""
-    return re.search(rf"(?i)(?:{_NAMES})[\d_]*$", name) is not None
+    if re.search(_ENDING, name) or re.search(_TOKENS, name):
+        return True
+    found = re.findall(_WORD, name)
+    words = [word.lower() for word in found]
+    if not words or words[0] in _ASKING or words[-1] in _ABOUT:
+        return False
+    if len(words) > 1 and words[-1] == "key":
+        is_variable = "".join(found[-2:]).isupper() or words[0] == "x"
+        return words[-2] in _KEEPERS or (is_variable and words[-2] not in _NO_KEEPERS)
+    return (
+        (words[-1] in _LAST)
+        or (len(words) > 1 and not _ANYWHERE.isdisjoint(words))
+        or any(pair in f" {' '.join(words)} " for pair in _PAIRS)
+    )
+
+
+def is_count(name: str) -> bool:
+    """Whether numbers under this name, though it sounds like a secret's, only count something."""
+    return name.lower().endswith("tokens")
 
 
 @lru_cache(maxsize=4096)
@@ -81,41 +141,90 @@ def secret_variables(variables: Mapping[str, str], *, given: bool) -> Iterator[s
     for name, value in variables.items():
         is_public = re.fullmatch(_PUBLIC, name.replace("-", "_")) is not None
         is_secret = is_secret_name(name) or (given and not is_public)
-        yield from _parts(value) if is_secret else _passwords(value)
+        yield from _parts(value) if is_secret else _addressed(value)
 
 
 def secrets_in(document: object) -> Iterator[str]:
-    """The secrets in settings or a configuration of servers: variables, headers, named ones."""
-    pending: list[tuple[object, bool]] = [(document, False)]
+    """The secrets in settings or a configuration of servers.
+
+    Variables, headers, what is named as one, and what addresses and arguments hold.
+    """
+    pending: list[tuple[object, str, bool]] = [(document, "", False)]
     while pending:
-        value, is_secret = pending.pop()
+        value, name, is_secret = pending.pop()
         if isinstance(value, Mapping):
-            for name, item in cast("Mapping[object, object]", value).items():
-                if is_bag(str(name)) and isinstance(item, Mapping):
+            for key, item in cast("Mapping[object, object]", value).items():
+                if is_bag(str(key)) and isinstance(item, Mapping):
                     bag = cast("Mapping[object, object]", item)
                     yield from secret_variables(
-                        {str(key): str(part) for key, part in bag.items()}, given=True
+                        {str(one): str(part) for one, part in bag.items()}, given=True
                     )
                 else:
-                    pending.append((item, is_secret or is_secret_name(str(name))))
+                    pending.append((item, str(key), is_secret or is_secret_name(str(key))))
         elif isinstance(value, list | tuple):
-            pending += [(item, is_secret) for item in cast("Iterable[object]", value)]
+            items = list(cast("Iterable[object]", value))
+            pending += [(item, name, is_secret) for item in items]
+            yield from _arguments([item for item in items if isinstance(item, str)])
         elif is_secret and isinstance(value, str | int | float):
             yield from _parts(str(value))
+        elif isinstance(value, str):
+            yield from _addressed(value)
+            if name in ("args", "url"):
+                yield from filter(_is_random, re.split(r"[/?&=#\s]", value))
+
+
+def _arguments(words: list[str]) -> Iterator[str]:
+    """The secrets of a command line: values of flags and of assignments with such names."""
+    before = ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and is_secret_name(name):
+            yield from _parts(value)
+        elif before[:1] == "-" and word[:1] != "-" and is_secret_name(before):
+            yield from _parts(word)
+        before = word
 
 
 def _parts(value: str) -> Iterator[str]:
     """A secret, and what of it may stand alone: the token of a header, the lines of a key."""
-    parts = [value, value.rpartition(" ")[2], *_passwords(value)]
+    parts = [value, value.rpartition(" ")[2], *_addressed(value)]
     parts += (line for line in value.splitlines() if len(line) >= 16)
     if "\n" in value or "," in value:  # several headers in one variable
         parts += re.findall(r"[:=]\s*([^,\r\n]+)", value)
     return filter(is_telling, parts)
 
 
-def _passwords(value: str) -> Iterator[str]:
-    """The passwords of the URLs in a value."""
-    return filter(is_telling, re.findall(r"://[^/\s:@]*:([^/\s@]+)@", value))
+# A name and a password before the host of a URL, or a token alone; names alone are no secret. The
+# password may hold an @, and a slash, if it is not a port.
+_USERINFO = (
+    r"://([^/\s:@\"'<>]{0,256}:(?:[^/\s\"'<>]{1,256}|(?!\d{1,5}[/?\#])[^\s@\"'<>]{1,256})"
+    r"|(?=[^/\s@]{0,256}\d)[\w.~%+-]{8,256}|[\w.~%+-]{20,256})@"
+)
+
+
+def _addressed(value: str) -> Iterator[str]:
+    """The secrets in the URLs of a value: before the host, and in the query."""
+    if "://" not in value:
+        return
+    for login in re.findall(_USERINFO, value):
+        password = login.partition(":")[2] or login
+        if is_telling(password):
+            yield password
+    for name, word in re.findall(r"[?&]([\w.-]+)=([^&\s#\"']+)", value):
+        if is_telling(word) and _is_secret_parameter(name):
+            yield word
+
+
+def _is_secret_parameter(name: str) -> bool:
+    """Whether a parameter of a URL is a secret: there, a mere key is one."""
+    return name.lower() in ("key", "sig", "signature") or is_secret_name(name)
+
+
+def _is_random(word: str) -> bool:
+    """Whether nobody would make up such a word."""
+    kinds = (r"\d", "[a-z]", "[A-Z]")
+    is_mixed = re.fullmatch(r"[\w.~-]{16,}", word) and all(re.search(one, word) for one in kinds)
+    return bool(is_mixed or re.fullmatch("[0-9a-fA-F]{32,}", word))
 
 
 def _forms(secret: str) -> Iterator[str]:
@@ -127,7 +236,9 @@ def _forms(secret: str) -> Iterator[str]:
     forms = [
         *(escaped(secret), escaped(secret, ascii_only=True)),
         *(quoted, quoted.replace("%2F", "/"), quoted.replace("%20", "+")),
+        *(data.hex(), data.hex().upper()),
     ]
+    forms += [re.sub("%..", lambda one: one[0].lower(), form) for form in forms[2:5]]
     for shift in range(3):
         # Base64 of a text around the secret: the characters that depend on the secret alone.
         whole = msgspec.json.encode(bytes(shift) + data).decode()[1:-1]
@@ -155,9 +266,12 @@ _LOOKS = (
     ("npm_", r"\bnpm_\w{30,}"),
     ("akia", r"\bAKIA[A-Z0-9]{16}\b"),
     ("asia", r"\bASIA[A-Z0-9]{16}\b"),
-    ("://", r"://([^/\s:@\"']*:[^/\s@\"']+)@"),
+    ("://", _USERINFO),
     (" -u ", r" -u +([^\s:]+:\S+)"),
-    ("<password>", r"<password>([^<]+)"),
+    (" --user", r" --user[ =]+([^\s:]+:\S+)"),
+    ("sshpass", r"\bsshpass +-p *(\S+)"),
+    ("login", r"\blogin\s+\S+\s+password\s+(\S+)"),
+    ("</", r"(?i)<[\w:.-]*(?:password|passwd|secret|token|api[_-]?key)(?: [^<>]*)?>([^<]+)</"),
 )
 
 # What stands after a name but is no secret: a reference, a type, nothing.
@@ -167,18 +281,23 @@ _NO_VALUE = (
 )
 _QUOTED = r"(?P<quote>\\*[\"'`])(?P<quoted>(?:(?!(?P=quote))[^\r\n])+)"
 _BARE = r"(?:(?!,\s*[\w-]+[=:])[^\s\"';&\\])+"
-_VALUE = rf"{_NO_VALUE}(?:{_QUOTED}|(?P<bare>{_BARE}))"
+# Lines of YAML, as deep as the first of them.
+_BLOCK = r"[|>][-+\d]*[ \t]*\r?\n(?P<indent>[ \t]+)(?P<block>\S[^\n]*(?:\n(?P=indent)[^\n]*)*)"
+_VALUE = rf"{_NO_VALUE}(?:{_QUOTED}|{_BLOCK}|(?P<bare>{_BARE}))"
+_HEADER = rf"{_NO_VALUE}(?P<bare>[^\r\n\"'\\]+)"
+_NUMBER = r"\d[\d.,_]*[kM]?"
 
-# Assignments to secret names: a header to the end of its line, anything else, a flag.
-_ASSIGNMENTS = (
-    rf"(?i)(?:authorization|cookie):[ \t]*+{_NO_VALUE}(?P<bare>[^\r\n\"'\\]+)",
-    rf"(?i)(?:{_NAMES})[\d_]*(?:\\*[\"'`])?[ \t]*(?::=|=>|=(?![=>])|:(?![:=]))[ \t]*+{_VALUE}",
-    rf"(?i)(?<![\w-])--[\w-]{{0,40}}(?:{_NAMES})[ \t]++(?!-){_VALUE}",
+# Where something is assigned: a name of up to three words and a sign, or a flag and a space.
+_TYPE = r"(?:&?(?:'static )?str|string|bytes|SecretStr|Optional\[str\])(?:[ \t]*\|[ \t]*None)?"
+_ASSIGNMENT = (
+    r"(?<![\w.-])(?P<name>(?:[A-Za-z]++[ ]){0,2}(?P<last>[\w.-]++))(?:\\*[\"'`])?[ \t]*"
+    rf"(?::[ \t]*(?i:{_TYPE})[ \t]*=(?!=)|:=|=>|=(?![=>])|:(?![:=])(?:\*\*(?=[ \t]))?)[ \t]*+"
 )
+_FLAG = r"(?<![\w-])--(?P<name>(?P<last>[\w-]++))[ \t]++(?!-)"
 # What may become a key of a known maker, at the end of a text that goes on.
-_BEGINNING = r"\b(?:sk-|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-|AIza|npm_|AKIA|ASIA|eyJ)[\w.-]*$"
+_BEGINNING = r"\b(?:sk-|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-|AIza|npm_|AKIA|ASIA|eyJ)[\w.-]*\Z"
 
-_NAME_HINT = "(?i)key|auth|cookie|credential|connection|jwt|pass|pwd|secret|token"
+_NAME_HINT = "(?i)key|auth|bearer|cookie|cred|connection|dsn|jwt|pass|[_-]pat|pwd|secret|sig|token"
 
 
 # ------------------------------------------------------------------------- masking
@@ -272,10 +391,24 @@ class Redactor:
 
 
 def _named(text: str) -> Iterator[Secret]:
-    if re.search(_NAME_HINT, text):
-        for pattern in _ASSIGNMENTS:
-            for found in re.finditer(pattern, text):
-                group = "bare" if found["bare"] is not None else "quoted"
+    if not re.search(_NAME_HINT, text):
+        return
+    for pattern in (_ASSIGNMENT, _FLAG):
+        for place in re.finditer(pattern, text):
+            name = place["last"][-_LONGEST_NAME:]
+            is_parameter = text[place.start() - 1 : place.start()] in ("?", "&")
+            if not (
+                is_secret_name(name)
+                or (place["name"] != place["last"] and re.search(_ENDING, place["name"]))
+                or (is_parameter and _is_secret_parameter(name))
+            ):
+                continue
+            is_header = re.search("(?i)(?:authorization|cookie)$", name) and ":" in place[0]
+            found = re.compile(_HEADER if is_header else _VALUE).match(text, place.end())
+            if found is None:
+                continue
+            group = found.lastgroup or "bare"
+            if not (is_count(name) and re.fullmatch(_NUMBER, found[group])):
                 yield Secret(*found.span(group), "name")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.support.processes import plan
 
-from bridle._shell.known_secrets import KnownSecrets, clean
+from bridle._shell.known_secrets import KnownSecrets, clean, clean_answer
+from bridle._shell.locate import Failed, TimedOut, Unreadable, Version, VersionAnswer
 from bridle.errors import BridleError, ControlRejected, OptionsError
 
 
@@ -45,3 +47,18 @@ def test_errors_in_the_words_of_the_cli_are_cleaned() -> None:
     for error in (ours, ValueError("secret"), None):
         clean(error, hush)
     assert ours.args == ("secret: is ours",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Failed("a secret reason"), Failed("a *** reason")),
+        (Unreadable("no secret"), Unreadable("no ***")),
+        (TimedOut(2.0), TimedOut(2.0)),
+        (Version(2, 1, 0), Version(2, 1, 0)),
+    ],
+)
+def test_answers_about_the_version_are_cleaned(
+    answer: VersionAnswer, expected: VersionAnswer
+) -> None:
+    assert clean_answer(answer, lambda text: text.replace("secret", "***")) == expected

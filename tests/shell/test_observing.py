@@ -31,7 +31,8 @@ from bridle import (
 )
 from bridle._core.actions import Deliver
 from bridle._shell.actor import Actor
-from bridle._shell.observing import SessionObserver, traced
+from bridle._shell.journal import Journal
+from bridle._shell.observing import SessionObserver, Teller, traced
 from bridle.telemetry import (
     Began,
     CallBegan,
@@ -417,6 +418,44 @@ def test_an_observer_that_raises_harms_nothing_and_is_logged_once(
     events = [(vars(record).get("bridle_event"), record) for record in caplog.records]
     told = [record for event, record in events if event == "telemetry_failed"]
     assert [record.exc_info is not None for record in told] == [True]
+
+
+@pytest.mark.parametrize("variables", [{"A": 1}, {2: "b"}, {"A=B": "c"}, {"A": "\0"}, {"": "d"}, 3])
+def test_variables_no_process_can_have_are_logged_and_left_out(
+    variables: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the observer raises what would cancel a task."""
+
+    class Careless(Notes):
+        def observe(self, observation: Observation, /) -> None:
+            super().observe(observation)
+            raise asyncio.CancelledError
+
+        def environment(self) -> Mapping[str, str]:
+            told: Mapping[str, str] = variables
+            return told
+
+    careless = Careless()
+    play(FakeCli.auto(), sdk=careless.sdk)
+    assert "turn: ok" in careless.story
+    told = [vars(record).get("bridle_event") for record in caplog.records]
+    assert told.count("telemetry_failed") == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_observer_may_end_the_program(error: type[BaseException]) -> None:
+    class Last(Notes):
+        def observe(self, observation: Observation, /) -> None:
+            raise error
+
+        def environment(self) -> Mapping[str, str]:
+            raise error
+
+    teller = Teller(Last(), Journal("bridle.session"))
+    with pytest.raises(error):
+        teller.tell(QueryBegan(at=0.0, id=1))
+    with pytest.raises(error):
+        teller.environment()
 
 
 def test_an_observer_is_told_in_the_context_of_whoever_acts() -> None:

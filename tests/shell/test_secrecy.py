@@ -176,3 +176,29 @@ def test_a_query_keeps_them_as_well(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert leaks(f"{error} {error!r} {error.process} {caplog.text} {warnings}") == []
     assert leaks(path.read_text("utf-8")) == []
     assert "***" in error.stderr_tail
+
+
+def test_a_version_that_tells_a_secret_does_not_pass_it_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The words are for the application, without the secret; the log has none of them."""
+    told = f"nightly {MARKERS['api_key']} and {MARKERS['settings_variable']}"
+    caplog.set_level(logging.DEBUG)
+    warnings: list[str] = []
+
+    async def main() -> None:
+        with FakeCli.auto().slow_start(0.4).version(told) as cli:
+            given = options(cli, tmp_path / "settings.json").replace(extra_args=None)
+            sdk = SdkOptions(
+                permissive_version_check=True, on_warning=lambda one: warnings.append(one.detail)
+            )
+            async with start_session(given, sdk) as session:
+                assert (await (await session.send_user_message("go"))).ok
+            async for _ in bridle.query("go", given, sdk):
+                pass
+
+    run(main)
+    assert [one.count("*** and ***") for one in warnings] == [1, 1]
+    assert leaks(f"{warnings} {caplog.text}") == []
+    assert "version_inconclusive" in caplog.text
+    assert "nightly" not in caplog.text

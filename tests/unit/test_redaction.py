@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import urllib.parse
 from typing import Any
 
@@ -49,6 +50,14 @@ PRIVATE = "-----BEGIN RSA " + "PRIVATE KEY-----\nabc\ndef\n-----END RSA PRIVATE 
         ("postgres://me:word@host/db", "postgres://***@host/db"),
         ("curl -u me:word http://x", "curl -u *** http://x"),
         ("<password>word</password>", "<password>***</password>"),
+        ("<db:Password a='b'>word</db:Password>", "<db:Password a='b'>***</db:Password>"),
+        ("pg://me:a@b@host/db", "pg://***@host/db"),
+        ("pg://me:a/b@host/db", "pg://***@host/db"),
+        ("https://0123token@host/x", "https://***@host/x"),
+        ("curl --user me:word http://x", "curl --user *** http://x"),
+        ("sshpass -p word ssh host", "sshpass -p *** ssh host"),
+        ("machine h login me password word", "machine h login me password ***"),
+        ("https://h/?key=a&x=y&sig=b", "https://h/?key=***&x=y&sig=***"),
     ],
 )
 def test_what_looks_like_a_secret_is_masked(text: str, masked: str) -> None:
@@ -81,6 +90,16 @@ def test_what_looks_like_a_secret_is_masked(text: str, masked: str) -> None:
         ("tool --api-key abc --token=d -v", "tool --api-key *** --token=*** -v"),
         ("tool --password 'a b' x", "tool --password '***' x"),
         ("token: Bearer abc", "token: *** ***"),
+        ("DB_PASS=a SECRET_KEY_BASE=b\\nMY_KEY=c", "DB_PASS=*** SECRET_KEY_BASE=***\\nMY_KEY=***"),
+        ("API_KEY_PROD: a, SENTRY_DSN=b", "API_KEY_PROD: ***, SENTRY_DSN=***"),
+        ("GH_PAT=a creds=b tokens=c", "GH_PAT=*** creds=*** tokens=***"),
+        ("x --from=password=a", "x --from=password=***"),
+        ("my access key id: a", "my access key id: ***"),
+        ('api_key: str = "a b"', 'api_key: str = "***"'),
+        ("apiKey: string='a'", "apiKey: string='***'"),
+        ("token: str | None = 'a'", "token: str | None = '***'"),
+        ("**Password:** a b", "**Password:** *** b"),
+        ("a:\n  password: |\n    b\n    c\n  d: e", "a:\n  password: |\n    ***\n  d: e"),
     ],
 )
 def test_what_a_name_calls_a_secret_is_masked(text: str, masked: str) -> None:
@@ -102,6 +121,11 @@ def test_what_a_name_calls_a_secret_is_masked(text: str, masked: str) -> None:
         "if token == other: Token::parse()",
         "password: <required> secret: none token=null",
         "tool --token --other x",
+        "monkey=a keyboard: b author=c bypass=d compass: e passenger=f",
+        "cache_key=a PRIMARY_KEY=b sort_key=c key=d public_key: e",
+        "token_count=a tokenSource: b secret_name=c AUTH_URL=d is_token_valid=e",
+        "tokens: 12,345 **Tokens:** 1.7k / 200k",
+        "https://git@host/x http://host:80/a@b ssh://deploy@host",
         "-" * 3000 + "token",
     ],
 )
@@ -119,13 +143,32 @@ def test_what_only_sounds_like_a_secret_is_left_alone(text: str) -> None:
         ("db_pwd", True),
         ("refreshToken", True),
         ("PWD", False),
-        ("tokens", False),
+        ("tokens", True),
+        ("access_tokens", True),
+        ("DB_PASS", True),
+        ("OPENAI_KEY", True),
+        ("x-functions-key", True),
+        ("ssh_key", True),
+        ("SECRET_KEY_BASE", True),
+        ("API_KEY_PROD", True),
+        ("privateKeyPem", True),
+        ("SENTRY_DSN", True),
+        ("X-Auth", True),
+        ("creds", True),
         ("tokenSource", False),
+        ("input_tokens", False),
+        ("maxOutputTokens", False),
+        ("needsAuthMcpServers", False),
+        ("has_token_now", False),
+        ("cache_key", False),
+        ("CACHE_KEY", False),
+        ("author", False),
         ("key", False),
+        ("KEY", False),
         ("", False),
     ],
 )
-def test_names_of_secrets_are_known_by_their_end(name: str, expected: bool) -> None:
+def test_names_of_secrets_are_known_by_their_words(name: str, expected: bool) -> None:
     assert is_secret_name(name) is expected
 
 
@@ -143,12 +186,18 @@ SECRET = 'pa"ss\\wörd/+ \n1😀'
         urllib.parse.quote(SECRET),
         urllib.parse.quote(SECRET, safe=""),
         urllib.parse.quote_plus(SECRET),
+        urllib.parse.quote(SECRET, safe="").lower(),
+        SECRET.encode().hex(),
+        SECRET.encode().hex().upper(),
         base64.b64encode(SECRET.encode()).decode(),
         base64.b64encode(f"me:{SECRET}".encode()).decode(),
         base64.b64encode(f"u:{SECRET}:x".encode()).decode(),
         base64.urlsafe_b64encode(f"{SECRET}?".encode()).decode(),
     ],
-    ids=["plain", "json", "json-utf8", "url", "url-all", "form", "b64", "b64-1", "b64-2", "b64url"],
+    ids=[
+        *("plain", "json", "json-utf8", "url", "url-all", "form", "url-lower", "hex", "hex-upper"),
+        *("b64", "b64-1", "b64-2", "b64url"),
+    ],
 )
 def test_a_known_value_is_masked_however_it_is_written(written: str) -> None:
     redactor = Redactor([SECRET])
@@ -231,6 +280,38 @@ def test_secrets_in_a_document() -> None:
     }
 
 
+RANDOM = "Zq9" + "kLmP4xWkLmP4x"
+
+
+def test_secrets_in_addresses_and_arguments() -> None:
+    servers = {
+        "a": {
+            "command": "x",
+            "args": [
+                *("--api-key", "marker-1", "--token=marker-2", "PASSWORD=marker-3", RANDOM),
+                *("--secret", "--verbose", "marker-no", "0123456789abcdef" * 2),
+            ],
+        },
+        "b": {"url": f"https://u:marker-4@h/{RANDOM[::-1]}/v1?key=marker-5&page=marker-no"},
+        "c": {"url": "https://marker-token-6@h/?access_token=marker-7&key=short"},
+        "other": f"{RANDOM}-unasked",
+    }
+    assert set(secrets_in({"mcpServers": servers})) == {
+        *("marker-1", "marker-2", "marker-3", "marker-4", "marker-5", "marker-token-6"),
+        *("marker-7", RANDOM, RANDOM[::-1], "0123456789abcdef" * 2),
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [("://" + "a" * 50) * 2000, "a " * 50_000 + "token", "a.b-" * 50_000 + "key", "<a " * 20_000],
+)
+def test_long_texts_are_looked_through_quickly(text: str) -> None:
+    started = time.process_time()
+    assert redact_text(f"{text}</") == f"{text}</"
+    assert time.process_time() - started < 3.0
+
+
 # ------------------------------------------------------------------------- beginnings
 
 
@@ -244,6 +325,7 @@ def test_secrets_in_a_document() -> None:
         ("it is marker-12", "marker-12"),
         ("a key sk-", "sk-"),
         ("a key sk-an", "sk-an"),
+        ("a key sk-an\n", ""),
         ("", ""),
     ],
 )

@@ -28,11 +28,11 @@ from bridle._core.wire import Content
 from bridle._redaction import redact_text
 from bridle._shell.callbacks import Callbacks, Notifier
 from bridle._shell.feeds import Feeds
-from bridle._shell.known_secrets import clean
+from bridle._shell.known_secrets import clean, clean_answer
 from bridle._shell.locate import Version, VersionAnswer
 from bridle._shell.mailbox import size_of
 from bridle._shell.observing import SessionObserver
-from bridle._shell.preflight import judge_version
+from bridle._shell.preflight import judge_version, running_loop
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
 from bridle.errors import (
@@ -100,7 +100,7 @@ class Actor:
         telemetry: Telemetry | None = None,
         model: str | None = None,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self._engine = engine
         self.observer = SessionObserver(
             telemetry, clock=self._loop.time, session_id=lambda: engine.session_id, model=model
@@ -190,7 +190,7 @@ class Actor:
         )
 
     async def _judge_version(self, asked: Coroutine[Any, Any, VersionAnswer]) -> None:
-        answer = await asked
+        answer = clean_answer(await asked, self._redact)
         if isinstance(answer, Version):
             self._engine.describe(cli_version=str(answer))
         try:

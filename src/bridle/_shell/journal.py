@@ -258,7 +258,13 @@ class Journal:
 # ---------------------------------------------------------------- warnings
 
 # The CLI's own words, or keys of answers to questions: they may quote anything.
-_WITHHELD = frozenset({WarningKind.INIT_FAILED_LATE, WarningKind.RESULT_IGNORED})
+_WITHHELD = frozenset(
+    {
+        WarningKind.INIT_FAILED_LATE,
+        WarningKind.RESULT_IGNORED,
+        WarningKind.VERSION_INCONCLUSIVE,
+    }
+)
 # Their details quote a line.
 _QUOTING = frozenset({WarningKind.MALFORMED_LINE, WarningKind.INCOMPLETE_LINE})
 _LIKE_A_FRAME = ("{", '"')

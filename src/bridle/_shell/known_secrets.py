@@ -10,6 +10,7 @@ import msgspec
 
 from bridle._core.launch import Launch, named_documents, secrets
 from bridle._redaction import Redactor, secret_variables, secrets_in
+from bridle._shell.locate import Failed, Unreadable, VersionAnswer
 from bridle.errors import ControlRejected, StartError, TransportError
 
 # Errors in the CLI's own words.
@@ -22,6 +23,17 @@ def clean(error: BaseException | None, redact: Callable[[str], str]) -> None:
         error.args = tuple(redact(one) if isinstance(one, str) else one for one in error.args)
         words = {name: value for name, value in vars(error).items() if isinstance(value, str)}
         vars(error).update({name: redact(value) for name, value in words.items()})
+
+
+def clean_answer(answer: VersionAnswer, redact: Callable[[str], str]) -> VersionAnswer:
+    """What a CLI said when it was asked for its version, without secrets."""
+    match answer:
+        case Failed(reason):
+            return Failed(redact(reason))
+        case Unreadable(text):
+            return Unreadable(redact(text))
+        case _:
+            return answer
 
 
 class KnownSecrets:

@@ -65,6 +65,18 @@ def traced(launch: Launch, variables: Mapping[str, str]) -> Launch:
     return structs.replace(launch, env={**launch.env, **variables})
 
 
+def _variables(told: Mapping[Any, object]) -> dict[str, str]:
+    """What a telemetry said, if a process can be started with it."""
+    variables: dict[str, str] = {}
+    for name, value in told.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise TypeError("environment() must return names and values that are strings")
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError("environment() returned what no process can be given")
+        variables[name] = value
+    return variables
+
+
 def _always() -> bool:
     return True
 
@@ -87,7 +99,9 @@ class Teller:
                 self.telemetry.observe(observation)
             else:
                 context.run(self.telemetry.observe, observation)
-        except Exception as error:  # it only looks on, so it may not break anything
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # it only looks on: it may break and cancel nothing
             self._note(error)
 
     def ear_for(self, kind: type[Observation]) -> Callable[[], bool]:
@@ -99,12 +113,14 @@ class Teller:
         if not isinstance(self.telemetry, TracingTelemetry):
             return {}
         try:
-            return dict(self.telemetry.environment())
-        except Exception as error:
+            return _variables(self.telemetry.environment())
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             self._note(error)
             return {}
 
-    def _note(self, error: Exception) -> None:
+    def _note(self, error: BaseException) -> None:
         if not self._has_failed:
             self._has_failed = True
             self._journal.write_failure(error)

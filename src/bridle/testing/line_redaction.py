@@ -20,6 +20,7 @@ from bridle._redaction import (
     Secret,
     escaped,
     is_bag,
+    is_count,
     is_secret_name,
     unescaped,
 )
@@ -124,7 +125,10 @@ _SHORT_NUMBER = 6
 class _Container:
     """An object or array of the line, as far as it is read."""
 
-    __slots__ = ("in_bag", "is_bag", "is_list", "is_schema", "is_secret", "key", "last", "pair")
+    __slots__ = (
+        *("counts", "in_bag", "is_bag", "is_list", "is_schema", "is_secret"),
+        *("key", "last", "pair"),
+    )
 
     def __init__(self, parent: _Container | None, *, is_list: bool) -> None:
         key = parent.key if parent is not None else ""
@@ -146,6 +150,8 @@ class _Container:
             or (parent.is_bag and not parent.is_list)
             or (bool(key) and not parent.is_schema and is_secret_name(key))
         )
+        #: Numbers in it are no secrets.
+        self.counts: bool = parent is not None and (parent.counts or is_count(key))
         if parent is not None and parent.is_list and is_list:
             self.last = "\0"  # a pair in a list, until its first member is read
 
@@ -210,7 +216,7 @@ class _JsonLine:
             self._is_json = False
         elif not text[-1].isdigit():
             return  # a word
-        elif len(text) >= _SHORT_NUMBER and self._is_masked(""):
+        elif len(text) >= _SHORT_NUMBER and not self._is_counted() and self._is_masked(""):
             self._mask(token)
         elif self._redactor.knows(text):
             self._mask(token, "value")
@@ -243,6 +249,10 @@ class _JsonLine:
             inside.pair = (text, inside.pair[1])
         elif self._expects_value and inside.key.lower() == "value":
             inside.pair = (inside.pair[0], token)
+
+    def _is_counted(self) -> bool:
+        inside = self._stack[-1] if self._stack else None
+        return inside is not None and (inside.counts or is_count(inside.key))
 
     def _is_masked(self, text: str) -> bool:
         """Whether the value that comes here is a secret, by what is said about it before."""
