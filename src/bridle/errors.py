@@ -232,7 +232,7 @@ class CliNotFoundError(StartError, FileNotFoundError):
 
 
 class UnsupportedCliVersionError(StartError):
-    """The CLI is too old, or would not say how old it is (`found` is then its answer, or None)."""
+    """The CLI is too old, or would not say how old it is (`found` is then None)."""
 
     def __init__(self, found: str | None, minimum: str, *, unknown_option: bool = False) -> None:
         cli = f"Claude Code CLI {found}" if found else "The Claude Code CLI (version unknown)"
@@ -241,6 +241,8 @@ class UnsupportedCliVersionError(StartError):
         if unknown_option:
             what = f"{cli} does not know an option it was given."
             fix = "Leave out the option that stderr names, or update the CLI with `claude update`."
+        elif found is None:
+            what = f"The Claude Code CLI's version is not known: {minimum} or newer is needed."
         super().__init__(what, fix=fix)
         self.found = found
         self.minimum = minimum

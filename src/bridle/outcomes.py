@@ -180,7 +180,8 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
         """Await this to wait until the rate limit resets (`resets_at`).
 
         `default` is how many seconds to wait when nobody said when that will be; without one that
-        is a ValueError, since trying again at once would only meet the limit again.
+        is a ValueError, since trying again at once would only meet the limit again. It also takes
+        the place of a moment that has passed; without one the wait is over at once then.
 
         Cancellation: the wait can be cancelled at any time.
         """
@@ -191,14 +192,15 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
         _lent[0]().until_sync(self._reset(default))
 
     def _reset(self, default: float | None) -> float:
-        if self.resets_at is not None:
-            return self.resets_at
+        moment, clock = self.resets_at, _lent[0]()
+        if moment is not None and (default is None or moment > clock.in_seconds(0.0)):
+            return moment
         if default is None:
             raise ValueError(
                 f"this outcome ({self.reason}) does not say when a limit resets; "
                 "give wait_for_reset the seconds to wait instead"
             )
-        return _lent[0]().in_seconds(default)
+        return clock.in_seconds(default)
 
     def __str__(self) -> str:
         words = self.text if self.ok else self.detail

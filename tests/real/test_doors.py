@@ -419,3 +419,24 @@ def test_an_answer_is_of_the_type_that_was_asked_for_or_no_success(lab: Lab, nam
         return await asyncio.gather(*map(ask, KINDS))
 
     assert run(main) == answer.expected
+
+
+@dataclasses.dataclass
+class Folder:
+    """A type that holds itself."""
+
+    name: str
+    folders: list[Folder] = dataclasses.field(default_factory=list)
+
+
+def test_an_answer_may_be_of_a_type_that_holds_itself(lab: Lab) -> None:
+    inner = {"name": "b", "folders": []}
+
+    async def main() -> Any:
+        script: Script = [[tool_use("StructuredOutput", name="a", folders=[inner])]]
+        async with ScriptedModel(script) as model:
+            door = flavour_of(lab, 0)
+            outcome = await door.run("go", cli=lab.cli(model), sdk=lab.sdk, output_type=Folder)
+            return outcome.output
+
+    assert run(main) == Folder("a", [Folder("b")])

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from bridle import CanUseToolContext
 from bridle._core.actions import Call, CallKind
 from bridle._shell.callbacks import Callbacks, Notifier, is_async
-from bridle._shell.workers import Workers
+from bridle._shell.workers import WORKERS, Workers
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
@@ -309,5 +311,67 @@ def test_an_async_listener_is_awaited_before_the_next_news() -> None:
         notifier.tell("b")
         await done.wait()
         assert heard == ["a begins", "a ends", "b begins", "b ends"]
+
+    run(main)
+
+
+def test_a_plain_listener_that_returns_a_coroutine_has_it_awaited() -> None:
+    async def main() -> None:
+        heard: list[str] = []
+        failures: list[BaseException] = []
+
+        async def listen(news: str) -> None:
+            await asyncio.sleep(0)
+            heard.append(news)
+            if news == "b":
+                raise ValueError(news)
+
+        notifier = Notifier(asyncio.get_running_loop(), lambda news: listen(news), failures.append)
+        for news in "abc":
+            notifier.tell(news)
+        await notifier.drained()
+        assert heard == ["a", "b", "c"]
+        assert [str(failure) for failure in failures] == ["b"]
+
+    run(main)
+
+
+def test_what_it_returns_after_the_end_is_not_awaited() -> None:
+    async def main() -> None:
+        heard: list[str] = []
+        begun, gate = threading.Event(), threading.Event()
+
+        async def listen(news: str) -> None:
+            heard.append(news)
+
+        def listener(news: str) -> object:
+            begun.set()
+            gate.wait(5)
+            return listen(news)
+
+        notifier = Notifier(asyncio.get_running_loop(), listener, lambda _: None)
+        notifier.tell("a")
+        await asyncio.to_thread(begun.wait, 5)
+        notifier.close()
+        gate.set()
+        await notifier.drained()
+        assert heard == []
+
+    run(main)
+
+
+def test_a_listener_that_gets_no_thread_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        failures: list[BaseException] = []
+        notifier = Notifier(asyncio.get_running_loop(), lambda _: None, failures.append)
+        monkeypatch.setattr(WORKERS, "run", refuse)
+        notifier.tell("a")
+        notifier.tell("b")
+        assert failures == []
+        await notifier.drained()
+        assert [str(failure) for failure in failures] == ["can't start new thread"] * 2
 
     run(main)

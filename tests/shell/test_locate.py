@@ -272,6 +272,17 @@ def test_one_that_does_not_answer_is_ended(programs: Programs, tmp_path: Path) -
     assert not any(is_alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
 
 
+def test_each_who_asks_has_a_patience_of_their_own(programs: Programs) -> None:
+    program = programs.shell("sleep 0.6; echo 2.1.7")
+
+    async def main() -> tuple[locate.VersionAnswer, locate.VersionAnswer]:
+        hasty, patient = version_of(program, timeout=0.1), version_of(program, timeout=20.0)
+        first, second = await asyncio.gather(hasty, patient)
+        return first, second
+
+    assert run(main) == (TimedOut(0.1), Version(2, 1, 7))
+
+
 def test_a_version_is_asked_for_once_until_the_file_changes(
     programs: Programs, tmp_path: Path
 ) -> None:

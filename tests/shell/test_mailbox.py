@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from bridle import AssistantMessage, Message, SessionReady, decode_line
+from bridle import AssistantMessage, Message, SdkWarning, SessionReady, decode_line
 from bridle._shell.feeds import Feeds
 from bridle._shell.mailbox import Closed, Mailbox, size_of
 from bridle._shell.turn import TurnState
 from bridle.errors import ConsumerTooSlow
+from bridle.events import WarningKind
 from bridle.outcomes import Outcome, OutcomeReason
 
 
@@ -160,6 +161,20 @@ def test_events_and_messages_are_told_apart_and_together() -> None:
         for mailbox in (both, events):
             with pytest.raises(Closed):
                 await cast("Mailbox[Any]", mailbox).take()
+
+    run(main)
+
+
+def test_who_comes_too_late_is_told_so_as_well() -> None:
+    async def main() -> None:
+        missed = SdkWarning(WarningKind.MISSED_MESSAGES, "some")
+
+        def tell() -> None:
+            feeds.put_event(missed)
+
+        feeds = Feeds(200, tell)
+        feeds.put_messages([message(1)], 201)
+        assert await feeds.updates().take() == missed
 
     run(main)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
+import trio
 
+import bridle
 from bridle import CliOptions, OptionsError, UnsupportedCliVersionError, sync
 from bridle._shell.locate import Failed, TimedOut, Unreadable, Version
 from bridle._shell.preflight import (
@@ -64,14 +66,48 @@ def test_an_old_version_is_a_problem_and_a_new_one_is_none() -> None:
     assert judge_version(Version(2, 1, 325)) is None
 
 
-@pytest.mark.parametrize("answer", [Unreadable("hello"), TimedOut(2.0), Failed("no such file")])
-def test_a_version_that_cannot_be_known_is_told_in_words(
-    answer: Unreadable | TimedOut | Failed,
-) -> None:
+UNKNOWN: dict[str, Unreadable | TimedOut | Failed] = {
+    "it answered --version with 'hello', which holds none": Unreadable("hello"),
+    "it answered --version with nothing": Unreadable(""),
+    "it did not answer --version within 2 s": TimedOut(2.0),
+    "it failed at --version: no such file": Failed("no such file"),
+}
+
+
+@pytest.mark.parametrize("words", UNKNOWN)
+def test_a_version_that_cannot_be_known_is_told_in_words(words: str) -> None:
     """R143, R144, R145: or refused, where that is asked for."""
-    assert judge_version(answer) == str(answer)
-    with pytest.raises(UnsupportedCliVersionError, match="permissive_version_check"):
-        judge_version(answer, strict=True)
+    assert judge_version(UNKNOWN[words]) == words
+    with pytest.raises(UnsupportedCliVersionError, match="permissive_version_check") as caught:
+        judge_version(UNKNOWN[words], strict=True)
+    assert words in str(caught.value)
+    assert "too old" not in str(caught.value)
+
+
+async def _in_query() -> None:
+    async with bridle.query("x"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda: bridle.run("x"), _in_query, lambda: bridle.Session().connect()],
+    ids=["run", "query", "session"],
+)
+def test_under_another_framework_the_blocking_door_is_named(
+    work: Callable[[], Awaitable[object]],
+) -> None:
+    with pytest.raises(RuntimeError, match=r"bridle\.sync"):
+        trio.run(work)
+
+
+@pytest.mark.parametrize("kind", [Unreadable, Failed])
+def test_what_a_cli_says_of_its_version_is_told_short_and_without_secrets(
+    kind: type[Unreadable] | type[Failed],
+) -> None:
+    words = str(kind("password=aaaabbbb-ccccdddd-1234 " + "x" * 400))
+    assert "aaaabbbb" not in words
+    assert len(words) < 200
 
 
 @pytest.mark.parametrize("door", [sync.run, lambda *a, **k: list(sync.query(*a, **k))])

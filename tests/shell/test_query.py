@@ -946,6 +946,7 @@ class Excess(NamedTuple):
     last: type[Message] | None
 
 
+LINGERING = ANSWER.turn("Ho.").silence()
 CALLS = FakeCli().assistant("one").assistant("two").assistant("three")
 EXCESSES = {
     "first_event": Excess(GREETED.silence(), {"first_event": 0.3}, FirstEventLimitError, None),
@@ -961,6 +962,14 @@ EXCESSES = {
         TotalLimitError,
         AssistantMessage,
     ),
+    "first_event of the second": Excess(
+        ANSWER.expect_user().silence(),
+        {"first_event": 0.3, "idle": 9.0},
+        FirstEventLimitError,
+        ResultMessage,
+    ),
+    "idle at the end": Excess(LINGERING, {"idle": 0.3}, IdleLimitError, ResultMessage),
+    "total at the end": Excess(LINGERING, {"total": 0.5}, TotalLimitError, ResultMessage),
     "turns": Excess(
         GREETED.start_turn().repeat(1, CALLS).silence(),
         {"turns": 2},
@@ -991,7 +1000,7 @@ def test_a_limit_ends_the_query_with_its_error_after_what_came(name: str) -> Non
             assert [type(one) for one in said[-1:]] == [case.last][: case.last is not None]
             assert not is_alive(stream.pid or 0)
             outcome = caught.value.outcome
-            assert str(outcome.reason) == f"limit_{name}"
+            assert str(outcome.reason) == f"limit_{name.split()[0]}"
             assert (caught.value.cli_path, WORDS in caught.value.stderr_tail) == (cli.path, True)
             assert await read(stream) == []
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
 import pytest
 from tests.support.processes import is_alive, run
 
@@ -25,6 +26,7 @@ from bridle import (
     ToolContext,
     ToolServer,
 )
+from bridle._doors.run import Run
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -112,6 +114,28 @@ def test_an_answer_comes_as_the_type_that_was_asked_for() -> None:
     assert outcome.output == Invoice(3.5)
 
 
+@pydantic.dataclasses.dataclass
+class Offer:
+    total: Annotated[float, pydantic.Field(gt=5)]
+    parts: list[Offer] = dataclasses.field(default_factory=list)
+
+
+@pytest.mark.parametrize("total", [9.0, 1.0])
+def test_a_pydantic_dataclass_is_checked_as_pydantic_does(total: float) -> None:
+    cli = FakeCli().expect_initialize().expect_user().start_turn()
+    cli = cli.result("{}", structured_output={"total": total})
+    outcome = play(cli, output_type=Offer)
+    assert outcome.output == (Offer(total) if total > 5 else None)
+    assert outcome.ok is (total > 5)
+
+
+def test_its_schema_tells_the_model_of_the_checks() -> None:
+    options = Run("x", None, None, None, Offer, keep_messages=False)._cli
+    schema: Any = options.json_schema
+    assert (schema["type"], schema["properties"]["total"]["exclusiveMinimum"]) == ("object", 5)
+    assert set(schema["$defs"]) == {"Offer"}
+
+
 def test_a_session_that_is_stopped_before_its_background_work_has_not_answered() -> None:
     sessions: list[bridle.Session] = []
 
@@ -147,16 +171,22 @@ def test_a_turn_that_failed_is_not_waited_for_any_longer() -> None:
     assert time.monotonic() - began < 3.0
 
 
+class Numbers(pydantic.RootModel[list[int]]):
+    """No JSON object."""
+
+
 def test_options_and_prompts_are_refused_before_anything_starts() -> None:
     async def main() -> None:
         with FakeCli.auto() as cli:
             options = CliOptions(cli_path=cli.path)
             schema = options.replace(json_schema={"type": "object"})
             nothing: Any = 5
-            for field, refused in {
-                "prompt": bridle.run(nothing, cli=options),
-                "output_type": bridle.run("x", cli=schema, output_type=dict[str, int]),
-            }.items():
+            for field, refused in [
+                ("prompt", bridle.run(nothing, cli=options)),
+                ("prompt", bridle.run([], cli=options)),
+                ("output_type", bridle.run("x", cli=schema, output_type=dict[str, int])),
+                ("output_type", bridle.run("x", cli=options, output_type=Numbers)),
+            ]:
                 with pytest.raises(OptionsError) as caught:
                     await refused
                 assert caught.value.field == field

@@ -49,6 +49,13 @@ def test_a_reset_that_has_been_is_not_waited_for(wait: Wait) -> None:
 
 
 @both
+def test_but_the_default_is_where_there_is_one(wait: Wait) -> None:
+    before = time.time()
+    wait(limited(before - 3600), 0.2)
+    assert before + 0.2 <= time.time() < before + 5
+
+
+@both
 def test_nobody_waits_for_a_reset_that_is_not_known(wait: Wait) -> None:
     with pytest.raises(ValueError, match="does not say when"):
         wait(limited(None))

@@ -3,10 +3,14 @@
 A session bounds each of its turns by itself. Whoever asks for an answer and nothing else, as
 ``run`` and ``query`` do, waits for more than a turn, and that is then what the limits are for.
 
-A query cannot tell whose turn it is: older CLIs do not name the prompts they answer, and may answer
-several at once. So an answer here is whatever comes from a prompt, or from the start of a turn that
-no prompt announced, up to a result after which nothing is to come. Prompts that wait meanwhile
-begin none.
+The total is that of everything, from the first prompt on. Silence counts while the CLI owes
+something: the answer to a prompt, the turn of background work that ended, or, once its input has
+ended, its own end. It does not while a tool or background work runs, or nobody listens.
+
+A query cannot always tell whose turn it is: older CLIs do not name the prompts they answer, and may
+answer several at once. So a result without names is taken as the answer to every prompt before it,
+and if more comes it begins another. An answer here is whatever comes from a prompt, or from the
+start of a turn that no prompt announced, up to a result after which nothing is to come.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from msgspec import structs
 from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify
 from bridle._core.correlation import Deadlines
 from bridle._core.followups import FollowUps
-from bridle._core.limits import LimitWatch
+from bridle._core.limits import TOTAL, LimitWatch
 from bridle._core.turns import with_result
 from bridle.errors import ProcessInfo
 from bridle.messages import Message, ResultMessage
@@ -28,6 +32,8 @@ from bridle.system import InitMessage
 
 _ANSWER = "answer"
 """What the deadlines of a watch are about."""
+_EVERYTHING = "everything"
+"""What the deadline of the total is about."""
 
 
 def _nothing(*_: object) -> None:
@@ -42,8 +48,9 @@ class AnswerWatch:
 
     def __init__(self, limits: Limits, deadlines: Deadlines, *, echoes: bool) -> None:
         self._limits = limits
+        self._deadlines = deadlines
         self._watch = LimitWatch(
-            limits,
+            limits.replace(total=None),
             deadlines,
             note_limit=self._note_limit,
             is_waiting=lambda: self._is_held or self._follow_ups.is_working,
@@ -54,9 +61,14 @@ class AnswerWatch:
         )
         self._follow_ups = FollowUps(echoes=echoes)
         self._is_held = False
+        # Prompts without a result.
+        self._unanswered = 0
+        # No prompt will follow, so all that is to come ends with the CLI.
+        self._is_last = False
         self._session_id: str | None = None
-        self._began = 0.0
-        # Its last result.
+        # When the first prompt was written.
+        self._began: float | None = None
+        # The last result of the answer.
         self._result: ResultMessage | None = None
         # What the CLI, which counts from its start, had spent before.
         self._spent = 0.0
@@ -69,19 +81,26 @@ class AnswerWatch:
 
     def prompt(self, now: float) -> None:
         """A prompt was written."""
-        if not self.is_open:
-            self.is_open = True
+        self._unanswered += 1
+        if self._began is None:
             self._began = now
-            self._result = None
-            self._watch.start(_ANSWER, now)
+            if self._limits.total is not None:
+                self._deadlines.set((TOTAL, _EVERYTHING), now + self._limits.total)
+        self._open(now)
+
+    def input_ended(self, now: float) -> None:
+        """No prompt will follow: what the CLI owes now is its end."""
+        self._is_last = True
+        if not self.is_open:
+            self._await_end(now)
 
     def hear(self, message: Message, now: float) -> None:
         """The next message came."""
         self._follow_ups.observe(message)
         if isinstance(message, InitMessage):
             self._session_id = message.session_id
-            self.prompt(now)
-        if not self.is_open:
+            self._open(now)
+        if not self.is_open and not self._is_last:
             return
         self._watch.hear(_ANSWER, (message,), now)
         if isinstance(message, ResultMessage):
@@ -99,18 +118,50 @@ class AnswerWatch:
         self._watch.mind_idleness(now)
 
     def overdue(self, kind: str, now: float) -> None:
-        """A deadline of the watch has passed."""
-        self._watch.overdue(kind, _ANSWER, now)
+        """A deadline has passed."""
+        if kind == TOTAL and self._limits.total is not None:
+            self._note_limit(_ANSWER, LimitHit("total", self._limits.total))
+        else:
+            self._watch.overdue(kind, _ANSWER, now)
+
+    def _open(self, now: float) -> None:
+        if self.is_open:
+            return
+        self.is_open = True
+        if self._result is not None:
+            self._spent = self._result.total_cost_usd or self._spent
+            self._result = None
+        self._watch.start(_ANSWER, now)
+
+    def _await_end(self, now: float) -> None:
+        """Silence counts from here on, whether or not a last answer comes."""
+        self._watch.start(_ANSWER, now)
+        if self._result is not None:
+            self._watch.hear(_ANSWER, (self._result,), now)
+        self._watch.mind_idleness(now)
 
     def _hear_result(self, message: ResultMessage, now: float) -> None:
         self._result = message
+        self._count_answered(message)
         allowed = self._limits.usd
         if allowed is not None and (self._cost or 0.0) > allowed:
             self._note_limit(_ANSWER, LimitHit("usd", allowed))
         elif not self._follow_ups.is_pending:
-            self._spent = message.total_cost_usd or self._spent
-            self.is_open = False
-            self._watch.end(_ANSWER, now)
+            self._end_answer(now)
+
+    def _count_answered(self, message: ResultMessage) -> None:
+        named = len(message.user_message_uuids)
+        if message.origin is None and not named:
+            named = self._unanswered
+        self._unanswered = max(0, self._unanswered - named)
+
+    def _end_answer(self, now: float) -> None:
+        self.is_open = False
+        self._watch.end(_ANSWER, now)
+        if self._unanswered:
+            self._open(now)
+        elif self._is_last:
+            self._await_end(now)
 
     def _note_limit(self, _: str, hit: LimitHit) -> bool:
         self.hit = self.hit or hit
@@ -125,14 +176,17 @@ class AnswerWatch:
         return total if total is None or total < self._spent else total - self._spent
 
     def outcome(self, process: ProcessInfo, now: float) -> Outcome[Any]:
-        """The outcome of the answer that reached its limit, as far as it got."""
+        """The outcome of the answer that reached its limit, as far as it got.
+
+        It lasted since the first prompt.
+        """
         assert self.hit is not None, "only a limit makes an outcome of an answer"
         reason, detail = classify(Facts(ending=ProcessEnd(by_us=True), limit=self.hit))
         outcome: Outcome[Any] = Outcome(
             reason=reason,
             detail=detail,
             session_id=self._session_id,
-            duration=now - self._began,
+            duration=0.0 if self._began is None else now - self._began,
             process=process,
         )
         if self._result is None:

@@ -2,18 +2,25 @@
 
 The watch is told of prompts that begin and end, of messages, and of who is being waited for. Time
 counts for a prompt from the moment it is written. The idle clock stands still while a tool runs or
-somebody of ours thinks: silence is then nobody's fault.
+somebody of ours thinks: silence is then nobody's fault. That the CLI asks something is a sign of
+life, as any message of a turn is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bridle._core.actions import Action, Deliver, TurnEnded, TurnStarted
+from bridle._core.actions import Action, Call, Deliver, TurnEnded, TurnStarted
 from bridle._core.classify import LimitHit, LimitName
 from bridle._core.correlation import Deadlines
 from bridle.content import ToolResultBlock, ToolUseBlock
-from bridle.messages import AssistantMessage, CommandLifecycle, Message, UserMessage
+from bridle.messages import (
+    AssistantMessage,
+    CommandLifecycle,
+    Message,
+    ResultMessage,
+    UserMessage,
+)
 from bridle.options import Limits
 
 FIRST_EVENT = "limit: first event"
@@ -58,8 +65,8 @@ class LimitWatch:
         self._calls: dict[str, set[str]] = {}
         # Prompts something was heard of.
         self._alive: set[str] = set()
-        # Tool calls without a result yet.
-        self._tools: set[str] = set()
+        # Tool calls without a result yet, by the message that made them: whose it is, and its id.
+        self._tools: dict[str, tuple[str | None, str | None]] = {}
 
     def observe(self, actions: Iterable[Action], now: float) -> None:
         """See what the engine does at ``now``."""
@@ -71,6 +78,8 @@ class LimitWatch:
             elif isinstance(action, Deliver):
                 for uuid in action.turns:
                     self.hear(uuid, action.messages, now)
+            elif isinstance(action, Call):
+                self._note_life()
         self.mind_idleness(now)
 
     def overdue(self, kind: str, uuid: str, now: float) -> bool:
@@ -110,6 +119,13 @@ class LimitWatch:
         if token not in self._deadlines:
             self._deadlines.set(token, now + self._limits.first_event)
 
+    def _note_life(self) -> None:
+        """The CLI asks something, so it works on the prompt whose turn it is."""
+        oldest = next(iter(self._calls), None)
+        if oldest is not None:
+            self._alive.add(oldest)
+            self._deadlines.clear((FIRST_EVENT, oldest))
+
     def hear(self, uuid: str, messages: Sequence[Message], now: float) -> None:
         """Messages of a prompt's turn came; :meth:`mind_idleness` follows."""
         if uuid not in self._calls:
@@ -124,14 +140,20 @@ class LimitWatch:
             elif isinstance(message, UserMessage) and not isinstance(message.content, str):
                 for block in message.content:
                     if isinstance(block, ToolResultBlock):
-                        self._tools.discard(block.tool_use_id)
+                        self._end_tool(block.tool_use_id)
+            elif isinstance(message, ResultMessage):
+                self._forget_tools(None)
         if self._limits.idle is not None and uuid in self._calls:
             self._deadlines.set((IDLE, uuid), now + self._limits.idle)
 
     def _hear_model(self, uuid: str, message: AssistantMessage, now: float) -> None:
+        speaker = message.parent_tool_use_id
+        if message.message_id is not None:
+            # Who speaks again does not wait for a tool: what has no result by now gets none.
+            self._forget_tools(speaker, but_of=message.message_id)
         for block in message.content:
             if isinstance(block, ToolUseBlock):
-                self._tools.add(block.id)
+                self._tools[block.id] = (speaker, message.message_id)
         if message.parent_tool_use_id is not None or message.message_id is None:
             return
         calls = self._calls.get(uuid)
@@ -141,6 +163,18 @@ class LimitWatch:
         calls.add(message.message_id)
         if len(calls) > limit:
             self._reach(uuid, LimitHit("turns", limit), now)
+
+    def _end_tool(self, tool_use_id: str) -> None:
+        """A tool has its result; if it was a subagent, its own tools are over as well."""
+        self._tools.pop(tool_use_id, None)
+        self._forget_tools(tool_use_id)
+
+    def _forget_tools(self, speaker: str | None, but_of: str | None = None) -> None:
+        self._tools = {
+            tool: (who, message)
+            for tool, (who, message) in self._tools.items()
+            if who != speaker or (but_of is not None and message == but_of)
+        }
 
     def mind_idleness(self, now: float) -> None:
         """Stop the idle clock while something is awaited, and start it anew afterwards."""

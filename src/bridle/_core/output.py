@@ -1,7 +1,8 @@
 """Typed output: from a Python type to the schema the CLI is given, and from its answer back.
 
 Dataclasses, TypedDicts and msgspec Structs are msgspec's; pydantic models bring their own methods,
-so pydantic is never imported here.
+``model_json_schema`` and ``model_validate``, so pydantic is never imported here. Whatever else has
+these two is taken like one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from bridle._fields import is_list, is_mapping
 from bridle.errors import OptionsError
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -22,24 +24,37 @@ def schema_of(output_type: Any) -> dict[str, object]:
     Raises:
         OptionsError: the type has no such schema.
     """
-    if _is_model(output_type):
-        return cast("dict[str, object]", output_type.model_json_schema())
     try:
-        schema = msgspec.json.schema(output_type)
-    except (TypeError, ValueError, RecursionError) as error:
+        if _is_model(output_type):
+            schema = cast("dict[str, Any]", output_type.model_json_schema())
+        else:
+            schema = msgspec.json.schema(output_type)
+    except Exception as error:  # a model may bring code of the user's that makes its schema
         raise OptionsError("output_type", f"has no JSON schema: {error}", fix=_FIX) from None
     return _object_schema(schema)
 
 
 def _object_schema(schema: dict[str, Any]) -> dict[str, object]:
     """The schema with its reference at the top resolved: the CLI's tool wants an object there."""
-    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    reference = str(schema.get("$ref", ""))
+    name = reference.removeprefix("#/$defs/")
     top = {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
     if top.get("type") != "object":
         raise OptionsError("output_type", "is no JSON object", fix=_FIX)
-    others = {key: value for key, value in top.get("$defs", {}).items() if key != name}
+    parts: dict[str, Any] = top.get("$defs", {})
+    if name and not _refers(parts, reference):  # a type that holds itself is a part of itself
+        parts = {key: value for key, value in parts.items() if key != name}
     result = {key: value for key, value in top.items() if key != "$defs"}
-    return {**result, "$defs": others} if others else result
+    return {**result, "$defs": parts} if parts else result
+
+
+def _refers(schema: object, reference: str) -> bool:
+    """Whether a reference to this stands anywhere in a schema."""
+    if is_mapping(schema):
+        return schema.get("$ref") == reference or any(
+            _refers(value, reference) for value in schema.values()
+        )
+    return is_list(schema) and any(_refers(value, reference) for value in schema)
 
 
 def with_output(outcome: Outcome[Any], output_type: Any) -> Outcome[Any]:

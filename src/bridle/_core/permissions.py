@@ -130,6 +130,9 @@ def decode_update(value: object) -> PermissionUpdate:
 # ---------------------------------------------------------------- answers out
 
 
+_HOW_TO_ANSWER = "; return Answers({question: label, ...}) or Deny(reason)"
+
+
 class InvalidResult(Exception):
     """A result that cannot be an answer; the text says why."""
 
@@ -176,7 +179,8 @@ def _permission_payload(
     if isinstance(result, Answers) and isinstance(context, QuestionContext):
         answers, warnings = _answers(result.answers, context)
         return _allow({**context.tool_input, "answers": answers}), warnings
-    raise InvalidResult(f"{type(result).__name__} is no answer to {context.tool_name}")
+    hint = _HOW_TO_ANSWER if isinstance(context, QuestionContext) else ""
+    raise InvalidResult(f"{type(result).__name__} is no answer to {context.tool_name}{hint}")
 
 
 def _allow(tool_input: JsonObject, updates: Iterable[PermissionUpdate] = ()) -> JsonObject:
@@ -214,7 +218,8 @@ def _answers(
     answers: object, context: QuestionContext
 ) -> tuple[dict[str, str], tuple[Warned, ...]]:
     if not isinstance(answers, Mapping):
-        raise InvalidResult(f"Answers.answers is {type(answers).__name__}, not a mapping")
+        problem = f"Answers.answers is {type(answers).__name__}, not a mapping"
+        raise InvalidResult(problem + _HOW_TO_ANSWER)
     given = cast("Mapping[object, object]", answers)
     asked = {question.question for question in context.questions}
     stray = [str(key) for key in given if key not in asked]

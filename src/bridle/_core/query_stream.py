@@ -133,6 +133,11 @@ class QueryReader:
         if self._watch is not None and not self.is_over:
             self._watch.prompt(now)
 
+    def input_ended(self, now: float) -> None:
+        """The last prompt was written, and the CLI can see that it was."""
+        if self._watch is not None and not self.is_over:
+            self._watch.input_ended(now)
+
     def receive(self, data: bytes, now: float) -> list[News]:
         """The CLI wrote something: any piece of its output, in order."""
         if not self.is_over:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from bridle._core.launch import Launch, plan_query, redact
 from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
 from bridle._core.query_stream import QueryReader, greeting
-from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.known_secrets import KnownSecrets, clean_answer
 from bridle._shell.locate import Version, find_cli, version_of
 from bridle._shell.mailbox import Closed
 from bridle._shell.observing import traced
@@ -151,8 +151,10 @@ def query(
     into one turn.
 
     There are no callbacks and no control operations. A tool that nobody allowed beforehand is
-    denied; use a session to be asked. ``SdkOptions.limits`` bound each answer, background work
-    included: one that is reached ends the CLI, and is raised as its error after what came.
+    denied; use a session to be asked. A limit of ``SdkOptions.limits`` that is reached ends the
+    CLI, and is raised as its error after what came. ``total`` is that of the stream, from the first
+    prompt to its end; ``first_event`` and ``idle`` are silence while the CLI owes something, its
+    end included; ``turns`` and ``usd`` bound each answer, background work included.
 
     Raises:
         OptionsError: an option or the prompt is refused, here and now; nothing is started.
@@ -239,7 +241,8 @@ class _Plan:
                 yield _encode(prompt)
 
     async def _check_version(self, path: str, run: QueryRun) -> None:
-        answer = await version_of(path, self._launch, timeout=_VERSION_PATIENCE)
+        asked = await version_of(path, self._launch, timeout=_VERSION_PATIENCE)
+        answer = clean_answer(asked, self._secrets.redact)
         if isinstance(answer, Version):
             self._reader.describe(cli_version=str(answer))
         doubt = judge_version(answer, strict=not self._sdk.permissive_version_check)

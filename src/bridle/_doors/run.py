@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import Any, TypeVar, overload
 
 from msgspec import structs
@@ -64,6 +65,10 @@ async def run(
     bound it: ``first_event`` and ``idle`` its turn, the others all of it. How it went is in the
     outcome (``outcome.ok``, ``outcome.reason``) and raises nothing.
 
+    Without limits it waits as long as that lives: a server that the model starts in the background
+    never ends by itself, and then neither does ``run``. Set ``Limits(total=...)`` where the model
+    may start one.
+
     Args:
         prompt: text, or a list of content blocks.
         output_type: a dataclass, TypedDict, msgspec.Struct or pydantic model. The model is made to
@@ -96,6 +101,7 @@ class Run(InnerSession):
     ) -> None:
         check_prompt(prompt)
         if output_type is not None:
+            output_type = _checked(output_type)
             cli = _with_schema(cli or CliOptions(), output_type)
         super().__init__(cli, sdk, bidir)
         self._prompt = prompt
@@ -174,3 +180,21 @@ def _with_schema(cli: CliOptions, output_type: Any) -> CliOptions:
         fix = "Give the type, or the schema."
         raise OptionsError("output_type", "cannot be used together with json_schema", fix=fix)
     return cli.replace(json_schema=schema_of(output_type))
+
+
+def _checked(output_type: Any) -> Any:
+    """The type, or what stands for one that only pydantic checks as its author meant it."""
+    marks = ("__pydantic_validator__", "__dataclass_fields__")
+    if isinstance(output_type, type) and all(hasattr(output_type, mark) for mark in marks):
+        return _PydanticDataclass(output_type)
+    return output_type
+
+
+class _PydanticDataclass:
+    """A pydantic dataclass with the methods of a model."""
+
+    def __init__(self, kind: Any) -> None:
+        # Whoever has such a class has pydantic loaded.
+        adapter = importlib.import_module("pydantic").TypeAdapter(kind)
+        self.model_json_schema = adapter.json_schema
+        self.model_validate = adapter.validate_python

@@ -441,10 +441,12 @@ def check_prompt(prompt: Content) -> None:
     """Refuse a prompt that cannot be sent.
 
     Raises:
-        OptionsError: it is neither text nor a list of content blocks.
+        OptionsError: it is neither text nor a list of content blocks, or an empty list.
     """
+    fix = "Give text, or a list of content blocks."
+    if isinstance(prompt, list | tuple) and not prompt:
+        raise OptionsError("prompt", "there is nothing in the list", fix=fix)
     try:
         encode_user_message(prompt, "")
     except Unencodable as problem:
-        fix = "Give text, or a list of content blocks."
         raise OptionsError("prompt", str(problem), fix=fix) from None

@@ -16,7 +16,7 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from typing import Any, cast
 
@@ -251,6 +251,12 @@ async def _finish(result: Awaitable[object]) -> object:
     return await result
 
 
+def _drop(result: object) -> None:
+    """Nobody will await this any more."""
+    if inspect.iscoroutine(result):
+        result.close()
+
+
 async def _tell(listener: Callable[[Any], object], news: object) -> None:
     await cast("Awaitable[object]", listener(news))
 
@@ -278,6 +284,7 @@ class Notifier:
         self._busy = False
         self._idle: asyncio.Future[None] | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._is_closed = False
 
     def tell(self, news: object) -> None:
         """Have the listener called with ``news`` after everything before it. On the event loop."""
@@ -297,6 +304,7 @@ class Notifier:
 
     def close(self) -> None:
         """Tell nothing more."""
+        self._is_closed = True
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
@@ -309,24 +317,41 @@ class Notifier:
             return
         news = self._waiting.popleft()
         if is_async(self._listener):
-            self._task = self._loop.create_task(_tell(self._listener, news))
-            self._task.add_done_callback(self._on_task_done)
+            self._await(_tell(self._listener, news))
         else:
-            WORKERS.run(lambda: self._run_in_thread(news))
+            try:
+                WORKERS.run(lambda: self._run_in_thread(news))
+            except RuntimeError as error:  # no thread could be started
+                self._loop.call_soon(self._done, error)
+
+    def _await(self, telling: Coroutine[Any, Any, object]) -> None:
+        self._task = self._loop.create_task(telling)
+        self._task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._done(None if task.cancelled() else task.exception())
 
     def _run_in_thread(self, news: object) -> None:
+        result: object = None
         error: BaseException | None = None
         try:
-            self._listener(news)
+            result = self._listener(news)
         except BaseException as problem:  # a listener's failure is news too, never the end
             error = problem
         try:
-            self._loop.call_soon_threadsafe(self._done, error)
+            self._loop.call_soon_threadsafe(self._on_thread_done, result, error)
         except RuntimeError:
+            _drop(result)
             log.debug("a listener returned after its event loop was closed")
+
+    def _on_thread_done(self, result: object, error: BaseException | None) -> None:
+        if not inspect.isawaitable(result):
+            self._done(error)
+        elif self._is_closed:
+            _drop(result)
+            self._done(None)
+        else:  # a plain function that returned a coroutine, as above
+            self._await(_finish(result))
 
     def _done(self, error: BaseException | None) -> None:
         try:

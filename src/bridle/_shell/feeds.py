@@ -102,6 +102,7 @@ class Feeds:
             if isinstance(update, Message):
                 mailbox.put_messages([update], size_of([update]))
         self._messages = (*self._messages, mailbox)
+        self._tell_of_loss()
         if self._is_closed:
             mailbox.close(self._closed)
         return mailbox
@@ -122,6 +123,7 @@ class Feeds:
         early = self._take_early()
         mailbox: Mailbox[Update] = Mailbox() if early is None else early
         self._updates = (*self._updates, mailbox)
+        self._tell_of_loss()
         if self._is_closed:
             mailbox.close(self._closed)
         return mailbox
@@ -129,10 +131,13 @@ class Feeds:
     def _take_early(self) -> Mailbox[Update] | None:
         """What came since the start, for the first who asks."""
         early, self._early = self._early, None
+        return early
+
+    def _tell_of_loss(self) -> None:
+        """Whoever subscribes too late to get all is among those who hear of it."""
         if self._let_go:
             self._let_go = False
             self._missed()
-        return early
 
     def leave(self, mailbox: Mailbox[Any]) -> None:
         """A subscription ends; nothing is kept for it any more."""

@@ -17,6 +17,7 @@ import msgspec
 
 from bridle._core.handshake import MINIMUM_CLI_VERSION
 from bridle._core.launch import Launch
+from bridle._redaction import redact_text
 from bridle._shell.process import CliProcess
 from bridle.errors import CliNotFoundError, SpawnError
 
@@ -137,17 +138,27 @@ class Unreadable(msgspec.Struct, frozen=True):
 
     text: str
 
+    def __str__(self) -> str:
+        words = f"with {_told(self.text)!r}, which holds none" if self.text else "with nothing"
+        return f"it answered --version {words}"
+
 
 class TimedOut(msgspec.Struct, frozen=True):
     """The CLI did not answer within so many seconds."""
 
     seconds: float
 
+    def __str__(self) -> str:
+        return f"it did not answer --version within {self.seconds:g} s"
+
 
 class Failed(msgspec.Struct, frozen=True):
     """The CLI could not be asked, or ended with an error."""
 
     reason: str
+
+    def __str__(self) -> str:
+        return f"it failed at --version: {_told(self.reason)}"
 
 
 VersionAnswer = Version | Unreadable | TimedOut | Failed
@@ -157,6 +168,7 @@ MINIMUM = Version(*map(int, MINIMUM_CLI_VERSION.split(".")))
 
 _VERSION = re.compile(r"(?<!\d)(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 _SHOWN = 500  # characters of an answer worth keeping
+_QUOTED = 120  # characters of it worth telling
 
 _ASK = Launch(
     argv=("--version",),
@@ -174,6 +186,12 @@ _Key = tuple[str, int, int]
 _known: dict[_Key, Version] = {}
 # Sessions that start together ask once.
 _asking: dict[tuple[asyncio.AbstractEventLoop, _Key], _Question] = {}
+
+
+def _told(text: str) -> str:
+    """What a CLI said, short and without secrets."""
+    clean = redact_text(text)
+    return clean if len(clean) <= _QUOTED else f"{clean[:_QUOTED]}..."
 
 
 def parse_version(text: str) -> Version | None:
@@ -202,10 +220,10 @@ async def version_of(
         return _known[key]
     here = (asyncio.get_running_loop(), key)
     if here not in _asking:
-        question = _Question(asyncio.create_task(_ask(executable, launch, environ, timeout)))
+        question = _Question(asyncio.create_task(_ask(executable, launch, environ)))
         question.task.add_done_callback(lambda _: question.forget(here))
         _asking[here] = question
-    answer = await _asking[here].wait(here)
+    answer = await _asking[here].wait(here, timeout)
     if isinstance(answer, Version):
         _known[key] = answer
     return answer
@@ -223,11 +241,19 @@ class _Question:
         if _asking.get(here) is self:
             del _asking[here]
 
-    async def wait(self, here: tuple[asyncio.AbstractEventLoop, _Key]) -> VersionAnswer:
-        """The answer. When nobody waits for it any more, the process is not left behind."""
+    async def wait(
+        self, here: tuple[asyncio.AbstractEventLoop, _Key], timeout: float
+    ) -> VersionAnswer:
+        """The answer, or that it did not come in time: each has a patience of their own.
+
+        When nobody waits for it any more, the process is not left behind.
+        """
         self._waiting += 1
         try:
-            return await asyncio.shield(self.task)
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(self.task)
+        except TimeoutError:
+            return TimedOut(timeout)
         finally:
             self._waiting -= 1
             if not self._waiting and not self.task.done():
@@ -236,9 +262,7 @@ class _Question:
                 await asyncio.wait([self.task])
 
 
-async def _ask(
-    executable: str, launch: Launch, environ: Mapping[str, str], timeout: float
-) -> VersionAnswer:
+async def _ask(executable: str, launch: Launch, environ: Mapping[str, str]) -> VersionAnswer:
     question = msgspec.structs.replace(launch, argv=_ASK.argv, files=(), initialize={})
     hearing = _Hearing()
     try:
@@ -247,9 +271,7 @@ async def _ask(
         return Failed(error.os_error)
     try:
         process.end_input()
-        await asyncio.wait_for(hearing.is_over.wait(), timeout)
-    except TimeoutError:
-        return TimedOut(timeout)
+        await hearing.is_over.wait()
     finally:
         await process.aclose()
     text = hearing.text.decode("utf-8", "backslashreplace").strip()[:_SHOWN]

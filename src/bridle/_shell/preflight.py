@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,7 +11,7 @@ from msgspec import structs
 
 from bridle._core.launch import file_to_read
 from bridle._core.precedence import ResolvedOptions, resolve_options
-from bridle._shell.locate import MINIMUM, VARIABLE, Unreadable, Version, VersionAnswer
+from bridle._shell.locate import MINIMUM, VARIABLE, Version, VersionAnswer
 from bridle.errors import OptionsError, UnsupportedCliVersionError
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 
@@ -70,6 +71,21 @@ def _config(sdk: SdkOptions | None, environ: Mapping[str, str]) -> Mapping[str, 
     except ValueError as error:  # neither TOML nor UTF-8 is what it is
         fix = "Mend the file; its tables are [cli], [sdk] and [bidir]."
         raise OptionsError(blame, f"{name} is not TOML: {error}", fix=fix) from None
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop everything will run on.
+
+    Raises:
+        RuntimeError: there is none, or it is not asyncio's.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "Bridle needs a running asyncio event loop, and there is none here. In plain code, or "
+            "under another async framework such as trio, use bridle.sync."
+        ) from None
 
 
 CALLS_NOBODY: set[str] = set()
@@ -133,10 +149,9 @@ def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:
             raise UnsupportedCliVersionError(str(answer), str(MINIMUM))
         return None
     if strict:
-        told = answer.text if isinstance(answer, Unreadable) else None
-        error = UnsupportedCliVersionError(told, str(MINIMUM))
+        error = UnsupportedCliVersionError(None, str(MINIMUM))
         error.fix = (
-            f"Its version is not known: {answer}. Update the CLI, or set "
+            f"When asked, {answer}. Update the CLI, or set "
             "SdkOptions.permissive_version_check to go on with a warning."
         )
         raise error

@@ -25,6 +25,7 @@ from bridle._shell.callbacks import Notifier
 from bridle._shell.known_secrets import clean
 from bridle._shell.mailbox import Mailbox, size_of
 from bridle._shell.observing import QueryObserver
+from bridle._shell.preflight import running_loop
 from bridle._shell.transport import Transport
 from bridle.errors import BridleError
 from bridle.events import SdkWarning, WarningKind
@@ -60,7 +61,7 @@ class QueryRun:
         telemetry: Telemetry | None = None,
         model: str | None = None,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self.observer = QueryObserver(telemetry, clock=self._loop.time, model=model)
         self._reader = reader
         # Keeps secrets out of what the query tells of the CLI's words.
@@ -232,6 +233,8 @@ class QueryRun:
                 self._tell([])
                 await self._process.drain()
         self._process.end_input()
+        self._reader.input_ended(self._loop.time())
+        self._tell([])
 
     def _stop_feeding(self) -> None:
         self._wants_prompts = False

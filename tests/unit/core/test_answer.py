@@ -122,29 +122,99 @@ def test_background_work_is_part_of_the_total() -> None:
     answer.hear(1.0, cli.init(), TASK, cli.result())
     assert answer.due() == 60.0
     answer.hear(2.0, TASK_DONE, cli.init(), cli.follow_up())
-    assert answer.due() is None
     assert not answer.watch.is_open
 
 
 # ---------------------------------------------------------------- which answer
 
 
-def test_every_answer_has_its_own_time() -> None:
+def test_the_total_is_that_of_all_answers() -> None:
     answer = Answer(total=60.0)
+    answer.hear(1.0, cli.init(), cli.result())
+    answer.watch.prompt(50.0)
+    assert answer.due() == 60.0
+    assert answer.wait(60.0) == LimitHit("total", 60.0)
+
+
+def test_nothing_is_owed_while_the_next_prompt_is_awaited() -> None:
+    answer = Answer(first_event=5.0, idle=7.0)
     answer.hear(1.0, cli.init(), cli.result())
     assert answer.due() is None
     answer.watch.prompt(100.0)
-    assert answer.due() == 160.0
+    assert answer.due() == 105.0
 
 
 def test_a_prompt_that_waits_begins_no_answer_but_its_turn_does() -> None:
     """It may have become part of the turn before: then nothing more comes."""
-    answer = Answer(total=60.0)
+    answer = Answer(idle=60.0)
     answer.watch.prompt(10.0)
     answer.hear(20.0, cli.init(), cli.result())
     assert answer.due() is None
     answer.hear(30.0, cli.init())
     assert answer.due() == 90.0
+
+
+def test_one_the_cli_has_not_named_in_a_result_is_still_owed() -> None:
+    answer = Answer(first_event=5.0, idle=60.0)
+    answer.watch.prompt(10.0)
+    answer.hear(20.0, cli.init("a"), cli.result("a"))
+    assert (answer.due(), answer.watch.is_open) == (25.0, True)
+    answer.hear(21.0, cli.init("b"), cli.result("b"))
+    assert (answer.due(), answer.watch.is_open) == (None, False)
+
+
+def test_two_that_are_named_in_one_result_are_answered() -> None:
+    answer = Answer(first_event=5.0, idle=60.0)
+    answer.watch.prompt(10.0)
+    answer.hear(20.0, cli.init("a"), cli.result("a", "b"))
+    assert (answer.due(), answer.watch.is_open) == (None, False)
+
+
+def test_the_result_of_background_work_answers_no_prompt() -> None:
+    answer = Answer(first_event=5.0)
+    answer.hear(1.0, cli.init("a"), TASK, cli.result("a"))
+    answer.watch.prompt(2.0)
+    answer.hear(3.0, TASK_DONE, cli.init(), cli.follow_up())
+    assert (answer.due(), answer.watch.is_open) == (8.0, True)
+
+
+# ---------------------------------------------------------------- the end of the input
+
+
+def test_once_the_input_has_ended_the_cli_owes_its_end() -> None:
+    answer = Answer(idle=5.0)
+    answer.hear(1.0, cli.init(), cli.result(total_cost_usd=0.25))
+    assert answer.due() is None
+    answer.watch.input_ended(10.0)
+    assert (answer.due(), answer.watch.is_open) == (15.0, False)
+    answer.hear(12.0, cli.assistant())
+    assert answer.wait(17.0) == LimitHit("idle", 5.0)
+    outcome = answer.watch.outcome(ProcessInfo(), 17.0)
+    assert (outcome.reason, outcome.cost_usd) == (OutcomeReason.LIMIT_IDLE, 0.25)
+
+
+def test_also_if_that_was_before_the_last_result() -> None:
+    answer = Answer(idle=5.0)
+    answer.watch.input_ended(0.0)
+    answer.hear(1.0, cli.init(), model("m", USE), cli.result())
+    assert (answer.due(), answer.watch.is_open) == (6.0, False)
+
+
+def test_a_turn_that_comes_then_is_an_answer_of_its_own() -> None:
+    answer = Answer(turns=1, usd=0.5)
+    answer.watch.input_ended(0.0)
+    assert answer.hear(1.0, cli.init(), model("1"), cli.result(total_cost_usd=0.4)) is None
+    assert answer.hear(2.0, cli.init(), model("2"), cli.result(total_cost_usd=0.8)) is None
+    assert answer.hear(3.0, cli.init(), model("3"), model("4")) == LimitHit("turns", 1)
+
+
+def test_an_end_without_a_prompt_is_owed_as_well() -> None:
+    deadlines = Deadlines()
+    watch = AnswerWatch(Limits(first_event=5.0, idle=7.0), deadlines, echoes=False)
+    watch.input_ended(1.0)
+    assert deadlines.next == 6.0
+    watch.overdue("limit: first event", 6.0)
+    assert watch.outcome(ProcessInfo(), 6.0).duration == 0.0
 
 
 def test_what_comes_between_two_answers_begins_none() -> None:

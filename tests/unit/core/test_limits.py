@@ -119,6 +119,63 @@ def test_the_idle_clock_stands_still_while_somebody_thinks() -> None:
     assert engine.next_deadline == 105.0
 
 
+def test_a_question_of_the_cli_is_a_sign_of_life() -> None:
+    questions = QuestionsConfig(can_use_tool=cli.idle)
+    engine = cli.running(limits=Limits(first_event=5.0), questions=questions)
+    engine.send("key", "a", "prompt", 0.0)
+    engine.receive(cli.can_use_tool("r"), 1.0)
+    assert engine.next_deadline is None
+
+
+def test_after_it_the_idle_clock_runs() -> None:
+    questions = QuestionsConfig(can_use_tool=cli.idle)
+    engine = cli.running(limits=Limits(first_event=5.0, idle=7.0), questions=questions)
+    engine.send("key", "a", "prompt", 0.0)
+    [call] = cli.only(Call, engine.receive(cli.can_use_tool("r"), 1.0))
+    engine.finished_call(call.call_id, None, 100.0)
+    assert engine.next_deadline == 107.0
+
+
+def test_a_question_without_a_prompt_starts_no_clock() -> None:
+    questions = QuestionsConfig(can_use_tool=cli.idle)
+    engine = cli.running(limits=Limits(first_event=5.0, idle=7.0), questions=questions)
+    engine.receive(cli.can_use_tool("r"), 1.0)
+    assert engine.next_deadline is None
+
+
+def test_a_tool_without_a_result_is_not_waited_for_once_the_model_speaks_again() -> None:
+    engine = running(idle=5.0)
+    engine.receive(INIT + assistant("m", USE) + assistant("m"), 1.0)
+    assert engine.next_deadline is None, "a message comes in pieces"
+    engine.receive(assistant("n"), 2.0)
+    assert engine.next_deadline == 7.0
+
+
+def of_subagent(message_id: str, *blocks: dict[str, Any]) -> bytes:
+    message = {"id": message_id, "content": list(blocks)}
+    return cli.line(type="assistant", message=message, parent_tool_use_id="t")
+
+
+INNER = {"type": "tool_use", "id": "inner", "name": "Bash", "input": {}}
+
+
+def test_a_tool_of_a_subagent_is_waited_for_whatever_the_main_conversation_says() -> None:
+    engine = running(idle=5.0)
+    started = INIT + assistant("m", USE) + RESULT  # in the background
+    engine.receive(started + of_subagent("s", INNER) + assistant("n"), 1.0)
+    assert engine.next_deadline is None
+    engine.receive(of_subagent("s2"), 2.0)
+    assert engine.next_deadline == 7.0
+
+
+def test_the_result_of_a_subagent_ends_its_tools() -> None:
+    engine = running(idle=5.0)
+    engine.receive(INIT + assistant("m", USE) + of_subagent("s", INNER), 1.0)
+    assert engine.next_deadline is None
+    engine.receive(RESULT, 2.0)
+    assert engine.next_deadline == 7.0
+
+
 def test_a_turn_may_not_last_longer_than_its_total() -> None:
     engine = running(total=60.0)
     engine.receive(INIT + assistant("m", USE), 59.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 import msgspec
@@ -43,6 +44,29 @@ class AsModel(pydantic.BaseModel):
     lines: list[LineModel]
 
 
+@dataclasses.dataclass
+class TreeDataclass:
+    name: str
+    kids: list[TreeDataclass] = dataclasses.field(default_factory=list)
+
+
+class TreeStruct(msgspec.Struct):
+    name: str
+    kids: list[TreeStruct] = []
+
+
+class TreeTypedDict(TypedDict):
+    name: str
+    kids: list[TreeTypedDict]
+
+
+class TreeModel(pydantic.BaseModel):
+    name: str
+    kids: list[TreeModel] = []
+
+
+TREES = [TreeDataclass, TreeStruct, TreeTypedDict, TreeModel]
+
 KINDS = [AsDataclass, AsTypedDict, AsStruct, AsModel]
 ANSWER = {"total": 1.5, "lines": [{"text": "a"}]}
 
@@ -80,7 +104,37 @@ def test_a_failure_stays_what_it_was() -> None:
     assert with_output(failed, AsStruct) is failed
 
 
-@pytest.mark.parametrize("kind", [int, list[int], object, "text", 5])
+@pytest.mark.parametrize("kind", TREES)
+def test_a_type_that_holds_itself_is_an_object_and_a_part_of_it(kind: Any) -> None:
+    schema: Any = schema_of(kind)
+    assert (schema["type"], set(schema["properties"])) == ("object", {"name", "kids"})
+    assert schema["properties"]["kids"]["items"] == {"$ref": f"#/$defs/{kind.__name__}"}
+    assert set(schema["$defs"]) == {kind.__name__}
+    assert schema["$defs"][kind.__name__]["type"] == "object"
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_an_answer_of_such_a_type_is_read_to_its_leaves(kind: Any) -> None:
+    outcome = with_output(answered({"name": "a", "kids": [{"name": "b", "kids": []}]}), kind)
+    output: Any = outcome.output
+    [kid] = output["kids"] if kind is TreeTypedDict else output.kids
+    assert (kid["name"] if kind is TreeTypedDict else kid.name) == "b"
+
+
+def test_the_top_is_not_repeated_among_the_parts() -> None:
+    assert set(schema_of(AsDataclass)["$defs"]) == {"Line"}  # type: ignore[call-overload]
+    assert "$defs" not in schema_of(Line)
+
+
+class Unspeakable(pydantic.BaseModel):
+    """Has no JSON schema."""
+
+    call: Callable[[], int]
+
+
+@pytest.mark.parametrize(
+    "kind", [int, list[int], object, "text", 5, pydantic.RootModel[list[int]], Unspeakable]
+)
 def test_what_is_no_object_type_is_refused(kind: Any) -> None:
     with pytest.raises(OptionsError) as refused:
         schema_of(kind)

@@ -299,7 +299,9 @@ class Hostile(Mapping[str, object]):
         (Edit([1]), ASKED, "Edit.new_input is list, not a mapping"),  # type: ignore[arg-type]  # nonsense on purpose
         (Edit({}), ASKED, "makes the CLI run the original input"),
         (Edit(Hostile()), ASKED, "OSError: unreadable"),
-        (Answers("A"), QUESTION, "Answers.answers is str, not a mapping"),  # type: ignore[arg-type]  # nonsense on purpose
+        ({"Which?": "A"}, QUESTION, "dict is no answer to AskUserQuestion; return Answers({"),
+        (Answers(None), QUESTION, "is NoneType, not a mapping; return Answers({"),  # type: ignore[arg-type]  # nonsense on purpose
+        (Answers("A"), QUESTION, "Answers.answers is str, not a mapping; return Answers({"),  # type: ignore[arg-type]  # nonsense on purpose
         (Answers({"Which?": 3}), QUESTION, "an answer is int"),  # type: ignore[dict-item]  # nonsense on purpose
         (Allow([{"type": "setMode"}]), ASKED, "dict is no PermissionUpdate"),  # type: ignore[list-item]  # nonsense on purpose
         (Allow([SetMode("plan", destination="moon")]), ASKED, "SetMode is malformed"),  # type: ignore[arg-type]  # nonsense on purpose
@@ -315,6 +317,8 @@ class Hostile(Mapping[str, object]):
         "edit to a list",
         "edit to nothing",
         "edit to an unreadable mapping",
+        "answers without their name",
+        "no answers",
         "answers that are no mapping",
         "an answer that is no label",
         "an update that is none",
