@@ -41,7 +41,9 @@ class Machine:
             "HOME": str(home),
             "ANTHROPIC_API_KEY": SECRET,
             "LANG": "C.UTF-8",
+            "TMPDIR": str(home / "tmp"),
         }
+        (home / "tmp").mkdir(exist_ok=True)
 
     def ask(self, *arguments: str, **env: str) -> Told:
         """Ask the doctor."""
@@ -55,6 +57,7 @@ class Machine:
         )
         assert run.stderr == ""
         assert SECRET not in run.stdout
+        assert list((self.home / "tmp").iterdir()) == []  # neither ours nor the CLI's
         return Told(run.returncode, run.stdout)
 
 
@@ -215,7 +218,7 @@ def test_the_doctor_asks_for_nothing_and_leaves_nothing(machine: Machine) -> Non
         assert {"--strict-mcp-config", "--no-session-persistence"} <= set(fake.argv)
         assert any(argument.startswith("--settings=") for argument in fake.argv)
         assert not is_alive(fake.pid or 0)
-    assert list(machine.home.iterdir()) == []
+    assert [path.name for path in machine.home.iterdir()] == ["tmp"]
 
 
 def test_hooks_of_the_user_are_not_run(real_cli: Path, machine: Machine) -> None:

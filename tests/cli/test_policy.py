@@ -27,7 +27,7 @@ decision = "allow"
 
 [[rule]]
 tool = "Edit"
-input.file_path = "/work/?*"
+input.file_path = "/project/?*"
 input.replace_all = "false"
 decision = "allow"
 
@@ -44,10 +44,10 @@ DENIED = Ruling("deny", 1, "Secrets stay unread.")
 @pytest.mark.parametrize(
     ("tool", "tool_input", "expected"),
     [
-        ("Read", {"file_path": "/work/a.py"}, Ruling("allow", 2)),
-        ("Read", {"file_path": "/work/.env"}, DENIED),
+        ("Read", {"file_path": "/project/a.py"}, Ruling("allow", 2)),
+        ("Read", {"file_path": "/project/.env"}, DENIED),
         ("Write", {"file_path": "a\nb.env"}, DENIED),
-        ("Read", {"file_path": "/work/.env//"}, DENIED),
+        ("Read", {"file_path": "/project/.env//"}, DENIED),
         ("mcp__docs__search", {}, Ruling("allow", 2)),
         ("mcp__shop__buy", {}, ASK),
         ("read", {}, ASK),
@@ -55,9 +55,9 @@ DENIED = Ruling("deny", 1, "Secrets stay unread.")
         ("Bash", {"command": "git log main..HEAD"}, Ruling("allow", 3)),
         ("Bash", {"command": "gitk"}, ASK),
         ("Bash", {}, ASK),
-        ("Edit", {"file_path": "/work/a.py", "replace_all": False}, Ruling("allow", 4)),
-        ("Edit", {"file_path": "/work/a.py", "replace_all": True}, ASK),
-        ("Edit", {"file_path": "/work/", "replace_all": False}, ASK),
+        ("Edit", {"file_path": "/project/a.py", "replace_all": False}, Ruling("allow", 4)),
+        ("Edit", {"file_path": "/project/a.py", "replace_all": True}, ASK),
+        ("Edit", {"file_path": "/project/", "replace_all": False}, ASK),
         ("Bash", {"command": "cd x && rm -rf y"}, Ruling("deny", 5)),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_rule_that_allows_does_not_allow_more_than_it_shows(command: str) -> N
     assert parse_policy(RULES, "policy").decide("Bash", {"command": command}) == ASK
 
 
-@pytest.mark.parametrize("path", ["/work/../etc/x", "/work/a/../../x", "/work/.."])
+@pytest.mark.parametrize("path", ["/project/../etc/x", "/project/a/../../x", "/project/.."])
 def test_a_wildcard_does_not_climb_out_of_its_directory(path: str) -> None:
     tool_input = {"file_path": path, "replace_all": False}
     assert parse_policy(RULES, "policy").decide("Edit", tool_input) == ASK

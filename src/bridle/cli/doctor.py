@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import platform
 import resource
@@ -180,15 +181,35 @@ def _place(candidate: Candidate) -> Place:
 async def _handshake(
     cli: CliOptions, sdk: SdkOptions, settled: ResolvedOptions, timeout: float
 ) -> Handshake | BridleError:
-    """Start a session as it would be started here, but for what reaches out, and stop it."""
+    """Start a session as it would be started here, but for what reaches out, and stop it.
+
+    What the CLI leaves in its temporary directory goes with the directory.
+    """
+    with contextlib.ExitStack() as stack:
+        silent = dict(_SILENT)
+        with contextlib.suppress(OSError):  # a finding of its own
+            own = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="bridle-", ignore_cleanup_errors=True)
+            )
+            silent |= dict.fromkeys(("TMPDIR", "CLAUDE_CODE_TMPDIR"), own)
+        return await _greet(cli, sdk, settled, silent, timeout)
+
+
+async def _greet(
+    cli: CliOptions,
+    sdk: SdkOptions,
+    settled: ResolvedOptions,
+    silent: Mapping[str, str],
+    timeout: float,
+) -> Handshake | BridleError:
     quiet: dict[str, Any] = {
-        "env": _SILENT,
+        "env": silent,
         "mcp_config": {"mcpServers": {}},
         "strict_mcp_config": True,
         "no_session_persistence": True,
     }
     if settled.cli.settings is None or isinstance(settled.cli.settings, Mapping):
-        quiet["settings"] = {"disableAllHooks": True, "env": _SILENT}
+        quiet["settings"] = {"disableAllHooks": True, "env": dict(silent)}
     begun = time.monotonic()
     try:
         session = Session(
