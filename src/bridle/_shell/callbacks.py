@@ -1,4 +1,4 @@
-"""The only place that calls functions of the user's.
+"""The only place that calls functions of the user's; who only looks on is told in `observing`.
 
 A call is started and reported, never waited for: its result or failure comes back through one
 function, on the event loop, once. An ``async def`` starts at once (see :mod:`eager`) and is
