@@ -13,11 +13,10 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from bridle._shell.preflight import FORBID_REAL_API
-
-__all__ = ["FORBID_REAL_API", "MASKED", "Login", "cli_environment", "forbid_real_api"]
-
 Login = Literal["api_key", "oauth"]
+
+FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
+"""Set to 1, Bridle starts no CLI whose API is not on loopback."""
 
 _LOOPBACK = "127.0.0.1,localhost,::1"
 _CREDENTIAL = "scripted"
