@@ -331,7 +331,10 @@ def bounds() -> str:
 
 
 def names(module: str, parent: str = "bridle") -> str:
-    """An entry of the reference for every public name a module defines, in the module's order."""
+    """An entry of the reference for every public name of a module, in the module's order.
+
+    Such a name is defined there, or passed on: ``from below import NAME as NAME``.
+    """
     source = REPOSITORY / "src" / f"{module.replace('.', '/')}.py"
     here, face = import_module(module), import_module(parent)
     defined = (name for node in ast.parse(source.read_text("utf-8")).body for name in _named(node))
@@ -353,6 +356,8 @@ def _named(node: ast.stmt) -> list[str]:
             return [] if is_overload else [node.name]
         case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
             return [name]
+        case ast.ImportFrom(names=passed):
+            return [one.name for one in passed if one.asname == one.name]
         case _:
             return []
 

@@ -447,36 +447,76 @@ def test_a_cli_that_cannot_tell_of_hooks_is_used_without(bridle: Callable[..., R
         assert "--include-hook-events" not in old.argv
 
 
+TASK = {"type": "system", "subtype": "task_started", "task_id": "b1", "description": "dig"}
+TASK_DONE = {
+    "type": "system",
+    "subtype": "task_notification",
+    "task_id": "b1",
+    "status": "completed",
+    "summary": "dug",
+}
+BEGUN = FakeCli().expect_initialize().expect_user().start_turn().emit(TASK).result("Soon.")
+"""A turn that leaves work in the background."""
+
+
 def test_background_work_belongs_to_the_run(bridle: Callable[..., Ran]) -> None:
-    started = {"type": "system", "subtype": "task_started", "task_id": "b1", "description": "dig"}
-    ended = {
-        "type": "system",
-        "subtype": "task_notification",
-        "task_id": "b1",
-        "status": "completed",
-        "summary": "dug",
-    }
-    fake = FakeCli().expect_initialize().expect_user().start_turn().emit(started)
-    fake = fake.assistant("Soon.").result("Soon.").emit(ended).assistant("All dug.")
-    fake = fake.result("All dug.", origin={"kind": "task-notification"})
-    with fake:
+    fake = BEGUN.emit(TASK_DONE).assistant("All dug.")
+    with fake.result("All dug.", origin={"kind": "task-notification"}) as fake:
         ran = bridle("--json", "--cli", fake.path, "hello")
     outcome = ran.lines[-1]
     assert (ran.code, outcome["reason"], outcome["text"]) == (0, "completed", "All dug.")
     assert "✓ task completed: dug" in ran.err
 
 
-def test_background_work_is_bounded_with_the_run(bridle: Callable[..., Ran]) -> None:
-    started = {"type": "system", "subtype": "task_started", "task_id": "b1", "description": "dig"}
-    fake = FakeCli().expect_initialize().expect_user().start_turn().emit(started)
-    with fake.assistant("Soon.").result("Soon.") as endless:
-        ran = bridle("--json", "--cli", endless.path, "--timeout", "0.5", "hello")
-    assert (ran.code, ran.lines[-1]["reason"]) == (3, "limit_total")
-
-
-def test_what_the_cli_complains_of_is_told(bridle: Callable[..., Ran]) -> None:
-    fake = FakeCli().expect_initialize().expect_user().stderr("odd\x1b[2J model").turn("ok")
+@pytest.mark.parametrize(
+    ("limit", "fake"),
+    [
+        ("total = 0.5", BEGUN.silence()),
+        ("turns = 1", BEGUN.emit(TASK_DONE).assistant("one").assistant("two").silence()),
+    ],
+)
+def test_background_work_is_bounded_with_the_run(
+    limit: str, fake: FakeCli, bridle: Callable[..., Ran], tmp_path: Path
+) -> None:
+    config = tmp_path / "bridle.toml"
+    config.write_text(f"[sdk.limits]\n{limit}\n")
     with fake:
+        ran = bridle("--json", "--cli", fake.path, "--config", str(config), "hello")
+    assert (ran.code, ran.lines[-1]["reason"]) == (3, f"limit_{limit.split()[0]}")
+    assert "background work included" in ran.err
+
+
+def test_a_cli_that_ends_before_its_background_work_has_not_answered(
+    bridle: Callable[..., Ran],
+) -> None:
+    with BEGUN.exit(3) as fake:
+        ran = bridle("--json", "--cli", fake.path, "hello")
+    outcome = ran.lines[-1]
+    assert (ran.code, outcome["reason"], outcome["cli_exit_code"]) == (1, "cli_exited", 3)
+
+
+def test_an_interrupt_while_background_work_runs_ends_the_run(tmp_path: Path) -> None:
+    with BEGUN.silence() as fake:
+        command = [*MODULE, "--cli", fake.path, "--json", "hello"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path) as run:
+            assert run.stdout is not None
+            assert any(json.loads(line)["type"] == "result" for line in run.stdout)
+            run.send_signal(signal.SIGINT)
+            out, err = run.communicate()
+        outcome = json.loads(out.splitlines()[-1])
+        assert (run.returncode, outcome["reason"], outcome["text"]) == (130, "interrupted", "Soon.")
+        assert b"Traceback" not in err
+        assert not is_alive(fake.pid or 0)
+
+
+def test_what_the_cli_complains_of_is_told_without_secrets(
+    bridle: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "hay4breakfast")
+    fake = FakeCli().expect_initialize().expect_user()
+    fake = fake.stderr("odd\x1b[2J model, with hay4breakfast and sk-1234567")
+    with fake.turn("ok") as fake:
         ran = bridle("--cli", fake.path, "hello")
     assert (ran.code, ran.out) == (0, "ok\n")
-    assert "  claude: odd␛[2J model" in ran.err
+    assert "  claude: odd␛[2J model, with *** and ***\n" in ran.err

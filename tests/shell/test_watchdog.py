@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 import warnings
 from collections.abc import Iterator
@@ -195,9 +197,9 @@ def test_it_is_shared_and_touches_nothing_of_its_program(own: Watchdog, sleeper:
     pid = own.pid
     own.guard(Tree("0" * 32), "")
     assert own.pid == pid
-    entries = Path(f"/proc/{pid}/fd")
-    wait_until(lambda: len(list(entries.iterdir())) == 3)
-    targets = {entry.name: os.readlink(entry) for entry in entries.iterdir()}
+    # Until it reads what it is told, Python starts in it and opens files of its own.
+    wait_until(lambda: fcntl.ioctl(own._pipe, termios.FIONREAD, bytes(4)) == bytes(4))
+    targets = {entry.name: os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
     assert targets.pop("0").startswith("pipe:")
     assert targets == {"1": os.devnull, "2": os.devnull}
     assert os.readlink(f"/proc/{pid}/cwd") == "/"

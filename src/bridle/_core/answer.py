@@ -202,5 +202,7 @@ class AnswerWatch:
         if outcome.ok and (self.hit is not None or ending is not None):
             end = ending or ProcessEnd(by_us=True)
             reason, detail = classify(Facts(ending=end, limit=self.hit))
+            if self.hit is not None:
+                detail += ", background work included"
             outcome = structs.replace(outcome, reason=reason, detail=detail, process=end.process)
         return outcome

@@ -16,6 +16,7 @@ from bridle._core.output import schema_of, with_output
 from bridle._core.wire import Content
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.subscription import Subscription
+from bridle._doors.turn import Turn
 from bridle.errors import OptionsError, ProcessInfo
 from bridle.events import SessionEnded, SessionFailed
 from bridle.messages import Message, ResultMessage
@@ -95,9 +96,9 @@ class Run(InnerSession):
         cli: CliOptions | None,
         sdk: SdkOptions | None,
         bidir: BidirOptions | None,
-        output_type: Any,
+        output_type: Any = None,
         *,
-        keep_messages: bool,
+        keep_messages: bool = False,
     ) -> None:
         check_prompt(prompt)
         if output_type is not None:
@@ -111,26 +112,32 @@ class Run(InnerSession):
         limits = self._sdk.limits.replace(first_event=None, idle=None)
         self._deadlines = Deadlines()
         self._watch = AnswerWatch(limits, self._deadlines, echoes=True)
+        #: The prompt's turn, once it was sent.
+        self.turn: Turn | None = None
+
+    def redact(self, text: str) -> str:
+        """What the CLI said, without what is known to be secret here, or looks so."""
+        return self._secrets.redact(text)
 
     async def outcome(self) -> Outcome[Any]:
         """Start, ask, and end."""
         async with self:
-            outcome = await self._answer()
-            if self._watch.is_open:  # nobody waits for what still goes on in the background
-                await self.stop()
+            outcome = await self.answer()
+            await self.drop_rest()
         if self._kept is not None:
             outcome = structs.replace(outcome, messages=tuple(self._kept))
         return outcome if self._output_type is None else with_output(outcome, self._output_type)
 
-    async def _answer(self) -> Outcome[Any]:
+    async def answer(self) -> Outcome[Any]:
+        """Ask, and wait until nothing of the answer is to come, or may come."""
         loop = asyncio.get_running_loop()
         messages = self.messages()
         began = loop.time()
         self._watch.prompt(began)
-        turn = await self.send_user_message(self._prompt)
+        self.turn = await self.send_user_message(self._prompt)
         reading = asyncio.ensure_future(self._read_turn(messages))
         try:
-            outcome = await turn
+            outcome = await self.turn
             if outcome.result is not None or not self.alive:
                 await reading  # it has its end before it: the result, or that of the session
         finally:
@@ -139,6 +146,11 @@ class Run(InnerSession):
             outcome = self._watch.complete(outcome, await self._read_rest(messages))
             outcome = structs.replace(outcome, duration=loop.time() - began)
         return outcome
+
+    async def drop_rest(self) -> None:
+        """End at once if something still goes on in the background: nobody waits for it."""
+        if self._watch.is_open:
+            await self.stop()
 
     async def _read_turn(self, messages: Subscription[Message]) -> None:
         async for message in messages:

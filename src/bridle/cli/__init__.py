@@ -11,9 +11,7 @@ an exit code (see :mod:`bridle.cli.exits`).
 
 from __future__ import annotations
 
-import argparse
 import errno
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -106,6 +104,9 @@ def _dispatch(name: str, words: Sequence[str]) -> int:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
+    import argparse  # here, as commands are: Ctrl-C while they are loaded ends it in silence
+    import logging
+
     # What a session logs, the commands tell in their own way.
     logging.getLogger("bridle").addHandler(logging.NullHandler())
     module_name, summary = COMMANDS[name]

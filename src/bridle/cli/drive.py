@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from bridle import Session, Turn
-from bridle._core.followups import FollowUps
-from bridle._shell.preflight import settle_options
+from bridle import Session
+from bridle._doors.run import Run
 from bridle.cli.endings import ending, summary
 from bridle.cli.exits import exit_code_for
 from bridle.cli.gatekeeper import Gatekeeper, Otherwise
@@ -30,7 +29,7 @@ from bridle.cli.view import View
 from bridle.errors import BridleError, UnsupportedCliVersionError
 from bridle.events import SessionEvent
 from bridle.hooks import Hook
-from bridle.messages import Message, ResultMessage
+from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -58,8 +57,7 @@ class Drive:
         self._screen = screen
         self._terminal = terminal
         self._view = View(time.monotonic(), epoch=time.time() - time.monotonic())
-        self._session: Session | None = None
-        self._turn: Turn | None = None
+        self._session: Run | None = None
         self._work: asyncio.Task[Outcome[Any]] | None = None
         self._asides: set[asyncio.Task[None]] = set()
         # The signal that ended the run.
@@ -67,11 +65,6 @@ class Drive:
         self._is_interrupting = False
         # How it ended, once nothing but the session's end is to come.
         self._outcome: Outcome[Any] | None = None
-        self._follow_ups = FollowUps()
-        # Set when nothing of the answer is to come any more.
-        self._is_answered = asyncio.Event()
-        # Wherever it was said: the session bounds its turns by itself, but not what follows them.
-        self._total = settle_options(job.cli, job.sdk, None).sdk.limits.total
 
     async def run(self) -> int:
         """Do it; returns the exit code.
@@ -108,13 +101,13 @@ class Drive:
     def _on_ctrl_c(self) -> None:
         if self._terminal is not None and self._terminal.is_lent:
             return  # it was meant for the editor
-        if self._turn is None or self._turn.done or self._is_interrupting:
+        session = self._session
+        if session is None or session.turn is None or session.turn.done or self._is_interrupting:
             self._end(signal.SIGINT)
             return
         self._is_interrupting = True
         self._view.interrupt(time.monotonic())
-        assert self._session is not None, "a turn belongs to a session"
-        self._beside(_interrupt(self._session))
+        self._beside(_interrupt(session))
 
     def _end(self, number: int) -> None:
         if self._outcome is not None and self._session is not None:
@@ -130,9 +123,9 @@ class Drive:
         aside.add_done_callback(self._asides.discard)
 
     async def _ended(self) -> Outcome[Any]:
-        if self._turn is None or self._session is None:
+        if self._session is None or self._session.turn is None:
             return Outcome(reason=OutcomeReason.INTERRUPTED)
-        outcome = await self._turn
+        outcome = await self._session.turn
         return msgspec.structs.replace(
             outcome,
             reason=OutcomeReason.INTERRUPTED,
@@ -164,66 +157,45 @@ class Drive:
             on_elicitation=gate.elicitation,
             hooks=_hooks(gate, self._job.policy),
         )
-        self._session = Session(cli, self._job.sdk.replace(on_stderr=self._on_stderr), bidir)
-        self._is_answered = asyncio.Event()
-        reading = asyncio.create_task(self._read(self._session.subscribe(), self._is_answered))
+        sdk = self._job.sdk.replace(on_stderr=self._on_stderr)
+        self._session = Run(self._job.prompt, cli, sdk, bidir)
+        reading = asyncio.create_task(self._read(self._session.subscribe()))
         try:
-            async with self._session as session:
-                self._outcome = await self._converse(session, reading)
+            async with self._session:
+                self._outcome = await self._converse(self._session, reading)
                 self._view.enter("closing the session", time.monotonic())
+                await self._session.drop_rest()
             await reading
         finally:
             reading.cancel()
         return self._outcome
 
-    async def _converse(self, session: Session, reading: asyncio.Task[None]) -> Outcome[Any]:
+    async def _converse(self, session: Run, reading: asyncio.Task[None]) -> Outcome[Any]:
         self._view.enter("sending the prompt", time.monotonic())
+        answer = asyncio.create_task(session.answer())
         try:
-            self._turn = await session.send_user_message(self._job.prompt)
-            turn = asyncio.create_task(self._turn.outcome())
-            await asyncio.wait({turn, reading}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answer, reading}, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 reading.result()  # raises what went wrong while showing
-            outcome = await turn
-            return await self._with_background(outcome) if outcome.ok else outcome
+            return await answer
         except asyncio.CancelledError:
+            answer.cancel()  # before it fails for want of a session
             await session.stop()
             raise
-
-    async def _with_background(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """The outcome together with that of what the turn left running, within the same limit."""
-        total = self._total
-        left = None if total is None else max(0.0, total - outcome.duration)
-        try:
-            async with asyncio.timeout(left):
-                await self._is_answered.wait()
-        except TimeoutError:
-            return msgspec.structs.replace(
-                outcome,
-                reason=OutcomeReason.LIMIT_TOTAL,
-                detail=f"background work was not over after {total:g} s",
-            )
-        return self._follow_ups.complete(outcome)
-
-    async def _read(
-        self, updates: AsyncIterable[Message | SessionEvent], is_answered: asyncio.Event
-    ) -> None:
-        has_result = False
-        try:
-            async for update in updates:
-                if isinstance(update, Message):
-                    self._screen.hear(update)
-                    self._follow_ups.observe(update)
-                    has_result = has_result or isinstance(update, ResultMessage)
-                self._screen.show(self._view.see(update, time.monotonic()))
-                if has_result and not self._follow_ups.is_pending:
-                    is_answered.set()
         finally:
-            is_answered.set()
+            answer.cancel()
+
+    async def _read(self, updates: AsyncIterable[Message | SessionEvent]) -> None:
+        async for update in updates:
+            if isinstance(update, Message):
+                self._screen.hear(update)
+            self._screen.show(self._view.see(update, time.monotonic()))
 
     async def _on_stderr(self, line: str) -> None:
         if line.strip():
-            self._screen.show([Note((Span(f"  claude: {one_line(line, 500)}", "dim"),))])
+            assert self._session is not None, "it is the session that tells"
+            said = one_line(self._session.redact(line), 500)
+            self._screen.show([Note((Span(f"  claude: {said}", "dim"),))])
 
 
 def _hooks(gate: Gatekeeper, policy: Policy) -> Mapping[str, Sequence[Hook]] | None:

@@ -96,8 +96,10 @@ _TEXT_FLAGS: Mapping[str, _Flag] = {
     ),
 }
 _LIMIT_FLAGS: Mapping[str, _Flag] = {
-    "--timeout": _Flag("total", float, "SECONDS", "Seconds for the whole run."),
-    "--idle": _Flag("idle", float, "SECONDS", "Seconds between two signs of life."),
+    "--timeout": _Flag(
+        "total", float, "SECONDS", "Seconds for the whole run, background work included."
+    ),
+    "--idle": _Flag("idle", float, "SECONDS", "Seconds between two signs of life, in the turn."),
 }
 _CONFIG_FLAG = "--config"
 _FLAGS = {**_CLI_FLAGS, **_TEXT_FLAGS, **_LIMIT_FLAGS}

@@ -13,10 +13,9 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Literal
 
-Login = Literal["api_key", "oauth"]
+from bridle._shell.preflight import FORBID_REAL_API as FORBID_REAL_API
 
-FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
-"""Set to 1, Bridle starts no CLI whose API is not on loopback."""
+Login = Literal["api_key", "oauth"]
 
 _LOOPBACK = "127.0.0.1,localhost,::1"
 _CREDENTIAL = "scripted"

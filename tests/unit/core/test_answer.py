@@ -294,6 +294,7 @@ def test_a_limit_of_what_followed_is_the_outcome() -> None:
     answer.wait(60.0)
     outcome = answer.watch.complete(OK)
     assert (outcome.reason, outcome.text) == (OutcomeReason.LIMIT_TOTAL, "begun")
+    assert outcome.detail.endswith("60 s, background work included")
 
 
 def test_so_is_a_cli_that_ends_before_its_background_work() -> None:
