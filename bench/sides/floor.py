@@ -170,12 +170,12 @@ class Driver:
         while True:
             for frame in await self._more():
                 count += 1
-                if isinstance(frame, StreamEvent):
-                    event = frame.event
-                    size += len(event.delta.text) if isinstance(event, BlockDelta) else 0
-                elif isinstance(frame, Assistant):
+                if isinstance(frame, Assistant):
                     for block in frame.message.content:
                         size += len(block.text) if isinstance(block, TextBlock) else 0
+                elif isinstance(frame, StreamEvent):
+                    event = frame.event
+                    size += len(event.delta.text) if isinstance(event, BlockDelta) else 0
                 elif isinstance(frame, Result):
                     assert frame.usage is not None
                     assert size

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import claude_agent_sdk as official
+from claude_agent_sdk import AssistantMessage, ResultMessage, StreamEvent, TextBlock
 
 from bench.jobs import Job, main
 
@@ -64,13 +65,13 @@ class Driver:
         count = size = 0
         async for message in self._client.receive_response():
             count += 1
-            if isinstance(message, official.StreamEvent):
-                size += len(message.event["delta"]["text"])
-            elif isinstance(message, official.AssistantMessage):
+            if isinstance(message, AssistantMessage):
                 for block in message.content:
-                    if isinstance(block, official.TextBlock):
+                    if isinstance(block, TextBlock):
                         size += len(block.text)
-            elif isinstance(message, official.ResultMessage):
+            elif isinstance(message, StreamEvent):
+                size += len(message.event["delta"]["text"])
+            elif isinstance(message, ResultMessage):
                 assert size
                 assert message.usage is not None
                 return count

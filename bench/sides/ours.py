@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import bridle
 from bench.jobs import Job, main
-from bridle import BidirOptions, CliOptions, SdkOptions
+from bridle import (
+    AssistantMessage,
+    BidirOptions,
+    CliOptions,
+    ResultMessage,
+    SdkOptions,
+    StreamEvent,
+)
 
 
 async def _hook(context: bridle.PreToolUseContext) -> bridle.Continue:
@@ -56,11 +63,11 @@ class Driver:
         count = size = 0
         async for message in self._messages:
             count += 1
-            if isinstance(message, bridle.StreamEvent):
-                size += len(message.text_delta or "")
-            elif isinstance(message, bridle.AssistantMessage):
+            if isinstance(message, AssistantMessage):
                 size += len(message.text)
-            elif isinstance(message, bridle.ResultMessage):
+            elif isinstance(message, StreamEvent):
+                size += len(message.text_delta or "")
+            elif isinstance(message, ResultMessage):
                 assert size
                 assert message.usage is not None
                 return count

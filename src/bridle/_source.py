@@ -22,9 +22,9 @@ __all__ = [
     "Path",
     "Sourced",
     "attach",
-    "attach_line",
     "bind",
     "parse_json",
+    "place",
     "repair_json",
     "spell_path",
     "tag_of",
@@ -91,9 +91,6 @@ class Sourced:
 attach = cast(Callable[[Sourced, str, object], None], msgspec.structs.force_setattr)
 """Set a slot of a frozen value; for those who made the value, before anybody else has it."""
 
-attach_line = cast(Callable[[Sourced, bytes], None], Sourced.__dict__["_line"].__set__)
-"""The same for the line alone, which every message gets; a slot writes through `frozen`."""
-
 
 def _revive(kind: Callable[..., Sourced], values: JsonObject, slots: JsonObject) -> Sourced:
     value = kind(**values)
@@ -103,24 +100,30 @@ def _revive(kind: Callable[..., Sourced], values: JsonObject, slots: JsonObject)
 
 
 def bind(part: Sourced, whole: Sourced, *path: str | int) -> None:
-    """Point `part` at its place in the line behind `whole`, once; by hand built: do nothing.
-
-    The misfits of the whole that lie below the path become the part's own.
-    """
+    """Point `part` at its place in the line behind `whole`, once; by hand built: do nothing."""
     line = getattr(whole, "_line", None)
-    if line is None or hasattr(part, "_line"):
-        return
+    if line is not None and not hasattr(part, "_line"):
+        place(part, line, path, whole.misfits)
+
+
+def place(part: Sourced, line: bytes, path: Path, misfits: tuple[str, ...]) -> None:
+    """Point `part` at its place in a line; the line's misfits below the path become its own."""
     attach(part, "_line", line)
-    attach(part, "_path", (*getattr(whole, "_path", ()), *path))
-    if whole.misfits:
+    attach(part, "_path", path)
+    if misfits:
         prefix = spell_path(path) + "."
-        own = tuple(name[len(prefix) :] for name in whole.misfits if name.startswith(prefix))
+        own = tuple(name[len(prefix) :] for name in misfits if name.startswith(prefix))
         attach(part, "_misfits", own)
 
 
+def line_size(value: Sourced) -> int:
+    """The bytes of the line a value was read from; 0 for one built by hand."""
+    return len(getattr(value, "_line", b""))
+
+
 def line_of(value: Sourced) -> bytes:
-    """The line a value was read from; empty for one built by hand."""
-    return getattr(value, "_line", b"")
+    """The line a value was read from, without its ending; empty for one built by hand."""
+    return getattr(value, "_line", b"").rstrip(b"\r\n")
 
 
 def spell_path(path: Path) -> str:

@@ -1,7 +1,7 @@
 """What the Messages API itself says inside the CLI's lines: usage, messages, stream events.
 
-The rule of this file: shapes of the API, field by field; nothing here knows the CLI. Lines that
-carry these values are in `bridle.messages`.
+The rule of this file: shapes of the API, field by field, in the order it sends them; nothing here
+knows the CLI. Lines that carry these values are in `bridle.messages`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-class Record(Struct, frozen=True, repr_omit_defaults=True):
+class Record(Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """A part of a message that is no message and no block itself."""
 
 
@@ -70,14 +70,14 @@ class Usage(Record, kw_only=True, frozen=True):
     """Tokens of one API message, or of a whole turn in a result."""
 
     input_tokens: int = 0
-    output_tokens: int = 0
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation: CacheCreation | None = None
-    server_tool_use: ServerToolUsage | None = None
-    output_tokens_details: OutputTokensDetails | None = None
+    output_tokens: int = 0
     service_tier: str | None = None
     inference_geo: str | None = None
+    server_tool_use: ServerToolUsage | None = None
+    output_tokens_details: OutputTokensDetails | None = None
     speed: str | None = None
     iterations: tuple[Any, ...] | None = None
     fallback_credit: Any = None
@@ -89,17 +89,17 @@ class Usage(Record, kw_only=True, frozen=True):
 class ApiMessage(Record, kw_only=True, frozen=True):
     """The Messages API's own message inside an assistant line."""
 
+    model: str | None = None
     id: str | None = None
     type: str = "message"
     role: str = "assistant"
-    model: str | None = None
     content: list[WireBlock] = []
     stop_reason: str | None = None
     stop_sequence: str | None = None
-    stop_details: Any = None
     usage: Usage | None = None
-    container: Any = None
     context_management: Any = None
+    stop_details: Any = None
+    container: Any = None
     diagnostics: Any = None
 
 
@@ -113,29 +113,29 @@ class ApiUserMessage(Record, frozen=True):
 # ------------------------------------------------------------------------- the stream
 
 
-class Delta(Struct, frozen=True, repr_omit_defaults=True):
+class Delta(Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """A piece of a growing block."""
 
 
-class TextDelta(Delta, tag="text_delta", gc=False, frozen=True):
+class TextDelta(Delta, tag="text_delta", frozen=True):
     """More text."""
 
     text: str
 
 
-class ThinkingDelta(Delta, tag="thinking_delta", gc=False, frozen=True):
+class ThinkingDelta(Delta, tag="thinking_delta", frozen=True):
     """More thinking."""
 
     thinking: str
 
 
-class SignatureDelta(Delta, tag="signature_delta", gc=False, frozen=True):
+class SignatureDelta(Delta, tag="signature_delta", frozen=True):
     """The signature of the thinking block that ends."""
 
     signature: str
 
 
-class InputJsonDelta(Delta, tag="input_json_delta", gc=False, frozen=True):
+class InputJsonDelta(Delta, tag="input_json_delta", frozen=True):
     """More of a tool's input, as JSON text that is whole only at the end."""
 
     partial_json: str
@@ -154,7 +154,7 @@ class UnknownDelta(Delta, frozen=True):
     raw: Any
 
 
-class ApiEvent(Struct, frozen=True, repr_omit_defaults=True):
+class ApiEvent(Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """An event of the API's own stream."""
 
 

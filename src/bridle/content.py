@@ -9,11 +9,11 @@ sent in a prompt: `TextBlock("hi")`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast, get_args
 
 from msgspec import Struct
 
-from bridle._source import JsonObject, Sourced, bind, tag_of
+from bridle._source import JsonObject, Path, Sourced, place, tag_of
 
 __all__ = [
     "BashCodeExecutionToolResultBlock",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-class Block(Sourced, Struct, frozen=True, repr_omit_defaults=True):
+class Block(Sourced, Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """A piece of content. `.raw` is the block as it stood on the wire."""
 
     @property
@@ -61,14 +61,14 @@ class TextBlock(Block, tag="text", frozen=True):
     cache_control: JsonObject | None = None
 
 
-class ThinkingBlock(Block, tag="thinking", gc=False, frozen=True):
+class ThinkingBlock(Block, tag="thinking", frozen=True):
     """What the model thought, and the signature that lets the API take it back."""
 
     thinking: str
     signature: str | None = None
 
 
-class RedactedThinkingBlock(Block, tag="redacted_thinking", gc=False, frozen=True):
+class RedactedThinkingBlock(Block, tag="redacted_thinking", frozen=True):
     """Thinking the API keeps to itself, encrypted."""
 
     data: str
@@ -272,14 +272,27 @@ def joined_text(content: str | Sequence[ContentBlock]) -> str:
     """The text of some content: itself, or its text blocks joined."""
     if isinstance(content, str):
         return content
-    return "".join(block.text for block in content if isinstance(block, TextBlock))
+    return "".join([block.text for block in content if type(block) is TextBlock])
+
+
+_Holder: TypeAlias = ToolResultBlock | McpToolResultBlock | SearchResultBlock
+_HOLDERS = frozenset(get_args(_Holder))
+"""Blocks whose content may be blocks."""
 
 
 def bind_blocks(content: object, whole: Sourced, *path: str | int) -> None:
-    """Give every block of a content list, and those inside it, its place in the line of `whole`."""
-    if not isinstance(content, list):
-        return
-    for index, block in enumerate(cast("list[object]", content)):
-        if isinstance(block, Block):
-            bind(block, whole, *path, index)
-            bind_blocks(getattr(block, "content", None), block, "content")
+    """Give every block of some content, and those inside it, its place in the line of `whole`."""
+    line = getattr(whole, "_line", None)
+    if line is not None and isinstance(content, list):
+        blocks = cast("list[Block]", content)
+        if blocks and not hasattr(blocks[0], "_line"):
+            _place_all(blocks, line, path, whole.misfits)
+
+
+def _place_all(blocks: object, line: bytes, path: Path, misfits: tuple[str, ...]) -> None:
+    if isinstance(blocks, list):
+        for index, block in enumerate(cast("list[Block]", blocks)):
+            place(block, line, (*path, index), misfits)
+            if type(block) in _HOLDERS:
+                content = cast("_Holder", block).content
+                _place_all(content, line, (*path, index, "content"), misfits)

@@ -3,7 +3,8 @@
 The rule of this file: a class mirrors the shape of its line, with Python names for its fields.
 Only `type` is ever required of the wire, so every field has a default: None (or an empty tuple)
 means that this CLI did not say. Times are floats in the unit their name gives, counts are ints.
-Whatever has no field here is in `.raw`.
+Whatever has no field here is in `.raw`. What nearly every line has stands in the order of the
+wire, seen as a circle: the decoder looks for each field behind the last one it found.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ __all__ = [
 ]
 
 
-class Message(Sourced, Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+# JSON has no cycles, so the garbage collector is spared what was read from it: gc=False.
+class Message(Sourced, Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
     """Anything the CLI says that is not part of the control protocol."""
 
-    uuid: str | None = None
     session_id: str | None = None
+    uuid: str | None = None
 
     @property
     def type(self) -> str:
@@ -83,14 +85,13 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
 
     # Behind `.message`, which ties the blocks to this line before it hands them out.
     _message: ApiMessage = field(name="message", default_factory=ApiMessage)
-    is_partial: bool = False
-    parent_tool_use_id: str | None = None
-    aborted: bool = False
-    error: str | None = None
-    request_id: str | None = None
     timestamp: str | None = None
-    user_message_uuid: str | None = None
+    request_id: str | None = None
+    error: str | None = None
+    is_partial: bool = False
+    aborted: bool = False
     user_message_uuids: tuple[str, ...] = ()
+    user_message_uuid: str | None = None
     agent_id: str | None = None
     subagent_type: str | None = None
     task_description: str | None = None
@@ -107,6 +108,7 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
     refused_message_id: str | None = None
     thinking_duration_ms: float | None = None
     thinking_display: str | None = None
+    parent_tool_use_id: str | None = None
 
     @property
     def message(self) -> ApiMessage:
@@ -123,7 +125,7 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
     def text(self) -> str:
         """The text blocks joined."""
         content = self._message.content
-        if len(content) == 1 and isinstance(content[0], TextBlock):  # as in most lines
+        if len(content) == 1 and type(content[0]) is TextBlock:  # as in most lines
             return content[0].text
         return joined_text(content)
 
@@ -155,19 +157,19 @@ class UserMessage(Message, tag="user", frozen=True):
     """
 
     _message: ApiUserMessage | None = field(name="message", default=None)
-    # Some writers of this protocol put the content beside `type`.
-    _flat_content: str | list[WireBlock] | None = field(name="content", default=None)
-    parent_tool_use_id: str | None = None
-    is_replay: bool = field(name="isReplay", default=False)
-    is_synthetic: bool = field(name="isSynthetic", default=False)
     timestamp: str | None = None
     tool_use_result: Any = None
     tool_result_meta: tuple[JsonObject, ...] = ()
+    is_replay: bool = field(name="isReplay", default=False)
+    is_synthetic: bool = field(name="isSynthetic", default=False)
     agent_id: str | None = None
     subagent_type: str | None = None
     task_description: str | None = None
     refused_message_id: str | None = None
     origin: Origin | None = None
+    # Some writers of this protocol put the content beside `type`.
+    _flat_content: str | list[WireBlock] | None = field(name="content", default=None)
+    parent_tool_use_id: str | None = None
 
     @property
     def message(self) -> ApiUserMessage:
@@ -286,14 +288,14 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
 
     # Behind `.event`, which ties the block in it to this line before it hands it out.
     _event: WireEvent = field(name="event")
-    parent_tool_use_id: str | None = None
-    api_message_id: str | None = None
     ttft_ms: float | None = None
     thinking_display: str | None = None
+    api_message_id: str | None = None
     user_message_uuid: str | None = None
     user_message_uuids: tuple[str, ...] = ()
     abandoned_blocks: JsonObject | None = None
     owed_rows: Any = None
+    parent_tool_use_id: str | None = None
 
     @property
     def event(self) -> WireEvent:
@@ -309,7 +311,7 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
     def text_delta(self) -> str | None:
         """The text this event adds, or None."""
         event = self._event
-        if isinstance(event, ContentBlockDelta) and isinstance(event.delta, TextDelta):
+        if type(event) is ContentBlockDelta and type(event.delta) is TextDelta:
             return event.delta.text
         return None
 
@@ -317,7 +319,7 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
     def thinking_delta(self) -> str | None:
         """The thinking this event adds, or None."""
         event = self._event
-        if isinstance(event, ContentBlockDelta) and isinstance(event.delta, ThinkingDelta):
+        if type(event) is ContentBlockDelta and type(event.delta) is ThinkingDelta:
             return event.delta.thinking
         return None
 

@@ -58,13 +58,15 @@ def reference(stream: bytes, max_line: int, warn_at: int) -> list[Item]:
     items: list[Item] = []
     *ended, last = stream.split(b"\n")
     for number, line in enumerate([*ended, last]):
-        line = line.removesuffix(b"\r")
-        if warn_at < max_line and len(line) > warn_at:
+        content = line.removesuffix(b"\r")
+        if warn_at < max_line and len(content) > warn_at:
             items.append(LongLine(0))
-        if len(line) > max_line:
-            items.append(OversizedLine(len(line), **identity_fields(identify(line))))
-        elif line:
-            items.append(line if number < len(ended) else PartialLine(line))
+        if len(content) > max_line:
+            items.append(OversizedLine(len(content), **identity_fields(identify(content))))
+        elif number < len(ended):
+            items.append(line + b"\n")
+        elif content:
+            items.append(PartialLine(content))
     return items
 
 
@@ -82,16 +84,17 @@ def test_any_chunking_gives_the_same_items_as_one_chunk(data: st.DataObject, str
 whole_lines = st.binary(min_size=1, max_size=12).filter(
     lambda line: b"\n" not in line and not line.endswith(b"\r")
 )
-endings = st.sampled_from([b"\n", b"\r\n", b"\n\r\n\n"])
+endings = st.sampled_from([[b"\n"], [b"\r\n"], [b"\n", b"\r\n", b"\n"]])
+"""Of a line, and of the empty ones after it."""
 
 
 @given(st.data(), st.lists(st.tuples(whole_lines, endings)))
 def test_nothing_is_lost_added_or_moved(
-    data: st.DataObject, written: list[tuple[bytes, bytes]]
+    data: st.DataObject, written: list[tuple[bytes, list[bytes]]]
 ) -> None:
     """R169, R172, S010: the lines are those that were written."""
-    stream = b"".join(line + ending for line, ending in written)
-    assert run(LineFramer(), data.draw(cuts(stream))) == [line for line, _ in written]
+    lines = [each for line, (ending, *empty) in written for each in (line + ending, *empty)]
+    assert run(LineFramer(), data.draw(cuts(b"".join(lines)))) == lines
 
 
 @given(st.data(), streams, limits, limits)

@@ -168,7 +168,7 @@ def test_a_reader_that_falls_behind_is_warned_once_and_then_the_session_ends() -
 async def measure(messages: Subscription[Message], sizes: list[int]) -> None:
     """Read everything, noting how long each line was."""
     async for message in messages:
-        sizes.append(len(json.dumps(message.raw, separators=(",", ":"))))
+        sizes.append(len(json.dumps(message.raw, separators=(",", ":"))) + 1)
 
 
 def test_a_program_that_never_reads_messages_is_no_slow_consumer() -> None:

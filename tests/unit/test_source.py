@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import math
 import pickle
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from bridle._core.wire import decode_line
-from bridle._source import parse_json, repair_json, spell_path, to_wire
+from bridle._source import line_of, line_size, parse_json, repair_json, spell_path, to_wire
 from bridle.content import TextBlock, ToolResultBlock, UnknownBlock
 from bridle.messages import AssistantMessage, KeepAlive, Message, ResultMessage, UserMessage
 
@@ -44,6 +45,20 @@ def test_the_source_is_no_part_of_equality_or_repr() -> None:
     assert repr(message) == "KeepAlive(uuid='u')"
 
 
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"], ids=repr)
+def test_the_line_of_a_value_is_given_without_its_ending(ending: bytes) -> None:
+    line = b'{"type":"keep_alive"}'
+    message = read(line + ending)
+    assert (line_of(message), line_size(message)) == (line, len(line + ending))
+    assert (line_of(KeepAlive()), line_size(KeepAlive())) == (b"", 0)
+
+
+def test_what_was_read_is_no_work_for_the_garbage_collector() -> None:
+    message = read(LINE)
+    assert isinstance(message, UserMessage)
+    assert not any(map(gc.is_tracked, (message, message.message, message.content[0])))
+
+
 def test_values_are_frozen() -> None:
     with pytest.raises(AttributeError):
         setattr(KeepAlive(), "uuid", "u")  # noqa: B010  # the type checkers know it as well
@@ -71,6 +86,17 @@ def test_a_pickled_block_still_knows_its_place() -> None:
     assert isinstance(message.content, list)
     block = pickle.loads(pickle.dumps(message.content[0]))
     assert block.raw == {"type": "text", "text": "a", "new": 1}
+
+
+def test_a_block_added_by_hand_claims_no_place_in_the_line() -> None:
+    message = read(LINE)
+    assert isinstance(message, UserMessage)
+    assert isinstance(message.content, list)
+    message.content.append(TextBlock("mine"))
+    assert [block.raw for block in message.content] == [
+        {"type": "text", "text": "a", "new": 1},
+        {"type": "text", "text": "mine"},
+    ]
 
 
 def test_a_part_has_its_own_share_of_the_misfits() -> None:

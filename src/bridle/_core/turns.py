@@ -41,6 +41,7 @@ from bridle._core.classify import (
     Withdrawn,
     classify,
 )
+from bridle._source import line_size
 from bridle.events import WarningKind
 from bridle.messages import (
     AssistantMessage,
@@ -165,14 +166,10 @@ class TurnBook:
             turns = tuple(uuid for uuid in owner if uuid in self._open)
         elif self._held is not None:
             self._held.append(message)
-        outbox = self._outbox
-        if turns is outbox.turns:
-            outbox.messages.append(message)
-        else:
-            outbox.deliver(message, turns)
+        self._outbox.deliver([message], turns, line_size(message))
 
-    def deliver_all(self, messages: list[Message], kinds: Set[type]) -> None:
-        """The same for a list of messages of these kinds; the list is kept."""
+    def deliver_all(self, messages: list[Message], kinds: Set[type], size: int) -> None:
+        """The same for a list of messages of these kinds and that size; the list is kept."""
         if self._tasks or self._held is not None or not kinds.isdisjoint(self._NEWS):
             for message in messages:
                 self.deliver(message)
@@ -181,12 +178,12 @@ class TurnBook:
             spoken = (each for each in reversed(messages) if isinstance(each, AssistantMessage))
             last = next((each for each in spoken if each.parent_tool_use_id is None), None)
             self.evidence.assistant = last or self.evidence.assistant
-        self._outbox.deliver_all(messages, self._running)
+        self._outbox.deliver(messages, self._running, size)
 
     def result(self, message: ResultMessage, now: float) -> None:
         """Deliver a result. The outcome follows the last message of its turn."""
         self._name_result(message.user_message_uuids, is_follow_up=message.origin is not None)
-        self._outbox.deliver(message, self._running)
+        self._outbox.deliver([message], self._running, line_size(message))
         self._close_turn(message, now)
 
     def settle(self, message: CommandLifecycle, now: float) -> None:
@@ -197,7 +194,8 @@ class TurnBook:
         """
         self._names_prompts = True
         uuid = message.command_uuid
-        self._outbox.deliver(message, (uuid,) if uuid in self._open else NO_TURN)
+        turns = (uuid,) if uuid in self._open else NO_TURN
+        self._outbox.deliver([message], turns, line_size(message))
         if uuid in self._running:
             return
         if message.state == "cancelled":

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bridle._core.text import TextStream
 from bridle._doors.portal import Portal, nothing
-from bridle._source import line_of
+from bridle._source import line_size
 from bridle.events import SdkWarning
 from bridle.messages import Message
 
@@ -140,7 +140,7 @@ class Inbox(Generic[_T]):
             self._items.put(item)
             count += 1
             if isinstance(item, Message):
-                size += len(line_of(item))
+                size += line_size(item)
             if count >= _AHEAD or size >= _AHEAD_BYTES:
                 await self._wait_for_room()
                 count = size = 0

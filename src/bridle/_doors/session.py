@@ -6,7 +6,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Generator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, cast
 from uuid import uuid4
@@ -174,26 +174,25 @@ class Session:
         self._conversations.append(conversation)
         return conversation.handle
 
-    @property
+    @cached_property
     def _actor(self) -> Actor:
-        if self._made is None:
-            self._made = Actor(
-                self._engine,
-                max_unread_bytes=self._sdk.max_unread_bytes,
-                listeners=Listeners(
-                    on_stderr=self._sdk.on_stderr,
-                    on_warning=self._sdk.on_warning,
-                    on_event=self._bidir.on_event,
-                ),
-                owner=self._owner,
-                closers=[conversation.close for conversation in self._conversations],
-                redact=self._secrets.redact,
-                telemetry=self._sdk.telemetry,
-                model=self._cli.model,
-            )
-            # The actor is kept alive by its process; the session is not, so that it can be dropped.
-            weakref.finalize(self, self._made.abandon).atexit = False
-        return self._made
+        actor = self._made = Actor(
+            self._engine,
+            max_unread_bytes=self._sdk.max_unread_bytes,
+            listeners=Listeners(
+                on_stderr=self._sdk.on_stderr,
+                on_warning=self._sdk.on_warning,
+                on_event=self._bidir.on_event,
+            ),
+            owner=self._owner,
+            closers=[conversation.close for conversation in self._conversations],
+            redact=self._secrets.redact,
+            telemetry=self._sdk.telemetry,
+            model=self._cli.model,
+        )
+        # The actor is kept alive by its process; the session is not, so that it can be dropped.
+        weakref.finalize(self, actor.abandon).atexit = False
+        return actor
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -282,15 +281,15 @@ class Session:
         Prompts that wait run next, unless ``cancel_queued`` (which older CLIs ignore).
         """
         fields = {"cancel_queued": True} if cancel_queued else {}
-        return await self.control("interrupt", timeout=timeout, **fields)
+        return await self._actor.submit("interrupt", fields, timeout)
 
     async def set_permission_mode(self, mode: str, *, timeout: float | None = None) -> None:
         """Change when the CLI asks for permission, from now on."""
-        await self.control("set_permission_mode", timeout=timeout, mode=mode)
+        await self._actor.submit("set_permission_mode", {"mode": mode}, timeout)
 
     async def set_model(self, model: str | None, *, timeout: float | None = None) -> None:
         """Use another model, from the next request on; None: the default one."""
-        await self.control("set_model", timeout=timeout, model=model)
+        await self._actor.submit("set_model", {"model": model}, timeout)
 
     async def rewind_files(
         self, user_message_id: str, *, dry_run: bool = False, timeout: float | None = None
@@ -306,7 +305,7 @@ class Session:
         fields: dict[str, object] = {"user_message_id": user_message_id}
         if dry_run:
             fields["dry_run"] = True
-        return await self.control("rewind_files", timeout=timeout, **fields) or {}
+        return await self._actor.submit("rewind_files", fields, timeout) or {}
 
     async def control(
         self, subtype: str, /, *, timeout: float | None = None, **fields: object
@@ -327,7 +326,7 @@ class Session:
         """Ask the CLI for a sign of life; returns the seconds it took."""
         loop = asyncio.get_running_loop()
         before = loop.time()
-        await self.control(_PING, timeout=timeout)
+        await self._actor.submit(_PING, {}, timeout)
         return loop.time() - before
 
     # -- ending ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ program that never subscribes is no slow consumer: what waits for it is let go a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from bridle._shell.mailbox import Mailbox, size_of
@@ -44,7 +44,7 @@ class Feeds:
 
     # -- in ----------------------------------------------------------------------------------------
 
-    def put_messages(self, messages: Sequence[Message], size: int) -> int:
+    def put_messages(self, messages: list[Message], size: int) -> int:
         """Messages came; returns how many bytes the slowest subscription has not read."""
         unread = 0
         for mailbox in self._messages:

@@ -15,9 +15,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from bridle._core.wire import decode_line
+from bridle._core.wire import decode_all
 from bridle.messages import Message
 
 _KEPT_DECODED = 1 << 20
@@ -52,7 +52,7 @@ class Mailbox(Generic[_T]):
         # What is read next, the next one last: taking it is a pop.
         self.ready: list[_T] = []
         # The batches after that, with their sizes: items, or the lines of messages.
-        self._batches: deque[tuple[Sequence[_T] | Sequence[bytes], int]] = deque()
+        self._batches: deque[tuple[list[Any], int]] = deque()
         self._batched = 0
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Closed | None = None
@@ -69,19 +69,17 @@ class Mailbox(Generic[_T]):
 
     def put(self, item: _T) -> None:
         """Add an item that is no message: an event."""
-        self._put([item], 1, _EVENT_COST)
+        self._put([item], _EVENT_COST)
 
-    def put_messages(self, messages: Sequence[Message], size: int) -> None:
+    def put_messages(self, messages: list[Message], size: int) -> None:
         """Add messages of that many bytes; only for mailboxes whose items may be messages."""
-        items: Sequence[Message] | Sequence[bytes] = messages
-        if self.unread_bytes > _KEPT_DECODED:
-            items = list(map(_line_of, messages))
-        self._put(cast("Sequence[_T] | Sequence[bytes]", items), len(messages), size)
+        is_behind = self.unread_bytes > _KEPT_DECODED
+        self._put(list(map(_line_of, messages)) if is_behind else messages, size)
 
-    def _put(self, items: Sequence[_T] | Sequence[bytes], count: int, size: int) -> None:
+    def _put(self, items: list[Any], size: int) -> None:
         if self._closed is None:
             self._batches.append((items, size))
-            self._batched += count
+            self._batched += len(items)
             self.unread_bytes += size
             self._wake()
 
@@ -105,8 +103,8 @@ class Mailbox(Generic[_T]):
             self._batched -= len(items)
             self.unread_bytes -= size
             if isinstance(items[0], bytes):
-                items = cast("list[_T]", [decode_line(cast("bytes", line)) for line in items])
-            self.ready = cast("list[_T]", items[::-1])
+                items, _ = decode_all(items)
+            self.ready = items[::-1]
         return self.ready.pop()
 
     async def take(self) -> _T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from bridle._shell.mailbox import Mailbox
@@ -52,7 +51,7 @@ class TurnState:
             self._holds = False
             self.mailbox.clear()
 
-    def put(self, messages: Sequence[Message], size: int) -> None:
+    def put(self, messages: list[Message], size: int) -> None:
         """Messages of this turn came, of that many bytes."""
         if not self._holds:
             return

@@ -133,6 +133,12 @@ def test_lines_that_are_no_json_are_survived() -> None:
     assert "this is no JSON" in told[0].detail
 
 
+def test_empty_lines_are_nothing_at_all() -> None:
+    """S010."""
+    query = reader(GREETED)
+    assert kinds(query.receive(b"\n\r\n" * MAX_MALFORMED + cli.assistant(), 0.0)) == ["assistant"]
+
+
 def test_the_fifth_in_a_row_ends_the_stream() -> None:
     """S009, S026."""
     query = reader(GREETED)
