@@ -53,19 +53,30 @@ class Signature(Struct, frozen=True, kw_only=True):
         Raises:
             ValueError: They do not fit; the text names the argument, and is for the model.
         """
-        extra: JsonObject = {}
         if self.open:
             known = self.arguments.__struct_fields__
             extra = {name: value for name, value in given.items() if name not in known}
             given = {name: value for name, value in given.items() if name in known}
+            return self._fill(given) | extra
+        return self._fill(given)
+
+    def _fill(self, given: Mapping[str, object]) -> JsonObject:
         try:
-            fields = msgspec.convert(given, self.arguments, dec_hook=_load, str_keys=True)
+            fields = msgspec.convert(given, self.arguments)  # the cheap way does for most types
+        except Exception:
+            fields = self._convert_patiently(given)
+        values = msgspec.structs.asdict(fields)
+        if self.arguments.__struct_defaults__:
+            return {name: value for name, value in values.items() if value is not UNSET}
+        return values
+
+    def _convert_patiently(self, given: Mapping[str, object]) -> Struct:
+        try:
+            return msgspec.convert(given, self.arguments, dec_hook=_load, str_keys=True)
         except msgspec.ValidationError as error:
             raise ValueError(self._problem(str(error))) from error
         except Exception as error:  # validators of the user's own types may raise anything
             raise ValueError(f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]) from error
-        values = msgspec.structs.asdict(fields)
-        return {name: value for name, value in values.items() if value is not UNSET} | extra
 
     def _problem(self, error: str) -> str:
         said, _, where = error.rpartition(" - at `$.")

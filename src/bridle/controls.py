@@ -8,7 +8,7 @@ value and names the field in `.misfits`. Questions of a subtype that is not here
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct, field
 
@@ -53,6 +53,7 @@ class CanUseToolRequest(Question, tag="can_use_tool", frozen=True):
     tool_name: str
     input: JsonObject
     tool_use_id: str | None = None
+    title: str | None = None
     display_name: str | None = None
     description: str | None = None
     permission_suggestions: tuple[JsonObject, ...] = ()
@@ -62,9 +63,9 @@ class CanUseToolRequest(Question, tag="can_use_tool", frozen=True):
     decision_reason_hook_event: str | None = None
     decision_reason_hook_source: str | None = None
     classifier_approvable: bool | None = None
-    suppress_always_allow_rule: bool | None = None
-    requires_user_interaction: bool | None = None
-    server_policy_ask_only: bool | None = None
+    suppress_always_allow_rule: bool = False
+    requires_user_interaction: bool = False
+    server_policy_ask_only: bool = False
     mcp_server: JsonObject | None = None
     agent_id: str | None = None
 
@@ -125,6 +126,10 @@ class ControlRequest(ControlFrame, tag="control_request", frozen=True):
         """What is asked, cut off from the line: all but its `.raw` and `.misfits`."""
         return self._request
 
+    def wire_body(self) -> JsonObject:
+        """What is asked, as it stands on the wire."""
+        return cast("JsonObject", self.request.raw)
+
 
 # ------------------------------------------------------------------------- answers of the CLI
 
@@ -162,6 +167,11 @@ class ControlResponse(ControlFrame, tag="control_response", frozen=True):
     def response(self) -> ControlSuccess | ControlFailure:
         """What is answered."""
         bind(self._response, self, "response")
+        return self._response
+
+    @property
+    def body(self) -> ControlSuccess | ControlFailure:
+        """What is answered, cut off from the line: all but its `.raw` and `.misfits`."""
         return self._response
 
     @property

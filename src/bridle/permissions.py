@@ -56,9 +56,9 @@ __all__ = [
 
 def _wire_form(value: object) -> JsonObject:
     """The object `value` was read from; for one built by hand, the object its fields make."""
-    bound: JsonObject | None = getattr(value, "_raw", None)
+    bound: JsonObject | Callable[[], JsonObject] | None = getattr(value, "_raw", None)
     if bound is not None:
-        return bound
+        return bound() if callable(bound) else bound
     return cast("JsonObject", msgspec.json.decode(msgspec.json.encode(value)))
 
 
@@ -91,7 +91,8 @@ class Withdrawable:
 
     __slots__ = ("_raw", "_withdrawal")
 
-    _raw: JsonObject
+    #: The object, or who can tell it when it is asked for.
+    _raw: JsonObject | Callable[[], JsonObject]
     _withdrawal: Withdrawal
 
     @property
@@ -124,7 +125,9 @@ class Withdrawable:
 
 
 # Slot descriptors write straight through `frozen`, which guards attribute assignment only.
-bind_raw: Callable[[Withdrawable, JsonObject], None] = Withdrawable.__dict__["_raw"].__set__
+bind_raw: Callable[[Withdrawable, JsonObject | Callable[[], JsonObject]], None] = (
+    Withdrawable.__dict__["_raw"].__set__
+)
 bind_withdrawal: Callable[[Withdrawable, Withdrawal], None] = Withdrawable.__dict__[
     "_withdrawal"
 ].__set__
@@ -233,32 +236,33 @@ class McpServerRef(msgspec.Struct, frozen=True):
     source: str | None = None
 
 
-class CanUseToolContext(Withdrawable, msgspec.Struct, frozen=True, kw_only=True):
+class CanUseToolContext(Withdrawable, msgspec.Struct, frozen=True):
     """The CLI asks whether a tool may run.
 
     The CLI waits without limit. Questions may overlap, and one may be withdrawn: by an interrupt,
     or by a PermissionRequest hook that answered first.
     """
 
+    # The fields of the request on the wire, in its order, and then our own.
     tool_name: str
     tool_input: JsonObject = msgspec.field(default_factory=dict[str, Any], name="input")
-    session_id: str = ""
     tool_use_id: str | None = None
+    title: str | None = None
+    display_name: str | None = None
+    description: str | None = None
     permission_suggestions: tuple[PermissionUpdate, ...] = ()
     blocked_path: str | None = None
     decision_reason: str | None = None
     decision_reason_type: str | None = None
     decision_reason_hook_event: str | None = None
     decision_reason_hook_source: str | None = None
-    title: str | None = None
-    display_name: str | None = None
-    description: str | None = None
-    agent_id: str | None = None
-    mcp_server: McpServerRef | None = None
-    requires_user_interaction: bool = False
     classifier_approvable: bool | None = None
     suppress_always_allow_rule: bool = False
+    requires_user_interaction: bool = False
     server_policy_ask_only: bool = False
+    mcp_server: McpServerRef | None = None
+    agent_id: str | None = None
+    session_id: str = ""
 
 
 class QuestionOption(msgspec.Struct, frozen=True):
@@ -277,7 +281,7 @@ class Question(msgspec.Struct, frozen=True, rename="camel"):
     multi_select: bool = False
 
 
-class QuestionContext(CanUseToolContext, frozen=True, kw_only=True):
+class QuestionContext(CanUseToolContext, frozen=True):
     """The model asks the user something (its AskUserQuestion tool)."""
 
     @property
@@ -294,7 +298,7 @@ class QuestionContext(CanUseToolContext, frozen=True, kw_only=True):
         return tuple(found)
 
 
-class PlanContext(CanUseToolContext, frozen=True, kw_only=True):
+class PlanContext(CanUseToolContext, frozen=True):
     """The model has made a plan and asks to leave plan mode (its ExitPlanMode tool)."""
 
     @property

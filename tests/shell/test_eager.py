@@ -36,6 +36,15 @@ class Bench:
         assert task is not None
         await task
 
+    def now(
+        self, work: Coroutine[Any, Any, Any], context: contextvars.Context | None = None
+    ) -> asyncio.Task[Any] | None:
+        """The task in which it goes on; or none, and the result is among the others."""
+        task, result = self.starter.start(work, "work", context)
+        if task is None:
+            self.results.append(result)
+        return task
+
     async def start(
         self, work: Coroutine[Any, Any, Any], context: contextvars.Context | None = None
     ) -> asyncio.Task[Any] | None:
@@ -44,7 +53,7 @@ class Bench:
 
         def call() -> None:
             try:
-                answer.set_result(self.starter.start(work, "work", context, self.results.append))
+                answer.set_result(self.now(work, context))
             except BaseException as error:
                 answer.set_exception(error)
 
@@ -233,7 +242,7 @@ def test_inside_a_task_it_becomes_a_task_as_any_other() -> None:
 
     async def main() -> None:
         bench = Bench()
-        task = bench.starter.start(quick(), "work", None, bench.results.append)
+        task = bench.now(quick())
         assert task is not None
         assert await task == "quick"
         assert bench.results == []
@@ -268,7 +277,7 @@ def test_two_may_wait_for_the_same_future() -> None:
 
         def call() -> None:
             for _ in range(3):
-                task = bench.starter.start(work(shared), "work", None, bench.results.append)
+                task = bench.now(work(shared))
                 started.append(task)
 
         bench.loop.call_soon(call)
@@ -300,7 +309,7 @@ def test_cancelled_in_the_round_it_began_it_still_cleans_up() -> None:
         tasks: list[asyncio.Task[Any]] = []
 
         def call() -> None:
-            task = bench.starter.start(work(), "work", None, bench.results.append)
+            task = bench.now(work())
             assert task is not None
             task.cancel()
             tasks.append(task)

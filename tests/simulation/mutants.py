@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.ending import Rung
@@ -89,7 +91,7 @@ def loses_a_message(engine: Engine) -> None:
 def forgets_whose_message_it_is(engine: Engine) -> None:
     def forget(action: act.Action) -> act.Action:
         is_meant = isinstance(action, act.Deliver) and len(action.turns) > 1
-        return act.Deliver(action.messages, action.turns[1:]) if is_meant else action  # type: ignore[union-attr]  # mypy does not see through is_meant
+        return structs.replace(action, turns=action.turns[1:]) if is_meant else action  # type: ignore[union-attr]  # mypy does not see through is_meant
 
     _rewrite(engine, lambda actions: [forget(action) for action in actions])
 
@@ -110,7 +112,7 @@ def _without_deadline(engine: Engine, kind: str) -> None:
 
         return set_others
 
-    _replace(engine._deadlines, "set", keep)
+    _replace(engine.deadlines, "set", keep)
 
 
 @mutant
@@ -142,8 +144,8 @@ def permits_when_the_callback_fails(engine: Engine) -> None:
             if question.permission is None:
                 real(question, kind, detail, now)
             else:
-                allowed = {"behavior": "allow", "updatedInput": {}}
-                questions._answer(question, Answer(allowed, ((kind, detail),)))
+                allowed = b'{"behavior":"allow","updatedInput":{}}'
+                questions._answer(question.request_id, Answer(allowed, ((kind, detail),)))
 
         return fail
 
@@ -161,7 +163,7 @@ def blocks_when_a_hook_fails(engine: Engine) -> None:
             else:
                 questions._warn(kind, detail)  # type: ignore[arg-type]  # a kind is its own text
                 question.run.done(Block("it failed"))
-                questions._step_hook(question, now)
+                questions._step_hook(question, question.run, now)
 
         return fail
 

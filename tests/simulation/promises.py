@@ -26,6 +26,7 @@ from bridle._core.mcp import MAX_BUFFERED
 from bridle._core.questions import MAX_PENDING_CALLBACKS
 from bridle._core.requests import MAX_QUEUED
 from bridle._core.state import TERMINAL
+from bridle._source import line_of
 from bridle.errors import ControlRejected, ControlTimeout, OptionsError
 from bridle.events import (
     SessionCompleted,
@@ -290,7 +291,7 @@ class Promises:
         for message in action.messages:
             counted["Deliver"] += 1
             line = self._next_expected(Kind.MESSAGE)
-            if message._line != line.data:
+            if line_of(message) != line.data:
                 raise Violation(f"{message} was delivered in the place of {line}")
             if turns != line.turns and not self.cli.is_murky:
                 self._check_attribution(message, line, turns)

@@ -332,8 +332,8 @@ class World(Promises):
                 if question.seen and not question.answers and not question.withdrawn:
                     raise Violation(f"{question} was never answered")
         is_quiet = not (hanging or engine.is_closing)
-        if is_quiet and engine.has_open_work and not self._excuses_hanging:
-            raise Violation("at rest, but there is open work")
+        if is_quiet and not engine._turns.is_idle and not self._excuses_hanging:
+            raise Violation("at rest, but a turn is thought to run")
         total = self._cost + self._stray_cost
         if abs(total - self._last_total) > 1e-6 and not self.cli.is_murky:
             raise Violation(f"the bill is {total}, but {self._last_total} was spent")
@@ -396,9 +396,9 @@ class World(Promises):
                     raise Violation(f"finished, but {what} {name} is open")
         questions, requests, turns = engine._questions, engine._requests, engine._turns
         left = {
-            "deadlines": len(engine._deadlines),
+            "deadlines": len(engine.deadlines),
             "questions": len(questions) + len(questions._by_call),
-            "requests": len(requests) + len(requests._queue) + len(requests._ledger._by_key),
+            "requests": len(requests) + len(requests._queue),
             "turns": len(turns._open) + len(turns._held or ()) + len(turns._tasks),
         }
         if any(left.values()) or engine.handshake._key is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
 
@@ -35,15 +36,16 @@ class Kill(Struct, frozen=True):
     """End the whole process tree (SIGKILL)."""
 
 
-class Deliver(Struct, frozen=True):
+class Deliver(Struct):
     """Hand messages to the consumers, and to the turns they belong to.
 
     ``turns`` are the uuids of prompts; it is empty for what belongs to none of ours, such as the
-    follow-up turn of a background task.
+    follow-up turn of a background task. ``size`` counts the bytes of the messages' lines.
     """
 
     messages: list[Message]
     turns: tuple[str, ...]
+    size: int
 
 
 class Attribute(Struct, frozen=True):
@@ -104,7 +106,7 @@ class Call(Struct, frozen=True):
     #: The function itself; opaque to the engine.
     callback: object
     #: Its one argument.
-    argument: object
+    argument: Any
     #: What it is called for, in words, for logs: "PreToolUse hook of Bash".
     label: str
 
@@ -160,40 +162,30 @@ class Outbox:
     often holds hundreds, and what is done for each of them is what reading costs.
     """
 
-    __slots__ = ("_actions", "messages", "turns")
+    __slots__ = ("_actions", "_growing")
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
-        #: The messages of the last :class:`Deliver`, to which others of its turns may be added.
-        self.messages: list[Message] = []
-        #: Those turns; None when the last action is something else.
-        self.turns: tuple[str, ...] | None = None
+        # The last action, if it is a delivery: others in its turns may be added to it.
+        self._growing: Deliver | None = None
 
     def emit(self, action: Action) -> None:
         """Add an action."""
         self._actions.append(action)
-        self.turns = None
+        self._growing = None
 
-    def deliver(self, message: Message, turns: tuple[str, ...]) -> None:
-        """Add the delivery of a message."""
-        if turns is self.turns:
-            self.messages.append(message)
+    def deliver(self, messages: list[Message], turns: tuple[str, ...], size: int) -> None:
+        """Add the delivery of messages, whose lines have that size; the list is kept."""
+        growing = self._growing
+        if growing is not None and growing.turns is turns:
+            growing.messages += messages
+            growing.size += size
         else:
-            self.messages = [message]
-            self.emit(Deliver(self.messages, turns))
-            self.turns = turns
-
-    def deliver_all(self, messages: list[Message], turns: tuple[str, ...]) -> None:
-        """Add the delivery of messages; the list is kept."""
-        if turns is self.turns:
-            self.messages.extend(messages)
-        else:
-            self.messages = messages
-            self.emit(Deliver(messages, turns))
-            self.turns = turns
+            self._growing = Deliver(messages, turns, size)
+            self._actions.append(self._growing)
 
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""
         actions, self._actions = self._actions, []
-        self.turns = None
+        self._growing = None
         return actions

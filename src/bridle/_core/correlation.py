@@ -1,8 +1,7 @@
 """Requests in flight, and the one place that keeps deadlines.
 
-* :class:`Deadlines` is a heap of points in time, each under a token. Setting a token again moves
-  it, clearing it forgets it, and what is forgotten costs nothing later: the heap is rebuilt when
-  dead entries outnumber living ones.
+* :class:`Deadlines` are points in time, each under a token. Setting a token again moves it,
+  clearing it forgets it.
 * :class:`Ledger` pairs our requests with their answers. An entry leaves the ledger on the first
   of answer, deadline, withdrawal and end of session; whoever comes second finds nothing.
 
@@ -12,8 +11,8 @@ be told apart without keeping a history: one we issued is late, any other is a s
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Hashable, Iterator
+import math
+from collections.abc import Hashable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -21,24 +20,20 @@ MAX_PENDING_REQUESTS = 64
 """Requests we let wait for the CLI at once; the next one is refused."""
 
 _PREFIX = "req_"
-_REBUILD_ABOVE = 64
-"""Dead heap entries tolerated beyond the living ones before the heap is rebuilt."""
 
 
 class Deadlines:
-    """Points in time under tokens, earliest first.
+    """Points in time under tokens.
 
     Tokens are compared by equality and may be any hashable value. Times are whatever clock the
-    caller uses, as long as it is one clock.
+    caller uses, as long as it is one clock. There are few at a time, and nearly all are cleared
+    before they are due: looking through them when asked is cheaper than keeping them in order.
     """
 
     def __init__(self) -> None:
-        # The truth: when each living token is due, and which heap entry stands for it.
-        self._due: dict[Hashable, tuple[float, int]] = {}
-        # (when, serial, token); an entry whose serial is not its token's is dead.
-        self._heap: list[tuple[float, int, Hashable]] = []
-        # Breaks ties in setting order and tells an entry from its token's earlier ones.
-        self._serial = 0
+        self._due: dict[Hashable, float] = {}
+        #: Nothing is due before this. It may be too early by what was cleared since `next`.
+        self.soonest = math.inf
 
     def __len__(self) -> int:
         return len(self._due)
@@ -48,33 +43,26 @@ class Deadlines:
 
     def set(self, token: Hashable, when: float) -> None:
         """Make ``token`` due at ``when``, instead of whenever it was due before."""
-        self._serial += 1
-        self._due[token] = (when, self._serial)
-        heapq.heappush(self._heap, (when, self._serial, token))
-        if len(self._heap) > 2 * len(self._due) + _REBUILD_ABOVE:
-            self._heap = [(at, serial, key) for key, (at, serial) in self._due.items()]
-            heapq.heapify(self._heap)
+        self._due[token] = when
+        if when < self.soonest:
+            self.soonest = when
 
     def clear(self, token: Hashable) -> None:
         """Forget ``token``; unknown tokens are fine."""
         self._due.pop(token, None)
+        if not self._due:
+            self.soonest = math.inf
 
     def clear_all(self) -> None:
         """Forget every token."""
         self._due.clear()
-        self._heap.clear()
+        self.soonest = math.inf
 
     @property
     def next(self) -> float | None:
-        """When the earliest living token is due, or None."""
-        heap = self._heap
-        while heap:
-            when, serial, token = heap[0]
-            due = self._due.get(token)
-            if due is not None and due[1] == serial:
-                return when
-            heapq.heappop(heap)
-        return None
+        """When the earliest token is due, or None."""
+        self.soonest = min(self._due.values(), default=math.inf)
+        return self.soonest if self._due else None
 
     def pop_expired(self, now: float) -> Iterator[Hashable]:
         """Yield and forget the tokens due at ``now`` or before, earliest first.
@@ -83,83 +71,48 @@ class Deadlines:
         not yielded.
         """
         while (when := self.next) is not None and when <= now:
-            token = heapq.heappop(self._heap)[2]
+            token = next(token for token, due in self._due.items() if due == when)
             del self._due[token]
             yield token
 
 
-class PendingRequest(Struct, frozen=True):
-    """One of our requests, waiting for the CLI's answer."""
+class Request(Struct, frozen=True):
+    """One of our requests: it waits for the session first, if it has to, then for its answer."""
 
-    request_id: str
-    #: The control subtype, as errors name it.
-    operation: str
     #: The caller's handle: what the engine resolves or rejects. None: nobody waits for it.
     key: Hashable | None
-    #: Seconds the caller was ready to wait, for the error's text.
+    #: The control subtype, as errors name it.
+    operation: str
+    fields: Mapping[str, object]
+    #: Seconds the CLI has for its answer.
     timeout: float
 
 
 class Ledger:
-    """Our requests that the CLI has not answered yet, in the order they were issued."""
+    """Our requests that the CLI has not answered yet."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, PendingRequest] = {}
-        self._by_key: dict[Hashable, str] = {}
+        #: By id, in the order they were issued.
+        self.pending: dict[str, Request] = {}
+        #: The id the next request will have.
+        self.next_id = f"{_PREFIX}0"
         self._issued = 0
 
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    @property
-    def is_full(self) -> bool:
-        """True when the next request has to be refused."""
-        return len(self._pending) >= MAX_PENDING_REQUESTS
-
-    @property
-    def next_id(self) -> str:
-        """The id the next request will have."""
-        return f"{_PREFIX}{self._issued}"
-
-    def issue(self, operation: str, key: Hashable | None, timeout: float) -> PendingRequest:
-        """Enter a new request under a fresh id.
+    def issue(self, request: Request) -> str:
+        """Enter a new request under a fresh id, which is returned.
 
         The limit is the caller's to check first: some requests of our own making (the interrupt
         of a gentle close) must go out even when callers have filled the ledger.
         """
         request_id = self.next_id
+        self.pending[request_id] = request
         self._issued += 1
-        entry = PendingRequest(request_id, operation, key, timeout)
-        self._pending[request_id] = entry
-        if key is not None:
-            self._by_key[key] = request_id
-        return entry
+        self.next_id = f"{_PREFIX}{self._issued}"
+        return request_id
 
-    def take(self, request_id: str) -> PendingRequest | None:
-        """Remove and return the request of that id; None if it is not pending."""
-        entry = self._pending.pop(request_id, None)
-        if entry is not None and entry.key is not None:
-            del self._by_key[entry.key]
-        return entry
-
-    def take_key(self, key: Hashable) -> PendingRequest | None:
-        """Remove and return the request somebody waits for under ``key``."""
-        request_id = self._by_key.get(key)
-        return None if request_id is None else self.take(request_id)
-
-    def take_callers(self) -> list[PendingRequest]:
-        """Remove and return the requests somebody waits for, oldest first."""
-        entries = [entry for entry in self._pending.values() if entry.key is not None]
-        for entry in entries:
-            self.take(entry.request_id)
-        return entries
-
-    def take_all(self) -> list[PendingRequest]:
-        """Remove and return every pending request, oldest first."""
-        entries = list(self._pending.values())
-        self._pending.clear()
-        self._by_key.clear()
-        return entries
+    def id_for(self, key: Hashable) -> str | None:
+        """The request somebody waits for under ``key``."""
+        return next((id for id, request in self.pending.items() if request.key == key), None)
 
     def was_issued(self, request_id: str) -> bool:
         """True if ``request_id`` is one of ours, pending or not."""

@@ -69,6 +69,8 @@ class Departure:
         self._deadlines = deadlines
         self._emit = emit
         self.rung = Rung.NONE
+        #: True once somebody wants the end.
+        self.is_asked_for = False
         #: There is, or was, a process.
         self.spawned = False
         self.exited = False
@@ -79,11 +81,6 @@ class Departure:
         self.input_ended = False
 
     @property
-    def is_asked_for(self) -> bool:
-        """True once somebody wants the end."""
-        return self.rung > Rung.NONE
-
-    @property
     def is_complete(self) -> bool:
         """True once the process is gone and has said all it had to say."""
         return self.exited and self.output_ended
@@ -91,6 +88,7 @@ class Departure:
     def climb(self, rung: Rung, now: float) -> None:
         """Step onto ``rung`` and do what it stands for."""
         self.rung = rung
+        self.is_asked_for = True
         if rung is Rung.DRAINING:
             self.close_input()
         elif rung is Rung.TERMINATING:

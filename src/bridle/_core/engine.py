@@ -22,7 +22,7 @@ from bridle import controls, errors
 from bridle._core import actions as act
 from bridle._core.classify import ProcessEnd
 from bridle._core.config import EngineConfig
-from bridle._core.correlation import Deadlines
+from bridle._core.correlation import Deadlines, Request
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
@@ -33,14 +33,14 @@ from bridle._core.questions import CALL, MCP_PATIENCE, Questions
 from bridle._core.requests import (
     CANCEL_PROMPT,
     INITIALIZE,
+    INTERRUPT,
     REQUEST,
     SEND_USER_MESSAGE,
     QueuedPrompt,
-    QueuedRequest,
     Requests,
 )
 from bridle._core.routing import Route, route_incoming
-from bridle._core.state import TERMINAL, Cause, Lifecycle, transition
+from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
 from bridle._core.wire import (
@@ -64,6 +64,7 @@ from bridle.system import InitMessage, UnknownSystemMessage
 
 _AND_THE_QUEUE = {"cancel_queued": True}
 
+_INIT_SENT = Lifecycle.INIT_SENT  # at hand: reaching a member by its name is slow
 
 _CONFIRMING = frozenset({Route.HOOK, Route.PERMISSION})
 """Questions that a CLI only asks in a session it has accepted. MCP servers it opens earlier."""
@@ -84,17 +85,19 @@ class Engine:
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
         self._framer = LineFramer(config.max_line)
-        self._deadlines = Deadlines()
-        self._requests = Requests(self._deadlines, self._emit, lambda: self._process)
+        self.deadlines = Deadlines()
         self._turns = TurnBook(
             self._outbox, wants_output=config.wants_output, usd=config.limits.usd
         )
-        self._departure = Departure(self._deadlines, self._emit)
+        self._requests = Requests(
+            self.deadlines, self._emit, lambda: self._process, self._turns.note_interrupt
+        )
+        self._departure = Departure(self.deadlines, self._emit)
         self._questions = Questions(
             config.questions,
-            self._deadlines,
+            self.deadlines,
             self._emit,
-            can_write=lambda: not self._departure.input_ended,
+            departure=self._departure,
             end_turn=self._end_turn_by_interrupt,
         )
         self._unreadable = Unreadable(
@@ -115,7 +118,7 @@ class Engine:
             if config.limits == Limits()
             else LimitWatch(
                 config.limits,
-                self._deadlines,
+                self.deadlines,
                 note_limit=self._turns.note_limit,
                 is_waiting=lambda: len(self._questions) > 0,
                 interrupt=lambda now: self._interrupt({}, now),
@@ -136,7 +139,7 @@ class Engine:
     @property
     def next_deadline(self) -> float | None:
         """When :meth:`advance` has to be called next, if nothing else happens before."""
-        return self._deadlines.next
+        return self.deadlines.next
 
     @property
     def session_id(self) -> str:
@@ -147,15 +150,6 @@ class Engine:
     def is_closing(self) -> bool:
         """True once the end has been asked for."""
         return self._departure.is_asked_for
-
-    @property
-    def has_open_work(self) -> bool:
-        """True while a turn, a question, a request or the ending is under way.
-
-        Reading must not pause then: the answer to any of them may be the next line.
-        """
-        busy = len(self._requests) or len(self._questions) or not self._turns.is_idle
-        return self._lifecycle is not Lifecycle.RUNNING or self.is_closing or bool(busy)
 
     def describe(self, **known: object) -> None:
         """Tell what is known of the process (fields of ``ProcessInfo``), for errors to carry."""
@@ -169,8 +163,7 @@ class Engine:
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
             self._lifecycle = transition(self._lifecycle, Cause.SPAWNED)
-            timeout = self._config.init_timeout
-            self._requests.ask_for_ourselves(INITIALIZE, self._config.initialize, timeout, now)
+            self._ask(INITIALIZE, self._config.initialize, self._config.init_timeout, now)
         else:
             self.handshake.fail(SessionStopped("start"))
             self._departure.shut_down(now)
@@ -191,7 +184,10 @@ class Engine:
         """The CLI wrote something: any piece of its output, in order."""
         if self._lifecycle in TERMINAL:
             return []
-        self._read(self._framer.feed(data), now)
+        framer = self._framer
+        before = framer.held
+        items = framer.feed(data)
+        self._read(items, now, before + len(data) - framer.held)
         return self._take(now)
 
     def output_ended(self, now: float) -> list[act.Action]:
@@ -225,7 +221,7 @@ class Engine:
 
     def advance(self, now: float) -> list[act.Action]:
         """Time has come to ``now``: whatever is due happens."""
-        for token in self._deadlines.pop_expired(now):
+        for token in self.deadlines.pop_expired(now):
             kind, subject = cast("tuple[str, Any]", token)
             if self._watch is not None and self._watch.overdue(kind, subject, now):
                 continue
@@ -249,13 +245,13 @@ class Engine:
         except OptionsError as problem:
             error = problem
         limit = self._config.control_timeout if timeout is None else timeout
-        request = QueuedRequest(key, operation, fields, limit)
+        request = Request(key, operation, fields, limit)
         if error is not None:
-            self._requests.reject(key, error)
-        elif self._lifecycle is Lifecycle.RUNNING:
-            self._request(request, now)
-        else:
+            self._requests.fail(request, error)
+        elif self._lifecycle in UNCONFIRMED:
             self._requests.enqueue(request)
+        else:
+            self._requests.ask(request, now)
         return self._take(now)
 
     def send(self, key: Hashable, uuid: str, content: Content, now: float) -> list[act.Action]:
@@ -331,11 +327,14 @@ class Engine:
 
     # -- frames ------------------------------------------------------------------------------------
 
-    def _read(self, items: Sequence[Item], now: float) -> None:
-        """The busy loop: most reads are conversation, to be delivered and nothing else."""
-        frames, handlers = decode_all(items), self._HANDLERS
-        if len(frames) > 1 and handlers.keys().isdisjoint(kinds := set(map(type, frames))):
-            self._turns.deliver_all(frames, kinds)
+    def _read(self, items: Sequence[Item], now: float, size: int = 0) -> None:
+        """The busy loop: most reads are conversation, to be delivered and nothing else.
+
+        ``size`` counts the bytes of the lines, where there may be more than one.
+        """
+        (frames, kinds), handlers = decode_all(items), self._HANDLERS
+        if len(frames) > 1 and handlers.keys().isdisjoint(kinds):
+            self._turns.deliver_all(frames, kinds, size)
             return
         for frame in frames:
             handle = handlers.get(type(frame))  # pyright: ignore[reportUnknownArgumentType]
@@ -347,7 +346,7 @@ class Engine:
                 break
 
     def _on_question(self, frame: controls.ControlRequest, now: float) -> None:
-        if self._lifecycle is Lifecycle.INIT_SENT and route_incoming(frame) in _CONFIRMING:
+        if self._lifecycle is _INIT_SENT and route_incoming(frame) in _CONFIRMING:
             self._confirm(now)
         self._questions.ask(frame, self._session_id, now)
 
@@ -364,17 +363,19 @@ class Engine:
             self._read([item.line], now)
 
     def _on_response(self, frame: controls.ControlResponse, now: float) -> None:
-        request_id, response = frame.request_id or "", frame.response
-        withdrawn = self._requests.withdrawn_prompt(request_id, response)
-        if withdrawn is not None:
-            self._turns.withdraw(withdrawn, now)
-            self._drain_if_idle(now)
-        entry = self._requests.answer(request_id, response)
-        if entry is None:
+        response = frame.body
+        request_id = response.request_id or frame.request_id or ""
+        if request_id in self._requests.withdrawals:
+            withdrawn = self._requests.withdrawn_prompt(request_id, response)
+            if withdrawn is not None:
+                self._turns.withdraw(withdrawn, now)
+                self._drain_if_idle(now)
+        request = self._requests.answer(request_id, response)
+        if request is None:
             # The CLI repeats our own answers on its output, among others.
             if not self._questions.was_answered(request_id):
                 self._requests.report_stranger(request_id)
-        elif entry.operation == INITIALIZE:
+        elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
 
     # -- what messages tell the session ------------------------------------------------------------
@@ -442,7 +443,7 @@ class Engine:
             if isinstance(queued, QueuedPrompt):
                 self._prompt(queued, now)
             else:
-                self._request(queued, now)
+                self._requests.ask(queued, now)
         self._questions.confirm(now)
         self._end_input_if_due(now)
 
@@ -455,9 +456,9 @@ class Engine:
 
     def _refusal(self, operation: str) -> errors.BridleError | None:
         """Why an operation cannot be taken now, if it cannot."""
-        if self._lifecycle is Lifecycle.FAILED and not self.handshake.is_done:
-            return errors.SessionNotInitialized(operation, "it failed to start")
-        if self._lifecycle in TERMINAL or self.is_closing:
+        if self._lifecycle in TERMINAL or self._departure.is_asked_for:
+            if self._lifecycle is Lifecycle.FAILED and not self.handshake.is_done:
+                return errors.SessionNotInitialized(operation, "it failed to start")
             return SessionStopped(operation)
         if self._departure.input_ended:
             return TransportError(operation, None, "the session's input has ended")
@@ -465,9 +466,8 @@ class Engine:
             return errors.CheckpointingNotEnabled(operation)
         return None
 
-    def _request(self, request: QueuedRequest, now: float) -> None:
-        if self._requests.ask(request, now) and request.operation == "interrupt":
-            self._turns.note_interrupt()
+    def _ask(self, what: str, fields: Mapping[str, object], timeout: float, now: float) -> None:
+        self._requests.ask(Request(None, what, fields, timeout), now)
 
     def _prompt(self, prompt: QueuedPrompt, now: float) -> None:
         self._emit(act.Write(prompt.line))
@@ -475,11 +475,9 @@ class Engine:
         self._emit(act.Resolve(prompt.key, prompt.uuid))
 
     def _interrupt(self, fields: Mapping[str, object], now: float) -> None:
-        """Interrupt on the engine's own account."""
+        """Interrupt, if that can still be said."""
         if not self._departure.input_ended:
-            self._turns.note_interrupt()
-            timeout = self._config.control_timeout
-            self._requests.ask_for_ourselves("interrupt", fields, timeout, now)
+            self._ask(INTERRUPT, fields, self._config.control_timeout, now)
 
     def _end_turn_by_interrupt(self, event: str, reason: str, now: float) -> None:
         """A hook ended the turn, but its answer alone may not: then an interrupt does."""
@@ -489,16 +487,15 @@ class Engine:
 
     def _withdraw_prompt(self, uuid: str, now: float) -> None:
         if not self._departure.input_ended:
-            fields, timeout = {"message_uuid": uuid}, self._config.control_timeout
-            self._requests.ask_for_ourselves(CANCEL_PROMPT, fields, timeout, now)
+            self._ask(CANCEL_PROMPT, {"message_uuid": uuid}, self._config.control_timeout, now)
 
     def _on_request_overdue(self, request_id: str, now: float) -> None:
-        entry = self._requests.take(request_id)
-        assert entry is not None, "a deadline is cleared with its request"
-        if entry.operation != INITIALIZE:
-            self._requests.time_out(entry)
+        request = self._requests.take(request_id)
+        assert request is not None, "a deadline is cleared with its request"
+        if request.operation != INITIALIZE:
+            self._requests.time_out(request, request_id)
         elif self._lifecycle is Lifecycle.INIT_SENT:
-            self._fail(Cause.TIMED_OUT, errors.InitializationTimeout(entry.timeout), now)
+            self._fail(Cause.TIMED_OUT, errors.InitializationTimeout(request.timeout), now)
         else:
             self._warn(WarningKind.INIT_FAILED_LATE, "initialize was never answered")
 
@@ -555,13 +552,13 @@ class Engine:
 
     def _gone(self, now: float) -> None:
         """The process is gone and has said all it had to say."""
-        if self._lifecycle in (Lifecycle.STARTING, Lifecycle.INIT_SENT):
+        if self._lifecycle in UNCONFIRMED:
             self._fail(Cause.PROCESS_ENDED, early_exit(self._process, self._last_errors), now)
         elif self._lifecycle is Lifecycle.RUNNING:
             self._lifecycle = transition(self._lifecycle, Cause.PROCESS_ENDED)
             self._settle(ProcessEnd(process=self._process, by_us=self.is_closing), now)
             self._emit(act.Publish(farewell(self._process, asked_for=self.is_closing)))
-        self._deadlines.clear_all()
+        self.deadlines.clear_all()
         self._emit(act.Finished())
 
     def _take(self, now: float) -> list[act.Action]:

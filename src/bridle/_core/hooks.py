@@ -9,8 +9,7 @@ on real CLIs, or is marked as documented only. Nothing here raises for what a ho
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -38,7 +37,7 @@ from bridle.hooks import (
     UnknownHookContext,
     compile_matcher,
 )
-from bridle.permissions import CanUseToolContext
+from bridle.permissions import CanUseToolContext, bind_raw
 
 # ---------------------------------------------------------------- what an event understands
 
@@ -185,6 +184,7 @@ class _PlannedEvent(msgspec.Struct, frozen=True):
     event: str
     hooks: tuple[PlannedHook, ...]
     has_matchers: bool
+    label: str
 
     def cli_timeout(self) -> int:
         total = math.ceil(sum(planned.timeout for planned in self.hooks) + _CLI_PATIENCE)
@@ -222,7 +222,9 @@ class HookPlan(msgspec.Struct, frozen=True):
                 for hook in listed
             )
             has_matchers = any(hook.matcher is not None for hook in every)
-            planned[f"hook_{len(planned)}"] = _PlannedEvent(event, every, has_matchers)
+            planned[f"hook_{len(planned)}"] = _PlannedEvent(
+                event, every, has_matchers, f"{event} hook"
+            )
         return cls(planned)
 
     def initialize_payload(self) -> JsonObject | None:
@@ -239,7 +241,7 @@ class HookPlan(msgspec.Struct, frozen=True):
         }
         return registered or None
 
-    def begin(self, callback_id: str, hook_input: object, tool_use_id: str | None) -> HookRun:
+    def begin(self, callback_id: str, hook_input: JsonObject, tool_use_id: str | None) -> HookRun:
         """Start answering one hook callback of the CLI."""
         planned = self.by_callback_id.get(callback_id)
         if planned is None:
@@ -249,29 +251,30 @@ class HookPlan(msgspec.Struct, frozen=True):
         try:
             context = decode_context(planned.event, hook_input, tool_use_id)
         except msgspec.ValidationError as error:
-            run = HookRun(planned.event, UnknownHookContext(), planned.hooks)
+            run = HookRun(planned.event, UnknownHookContext(), planned.hooks, planned.label)
             run.abandon("hook_failed", f"the input of {planned.event} cannot be read: {error}")
             return run
         hooks = planned.hooks
         if planned.has_matchers:
             subjects = _subjects(planned.event, context)
             hooks = tuple(hook for hook in hooks if _matches(hook.matcher, subjects))
-        run = HookRun(planned.event, context, hooks)
-        run.conclude()
+        run = HookRun(planned.event, context, hooks, planned.label)
+        if not hooks:
+            run.conclude()
         return run
 
 
-def decode_context(event: str, hook_input: object, tool_use_id: str | None) -> HookContext:
+def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> HookContext:
     """The context of an event; `msgspec.ValidationError` without the event's key field."""
-    if not isinstance(hook_input, dict):
-        raise msgspec.ValidationError(f"it is no object but {type(hook_input).__name__}")
-    wire = cast("JsonObject", hook_input)
-    kind = CONTEXTS.get(event, UnknownHookContext)
-    if event in _TOOL_EVENTS:
+    told = wire
+    if wire.get("hook_event_name") != event:
+        told = {**told, "hook_event_name": event}
+    if "tool_use_id" not in wire and event in _TOOL_EVENTS:
         # The id beside the input is the tool call's for these events; for others it is made up.
-        tool_use_id = wire.get("tool_use_id", tool_use_id)
-        return decode_tolerantly(kind, wire, hook_event_name=event, tool_use_id=tool_use_id)
-    return decode_tolerantly(kind, wire, hook_event_name=event)
+        told = {**told, "tool_use_id": tool_use_id}
+    context = decode_tolerantly(CONTEXTS.get(event, UnknownHookContext), told)
+    bind_raw(context, wire)
+    return context
 
 
 _TOOL_EVENTS = frozenset(
@@ -281,7 +284,7 @@ _TOOL_EVENTS = frozenset(
 
 def _subjects(event: str, context: HookContext) -> tuple[str, ...]:
     """The names a matcher may match; empty where the event ignores matchers."""
-    field = _rule(event).subject
+    field = _RULES.get(event, _UNKNOWN_EVENT).subject
     if field is None:
         return ()
     subject: str = getattr(context, field) or ""
@@ -295,10 +298,6 @@ def _matches(matcher: Matcher, subjects: tuple[str, ...]) -> bool:
     if isinstance(matcher, frozenset):
         return not matcher.isdisjoint(subjects)
     return any(matcher.search(subject) for subject in subjects)
-
-
-def _rule(event: str) -> EventRule:
-    return _RULES.get(event, _UNKNOWN_EVENT)
 
 
 # ---------------------------------------------------------------- one callback being answered
@@ -315,7 +314,7 @@ class HookAnswer(Answer, frozen=True):
     needs_interrupt: bool = False
 
 
-_GO_ON = HookAnswer({"continue": True})
+_GO_ON = HookAnswer(b'{"continue":true}')
 """What most hooks come to."""
 
 
@@ -328,71 +327,75 @@ class _Unusable(Exception):
         self.detail = detail
 
 
-class HookRun:
+class HookRun(msgspec.Struct):
     """One hook callback in flight: which hook to call next, until there is an answer.
 
-    Take `next_hook()`, call it with `context`, and report `done` or `failed`; repeat until
+    Call the first of those waiting with `context`, and report `done` or `failed`; repeat until
     `answer` is there. Reports that come after the answer are ignored.
     """
 
-    def __init__(self, event: str, context: HookContext, hooks: Iterable[PlannedHook]) -> None:
-        self.event = event
-        self.context = context
-        #: The answer to send; None as long as there is a hook to call.
-        self.answer: HookAnswer | None = None
-        self._rule = _rule(event)
-        self._waiting = deque(hooks)
-        self._added: list[str] = []
-        self._messages: list[str] = []
-        self._quiet = False
-        self._warnings: list[Warned] = []
+    event: str
+    context: HookContext
+    #: The hooks to call, the next one first.
+    waiting: tuple[PlannedHook, ...]
+    #: What they are called for, in words.
+    label: str = "unknown hook"
+    #: The answer to send; None as long as there is a hook to call.
+    answer: HookAnswer | None = None
+    _added: list[str] = []
+    _messages: list[str] = []
+    _quiet: bool = False
+    #: What is to be warned about and was not yet.
+    warnings: list[Warned] = []
 
     def conclude(self) -> None:
         """Without a hook left to call and without a decision, the CLI goes on."""
-        if self._waiting or self.answer is not None:
+        if self.waiting or self.answer is not None:
             return
-        if self._added or self._messages or self._quiet or self._warnings:
+        if self._added or self._messages or self._quiet or self.warnings:
             self._settle({"continue": True})
         else:
             self.answer = _GO_ON
 
     def take_warnings(self) -> list[Warned]:
         """What is to be warned about so far, once: the answer carries only what comes later."""
-        warnings, self._warnings = self._warnings, []
+        warnings, self.warnings = self.warnings, []
         return warnings
 
-    def next_hook(self) -> PlannedHook | None:
-        """The hook to call now; None once there is an answer."""
-        return self._waiting[0] if self.answer is None else None
+    @property
+    def _rule(self) -> EventRule:
+        return _RULES.get(self.event, _UNKNOWN_EVENT)
 
     def done(self, result: object) -> None:
         """The current hook returned `result`."""
         if self.answer is not None:
             return
         try:
-            self._take(Continue() if result is None else result)
+            if result is not None:
+                self._take(result)
         except _Unusable as unusable:
             self.failed(unusable.kind, unusable.detail)
         except Exception as error:  # raised by the values in the result: they are the user's
             self.failed("hook_failed", f"its result raised {type(error).__name__}: {error}")
         else:
-            self._waiting.popleft()
-            self.conclude()
+            self.waiting = self.waiting[1:]
+            if not self.waiting:
+                self.conclude()
 
     def failed(self, kind: str, detail: str) -> None:
         """The current hook raised, was late or returned nonsense: its `on_error` says what now."""
         if self.answer is None:
-            self._fail([self._waiting.popleft()], kind, detail)
+            failed, self.waiting = self.waiting[:1], self.waiting[1:]
+            self._fail(failed, kind, detail)
 
     def abandon(self, kind: str, detail: str) -> None:
         """None of the hooks left can be called; they all count as failed."""
         if self.answer is None:
-            left = list(self._waiting)
-            self._waiting.clear()
+            left, self.waiting = self.waiting, ()
             self._fail(left, kind, detail)
 
     def _fail(self, hooks: Sequence[PlannedHook], kind: str, detail: str) -> None:
-        self._warnings.append((kind, detail))
+        self.warnings.append((kind, detail))
         if any(planned.hook.on_error == "block" for planned in hooks):
             # Not the detail: it may hold what the model is not meant to read.
             self._block("Blocked because a required hook of the application did not succeed.")
@@ -401,7 +404,7 @@ class HookRun:
     # -- results
 
     def _take(self, result: object) -> None:
-        if isinstance(result, Continue):
+        if type(result) is Continue or isinstance(result, Continue):
             self._keep(result.additional_context, result.system_message)
         elif isinstance(result, Block):
             self._block(as_text(result.reason))
@@ -474,7 +477,7 @@ class HookRun:
         asked = cast("ToolHookContext", self.context)
         context = CanUseToolContext(tool_name=asked.tool_name, tool_input=asked.tool_input)
         answer = encode_permission(result, context)
-        self._warnings.extend(answer.warnings)
+        self.warnings.extend(answer.warnings)
         return answer.payload
 
     # -- the answer
@@ -494,6 +497,7 @@ class HookRun:
             payload["suppressOutput"] = True
         try:
             plain = as_json(payload)
+            body = msgspec.json.encode(plain)
         except Exception as error:
             detail = f"a result at {self.event} cannot be sent as JSON: {error}"
             raise _Unusable("unencodable_result", detail) from error
@@ -501,8 +505,8 @@ class HookRun:
             self._warn("result_ignored", f"{self.event} carries no additional context")
         ends = plain.get("continue") is False
         self.answer = HookAnswer(
-            plain,
-            tuple(self._warnings),
+            body,
+            tuple(self.warnings),
             ends_turn=ends,
             needs_interrupt=ends and not self._rule.surely_ends,
         )
@@ -514,7 +518,7 @@ class HookRun:
             self._warn("cannot_block", f"not every CLI lets a hook block {self.event}")
 
     def _warn(self, kind: str, detail: str) -> None:
-        self._warnings.append((kind, detail))
+        self.warnings.append((kind, detail))
 
 
 def _check_output(output: HookOutput, called: str) -> None:

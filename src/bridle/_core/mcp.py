@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
+from msgspec import Struct
+
+from bridle._source import JsonObject
 from bridle.tools import McpResponse
 
 MAX_BUFFERED = 100
@@ -33,12 +36,12 @@ INTERNAL_ERROR = -32603
 CANCELLED = "notifications/cancelled"
 
 
-class BufferedMessage(NamedTuple):
+class BufferedMessage(Struct, frozen=True):
     """One message that waits, with the control request that carries it."""
 
     request_id: str
     server: str
-    message: Mapping[str, object]
+    message: JsonObject
 
 
 class McpBuffer:

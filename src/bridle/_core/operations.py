@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import cast, get_args
-
-from msgspec import Struct
+from typing import NamedTuple, cast, get_args
 
 from bridle._forms import PermissionMode
 from bridle.errors import OptionsError
@@ -20,8 +18,10 @@ PERMISSION_MODES: tuple[str, ...] = get_args(PermissionMode)
 
 Check = Callable[[object], bool]
 
+_MISSING = object()  # what no check lets pass
 
-class Field(Struct, frozen=True):
+
+class Field(NamedTuple):
     """One field of an operation: a test of its value, and what to say when it fails."""
 
     name: str
@@ -93,7 +93,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 
 
 def prepare_operation(
-    operation: str, fields: Mapping[str, object], timeout: float | None = None
+    operation: object, fields: Mapping[str, object], timeout: float | None = None
 ) -> Mapping[str, object]:
     """The fields to send, once it is certain that the CLI can take the request.
 
@@ -101,7 +101,7 @@ def prepare_operation(
         OptionsError: the operation is not for callers, a field is missing or of the wrong kind,
             or the timeout is no time.
     """
-    if not _is_text(operation):
+    if not isinstance(operation, str) or not operation:
         raise OptionsError("subtype", "is no name", fix="Name the control operation.")
     if "subtype" in fields:
         raise OptionsError("subtype", "is given twice", fix="Leave it out of the fields.")
@@ -113,16 +113,12 @@ def prepare_operation(
             "initialize is sent once, by the session itself",
             fix="Set hooks, agents and servers in the options of a new session.",
         )
-    for field in FIELDS.get(operation, ()):
-        if field.name not in fields:
-            if not field.required:
-                continue
-            problem = "is missing"
-        elif field.is_valid(fields[field.name]):
+    for name, is_valid, expected, required in FIELDS.get(operation, ()):
+        value = fields.get(name, _MISSING)
+        if is_valid(value) or (value is _MISSING and not required):
             continue
-        else:
-            problem = f"is {fields[field.name]!r:.80}"
-        raise OptionsError(f"{operation}.{field.name}", problem, fix=f"Give {field.expected}.")
+        problem = "is missing" if value is _MISSING else f"is {value!r:.80}"
+        raise OptionsError(f"{operation}.{name}", problem, fix=f"Give {expected}.")
     if operation == "set_permission_mode" and fields["mode"] == "manual":
         # The newest name of the default mode: older CLIs take it for one, and do nothing.
         return {**fields, "mode": "default"}

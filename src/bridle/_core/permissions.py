@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from bridle._source import JsonObject
+from bridle.controls import CanUseToolRequest
 from bridle.permissions import (
     Accept,
     AddDirectories,
@@ -28,6 +29,7 @@ from bridle.permissions import (
     Deny,
     Edit,
     ElicitationRequestContext,
+    McpServerRef,
     PermissionRule,
     PermissionUpdate,
     PlanContext,
@@ -38,7 +40,6 @@ from bridle.permissions import (
     SetMode,
     UnknownPermissionUpdate,
     Withdrawable,
-    bind_raw,
     bind_update,
 )
 
@@ -49,8 +50,14 @@ Warned: TypeAlias = tuple[str, str]
 class Answer(msgspec.Struct, frozen=True):
     """What to send as the body of a successful response, and what to warn about."""
 
-    payload: JsonObject
+    #: As JSON: an answer is written once, when it is made, and nobody can change it any more.
+    body: bytes
     warnings: tuple[Warned, ...] = ()
+
+    @property
+    def payload(self) -> JsonObject:
+        """The body as an object."""
+        return cast("JsonObject", msgspec.json.decode(self.body))
 
 
 # ---------------------------------------------------------------- requests in
@@ -68,33 +75,43 @@ _CONTEXTS: Mapping[object, type[CanUseToolContext]] = {
 }
 
 
-def decode_can_use_tool(request: Mapping[str, Any], session_id: str = "") -> CanUseToolContext:
-    """The context of a permission question; `msgspec.ValidationError` without a tool name.
+def decode_can_use_tool(request: CanUseToolRequest, session_id: str = "") -> CanUseToolContext:
+    """The context of a permission question. The CLI does not say which session asks."""
+    kind = _CONTEXTS.get(request.tool_name, CanUseToolContext)
+    values: tuple[Any, ...] = (*msgspec.structs.astuple(request), session_id)
+    context = kind(*values)
+    if request.permission_suggestions or request.mcp_server is not None:
+        return msgspec.structs.replace(
+            context,
+            permission_suggestions=tuple(map(decode_update, request.permission_suggestions)),
+            mcp_server=_decode_server(request.mcp_server),
+        )
+    return context
 
-    The CLI does not say which session asks, so the caller does.
-    """
-    kind = _CONTEXTS.get(request.get("tool_name"), CanUseToolContext)
-    return decode_tolerantly(kind, request, session_id=session_id)
+
+def _decode_server(wire: JsonObject | None) -> McpServerRef | None:
+    try:
+        return msgspec.convert(wire, McpServerRef)
+    except msgspec.ValidationError:
+        return None
 
 
-def decode_elicitation(request: Mapping[str, Any]) -> ElicitationRequestContext:
+def decode_elicitation(request: JsonObject) -> ElicitationRequestContext:
     """The context of an MCP server's question; `msgspec.ValidationError` without its name."""
     return decode_tolerantly(ElicitationRequestContext, request)
 
 
-def decode_tolerantly(kind: type[_Asked], wire: Mapping[str, Any], **supplied: object) -> _Asked:
+def decode_tolerantly(kind: type[_Asked], wire: JsonObject) -> _Asked:
     """Decode a context from its wire object; fields that do not fit take their defaults.
 
-    `supplied` are fields the wire object does not carry; they win over it. A required field that
-    is missing or does not fit is a `msgspec.ValidationError`.
+    A required field that is missing or does not fit is a `msgspec.ValidationError`.
     """
-    data = {**wire, **supplied}
     try:
-        context = msgspec.convert(data, kind, dec_hook=_decode_custom)
+        if "permission_suggestions" in wire:
+            return msgspec.convert(wire, kind, dec_hook=_decode_custom)
+        return msgspec.convert(wire, kind)  # a good deal cheaper
     except msgspec.ValidationError:
-        context = msgspec.convert(_fitting(kind, data), kind, dec_hook=_decode_custom)
-    bind_raw(context, dict(wire))
-    return context
+        return msgspec.convert(_fitting(kind, wire), kind, dec_hook=_decode_custom)
 
 
 def _fitting(kind: type[Withdrawable], data: Mapping[str, Any]) -> JsonObject:
@@ -144,7 +161,9 @@ def encode_permission(result: object, context: CanUseToolContext) -> Answer:
     except Exception as error:  # also what the values in the result raise: they are the user's
         return deny("permission_failed", f"{type(error).__name__}: {error}")
     try:
-        return Answer(as_json(payload), warnings)
+        # A plain yes holds nothing of the application's.
+        plain = payload if type(result) is Allow else as_json(payload)
+        return Answer(_encode(plain), warnings)
     except Exception as error:
         if context.tool_input and payload.get("updatedInput") is context.tool_input:
             # Not the callback's doing: the CLI's own input does not survive the round trip (a
@@ -157,12 +176,14 @@ def encode_permission(result: object, context: CanUseToolContext) -> Answer:
 def deny(kind: str, detail: str) -> Answer:
     """The answer when no callback gave one: it failed, was late, was not there, was not called."""
     message = f"Permission denied: the application gave no valid answer ({kind})."
-    return Answer({"behavior": "deny", "message": message}, ((kind, detail),))
+    return Answer(_encode({"behavior": "deny", "message": message}), ((kind, detail),))
 
 
 def _permission_payload(
     result: object, context: CanUseToolContext
 ) -> tuple[JsonObject, tuple[Warned, ...]]:
+    if type(result) is Allow and not result.updated_permissions:  # what most answer
+        return _allow(context.tool_input), ()
     if isinstance(result, Deny):
         denial: JsonObject = {"behavior": "deny", "message": as_text(result.reason)}
         if result.interrupt:
@@ -241,31 +262,37 @@ def _labels(value: object) -> str:
 def encode_elicitation(result: object) -> Answer:
     """The answer to an MCP server's question, for whatever the callback returned."""
     if isinstance(result, Decline):
-        return Answer({"action": "decline"})
+        return Answer(b'{"action":"decline"}')
     if isinstance(result, Cancel):
-        return Answer({"action": "cancel"})
+        return Answer(_CANCELLED)
     if not isinstance(result, Accept) or not isinstance(cast("object", result.content), Mapping):
         return cancel("elicitation_failed", f"{type(result).__name__} is no answer")
     try:
-        return Answer(as_json({"action": "accept", "content": dict(result.content)}))
+        content = as_json(dict(result.content))
     except Exception as error:
         return cancel("unencodable_result", f"Accept.content cannot be sent as JSON: {error}")
+    return Answer(_encode({"action": "accept", "content": content}))
+
+
+_CANCELLED = b'{"action":"cancel"}'
 
 
 def cancel(kind: str, detail: str) -> Answer:
     """The answer to an MCP server when no callback gave one."""
-    return Answer({"action": "cancel"}, ((kind, detail),))
+    return Answer(_CANCELLED, ((kind, detail),))
 
 
 # ---------------------------------------------------------------- JSON out
 
+_encode = msgspec.json.Encoder().encode
+
 
 def as_json(payload: JsonObject) -> JsonObject:
-    """A copy of `payload` made of plain JSON values, which nobody else can change any more.
+    """A copy of what holds values of the application's, made of plain JSON values.
 
     Raises whatever the encoder (or an object of the user's it walks into) raises.
     """
-    return cast("JsonObject", msgspec.json.decode(msgspec.json.encode(payload)))
+    return cast("JsonObject", msgspec.json.decode(_encode(payload)))
 
 
 def as_text(value: object) -> str:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from bridle._core import mcp, toolserver
 from bridle._core.actions import Action, Call, CallKind, CancelCall, Warn, Write
 from bridle._core.correlation import Deadlines
+from bridle._core.ending import Departure
 from bridle._core.hooks import HookAnswer, HookPlan, HookRun
 from bridle._core.permissions import (
     Answer,
@@ -27,18 +29,19 @@ from bridle._core.permissions import (
     encode_elicitation,
     encode_permission,
 )
-from bridle._core.wire import Unencodable, encode_error, encode_success
+from bridle._core.wire import Unencodable, encode_error, encode_json, encode_success
+from bridle._source import JsonObject
 from bridle.controls import (
     CanUseToolRequest,
     ControlRequest,
     ElicitationRequest,
     HookCallbackRequest,
     McpMessageRequest,
-    WireQuestion,
+    UnknownControlRequest,
 )
 from bridle.events import WarningKind
 from bridle.hooks import Block
-from bridle.permissions import CanUseToolContext, ElicitationRequestContext
+from bridle.permissions import CanUseToolContext, ElicitationRequestContext, bind_raw
 from bridle.tools import ToolServer
 
 MAX_PENDING_CALLBACKS = 32
@@ -52,44 +55,36 @@ MCP_PATIENCE = "mcp"
 """Kinds of deadline tokens this table sets."""
 
 _CLOSING = "the session is closing"
-_DENIED = {"behavior": "deny", "message": f"Permission denied: {_CLOSING}."}
-_CANCELLED = {"action": "cancel"}
-_NO_CALLBACK = {
+_DENIED: JsonObject = {"behavior": "deny", "message": f"Permission denied: {_CLOSING}."}
+_CANCELLED: JsonObject = {"action": "cancel"}
+_NO_CALLBACK: JsonObject = {
     "behavior": "deny",
     "message": "Permission denied: this application answers no permission questions.",
 }
+
+_HOOK, _PERMISSION, _QUESTION, _PLAN, _ELICITATION, _MCP, _TOOL = CallKind
+"""At hand: reaching a member by its name is slow."""
 
 # Events whose answer decides whether something happens at all. When nobody can decide any more,
 # it must not happen; for other events (a Stop, say) blocking would make the CLI go on instead.
 _GATES = frozenset({"PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpansion"})
 
 _FAILED: dict[CallKind, WarningKind] = {
-    CallKind.HOOK: WarningKind.HOOK_FAILED,
-    CallKind.PERMISSION: WarningKind.PERMISSION_FAILED,
-    CallKind.QUESTION: WarningKind.PERMISSION_FAILED,
-    CallKind.PLAN: WarningKind.PERMISSION_FAILED,
-    CallKind.ELICITATION: WarningKind.ELICITATION_FAILED,
-    CallKind.MCP: WarningKind.MCP_FAILED,
-    CallKind.TOOL: WarningKind.MCP_FAILED,
+    _HOOK: WarningKind.HOOK_FAILED,
+    _PERMISSION: WarningKind.PERMISSION_FAILED,
+    _QUESTION: WarningKind.PERMISSION_FAILED,
+    _PLAN: WarningKind.PERMISSION_FAILED,
+    _ELICITATION: WarningKind.ELICITATION_FAILED,
+    _MCP: WarningKind.MCP_FAILED,
+    _TOOL: WarningKind.MCP_FAILED,
 }
 _TIMED_OUT: dict[CallKind, WarningKind] = {
     **_FAILED,
-    CallKind.HOOK: WarningKind.HOOK_TIMED_OUT,
-    CallKind.PERMISSION: WarningKind.PERMISSION_TIMED_OUT,
-    CallKind.QUESTION: WarningKind.PERMISSION_TIMED_OUT,
-    CallKind.PLAN: WarningKind.PERMISSION_TIMED_OUT,
+    _HOOK: WarningKind.HOOK_TIMED_OUT,
+    _PERMISSION: WarningKind.PERMISSION_TIMED_OUT,
+    _QUESTION: WarningKind.PERMISSION_TIMED_OUT,
+    _PLAN: WarningKind.PERMISSION_TIMED_OUT,
 }
-
-# The fields without which a question cannot even be put to a callback.
-_REQUIRED: dict[type, tuple[str, ...]] = {
-    HookCallbackRequest: ("callback_id",),
-    CanUseToolRequest: ("tool_name", "input"),
-    McpMessageRequest: ("server_name", "message"),
-}
-
-
-# Questions of which nothing but the fields is used; tying others to their line has its price.
-_ALL_IN_FIELDS = frozenset({HookCallbackRequest, McpMessageRequest})
 
 
 class QuestionsConfig(Struct, frozen=True, kw_only=True):
@@ -122,7 +117,7 @@ class _Open(Struct):
 class Questions:
     """The table of open questions.
 
-    ``can_write`` tells whether the CLI still takes answers. ``end_turn`` is called with an
+    ``departure`` tells whether the CLI still takes answers. ``end_turn`` is called with an
     event and a hook's reason when its answer does not make every CLI end the turn by itself.
     """
 
@@ -132,13 +127,13 @@ class Questions:
         deadlines: Deadlines,
         emit: Callable[[Action], None],
         *,
-        can_write: Callable[[], bool],
+        departure: Departure,
         end_turn: Callable[[str, str, float], None],
     ) -> None:
         self._config = config
         self._deadlines = deadlines
         self._emit = emit
-        self._can_write = can_write
+        self._departure = departure
         self._end_turn = end_turn
         self._open: dict[str, _Open] = {}
         self._by_call: dict[int, _Open] = {}
@@ -160,39 +155,30 @@ class Questions:
 
     def ask(self, frame: ControlRequest, session_id: str, now: float) -> None:
         """The CLI asks something."""
-        body, request_id = frame.body, frame.request_id
+        request_id = frame.request_id
         if request_id is None:
             self._warn(WarningKind.INVALID_REQUEST, "a request came without an id")
-            return
-        if self._is_open(request_id):
+        elif self._is_open(request_id):
             self._warn(WarningKind.DUPLICATE_REQUEST, f"request id {request_id!r} is still open")
-            return
-        if frame.misfits or type(body) not in _ALL_IN_FIELDS:
-            body = frame.request
-        missing = frame.misfits and [
-            name for name in _REQUIRED.get(type(body), ()) if name in body.misfits
-        ]
-        if missing:
-            self._refuse(WarningKind.INVALID_REQUEST, request_id, f"{missing[0]} is missing")
         else:
             try:
-                self._take_up(request_id, body, session_id, now)
+                body = frame.body
+                self._ASK[type(body)](self, request_id, body, frame, session_id, now)
             except RecursionError:  # read once more, deeper in the stack than the first time
                 self._refuse(WarningKind.INVALID_REQUEST, request_id, "it is nested too deeply")
 
-    def _take_up(self, request_id: str, body: WireQuestion, session_id: str, now: float) -> None:
-        if isinstance(body, HookCallbackRequest):
-            self._ask_hook(request_id, body, now)
-        elif isinstance(body, CanUseToolRequest):
-            self._ask_permission(request_id, body, session_id, now)
-        elif isinstance(body, McpMessageRequest):
-            message = mcp.BufferedMessage(request_id, body.server_name, body.message)
-            self._ask_mcp(message, now)
-        elif isinstance(body, ElicitationRequest):
-            self._ask_elicitation(request_id, body, now)
-        else:
-            text = f"unknown control request subtype {body.subtype!r:.80}"
-            self._refuse(WarningKind.UNKNOWN_REQUEST, request_id, text)
+    def _lacks(self, request_id: str, frame: ControlRequest, *names: str) -> bool:
+        """Refuse a question without one of these fields; what the wire left out is empty."""
+        missing = [name for name in names if name in frame.request.misfits]
+        if missing:
+            self._refuse(WarningKind.INVALID_REQUEST, request_id, f"{missing[0]} is missing")
+        return bool(missing)
+
+    def _ask_unknown(
+        self, request_id: str, body: UnknownControlRequest, _: ControlRequest, __: str, ___: float
+    ) -> None:
+        text = f"unknown control request subtype {body.subtype!r:.80}"
+        self._refuse(WarningKind.UNKNOWN_REQUEST, request_id, text)
 
     def refuse_unread(self, request_id: str, what: str) -> None:
         """A question could not be read: all that is left is to say so."""
@@ -216,17 +202,19 @@ class Questions:
             return
         if question.run is not None:
             question.run.done(result)
-            self._step_hook(question, now)
+            self._step_hook(question, question.run, now)
         elif question.permission is not None:
-            self._answer(question, encode_permission(result, question.permission))
-        elif question.kind is CallKind.TOOL and question.message is not None:
+            self._answer(question.request_id, encode_permission(result, question.permission))
+        elif question.kind is _TOOL and question.message is not None:
             message = question.message.message
-            self._answer(question, toolserver.answer_result(message, result, question.label))
+            self._answer(
+                question.request_id, toolserver.answer_result(message, result, question.label)
+            )
         elif question.message is not None:
             del self._open[question.request_id]
             self._answer_mcp(question.message, result)
         else:
-            self._answer(question, encode_elicitation(result))
+            self._answer(question.request_id, encode_elicitation(result))
 
     def failed(self, call_id: int, detail: str, now: float) -> None:
         """A callback raised."""
@@ -280,32 +268,32 @@ class Questions:
 
     # -- hooks -------------------------------------------------------------------------------------
 
-    def _ask_hook(self, request_id: str, body: HookCallbackRequest, now: float) -> None:
+    def _ask_hook(
+        self, request_id: str, body: HookCallbackRequest, frame: ControlRequest, _: str, now: float
+    ) -> None:
+        if not body.callback_id and self._lacks(request_id, frame, "callback_id"):
+            return
         run = self._config.hooks.begin(body.callback_id, body.input, body.tool_use_id)
         if self._refusing:
             self._refuse_hook(request_id, run, now)
             return
-        if run.answer is None and self._is_crowded():
+        if self._is_crowded() and run.answer is None:
             run.abandon(WarningKind.LIMIT_REACHED, f"{run.event}: {self._crowd()}")
-        label = f"{run.event or 'unknown'} hook"
-        question = _Open(request_id, CallKind.HOOK, label, run=run)
-        self._open[request_id] = question
-        self._step_hook(question, now)
+        question = self._open[request_id] = _Open(request_id, _HOOK, run.label, run=run)
+        self._step_hook(question, run, now)
 
-    def _step_hook(self, question: _Open, now: float) -> None:
+    def _step_hook(self, question: _Open, run: HookRun, now: float) -> None:
         """Call the next hook of the run, or send the answer the run has come to."""
-        run = question.run
-        assert run is not None, "only hooks take steps"
-        hook = run.next_hook()
-        if hook is not None:
+        answer = run.answer
+        if answer is None:
             # A hook that failed is told of now: there may never be an answer.
-            for kind, detail in run.take_warnings():
-                self._warn(WarningKind(kind), detail)
+            if run.warnings:
+                for kind, detail in run.take_warnings():
+                    self._warn(WarningKind(kind), detail)
+            hook = run.waiting[0]
             self._call(question, hook.hook.callback, run.context, hook.timeout, now)
             return
-        answer = run.answer
-        assert answer is not None, "a run without a next hook has an answer"
-        self._answer(question, answer)
+        self._answer(question.request_id, answer)
         if answer.needs_interrupt:
             self._end_turn(run.event, _stop_reason(answer), now)
 
@@ -315,14 +303,24 @@ class Questions:
         if run.answer is None:
             self._send(request_id, {})
         else:
-            self._reply(request_id, run.answer)
+            self._answer(request_id, run.answer)
 
     # -- permissions and elicitations --------------------------------------------------------------
 
     def _ask_permission(
-        self, request_id: str, body: CanUseToolRequest, session_id: str, now: float
+        self,
+        request_id: str,
+        body: CanUseToolRequest,
+        frame: ControlRequest,
+        session_id: str,
+        now: float,
     ) -> None:
-        context = decode_can_use_tool({**body.raw, "input": body.input}, session_id)
+        if not (body.tool_name and body.input) and self._lacks(
+            request_id, frame, "tool_name", "input"
+        ):
+            return
+        context = decode_can_use_tool(body, session_id)
+        bind_raw(context, frame.wire_body)
         kind, callback = self._permission_callback(context.tool_name)
         label = f"permission for {context.tool_name}"
         if self._refusing:
@@ -331,7 +329,7 @@ class Questions:
             self._warn(WarningKind.NO_PERMISSION_CALLBACK, label)
             self._send(request_id, _NO_CALLBACK)
         elif self._is_crowded():
-            self._reply(request_id, deny(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
+            self._answer(request_id, deny(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
         else:
             question = _Open(request_id, kind, label, permission=context)
             self._put(question, callback, context, now)
@@ -340,12 +338,14 @@ class Questions:
         """Two tools ask the user rather than for permission; they may have their own callback."""
         config = self._config
         if tool_name == "AskUserQuestion" and config.question is not None:
-            return CallKind.QUESTION, config.question
+            return _QUESTION, config.question
         if tool_name == "ExitPlanMode" and config.plan is not None:
-            return CallKind.PLAN, config.plan
-        return CallKind.PERMISSION, config.can_use_tool
+            return _PLAN, config.plan
+        return _PERMISSION, config.can_use_tool
 
-    def _ask_elicitation(self, request_id: str, body: ElicitationRequest, now: float) -> None:
+    def _ask_elicitation(
+        self, request_id: str, body: ElicitationRequest, frame: ControlRequest, _: str, now: float
+    ) -> None:
         callback = self._config.elicitation
         label = f"elicitation of {body.mcp_server_name}"
         if self._refusing:
@@ -354,10 +354,12 @@ class Questions:
             # Nothing failed: an application that offers no answers gives none.
             self._send(request_id, {"action": "decline"})
         elif self._is_crowded():
-            self._reply(request_id, cancel(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
+            self._answer(request_id, cancel(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
         else:
-            context = decode_elicitation({**body.raw, "mcp_server_name": body.mcp_server_name})
-            question = _Open(request_id, CallKind.ELICITATION, label, elicitation=context)
+            wire = {**frame.wire_body(), "mcp_server_name": body.mcp_server_name}
+            context = decode_elicitation(wire)
+            bind_raw(context, frame.wire_body)
+            question = _Open(request_id, _ELICITATION, label, elicitation=context)
             self._put(question, callback, context, now)
 
     def _put(self, question: _Open, callback: object, context: object, now: float) -> None:
@@ -366,7 +368,14 @@ class Questions:
 
     # -- MCP ---------------------------------------------------------------------------------------
 
-    def _ask_mcp(self, message: mcp.BufferedMessage, now: float) -> None:
+    def _ask_mcp(
+        self, request_id: str, body: McpMessageRequest, frame: ControlRequest, _: str, now: float
+    ) -> None:
+        if not (body.server_name and body.message) and self._lacks(
+            request_id, frame, "server_name", "message"
+        ):
+            return
+        message = mcp.BufferedMessage(request_id, body.server_name, body.message)
         if self._early is None:
             self._route_mcp(message, now)
             return
@@ -387,13 +396,14 @@ class Questions:
             text = f"no MCP server is registered as {message.server!r:.80}"
             self._refuse_mcp(message, text, mcp.METHOD_NOT_FOUND)
             return
-        self._cancel_mcp(message)
+        method = message.message.get("method")
+        if method == mcp.CANCELLED:
+            self._cancel_mcp(message)
         if isinstance(handler, ToolServer):
             self._route_tool(handler, message, now)
             return
-        method = message.message.get("method")
         label = f"{method or 'answer'} for MCP server {message.server}"
-        question = _Open(message.request_id, CallKind.MCP, label, message=message)
+        question = _Open(message.request_id, _MCP, label, message=message)
         self._open[message.request_id] = question
         self._call(question, handler, message.message, None, now)
 
@@ -401,7 +411,7 @@ class Questions:
         call = toolserver.handle(message.server, server, message.message)
         if isinstance(call, toolserver.ToolCall):
             label = f"tool {call.context.name} of MCP server {message.server}"
-            question = _Open(message.request_id, CallKind.TOOL, label, message=message)
+            question = _Open(message.request_id, _TOOL, label, message=message)
             self._open[message.request_id] = question
             self._call(question, call, call.context, call.tool.timeout, now)
         else:
@@ -425,7 +435,7 @@ class Questions:
     def _answer_mcp(self, message: mcp.BufferedMessage, result: object) -> None:
         try:
             answer = mcp.encode_answer(message.message, result)
-            line = encode_success(message.request_id, {"mcp_response": answer})
+            line = encode_success(message.request_id, encode_json({"mcp_response": answer}))
         except Exception as error:  # what a handler returns is the user's, and may raise anything
             self._warn(WarningKind.UNENCODABLE_RESULT, f"MCP server {message.server}: {error}")
             self._refuse_mcp(message, "the server's answer is no JSON-RPC message")
@@ -441,8 +451,7 @@ class Questions:
     # -- common ------------------------------------------------------------------------------------
 
     def _is_open(self, request_id: str) -> bool:
-        waits = self._early is not None and request_id in self._early
-        return waits or request_id in self._open
+        return request_id in self._open or (self._early is not None and request_id in self._early)
 
     def _is_crowded(self) -> bool:
         """Whether as many callbacks are pending as may be; calls of tools are not counted."""
@@ -475,42 +484,43 @@ class Questions:
     def _fail(self, question: _Open, kind: WarningKind, detail: str, now: float) -> None:
         if question.run is not None:
             question.run.failed(kind, detail)
-            self._step_hook(question, now)
+            self._step_hook(question, question.run, now)
         elif question.permission is not None:
-            self._answer(question, deny(kind, detail))
-        elif question.kind is CallKind.TOOL and question.message is not None:
+            self._answer(question.request_id, deny(kind, detail))
+        elif question.kind is _TOOL and question.message is not None:
             message = question.message.message
-            self._answer(question, toolserver.answer_failure(message, kind, detail, question.label))
+            self._answer(
+                question.request_id,
+                toolserver.answer_failure(message, kind, detail, question.label),
+            )
         elif question.message is not None:
             self._warn(kind, detail)
             del self._open[question.request_id]
             self._refuse_mcp(question.message, "the server failed to handle the message")
         else:
-            self._answer(question, cancel(kind, detail))
+            self._answer(question.request_id, cancel(kind, detail))
 
-    def _answer(self, question: _Open, answer: Answer) -> None:
-        del self._open[question.request_id]
-        self._reply(question.request_id, answer)
-
-    def _reply(self, request_id: str, answer: Answer) -> None:
+    def _answer(self, request_id: str, answer: Answer) -> None:
+        self._open.pop(request_id, None)
         for kind, detail in answer.warnings:
             self._warn(WarningKind(kind), detail)
-        self._send(request_id, answer.payload)
-
-    def _refuse(self, kind: WarningKind, request_id: str, text: str) -> None:
-        self._warn(kind, text)
-        self._write(request_id, encode_error(request_id, text))
-
-    def _send(self, request_id: str, payload: Mapping[str, object]) -> None:
         try:
-            line = encode_success(request_id, payload)
+            line = encode_success(request_id, answer.body)
         except Unencodable as error:
             self._refuse(WarningKind.UNENCODABLE_RESULT, request_id, str(error))
         else:
             self._write(request_id, line)
 
+    def _send(self, request_id: str, payload: JsonObject) -> None:
+        """Answer in our own words."""
+        self._write(request_id, encode_success(request_id, encode_json(payload)))
+
+    def _refuse(self, kind: WarningKind, request_id: str, text: str) -> None:
+        self._warn(kind, text)
+        self._write(request_id, encode_error(request_id, text))
+
     def _write(self, request_id: str, line: bytes) -> None:
-        if self._can_write():
+        if not self._departure.input_ended:
             self._answered.append(request_id)
             self._emit(Write(line))
         else:
@@ -518,6 +528,17 @@ class Questions:
 
     def _warn(self, kind: WarningKind, detail: str) -> None:
         self._emit(Warn(kind, detail))
+
+    _ASK: ClassVar[
+        dict[type, Callable[[Questions, str, Any, ControlRequest, str, float], None]]
+    ] = {
+        HookCallbackRequest: _ask_hook,
+        CanUseToolRequest: _ask_permission,
+        McpMessageRequest: _ask_mcp,
+        ElicitationRequest: _ask_elicitation,
+        UnknownControlRequest: _ask_unknown,
+    }
+    """Who takes a question."""
 
 
 def _stop_reason(answer: HookAnswer) -> str:

@@ -6,12 +6,12 @@ nothing that happens later can settle it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 
 from msgspec import Struct
 
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
-from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Ledger, PendingRequest
+from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Ledger, Request
 from bridle._core.wire import Unencodable, encode_request
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import (
@@ -32,20 +32,12 @@ REQUEST = "request"
 """The kind of deadline token this table sets."""
 
 INITIALIZE = "initialize"
+INTERRUPT = "interrupt"
 SEND_USER_MESSAGE = "send_user_message"
 CANCEL_PROMPT = "cancel_async_message"
 
 _REMEMBERED_WITHDRAWALS = 64
 """Requests to withdraw a prompt whose answer is still understood after its caller has left."""
-
-
-class QueuedRequest(Struct, frozen=True):
-    """A control operation that waits for the session."""
-
-    key: Hashable
-    operation: str
-    fields: Mapping[str, object]
-    timeout: float
 
 
 class QueuedPrompt(Struct, frozen=True):
@@ -57,28 +49,34 @@ class QueuedPrompt(Struct, frozen=True):
     operation: str = SEND_USER_MESSAGE
 
 
-Queued = QueuedRequest | QueuedPrompt
+Queued = Request | QueuedPrompt
 
 
 class Requests:
-    """Our requests. ``process`` tells what errors are to carry about the CLI."""
+    """Our requests.
+
+    ``process`` tells what errors are to carry about the CLI. ``on_interrupt`` is told of each
+    interrupt that goes out.
+    """
 
     def __init__(
         self,
         deadlines: Deadlines,
         emit: Callable[[Action], None],
         process: Callable[[], ProcessInfo],
+        on_interrupt: Callable[[], None],
     ) -> None:
         self._deadlines = deadlines
         self._emit = emit
         self._process = process
+        self._on_interrupt = on_interrupt
         self._ledger = Ledger()
         self._queue: list[Queued] = []
-        # Which prompt each request to withdraw one was about.
-        self._withdrawals: dict[str, str] = {}
+        #: Which prompt each request to withdraw one was about.
+        self.withdrawals: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return len(self._ledger)
+        return len(self._ledger.pending)
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -96,38 +94,35 @@ class Requests:
         queue, self._queue = self._queue, []
         return queue
 
-    def ask(self, request: QueuedRequest, now: float) -> bool:
-        """Send a caller's request, within the limit of what may be pending; False: it was not."""
-        operation = request.operation
-        if self._ledger.is_full:
+    def ask(self, request: Request, now: float) -> None:
+        """Send a request, or refuse it.
+
+        How many may be pending is a limit for callers. What we ask on our own account is never
+        held up: the way out may depend on it.
+        """
+        ledger, operation = self._ledger, request.operation
+        if len(ledger.pending) >= MAX_PENDING_REQUESTS and request.key is not None:
             detail = f"{operation}: {MAX_PENDING_REQUESTS} requests are pending"
             self._emit(Warn(WarningKind.LIMIT_REACHED, detail))
-            self.reject(request.key, TooManyPendingRequests(operation, MAX_PENDING_REQUESTS))
-            return False
+            self.fail(request, TooManyPendingRequests(operation, MAX_PENDING_REQUESTS))
+            return
         try:
-            line = encode_request(self._ledger.next_id, operation, request.fields)
+            line = encode_request(ledger.next_id, operation, request.fields)
         except Unencodable as problem:
-            self.reject(request.key, OptionsError(operation, str(problem), fix="Use JSON values."))
-            return False
-        self._issue(request, request.key, line, now)
-        return True
-
-    def ask_for_ourselves(
-        self, operation: str, fields: Mapping[str, object], timeout: float, now: float
-    ) -> None:
-        """Send a request nobody waits for. No limit holds it up: the way out may depend on it."""
-        request = QueuedRequest(None, operation, fields, timeout)
-        line = encode_request(self._ledger.next_id, operation, fields)
-        self._issue(request, None, line, now)
-
-    def _issue(self, request: QueuedRequest, key: Hashable | None, line: bytes, now: float) -> None:
-        entry = self._ledger.issue(request.operation, key, request.timeout)
-        if request.operation == CANCEL_PROMPT:
-            self._withdrawals[entry.request_id] = str(request.fields["message_uuid"])
-            if len(self._withdrawals) > _REMEMBERED_WITHDRAWALS:
-                del self._withdrawals[next(iter(self._withdrawals))]
-        self._deadlines.set((REQUEST, entry.request_id), now + request.timeout)
+            self.fail(request, OptionsError(operation, str(problem), fix="Use JSON values."))
+            return
+        request_id = ledger.issue(request)
+        if operation == INTERRUPT:
+            self._on_interrupt()
+        elif operation == CANCEL_PROMPT:
+            self._remember(request_id, str(request.fields["message_uuid"]))
+        self._deadlines.set((REQUEST, request_id), now + request.timeout)
         self._emit(Write(line))
+
+    def _remember(self, request_id: str, uuid: str) -> None:
+        self.withdrawals[request_id] = uuid
+        if len(self.withdrawals) > _REMEMBERED_WITHDRAWALS:
+            del self.withdrawals[next(iter(self.withdrawals))]
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -139,27 +134,24 @@ class Requests:
         Newer CLIs say so in a line of its own as well; older ones only here, so it counts even
         when nobody waits for the answer any more.
         """
-        uuid = self._withdrawals.pop(request_id, None)
-        if (
-            isinstance(response, ControlFailure)
-            or (response.payload or {}).get("cancelled") is not True
-        ):
+        uuid = self.withdrawals.pop(request_id, None)
+        if isinstance(response, ControlFailure) or response.payload is None:
             return None
-        return uuid
+        return uuid if response.payload.get("cancelled") is True else None
 
-    def answer(
-        self, request_id: str, response: ControlSuccess | ControlFailure
-    ) -> PendingRequest | None:
+    def answer(self, request_id: str, response: ControlSuccess | ControlFailure) -> Request | None:
         """The CLI answers. Tell whoever waits; None if no such request is pending."""
-        entry = self.take(request_id)
-        if entry is None:
+        request = self._ledger.pending.pop(request_id, None)
+        if request is None:
             return None
-        if isinstance(response, ControlFailure):
+        self._deadlines.clear((REQUEST, request_id))
+        if type(response) is ControlSuccess:
+            if request.key is not None:
+                self._emit(Resolve(request.key, response.payload))
+        elif isinstance(response, ControlFailure):
             words = (response.error, response.error_code)
-            self.fail(entry, ControlRejected(entry.operation, request_id, *words))
-        elif entry.key is not None:
-            self._emit(Resolve(entry.key, response.payload))
-        return entry
+            self.fail(request, ControlRejected(request.operation, request_id, *words))
+        return request
 
     def report_stranger(self, request_id: str) -> None:
         """An answer nobody waits for came: a late one, or one to no question of ours."""
@@ -167,40 +159,41 @@ class Requests:
         kind = WarningKind.LATE_RESPONSE if late else WarningKind.ORPHAN_RESPONSE
         self._emit(Warn(kind, f"request id {request_id!r:.80}"))
 
-    def take(self, request_id: str) -> PendingRequest | None:
+    def take(self, request_id: str) -> Request | None:
         """Remove and return a pending request, whatever has become of it."""
-        entry = self._ledger.take(request_id)
-        if entry is not None:
+        request = self._ledger.pending.pop(request_id, None)
+        if request is not None:
             self._deadlines.clear((REQUEST, request_id))
-        return entry
+        return request
 
-    def fail(self, entry: PendingRequest, error: BridleError) -> None:
-        """Tell whoever waits for a request that was taken."""
-        if entry.key is not None:
-            self.reject(entry.key, error)
+    def fail(self, request: Request, error: BridleError) -> None:
+        """Tell whoever waits for a request that was taken, or was never sent."""
+        if request.key is not None:
+            self.reject(request.key, error)
 
-    def time_out(self, entry: PendingRequest) -> None:
+    def time_out(self, request: Request, request_id: str) -> None:
         """Tell whoever waits for a request that was taken because its time is up."""
-        self.fail(entry, ControlTimeout(entry.operation, entry.request_id, entry.timeout))
+        self.fail(request, ControlTimeout(request.operation, request_id, request.timeout))
 
     def cancel(self, key: Hashable) -> None:
         """Nobody waits for ``key`` any more."""
-        entry = self._ledger.take_key(key)
-        if entry is not None:
-            self._deadlines.clear((REQUEST, entry.request_id))
+        request_id = self._ledger.id_for(key)
+        if request_id is not None:
+            self.take(request_id)
         self._queue = [queued for queued in self._queue if queued.key != key]
 
     def reject_all(self, error_for: Callable[[str, str | None], BridleError]) -> None:
         """Settle everything; ``error_for`` makes the error of (operation, request id if sent)."""
         self.reject_callers(error_for)
-        for entry in self._ledger.take_all():
-            self._deadlines.clear((REQUEST, entry.request_id))
+        for request_id in list(self._ledger.pending):
+            self.take(request_id)
 
     def reject_callers(self, error_for: Callable[[str, str | None], BridleError]) -> None:
         """Settle what callers wait for; what we asked on our own account keeps its deadline."""
-        for entry in self._ledger.take_callers():
-            self._deadlines.clear((REQUEST, entry.request_id))
-            self.fail(entry, error_for(entry.operation, entry.request_id))
+        for request_id, request in list(self._ledger.pending.items()):
+            if request.key is not None:
+                self.take(request_id)
+                self.reject(request.key, error_for(request.operation, request_id))
         self.reject_queue(lambda operation: error_for(operation, None))
 
     def reject_queue(self, error_for: Callable[[str], BridleError]) -> None:

@@ -56,6 +56,7 @@ MOVES: dict[tuple[Lifecycle, Cause], Lifecycle] = {
     (Lifecycle.RUNNING, Cause.BROKEN): Lifecycle.FAILED,
 }
 
+UNCONFIRMED = frozenset({Lifecycle.STARTING, Lifecycle.INIT_SENT})
 TERMINAL = frozenset({Lifecycle.STOPPED, Lifecycle.FAILED})
 
 

@@ -12,6 +12,7 @@ a client can get wrong is a JSON-RPC error.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +20,7 @@ from msgspec import Struct
 
 from bridle._core.mcp import METHOD_NOT_FOUND, encode_answer, error_response, is_notification
 from bridle._core.permissions import Answer, as_text
-from bridle._core.wire import Unencodable
+from bridle._core.wire import Unencodable, encode_json
 from bridle._fields import is_list, is_mapping
 from bridle._signatures import dump
 from bridle._source import JsonObject
@@ -57,9 +58,7 @@ class ToolCall(Struct, frozen=True):
         return self.tool.run(self.arguments, context)
 
 
-def handle(
-    name: str, server: ToolServer, message: Mapping[str, object]
-) -> ToolCall | dict[str, object]:
+def handle(name: str, server: ToolServer, message: JsonObject) -> ToolCall | dict[str, object]:
     """Treat a message for the server registered as ``name``: what to call, or the answer."""
     method = message.get("method")
     if not isinstance(method, str):
@@ -82,19 +81,19 @@ def handle(
             return error_response(message, METHOD_NOT_FOUND, f"no method {method!r:.80}")
 
 
-def result_response(message: Mapping[str, object], result: object) -> dict[str, object]:
+def result_response(message: JsonObject, result: object) -> dict[str, object]:
     """The JSON-RPC answer to ``message``, with its id as it was spelled."""
     return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
 
 
-def _object(value: object) -> Mapping[str, object] | None:
+def _object(value: Any) -> JsonObject | None:
     """A JSON object; one that was left out is empty, and what is none is None."""
     if value is None:
         return {}
-    return cast("Mapping[str, object]", value) if is_mapping(value) else None
+    return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]  # JSON: keys are text
 
 
-def _introduction(name: str, server: ToolServer, params: Mapping[str, object]) -> JsonObject:
+def _introduction(name: str, server: ToolServer, params: JsonObject) -> JsonObject:
     asked = params.get("protocolVersion")
     result: JsonObject = {
         "protocolVersion": asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
@@ -107,7 +106,7 @@ def _introduction(name: str, server: ToolServer, params: Mapping[str, object]) -
 
 
 def _call(
-    name: str, server: ToolServer, message: Mapping[str, object], params: Mapping[str, object]
+    name: str, server: ToolServer, message: JsonObject, params: JsonObject
 ) -> ToolCall | dict[str, object]:
     asked = params.get("name")
     if not isinstance(asked, str):
@@ -127,15 +126,13 @@ def _call(
     return ToolCall(tool, values, _context(name, asked, message, params))
 
 
-def _context(
-    server: str, tool: str, message: Mapping[str, object], params: Mapping[str, object]
-) -> ToolContext:
+def _context(server: str, tool: str, message: JsonObject, params: JsonObject) -> ToolContext:
     context = ToolContext(name=tool, server=server, tool_use_id=tool_use_of(params))
-    bind_raw(context, dict(message))
+    bind_raw(context, message)
     return context
 
 
-def tool_use_of(params: Mapping[str, object]) -> str | None:
+def tool_use_of(params: JsonObject) -> str | None:
     """The id of the tool use a call is made for, where the CLI says so."""
     meta = _object(params.get("_meta")) or {}
     tool_use_id = meta.get(_TOOL_USE_ID)
@@ -145,26 +142,23 @@ def tool_use_of(params: Mapping[str, object]) -> str | None:
 # ---------------------------------------------------------------- answers to calls
 
 
-def answer_result(message: Mapping[str, object], value: object, label: str) -> Answer:
+def answer_result(message: JsonObject, value: object, label: str) -> Answer:
     """The answer to the call ``message`` asked for, now that the tool returned ``value``."""
     try:
-        # Written here and now, so that whatever cannot be written is found here.
-        result = msgspec.Raw(_json(encode_result(value)))
+        response = result_response(message, encode_result(value))
+        return Answer(_json({"mcp_response": response}))
     except Unencodable as error:
         detail = f"{label}: {error}"
         return answer_failure(message, WarningKind.UNENCODABLE_RESULT, detail, label)
-    return Answer({"mcp_response": result_response(message, result)})
 
 
-def answer_failure(
-    message: Mapping[str, object], kind: WarningKind, detail: str, label: str
-) -> Answer:
+def answer_failure(message: JsonObject, kind: WarningKind, detail: str, label: str) -> Answer:
     """The answer to the call ``message`` asked for, if the tool raised or was too late.
 
     The application has to be told which tool it was (``label``); the model knows.
     """
     response = result_response(message, encode_exception(detail.removeprefix(f"{label}: ")))
-    return Answer({"mcp_response": response}, ((kind, detail),))
+    return Answer(encode_json({"mcp_response": response}), ((kind, detail),))
 
 
 # ---------------------------------------------------------------- results
@@ -199,14 +193,10 @@ def encode_result(value: object) -> JsonObject:
     Raises:
         Unencodable: The value has no form a model could read.
     """
-    if isinstance(value, ToolFailure):
-        return encode_failure(value.text)
-    if is_list(value) and any(_is_shown_as_is(item) for item in value):
-        return {"content": [_content(item) for item in value]}
-    if is_mapping(value) and _is_result(value):
-        return {str(key): item for key, item in value.items()}
-    if isinstance(value, str) or _is_shown_as_is(value):
-        return {"content": [_content(value)]}
+    if type(value) is str:
+        return {"content": [_text(value)]}
+    if type(value) not in _SCALARS and (ready := _ready_made(value)) is not None:
+        return ready
     if isinstance(value, float) and value.is_integer():
         # JSON has one kind of number: the sum of 1 and 2 is 3, whatever Python calls it.
         value = int(value)
@@ -216,6 +206,22 @@ def encode_result(value: object) -> JsonObject:
         # The model reads the same either way; the application finds it parsed on the wire.
         result["structuredContent"] = msgspec.json.decode(data)
     return result
+
+
+_SCALARS = frozenset({int, float, bool, NoneType})
+
+
+def _ready_made(value: object) -> JsonObject | None:
+    """The result for a value that says itself how it is to be shown."""
+    if isinstance(value, ToolFailure):
+        return encode_failure(value.text)
+    if is_list(value) and any(_is_shown_as_is(item) for item in value):
+        return {"content": [_content(item) for item in value]}
+    if is_mapping(value) and _is_result(value):
+        return {str(key): item for key, item in value.items()}
+    if isinstance(value, str) or _is_shown_as_is(value):
+        return {"content": [_content(value)]}
+    return None
 
 
 def _is_shown_as_is(value: object) -> bool:

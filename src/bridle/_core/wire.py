@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from bridle._source import JsonObject, Path, attach, attach_line, parse_json, spell_path
+from bridle._source import JsonObject, Path, attach, parse_json, spell_path
 from bridle.api import ApiEvent, Delta, UnknownDelta, UnknownStreamEvent
 from bridle.content import Block, UnknownBlock
 from bridle.controls import (
@@ -47,6 +47,7 @@ __all__ = [
     "Unencodable",
     "decode_line",
     "encode_error",
+    "encode_json",
     "encode_request",
     "encode_success",
     "encode_user_message",
@@ -100,28 +101,32 @@ def decode_line(line: bytes) -> Frame:
             frame = _system_decoder(kind).decode(line)
     except (ValueError, RecursionError):
         return _decode_patiently(line)
-    attach_line(frame, line)
+    attach(frame, "_line", line)
     return frame
 
 
-def decode_all(items: Sequence[Any]) -> list[Any]:
-    """`decode_line` of every line among the items; whatever else they are stays as it is.
+def decode_all(items: Sequence[Any]) -> tuple[list[Any], set[type]]:
+    """`decode_line` of every line among the items, and the kinds of what came of it.
 
-    A read may hold hundreds of lines, so none of the usual steps is a step of Python's.
+    Whatever is no line stays as it is. A read may hold hundreds of lines, so none of the usual
+    steps is a step of Python's.
     """
     if len(items) == 1 and isinstance(items[0], bytes):
-        return [decode_line(items[0])]
+        frame = decode_line(items[0])
+        return [frame], {type(frame)}
     try:
-        frames: list[_WellFormed] = list(map(_decode, items))
+        frames: list[Any] = list(map(_decode, items))
+        deque(map(attach, frames, ["_line"] * len(frames), items), maxlen=0)
     except (TypeError, ValueError, RecursionError):  # something odd is among them
-        return [decode_line(item) if isinstance(item, bytes) else item for item in items]
-    deque(map(attach_line, frames, items), maxlen=0)
-    if SystemMessage in map(type, frames):
-        return [
+        frames = [decode_line(item) if isinstance(item, bytes) else item for item in items]
+    kinds: set[type] = set(map(type, frames))
+    if SystemMessage in kinds:
+        frames = [
             decode_line(line) if type(frame) is SystemMessage else frame
             for frame, line in zip(frames, items, strict=True)
         ]
-    return frames
+        kinds = set(map(type, frames))
+    return frames, kinds
 
 
 # ------------------------------------------------------------------------- the patient road
@@ -293,18 +298,23 @@ class Unencodable(ValueError):
 
 def encode_request(request_id: str, subtype: str, fields: Mapping[str, object]) -> bytes:
     """A question of ours."""
-    request = {**fields, "subtype": subtype}
-    return _line({"type": "control_request", "request_id": request_id, "request": request})
+    body = _whole(encode_json({"subtype": subtype, **fields}))
+    return b"".join((_REQUEST, _encode(request_id), b',"request":', body, b"}\n"))
 
 
-def encode_success(request_id: str | None, payload: Mapping[str, object] | None) -> bytes:
-    """The answer to a question of the CLI; without a payload a bare acknowledgement."""
-    return _answer("success", request_id, "response", payload)
+def encode_success(request_id: str, body: bytes) -> bytes:
+    """The answer to a question of the CLI, around a body that is JSON already."""
+    return b"".join((_SUCCESS, _encode(request_id), b',"response":', _whole(body), b"}}\n"))
 
 
-def encode_error(request_id: str | None, text: str) -> bytes:
+_REQUEST = b'{"type":"control_request","request_id":'
+_SUCCESS = b'{"type":"control_response","response":{"subtype":"success","request_id":'
+
+
+def encode_error(request_id: str, text: str) -> bytes:
     """The answer to a question of the CLI that cannot be answered."""
-    return _answer("error", request_id, "error", text)
+    response = {"subtype": "error", "request_id": request_id, "error": text}
+    return _line({"type": "control_response", "response": response})
 
 
 def encode_user_message(
@@ -357,15 +367,6 @@ def _blocks(content: object) -> list[Any]:
     return blocks
 
 
-def _answer(subtype: str, request_id: str | None, name: str, content: object) -> bytes:
-    response: JsonObject = {"subtype": subtype}
-    if request_id is not None:
-        response["request_id"] = request_id
-    if content is not None:
-        response[name] = content
-    return _line({"type": "control_response", "response": response})
-
-
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
@@ -375,11 +376,20 @@ def _plain(value: object) -> object:
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
-def _line(value: JsonObject) -> bytes:
+def encode_json(value: object) -> bytes:
+    """Any value; what cannot be written raises `Unencodable`."""
     try:
-        line = _encode(value)
+        return _encode(value)
     except Exception as error:  # a mapping of the user's may raise anything when it is read
         raise Unencodable(f"cannot be written as JSON: {error}") from error
-    if b"\n" in line:  # only a ready-made msgspec.Raw can bring one in
+
+
+def _line(value: JsonObject) -> bytes:
+    return _whole(encode_json(value)) + b"\n"
+
+
+def _whole(json: bytes) -> bytes:
+    """JSON that fits into a line. Only a ready-made msgspec.Raw can bring a line break in."""
+    if 0x0A in json:
         raise Unencodable("cannot be written as JSON: a raw value holds a line break")
-    return line + b"\n"
+    return json

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import traceback
 import weakref
 from collections import deque
@@ -47,9 +48,11 @@ from bridle.errors import (
 )
 from bridle.events import SdkWarning, SessionEvent, SessionFailed, SessionReady, WarningKind
 from bridle.telemetry import Telemetry
-from bridle.tools import ToolContext, bind_session
+from bridle.tools import bind_session
 
 log = logging.getLogger("bridle.session")
+
+_TOOL = act.CallKind.TOOL  # at hand: reaching a member by its name is slow
 
 _PUBLISHED = frozenset({"warning", "error"})
 
@@ -102,6 +105,7 @@ class Actor:
     ) -> None:
         self._loop = running_loop()
         self._engine = engine
+        self._deadlines = engine.deadlines
         self.observer = SessionObserver(
             telemetry, clock=self._loop.time, session_id=lambda: engine.session_id, model=model
         )
@@ -119,7 +123,7 @@ class Actor:
         self._to_do: deque[act.Action | _Failure] = deque()
         self._is_doing = False
         self._timer: asyncio.TimerHandle | None = None
-        self._armed: float | None = None
+        self._armed = math.inf
         self.feeds = Feeds(max_unread_bytes, self._on_missed)
         # Turns the application still holds. One that it dropped needs nothing any more.
         self._turns: weakref.WeakValueDictionary[str, TurnState] = weakref.WeakValueDictionary()
@@ -205,37 +209,43 @@ class Actor:
         self, operation: str, fields: Mapping[str, object], timeout: float | None = None
     ) -> Mapping[str, object] | None:
         """A control operation. Cancelling the wait withdraws it."""
-        self._check_loop()
-        key: asyncio.Future[Any] = self._loop.create_future()
-        with self.observer.operation(operation) as observed:
-            now = self._loop.time()
+        now, key = self._now(), self._loop.create_future()
+        began = self.observer.operation_began(operation, now)
+        was_asked = False
+        try:
             self._do(self._engine.submit(key, operation, fields, now, timeout))
             was_asked = not key.done()
-            try:
-                return cast("Mapping[str, object] | None", await self._answer(key))
-            except SessionStopped:
-                observed.is_withdrawn = was_asked and self._engine.is_closing
-                raise
+            answer: Mapping[str, object] | None = await key
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._do(self._engine.cancel(key))
+            stopped = isinstance(error, SessionStopped) and self._engine.is_closing
+            # A session that was told to end took it along, which is no failure.
+            told = None if stopped and was_asked else error
+            self.observer.operation_failed(operation, now, began, told)
+            raise
+        if began is not None:
+            self.observer.operation_ended(began)
+        return answer
 
     async def send(self, uuid: str, content: Content, timeout: float | None = None) -> TurnState:
         """Send a prompt; returns when it has left for the CLI."""
-        self._check_loop()
-        key: asyncio.Future[Any] = self._loop.create_future()
-        state = TurnState(self._loop, uuid, self._limit)
-        self._turns[uuid] = state
+        now, key = self._now(), self._loop.create_future()
+        state = self._turns[uuid] = TurnState(self._loop, uuid, self._limit)
         with self.observer.operation(SEND_USER_MESSAGE):
             self.observer.sending(uuid)
             patience = asyncio.timeout(timeout)
             try:
-                self._do(self._engine.send(key, uuid, content, self._loop.time()))
+                self._do(self._engine.send(key, uuid, content, now))
                 async with patience:
-                    await self._answer(key)
+                    await key
                     if self._transport is not None:
                         await self._transport.drain()
-            except TimeoutError:
-                if timeout is None or not patience.expired():
-                    raise
-                raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
+            except BaseException as error:
+                self._do(self._engine.cancel(key))
+                if isinstance(error, TimeoutError) and timeout is not None and patience.expired():
+                    raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
+                raise
             finally:
                 self.observer.sent(uuid)
         return state
@@ -253,14 +263,12 @@ class Actor:
 
     async def close(self) -> None:
         """End gently. Cancelling the wait does not cancel the end."""
-        self._check_loop()
-        self._do(self._engine.close(self._loop.time()))
+        self._do(self._engine.close(self._now()))
         await self._wait_gone()
 
     async def stop(self) -> None:
         """End now. Cancelling the wait does not cancel the end."""
-        self._check_loop()
-        self._do(self._engine.stop(self._loop.time()))
+        self._do(self._engine.stop(self._now()))
         await self._wait_gone()
 
     def abandon(self) -> None:
@@ -277,11 +285,13 @@ class Actor:
         self._tell_stderr()
         self._do(self._engine.break_off(error, self._loop.time()))
 
-    def _check_loop(self) -> None:
+    def _now(self) -> float:
+        """The time, for callers; they have to be on the session's loop."""
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError(
                 "a session belongs to the event loop it was started on; see bridle.sync"
             )
+        return self._loop.time()
 
     # -- the transport (TransportEvents) -----------------------------------------------------------
 
@@ -320,22 +330,21 @@ class Actor:
                 self._perform[type(action)](self, action)
         finally:
             self._is_doing = False
-        deadline = self._engine.next_deadline
         # A timer that comes too early only looks again; most deadlines are met, and then setting
         # one for each would be all that it costs.
-        if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._arm(deadline)
+        if self._deadlines.soonest < self._armed:
+            self._arm(self._deadlines.next)
 
     def _arm(self, deadline: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._armed = deadline
+        self._armed = math.inf if deadline is None else deadline
         self._timer = None if deadline is None else self._loop.call_at(deadline, self._advance)
 
     def _advance(self) -> None:
-        armed, self._armed = self._armed, None
-        due = self._engine.next_deadline
-        if due is None or armed is None or due > armed:
+        armed, self._armed = self._armed, math.inf
+        due = self._deadlines.next
+        if due is None or due > armed:
             self._do([])
             return
         self._tell_stderr()
@@ -343,8 +352,9 @@ class Actor:
         self._do(self._engine.advance(max(self._loop.time(), due)))
 
     def _write(self, action: act.Write) -> None:
+        assert self._transport is not None, "there is a process to write to"
         try:
-            self._process.write(action.data)
+            self._transport.write(action.data)
         except Exception as error:  # a transport of the application's
             self._do(self._engine.write_failed(repr(error), self._loop.time()))
 
@@ -366,7 +376,7 @@ class Actor:
             self.output_ended()
 
     def _deliver(self, action: act.Deliver) -> None:
-        size = size_of(action.messages)
+        size = action.size
         unread = self.feeds.put_messages(action.messages, size)
         for uuid in action.turns:
             state = self._turns.get(uuid)
@@ -408,7 +418,7 @@ class Actor:
             key.set_exception(action.error)
 
     def _call(self, action: act.Call) -> None:
-        if isinstance(action.argument, ToolContext):
+        if action.kind is _TOOL:
             bind_session(action.argument, self._owner())
         self._callbacks.start(action, self.observer.call_began(action))
 
@@ -444,11 +454,11 @@ class Actor:
     # -- calls and notifications -------------------------------------------------------------------
 
     def _on_call_end(self, call_id: int, result: object, error: BaseException | None) -> None:
-        now = self._loop.time()
         if isinstance(error, ToolFailure):
             # What a tool says this way is its answer, not its failure.
             result, error = error, None
         self.observer.call_ended(call_id, error)
+        now = self._loop.time()
         if error is None:
             self._do(self._engine.finished_call(call_id, result, now))
             return
@@ -500,13 +510,6 @@ class Actor:
             self._tell(SdkWarning(WarningKind.UNREAD_MESSAGES, detail))
 
     # -- the end -----------------------------------------------------------------------------------
-
-    async def _answer(self, key: asyncio.Future[Any]) -> object:
-        try:
-            return await key
-        except asyncio.CancelledError:
-            self._do(self._engine.cancel(key))
-            raise
 
     def _tell_stderr(self) -> None:
         """What the CLI has said so far, for errors about a process that has not exited."""

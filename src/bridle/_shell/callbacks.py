@@ -18,76 +18,74 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
+from types import CoroutineType
 from typing import Any, cast
+
+from msgspec import Struct
 
 from bridle._core.actions import Call
 from bridle._core.toolserver import ToolCall
-from bridle._shell.eager import Starter, Work
+from bridle._shell.eager import Starter
 from bridle._shell.workers import WORKERS
 from bridle.permissions import Withdrawable, bind_withdrawal
 
 log = logging.getLogger("bridle.callbacks")
 
+_COROUTINE: type = CoroutineType
 
-class LoopWithdrawal:
-    """Tells a callback that its question was withdrawn: a task by awaiting, a thread by waiting."""
 
-    __slots__ = ("_event", "_is_set", "_loop", "_waiters")
+class Running(Struct, eq=False):
+    """A call under way, and what tells its callback that the question was withdrawn.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._is_set = False
-        self._waiters: list[asyncio.Future[None]] = []
-        # For threads; made by the first that waits.
-        self._event: threading.Event | None = None
+    A task learns of that by awaiting, a thread by waiting.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    label: str
+    #: The context it runs in; None for the one it finds.
+    context: Context | None
+    #: Where it goes on; None for a thread.
+    task: asyncio.Task[Any] | None = None
+    is_withdrawn: bool = False
+    waiters: list[asyncio.Future[None]] = []
+    #: For threads; made by the first that waits.
+    event: threading.Event | None = None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a callback waits for it right now."""
-        return any(not waiter.done() for waiter in self._waiters)
+        """Whether the callback waits for its withdrawal right now."""
+        return any(not waiter.done() for waiter in self.waiters)
 
     def is_set(self) -> bool:
         """Whether the question was withdrawn."""
-        return self._is_set
+        return self.is_withdrawn
 
     def wait(self) -> Awaitable[None]:
         """Something to await until then."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        if self._is_set:
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        if self.is_withdrawn:
             waiter.set_result(None)
         else:
             # A callback may wait in short stretches; those that are over are not kept.
-            self._waiters = [each for each in self._waiters if not each.done()]
-            self._waiters.append(waiter)
+            self.waiters = [each for each in self.waiters if not each.done()]
+            self.waiters.append(waiter)
         return waiter
 
     def wait_sync(self, timeout: float | None) -> bool:
         """Block this thread until then, at most ``timeout`` seconds."""
-        event = self._event = self._event or threading.Event()
+        event = self.event = self.event or threading.Event()
         # The flag is raised before the event is looked for, and looked at after it is there.
-        return self._is_set or event.wait(timeout)
+        return self.is_withdrawn or event.wait(timeout)
 
-    def set(self) -> None:
-        """Withdraw. On the event loop."""
-        self._is_set = True
-        if self._event is not None:
-            self._event.set()
-        for waiter in self._waiters:
+    def withdraw(self) -> None:
+        """Tell the callback. On the event loop."""
+        self.is_withdrawn = True
+        if self.event is not None:
+            self.event.set()
+        for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiters.clear()
-
-
-class _Running:
-    """A call that has been started and has not reported yet."""
-
-    __slots__ = ("context", "label", "task", "withdrawal")
-
-    def __init__(self, withdrawal: LoopWithdrawal, label: str, context: Context | None) -> None:
-        self.withdrawal = withdrawal
-        self.label = label
-        self.context = context
-        self.task: asyncio.Task[Any] | None = None
+        self.waiters.clear()
 
 
 Report = Callable[[int, Any, BaseException | None], None]
@@ -110,7 +108,8 @@ class Callbacks:
         self._loop = loop
         self._report = report
         self._abandoned = abandoned
-        self._running: dict[int, _Running] = {}
+        # Calls in a task or a thread; most end before they need one.
+        self._running: dict[int, Running] = {}
         self._starter = Starter(loop)
         # Whether a function is to be awaited, found out once.
         self._are_async: dict[int, tuple[object, bool]] = {}
@@ -125,53 +124,57 @@ class Callbacks:
 
         One that is to be awaited is called at once, others soon and in a thread.
         """
-        running = _Running(LoopWithdrawal(self._loop), call.label, context)
+        running = Running(self._loop, call.label, context)
         if isinstance(call.argument, Withdrawable):
-            bind_withdrawal(call.argument, running.withdrawal)
+            bind_withdrawal(call.argument, running)
+        function = cast("Callable[[object], Any]", call.callback)
+        if self._is_async(function):
+            self._run(call.call_id, running, function, call.argument)
+            return
         self._running[call.call_id] = running
-        if self._is_async(call.callback):
-            self._run(call.call_id, running, _call(call))
-        else:
-            function = cast("Callable[[object], object]", call.callback)
-            if context is not None:
-                function = _in_context(context, function)
-            try:
-                WORKERS.run(lambda: self._run_in_thread(call.call_id, function, call.argument))
-            except RuntimeError as error:  # no thread could be started
-                self._loop.call_soon(self._on_thread_done, call.call_id, None, error)
+        if context is not None:
+            function = _in_context(context, function)
+        try:
+            WORKERS.run(lambda: self._run_in_thread(call.call_id, function, call.argument))
+        except RuntimeError as error:  # no thread could be started
+            self._loop.call_soon(self._on_thread_done, call.call_id, None, error)
 
     def _is_async(self, function: object) -> bool:
-        key = function.func if isinstance(function, ToolCall) else function
+        key = function.func if type(function) is ToolCall else function
         known = self._are_async.get(id(key))
         if known is None:
             known = self._are_async[id(key)] = (key, is_async(function))
         return known[1]
 
-    def _run(self, call_id: int, running: _Running, work: Work) -> None:
-        """Run a coroutine, to its end if it does not wait for anything."""
+    def _run(
+        self, call_id: int, running: Running, function: Callable[[Any], Any], argument: object
+    ) -> None:
+        """Run what is to be awaited, to its end if it does not wait for anything."""
         try:
-            running.task = self._starter.start(
-                work, running.label, running.context, lambda result: self._end(call_id, result)
-            )
+            work = function(argument)
+            if type(work) is not _COROUTINE:  # something else that can be awaited
+                work = _finish(work)
+            task, result = self._starter.start(work, running.label, running.context)
         except (Exception, asyncio.CancelledError) as error:
-            self._end(call_id, None, error)
+            self._report(call_id, None, error)
         except BaseException as error:  # the program is to end, which is not for us to prevent
-            self._end(call_id, None, error)
+            self._report(call_id, None, error)
             raise
-        if running.task is not None:
-            running.task.add_done_callback(lambda done: self._on_task_done(call_id, done))
-
-    def _end(self, call_id: int, result: object, error: BaseException | None = None) -> None:
-        if self._running.pop(call_id, None) is not None:
-            self._report(call_id, result, error)
+        else:
+            if task is None:
+                self._report(call_id, result, None)
+                return
+            running.task = task
+            self._running[call_id] = running
+            task.add_done_callback(lambda done: self._on_task_done(call_id, done))
 
     def cancel(self, call_id: int) -> None:
         """Nobody waits for this call any more."""
         running = self._running.pop(call_id, None)
         if running is None:
             return
-        is_told = running.withdrawal.is_awaited
-        running.withdrawal.set()
+        is_told = running.is_awaited
+        running.withdraw()
         if running.task is None:
             self._abandoned(running.label)
         elif is_told:
@@ -204,14 +207,14 @@ class Callbacks:
             log.debug("a callback returned after its event loop was closed")
 
     def _on_thread_done(self, call_id: int, result: object, error: BaseException | None) -> None:
-        running = self._running.get(call_id)
+        running = self._running.pop(call_id, None)
         if running is None:
             return
         if error is None and inspect.isawaitable(result):
             # A plain function that returned a coroutine: a lambda around an async one, say.
-            self._run(call_id, running, _finish(result))
-            return
-        self._end(call_id, result, error)
+            self._run(call_id, running, _finish, result)
+        else:
+            self._report(call_id, result, error)
 
     def _on_task_done(self, call_id: int, task: asyncio.Task[Any]) -> None:
         if self._running.pop(call_id, None) is None:
@@ -234,11 +237,6 @@ def is_async(function: object) -> bool:
     if inspect.iscoroutinefunction(inner):
         return True
     return inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004  # its kind
-
-
-async def _call(call: Call) -> object:
-    function: Any = call.callback
-    return await function(call.argument)
 
 
 def _in_context(

@@ -16,7 +16,7 @@ import asyncio
 
 # Documented under "Extending", for those who run tasks in their own way.
 from asyncio import _enter_task, _leave_task  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -29,17 +29,13 @@ class _Spare:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._taken: asyncio.Future[None] = loop.create_future()
         self._rest: _Rest | None = None
-        self._waits = False
+        #: Whether it lies in wait; if so, it may still have been cancelled.
+        self.waits = False
         self.task = loop.create_task(self._wait(), name="bridle-spare")
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it lies in wait, and nobody has meddled with it: cancelled itself, say."""
-        return self._waits and not self.task.done() and not self.task.cancelling()
-
-    @property
     def is_spent(self) -> bool:
-        """Whether it will never be ready."""
+        """Whether it can be used no more: somebody has meddled with it, cancelled it, say."""
         return self.task.done() or self.task.cancelling() > 0
 
     def take_over(self, rest: _Rest) -> None:
@@ -49,13 +45,15 @@ class _Spare:
             self._taken.set_result(None)
 
     async def _wait(self) -> Any:
-        self._waits = True
+        self.waits = True
         try:
             await self._taken
         except asyncio.CancelledError as error:
             if self._rest is None:
                 raise
             self._rest.interruption = error  # cancelled on the way: it is the coroutine's now
+        finally:
+            self.waits = False
         assert self._rest is not None
         return await self._rest
 
@@ -100,35 +98,34 @@ class Starter:
         self._spare: _Spare | None = None
 
     def start(
-        self, work: Work, name: str, context: Context | None, done: Callable[[Any], None]
-    ) -> asyncio.Task[Any] | None:
+        self, work: Work, name: str, context: Context | None
+    ) -> tuple[asyncio.Task[Any] | None, Any]:
         """Take the first step, or leave all of them to a task if no spare one lies in wait.
 
-        Returns None if that was all: ``done`` has been called with the result, or whatever the
-        coroutine raised is raised here. Otherwise the task in which it goes on.
+        Returns the task in which it goes on; or None and the result, if that was all. What the
+        coroutine raises in its first step is raised here.
         """
-        context = context or copy_context()
-        if asyncio.current_task(self._loop) is not None:
-            return self._loop.create_task(work, name=name, context=context)
+        if context is None:
+            context = copy_context()
         spare = self._spare
-        if spare is None or not spare.is_ready:
+        if spare is None or not spare.waits or spare.task.cancelling():
             if spare is None or spare.is_spent:
                 self._spare = _Spare(self._loop)
-            return self._loop.create_task(work, name=name, context=context)
-        _enter_task(self._loop, spare.task)
+            return self._loop.create_task(work, name=name, context=context), None
+        try:
+            _enter_task(self._loop, spare.task)
+        except RuntimeError:  # some task is in the midst of a step, and calls us from there
+            return self._loop.create_task(work, name=name, context=context), None
         try:
             waits_for = context.run(work.send, None)
         except StopIteration as end:
-            result = end.value
-        else:
-            spare.task.set_name(name)
-            spare.take_over(_Rest(work, context, waits_for))
-            self._spare = _Spare(self._loop)
-            return spare.task
+            return None, end.value
         finally:
             _leave_task(self._loop, spare.task)
-        done(result)
-        return None
+        spare.task.set_name(name)
+        spare.take_over(_Rest(work, context, waits_for))
+        self._spare = _Spare(self._loop)
+        return spare.task, None
 
     def close(self) -> None:
         """Let the spare task go."""

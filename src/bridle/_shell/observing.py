@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import contextvars
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from msgspec import structs
 
@@ -199,8 +199,8 @@ class SessionObserver:
         # What nobody hears of is not made up first.
         self._hears_turns = self._teller.ear_for(TurnBegan)
         self._hears_calls = self._teller.ear_for(CallBegan)
-        self.hears_operations = self._teller.ear_for(OperationBegan)
-        self.clock = clock
+        self._hears_operations = self._teller.ear_for(OperationBegan)
+        self._clock = clock
         self._session_id = session_id
         self._model = model
         # Turns under way, oldest first: that is the one the CLI works on.
@@ -309,64 +309,55 @@ class SessionObserver:
 
     # -- operations --------------------------------------------------------------------------------
 
-    def operation(self, name: str) -> _Operation:
+    @contextmanager
+    def operation(self, name: str) -> Generator[None, None, None]:
         """The application asks for something and waits, within ``with``."""
-        return _Operation(self, name)
+        at = self._clock()
+        began = self.operation_began(name, at)
+        try:
+            yield
+        except BaseException as error:
+            self.operation_failed(name, at, began, error)
+            raise
+        if began is not None:
+            self.operation_ended(began)
 
-    def operation_began(self, name: str, at: float) -> OperationBegan:
-        """It asks for it, or did at that time."""
+    # The same in parts, for what is asked for often.
+
+    def operation_began(self, name: str, at: float) -> OperationBegan | None:
+        """The application asks for something and waits. None: nobody hears of that by itself."""
+        return self._tell_operation(name, at) if self._hears_operations() else None
+
+    def operation_ended(self, began: OperationBegan) -> None:
+        """It has what it asked for."""
+        self._tell(OperationEnded(**self._now(), began=began))
+
+    def operation_failed(
+        self, name: str, at: float, began: OperationBegan | None, error: BaseException | None
+    ) -> None:
+        """It has not, which is heard of more widely. Without an error it was withdrawn."""
+        began = began or self._tell_operation(name, at)
+        if error is None or isinstance(error, CancelledError):
+            failure, error = CANCELLED, None
+        else:
+            failure = type(error).__name__
+        self._tell(OperationEnded(**self._now(), began=began, failure=failure, error=error))
+
+    def _tell_operation(self, name: str, at: float) -> OperationBegan:
         start: dict[str, Any] = {**self._start(self._current_turn()), "at": at}
         began = OperationBegan(**start, operation=name)
         self._tell(began)
         return began
-
-    def operation_ended(self, began: OperationBegan, error: BaseException | None) -> None:
-        """It has it, or has not."""
-        failure = None
-        if error is not None:
-            failure = CANCELLED if isinstance(error, CancelledError) else type(error).__name__
-        told = None if failure == CANCELLED else error
-        self._tell(OperationEnded(**self._now(), began=began, failure=failure, error=told))
 
     def finished(self) -> None:
         """The session is over."""
         self._tools.end_all()
 
     def _now(self) -> dict[str, Any]:
-        return {"at": self.clock(), "session_id": self._session_id()}
+        return {"at": self._clock(), "session_id": self._session_id()}
 
     def _start(self, parent: int | None = None) -> dict[str, Any]:
         return {**self._now(), "id": next(_ids), "parent": parent}
-
-
-class _Operation:
-    """One operation, as a block of code. What nobody hears of is not observed until it fails."""
-
-    def __init__(self, observer: SessionObserver, name: str) -> None:
-        self._observer = observer
-        self._name = name
-        self._at = observer.clock()
-        self._began: OperationBegan | None = None
-        #: A session that was told to end took it along, which is no failure.
-        self.is_withdrawn = False
-
-    def __enter__(self) -> Self:
-        if self._observer.hears_operations():
-            self._began = self._observer.operation_began(self._name, self._at)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.is_withdrawn:
-            error = CancelledError()
-        if error is not None and self._began is None:
-            self._began = self._observer.operation_began(self._name, self._at)
-        if self._began is not None:
-            self._observer.operation_ended(self._began, error)
 
 
 def _tool_of(argument: object) -> tuple[str | None, str | None]:

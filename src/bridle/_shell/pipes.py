@@ -104,10 +104,11 @@ class InputPipe:
         self._loop = loop
         self._file = file
         self._on_failed = on_failed
+        self._fd = file.fileno()
         self._unsent = bytearray()
         self._is_ending = False
         self._waiters: list[asyncio.Future[None]] = []
-        os.set_blocking(file.fileno(), False)
+        os.set_blocking(self._fd, False)
 
     def write(self, data: bytes) -> None:
         """Send, after all that was written before. Nothing happens when the input has ended."""
@@ -153,7 +154,7 @@ class InputPipe:
 
     def _send(self, data: bytes | bytearray) -> int:
         try:
-            return os.write(self._file.fileno(), data)
+            return os.write(self._fd, data)
         except BlockingIOError:
             return 0
         except OSError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Ledger, PendingRequest
+from bridle._core.correlation import Deadlines, Ledger, Request
 
 
 def deadlines(**times: float) -> Deadlines:
@@ -17,7 +19,7 @@ def deadlines(**times: float) -> Deadlines:
 def issued(count: int) -> Ledger:
     ledger = Ledger()
     for number in range(count):
-        ledger.issue("interrupt", f"key_{number}", 30.0)
+        ledger.issue(Request(f"key_{number}", "interrupt", {}, 30.0))
     return ledger
 
 
@@ -86,13 +88,22 @@ def test_tokens_may_change_while_others_expire() -> None:
 
 
 def test_a_token_moved_many_times_is_still_one_token() -> None:
-    """The heap is rebuilt long before a thousand dead entries have piled up in it."""
     kept = deadlines(anchor=5000.0)
     for moment in range(1000):
         kept.set("moving", 1000.0 + moment)
         assert (kept.next, len(kept)) == (1000.0 + moment, 2)
-    assert len(kept._heap) < 100
     assert list(kept.pop_expired(1e9)) == ["moving", "anchor"]
+
+
+def test_nothing_is_due_before_the_soonest() -> None:
+    """It is no later than `next`, which makes it exact again."""
+    kept = deadlines(b=2.0)
+    assert (kept.soonest, Deadlines().soonest) == (2.0, math.inf)
+    kept.set("a", 1.0)
+    kept.clear("a")
+    assert (kept.soonest, kept.next, kept.soonest) == (1.0, 2.0, 2.0)
+    kept.clear("b")
+    assert (kept.soonest, kept.next) == (math.inf, None)
 
 
 # ------------------------------------------------------------------------- the ledger
@@ -104,8 +115,8 @@ def test_ids_count_up_and_are_never_used_again() -> None:
     ids = []
     for _ in range(3):
         assert ledger.next_id not in ids
-        ids.append(ledger.issue("interrupt", None, 1.0).request_id)
-        ledger.take(ids[-1])
+        ids.append(ledger.issue(Request(None, "interrupt", {}, 1.0)))
+        del ledger.pending[ids[-1]]
     assert ids == ["req_0", "req_1", "req_2"]
 
 
@@ -113,45 +124,20 @@ def test_an_answer_finds_its_request_whatever_the_order() -> None:
     """R184, R254, R340, R417, R423, R426: an entry holds the operation, the waiter and its
     patience.
     """
+    first = Request("a", "interrupt", {}, 5.0)
+    second = Request("b", "set_model", {"model": None}, 6.0)
     ledger = Ledger()
-    first = ledger.issue("interrupt", "a", 5.0)
-    second = ledger.issue("set_model", "b", 6.0)
-    assert second == PendingRequest("req_1", "set_model", "b", 6.0)
-    assert (ledger.take("req_1"), ledger.take("req_0")) == (second, first)
-    assert len(ledger) == 0
-
-
-def test_a_request_is_taken_once() -> None:
-    """R341, R353."""
-    ledger = issued(1)
-    assert ledger.take("req_0") is not None
-    assert (ledger.take("req_0"), ledger.take_key("key_0")) == (None, None)
+    assert (ledger.issue(first), ledger.issue(second)) == ("req_0", "req_1")
+    assert (ledger.pending.pop("req_1"), ledger.pending.pop("req_0")) == (second, first)
+    assert ledger.pending == {}
 
 
 def test_a_request_is_found_by_whoever_waits_for_it() -> None:
     """R344."""
     ledger = issued(2)
-    entry = ledger.take_key("key_1")
-    assert entry is not None
-    assert (entry.request_id, ledger.take("req_1"), len(ledger)) == ("req_1", None, 1)
-    assert ledger.take_key("nobody") is None
-
-
-def test_all_requests_are_taken_oldest_first() -> None:
-    """R343, R361."""
-    ledger = issued(3)
-    assert [entry.request_id for entry in ledger.take_all()] == ["req_0", "req_1", "req_2"]
-    assert (len(ledger), ledger.take_all(), ledger.take_key("key_0")) == (0, [], None)
-
-
-def test_the_ledger_is_full_at_its_limit() -> None:
-    """R256."""
-    assert MAX_PENDING_REQUESTS == 64
-    assert not issued(63).is_full
-    full = issued(64)
-    assert full.is_full
-    full.take("req_7")
-    assert not full.is_full
+    assert (ledger.id_for("key_1"), ledger.id_for("nobody")) == ("req_1", None)
+    del ledger.pending["req_1"]
+    assert ledger.id_for("key_1") is None
 
 
 @pytest.mark.parametrize(
@@ -173,5 +159,5 @@ def test_the_ledger_is_full_at_its_limit() -> None:
 def test_an_id_that_is_not_pending_is_late_or_a_strangers(request_id: str, ours: bool) -> None:
     """R225, R226: told apart by the counter alone."""
     ledger = issued(3)
-    ledger.take("req_0")
+    del ledger.pending["req_0"]
     assert ledger.was_issued(request_id) is ours

@@ -64,7 +64,6 @@ def test_an_operation_is_one_well_formed_request(operation: str, fields: dict[st
             "request": {"subtype": operation, **fields},
         }
     ]
-    assert engine.has_open_work
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_success_needs_only_the_id_and_hands_over_the_payload(payload: cli.Json 
     engine = running()
     engine.submit("k", "interrupt", {}, 1.0)
     assert feed(engine, 2.0, cli.success("req_1", payload)) == [Resolve("k", payload)]
-    assert (engine.next_deadline, engine.has_open_work) == (None, False)
+    assert engine.next_deadline is None
 
 
 def test_an_error_answer_is_a_rejection_with_the_clis_words() -> None:
@@ -286,7 +285,6 @@ def test_a_prompt_is_written_as_a_user_line_and_begins_a_turn() -> None:
     (line,) = written(actions)
     assert (line["type"], line["uuid"]) == ("user", "u1")
     assert line["message"] == {"role": "user", "content": "hello"}
-    assert engine.has_open_work
 
 
 def test_a_prompt_may_be_blocks() -> None:
@@ -379,10 +377,23 @@ def test_a_malformed_line_is_reported_and_skipped(line: bytes) -> None:
     assert delivered(actions) == [("assistant", ())]
 
 
+def test_an_empty_line_is_nothing_at_all() -> None:
+    """S010: alone in a read, among others, or with a carriage return."""
+    engine = running()
+    assert [feed(engine, 1.0, line) for line in (b"\n", b"\r\n", b"\n\n")] == [[], [], []]
+    actions = feed(engine, 1.0, b"\n" + cli.assistant() + b"\r\n\n" + cli.assistant())
+    assert (delivered(actions), warned(actions)) == ([("assistant", ()), ("assistant", ())], [])
+
+
 def test_a_malformed_line_is_quoted_only_in_part() -> None:
     """R177."""
     (warning,) = only(Warn, feed(running(), 1.0, b"x" * 5000 + b"\n"))
     assert len(warning.detail) < 400
+
+
+def test_a_malformed_line_is_quoted_without_its_ending() -> None:
+    (warning,) = only(Warn, feed(running(), 1.0, b"nonsense\r\n"))
+    assert warning.detail.endswith(": nonsense")
 
 
 def test_a_line_of_unusual_length_is_mentioned_while_it_grows() -> None:

@@ -50,7 +50,7 @@ def test_a_message_goes_to_its_server_at_once_and_its_answer_comes_back() -> Non
     answer = {"jsonrpc": "2.0", "id": "123", "result": {"tools": [{"any": "thing"}]}}
     actions = engine.finished_call(1, answer, 2.0)
     assert payloads(actions) == {"r": {"mcp_response": answer}}
-    assert not engine.has_open_work
+    assert engine.finished_call(1, answer, 3.0) == []
 
 
 def test_a_server_has_no_deadline_of_ours() -> None:
@@ -59,7 +59,7 @@ def test_a_server_has_no_deadline_of_ours() -> None:
     feed(engine, 1.0, cli.mcp_message("r", rpc(1)))
     assert (engine.next_deadline, engine.advance(1e9)) == (None, [])
     assert len(written(engine.submit("k", "interrupt", {}, 2.0))) == 1
-    assert engine.has_open_work
+    assert list(payloads(engine.finished_call(1, McpResponse(id=1), 1e9))) == ["r"]
 
 
 def test_answers_of_servers_may_come_in_any_order() -> None:
@@ -101,7 +101,7 @@ def test_an_answer_that_is_none_is_an_error_for_the_model(returned: object) -> N
     actions = engine.finished_call(1, returned, 2.0)
     assert rpc_errors(actions) == {"r": (7, -32603)}
     assert warned(actions) == [WarningKind.UNENCODABLE_RESULT]
-    assert not engine.has_open_work
+    assert engine.finished_call(1, returned, 3.0) == []
 
 
 def test_a_notification_is_acknowledged_whatever_the_server_returns() -> None:
@@ -314,7 +314,7 @@ def test_a_withdrawn_question_is_cancelled_and_gets_no_answer(line: bytes) -> No
     engine = running(questions=EVERYTHING)
     feed(engine, 1.0, line)
     assert feed(engine, 2.0, cli.withdrawal("r")) == [CancelCall(1)]
-    assert (engine.next_deadline, engine.has_open_work) == (None, False)
+    assert engine.next_deadline is None
     for late in (engine.finished_call(1, None, 3.0), engine.failed_call(1, "x", 3.0)):
         assert late == []
     assert feed(engine, 4.0, cli.withdrawal("r")) == []

@@ -59,7 +59,7 @@ def test_initialize_is_the_first_and_only_line_until_the_session_is_confirmed() 
         }
     ]
     assert (len(actions), engine.lifecycle) == (1, Lifecycle.INIT_SENT)
-    assert (engine.next_deadline, engine.has_open_work) == (65.0, True)
+    assert engine.next_deadline == 65.0
 
 
 def test_the_clis_success_makes_the_session_run() -> None:
@@ -72,7 +72,6 @@ def test_the_clis_success_makes_the_session_run() -> None:
     ]
     assert (engine.lifecycle, engine.next_deadline) == (Lifecycle.RUNNING, None)
     assert engine.handshake.server_info == cli.NEWER
-    assert not engine.has_open_work
 
 
 @pytest.mark.parametrize("payload", [None, {}, {"commands": []}, {"capabilities": 5}])

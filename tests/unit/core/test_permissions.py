@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from bridle._core.permissions import (
-    Answer,
     cancel,
     decode_can_use_tool,
     decode_elicitation,
@@ -18,6 +17,8 @@ from bridle._core.permissions import (
     encode_elicitation,
     encode_permission,
 )
+from bridle._core.wire import decode_line
+from bridle.controls import CanUseToolRequest, ControlRequest
 from bridle.permissions import (
     Accept,
     AddDirectories,
@@ -72,9 +73,19 @@ PLAN = PlanContext(tool_name="ExitPlanMode", tool_input={})
 # ---------------------------------------------------------------- requests in
 
 
+def asked(wire: Mapping[str, object]) -> CanUseToolRequest:
+    """A request of the CLI, as it is read."""
+    request = {**wire, "subtype": "can_use_tool"}
+    line = msgspec.json.encode({"type": "control_request", "request_id": "1", "request": request})
+    frame = decode_line(line)
+    assert isinstance(frame, ControlRequest)
+    assert isinstance(frame.body, CanUseToolRequest)
+    return frame.body
+
+
 def test_a_permission_request_becomes_a_typed_context() -> None:
     """R217, R219, R270, R305, C32."""
-    context = decode_can_use_tool(REQUEST, "s1")
+    context = decode_can_use_tool(asked(REQUEST), "s1")
     assert context == CanUseToolContext(
         tool_name="Bash",
         tool_input={"command": "rm -rf /"},
@@ -94,12 +105,11 @@ def test_a_permission_request_becomes_a_typed_context() -> None:
         classifier_approvable=False,
         suppress_always_allow_rule=True,
     )
-    assert context.raw == REQUEST
 
 
 def test_the_oldest_form_of_a_request_is_enough() -> None:
     """R219."""
-    context = decode_can_use_tool({"tool_name": "Bash", "input": {}})
+    context = decode_can_use_tool(asked({"tool_name": "Bash", "input": {}}))
     assert context == CanUseToolContext(tool_name="Bash")
 
 
@@ -112,7 +122,7 @@ def test_the_oldest_form_of_a_request_is_enough() -> None:
     ],
 )
 def test_some_tools_have_a_context_of_their_own(tool_name: str, kind: type) -> None:
-    assert type(decode_can_use_tool({"tool_name": tool_name})) is kind
+    assert type(decode_can_use_tool(asked({"tool_name": tool_name}))) is kind
 
 
 @pytest.mark.parametrize(
@@ -129,15 +139,14 @@ def test_some_tools_have_a_context_of_their_own(tool_name: str, kind: type) -> N
 )
 def test_a_field_that_does_not_fit_takes_its_default(field: str, value: object) -> None:
     wire = {"tool_name": "Bash", "tool_use_id": "t1", field: value}
-    context = decode_can_use_tool(wire)
+    context = decode_can_use_tool(asked(wire))
     assert context == CanUseToolContext(tool_name="Bash", tool_use_id="t1")
-    assert context.raw == wire
 
 
-@pytest.mark.parametrize("request_", [{}, {"tool_name": 3}], ids=["missing", "no text"])
-def test_a_request_without_a_tool_name_cannot_be_decoded(request_: dict[str, object]) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        decode_can_use_tool(request_)
+def test_a_context_begins_with_the_fields_of_its_request() -> None:
+    """They are taken over by their place."""
+    ours = CanUseToolContext.__struct_encode_fields__
+    assert ours == (*CanUseToolRequest.__struct_encode_fields__, "session_id")
 
 
 def test_an_elicitation_becomes_a_typed_context() -> None:
@@ -157,7 +166,6 @@ def test_an_elicitation_becomes_a_typed_context() -> None:
         requested_schema=schema,
         property_order=("name",),
     )
-    assert context.raw == wire
 
 
 @pytest.mark.parametrize(
@@ -272,7 +280,8 @@ def test_a_result_has_one_spelling(
     result: object, context: CanUseToolContext, payload: dict[str, object]
 ) -> None:
     """R193, R207, R306, R307, R309, R431, C11."""
-    assert encode_permission(result, context) == Answer(payload)
+    answer = encode_permission(result, context)
+    assert (answer.payload, answer.warnings) == (payload, ())
 
 
 class Hostile(Mapping[str, object]):
@@ -352,8 +361,8 @@ def test_what_json_cannot_carry_denies(result: object) -> None:
 
 def test_an_input_of_the_cli_that_json_cannot_carry_back_is_not_held_against_the_tool() -> None:
     context = CanUseToolContext(tool_name="Bash", tool_input={"command": "echo \ud83d"})
-    assert encode_permission(Allow(), context) == Answer(allowed({}))
-    assert encode_permission(AllowAll(), context) == Answer(allowed({}, WHOLE_TOOL))
+    assert encode_permission(Allow(), context).payload == allowed({})
+    assert encode_permission(AllowAll(), context).payload == allowed({}, WHOLE_TOOL)
 
 
 def test_an_answer_to_a_question_nobody_asked_is_sent_and_warned_about() -> None:
@@ -388,7 +397,8 @@ def test_a_missing_answer_denies_and_names_its_cause() -> None:
     ids=["accept", "accept nothing", "decline", "cancel"],
 )
 def test_an_elicitation_has_three_answers(result: object, payload: dict[str, object]) -> None:
-    assert encode_elicitation(result) == Answer(payload)
+    answer = encode_elicitation(result)
+    assert (answer.payload, answer.warnings) == (payload, ())
 
 
 @pytest.mark.parametrize(

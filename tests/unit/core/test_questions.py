@@ -71,7 +71,6 @@ def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
     assert (call.kind, call.callback, call.label) == (CallKind.HOOK, first, "PreToolUse hook")
     assert isinstance(call.argument, PreToolUseContext)
     assert (call.argument.tool_name, call.argument.tool_use_id) == ("Bash", "t1")
-    assert engine.has_open_work
     assert written(engine.finished_call(call.call_id, Continue(), 2.0)) == [
         {
             "type": "control_response",
@@ -82,7 +81,8 @@ def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
             },
         }
     ]
-    assert (engine.next_deadline, engine.has_open_work) == (None, False)
+    assert engine.next_deadline is None
+    assert engine.finished_call(call.call_id, Continue(), 3.0) == []
 
 
 @pytest.mark.parametrize(

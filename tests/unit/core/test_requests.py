@@ -9,7 +9,7 @@ from tests.support.cli import only, warned
 
 from bridle import BidirOptions, CliOptions, SdkOptions
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
-from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines
+from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Request
 from bridle._core.mcp import MAX_BUFFERED
 from bridle._core.questions import MAX_PENDING_CALLBACKS
 from bridle._core.requests import (
@@ -17,7 +17,6 @@ from bridle._core.requests import (
     REQUEST,
     Queued,
     QueuedPrompt,
-    QueuedRequest,
     Requests,
 )
 from bridle.controls import ControlFailure, ControlSuccess
@@ -43,14 +42,20 @@ class Desk:
     def __init__(self) -> None:
         self.deadlines = Deadlines()
         self.actions: list[Action] = []
-        self.requests = Requests(self.deadlines, self.actions.append, lambda: PROCESS)
+        self.interrupts = 0
+        self.requests = Requests(
+            self.deadlines, self.actions.append, lambda: PROCESS, self.count_interrupt
+        )
+
+    def count_interrupt(self) -> None:
+        self.interrupts += 1
 
     def taken(self) -> list[Action]:
         actions, self.actions[:] = list(self.actions), []
         return actions
 
     def ask(self, key: str, operation: str = "interrupt", timeout: float = 30.0) -> None:
-        self.requests.ask(QueuedRequest(key, operation, {}, timeout), 100.0)
+        self.requests.ask(Request(key, operation, {}, timeout), 100.0)
 
 
 @pytest.fixture
@@ -58,8 +63,8 @@ def desk() -> Desk:
     return Desk()
 
 
-def queued(key: str) -> QueuedRequest:
-    return QueuedRequest(key, "interrupt", {}, 30.0)
+def queued(key: str) -> Request:
+    return Request(key, "interrupt", {}, 30.0)
 
 
 # ------------------------------------------------------------------------- waiting for the session
@@ -107,7 +112,7 @@ def test_what_waits_is_rejected_in_order(desk: Desk) -> None:
 
 def test_a_request_is_written_with_its_id_and_its_deadline(desk: Desk) -> None:
     """R179, R337, R340."""
-    desk.requests.ask(QueuedRequest("k", "set_model", {"model": "opus"}, 5.0), 100.0)
+    desk.requests.ask(Request("k", "set_model", {"model": "opus"}, 5.0), 100.0)
     (write,) = only(Write, desk.taken())
     assert write.data.endswith(b"\n")
     assert json.loads(write.data) == {
@@ -136,7 +141,7 @@ def test_a_request_of_our_own_is_not_held_up_by_the_limit(desk: Desk) -> None:
     for number in range(64):
         desk.ask(f"k{number}")
     desk.taken()
-    desk.requests.ask_for_ourselves("interrupt", {"cancel_queued": True}, 30.0, 100.0)
+    desk.requests.ask(Request(None, "interrupt", {"cancel_queued": True}, 30.0), 100.0)
     (write,) = desk.taken()
     assert isinstance(write, Write)
     assert json.loads(write.data)["request_id"] == "req_64"
@@ -145,13 +150,20 @@ def test_a_request_of_our_own_is_not_held_up_by_the_limit(desk: Desk) -> None:
 
 
 def test_fields_json_cannot_carry_are_refused_without_using_up_an_id(desk: Desk) -> None:
-    desk.requests.ask(QueuedRequest("k", "custom", {"x": object()}, 5.0), 100.0)
+    desk.requests.ask(Request("k", "custom", {"x": object()}, 5.0), 100.0)
     (refusal,) = only(Reject, desk.taken())
     assert isinstance(refusal.error, OptionsError)
     assert refusal.error.field == "custom"
     desk.ask("next")
     (write,) = only(Write, desk.taken())
     assert json.loads(write.data)["request_id"] == "req_0"
+
+
+def test_interrupts_that_go_out_are_told_of(desk: Desk) -> None:
+    desk.ask("a")
+    desk.ask("b", "set_model")
+    desk.requests.ask(Request("c", "interrupt", {"x": object()}, 5.0), 100.0)
+    assert desk.interrupts == 1
 
 
 # ------------------------------------------------------------------------- settled
@@ -185,7 +197,7 @@ def test_a_timeout_names_the_operation_and_the_request(desk: Desk) -> None:
     assert list(desk.deadlines.pop_expired(105.0)) == [(REQUEST, "req_0")]
     entry = desk.requests.take("req_0")
     assert entry is not None
-    desk.requests.time_out(entry)
+    desk.requests.time_out(entry, "req_0")
     (refusal,) = only(Reject, desk.taken())
     assert isinstance(refusal.error, ControlTimeout)
     assert (refusal.error.operation, refusal.error.request_id, refusal.error.timeout) == (
@@ -228,7 +240,7 @@ def test_a_caller_can_give_up_in_flight_or_in_the_queue(desk: Desk) -> None:
 def test_the_end_of_the_session_settles_everything_in_flight(desk: Desk) -> None:
     """R343, R345, R357, R360, R361."""
     desk.ask("a")
-    desk.requests.ask_for_ourselves("interrupt", {}, 30.0, 100.0)
+    desk.requests.ask(Request(None, "interrupt", {}, 30.0), 100.0)
     desk.ask("b", "set_model")
     desk.taken()
     desk.requests.enqueue(queued("c"))
@@ -253,7 +265,7 @@ def test_the_end_of_the_session_settles_everything_in_flight(desk: Desk) -> None
 
 def withdraw(desk: Desk, uuid: str) -> None:
     fields = {"message_uuid": uuid}
-    desk.requests.ask(QueuedRequest(f"k {uuid}", "cancel_async_message", fields, 5.0), 100.0)
+    desk.requests.ask(Request(f"k {uuid}", "cancel_async_message", fields, 5.0), 100.0)
 
 
 YES = ControlSuccess(payload={"cancelled": True})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +24,7 @@ from bridle._core.toolserver import (
     encode_result,
     handle,
 )
-from bridle._core.wire import Unencodable, encode_success
+from bridle._core.wire import Unencodable, encode_json, encode_success
 from bridle.content import (
     Block,
     DocumentBlock,
@@ -59,7 +58,7 @@ def request(method: object, params: object = None, **members: object) -> dict[st
     return message if params is None else {**message, "params": params}
 
 
-def answer_to(message: Mapping[str, object], server: ToolServer = SERVER) -> dict[str, object]:
+def answer_to(message: dict[str, object], server: ToolServer = SERVER) -> dict[str, object]:
     answer = handle("calc", server, message)
     assert isinstance(answer, dict)
     return answer
@@ -226,7 +225,7 @@ def test_whatever_the_message_there_is_a_call_or_an_answer_that_can_be_sent(
     if isinstance(answer, ToolCall):
         assert answer.context.name in SERVER.tools
     else:
-        assert encode_success("r", {"mcp_response": answer})
+        assert encode_success("r", encode_json({"mcp_response": answer}))
         assert "result" in answer or "error" in answer
 
 
@@ -431,7 +430,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_whatever_a_tool_returns_there_is_an_answer_that_can_be_sent(value: object) -> None:
-    assert encode_success("r", answer_result({"id": 1}, value, "tool").payload)
+    assert encode_success("r", answer_result({"id": 1}, value, "tool").body)
 
 
 # ------------------------------------------------------------------------- answers
@@ -439,7 +438,7 @@ def test_whatever_a_tool_returns_there_is_an_answer_that_can_be_sent(value: obje
 
 def sent(answer: Answer) -> Any:
     """The JSON-RPC message in an answer, as the CLI reads it."""
-    frame = msgspec.json.decode(encode_success("r", answer.payload))
+    frame = msgspec.json.decode(encode_success("r", answer.body))
     return frame["response"]["response"]["mcp_response"]
 
 
