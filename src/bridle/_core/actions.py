@@ -6,7 +6,7 @@ printing them is all a test needs.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from enum import StrEnum
 from typing import Any
 
@@ -162,30 +162,24 @@ class Outbox:
     often holds hundreds, and what is done for each of them is what reading costs.
     """
 
-    __slots__ = ("_actions", "_growing")
+    __slots__ = ("_actions", "emit")
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
-        # The last action, if it is a delivery: others in its turns may be added to it.
-        self._growing: Deliver | None = None
-
-    def emit(self, action: Action) -> None:
-        """Add an action."""
-        self._actions.append(action)
-        self._growing = None
+        #: Adds an action.
+        self.emit: Callable[[Action], None] = self._actions.append
 
     def deliver(self, messages: list[Message], turns: tuple[str, ...], size: int) -> None:
         """Add the delivery of messages, whose lines have that size; the list is kept."""
-        growing = self._growing
-        if growing is not None and growing.turns is turns:
-            growing.messages += messages
-            growing.size += size
+        last = self._actions[-1] if self._actions else None
+        if type(last) is Deliver and last.turns is turns:
+            last.messages += messages
+            last.size += size
         else:
-            self._growing = Deliver(messages, turns, size)
-            self._actions.append(self._growing)
+            self._actions.append(Deliver(messages, turns, size))
 
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""
-        actions, self._actions = self._actions, []
-        self._growing = None
+        actions = self._actions.copy()
+        self._actions.clear()
         return actions

@@ -184,10 +184,7 @@ class Engine:
         """The CLI wrote something: any piece of its output, in order."""
         if self._lifecycle in TERMINAL:
             return []
-        framer = self._framer
-        before = framer.held
-        items = framer.feed(data)
-        self._read(items, now, before + len(data) - framer.held)
+        self._read(self._framer.feed(data), now)
         return self._take(now)
 
     def output_ended(self, now: float) -> list[act.Action]:
@@ -327,15 +324,19 @@ class Engine:
 
     # -- frames ------------------------------------------------------------------------------------
 
-    def _read(self, items: Sequence[Item], now: float, size: int = 0) -> None:
-        """The busy loop: most reads are conversation, to be delivered and nothing else.
-
-        ``size`` counts the bytes of the lines, where there may be more than one.
-        """
-        (frames, kinds), handlers = decode_all(items), self._HANDLERS
-        if len(frames) > 1 and handlers.keys().isdisjoint(kinds):
-            self._turns.deliver_all(frames, kinds, size)
+    def _read(self, items: Sequence[Item], now: float) -> None:
+        """The busy loop: most reads are conversation, to be delivered and nothing else."""
+        if not items:
             return
+        handlers = self._HANDLERS
+        if len(items) == 1 and type(items[0]) is bytes:
+            frames: list[Any] = [decode_line(items[0])]
+        else:
+            frames, kinds = decode_all(items)
+            if handlers.keys().isdisjoint(kinds):
+                size = sum(map(len, cast("Sequence[bytes]", items)))
+                self._turns.deliver_all(frames, kinds, size)
+                return
         for frame in frames:
             handle = handlers.get(type(frame))  # pyright: ignore[reportUnknownArgumentType]
             if handle is None:

@@ -60,6 +60,7 @@ class LineFramer:
     """
 
     __slots__ = (
+        "_held",
         "_max_line",
         "_pieces",
         "_scan",
@@ -67,7 +68,6 @@ class LineFramer:
         "_unmeasured",
         "_warn_at",
         "_warned",
-        "held",
     )
 
     def __init__(self, max_line: int = MAX_LINE, warn_at: int = WARN_AT) -> None:
@@ -78,14 +78,14 @@ class LineFramer:
 
     def feed(self, data: bytes) -> Sequence[Item]:
         """The lines that `data` completes, as `bytes`, and any reports, in stream order."""
-        if self.held + len(data) > self._unmeasured:
+        if self._held + len(data) > self._unmeasured:
             return self._feed_measured(data)
         # No line in it can pass a limit, and most reads are one line, neither more nor less.
-        if not self.held and data.find(b"\n") + 1 == len(data) > 0:
+        if not self._held and data.find(b"\n") + 1 == len(data) > 0:
             return [data]
         lines = _cut(data)
         rest = lines.pop() if lines and not data.endswith(b"\n") else b""
-        if lines and self.held:
+        if lines and self._held:
             self._hold(lines[0])
             lines[0] = b"".join(self._pieces)
             self._start_line()
@@ -103,8 +103,8 @@ class LineFramer:
 
     def _start_line(self) -> None:
         self._pieces: list[bytes | bytearray] = []
-        #: Bytes of the line that has begun and not ended.
-        self.held = 0
+        # Bytes of the line that has begun and not ended.
+        self._held = 0
         # The last bytes, which may belong to the ending.
         self._tail = b""
         self._warned = False
@@ -143,14 +143,14 @@ class LineFramer:
             pieces.append(bytearray(piece))
 
     def _measure(self, piece: bytes) -> None:
-        self.held += len(piece)
+        self._held += len(piece)
         self._tail = (self._tail + piece[-2:])[-2:]
 
     @property
     def _content(self) -> int:
         """The size of the line so far, less what is, or may yet prove to be, its ending."""
         tail = self._tail.removesuffix(b"\n").removesuffix(b"\r")
-        return self.held - len(self._tail) + len(tail)
+        return self._held - len(self._tail) + len(tail)
 
     def _discard(self) -> None:
         """From now on the line is only scanned."""

@@ -111,9 +111,6 @@ def decode_all(items: Sequence[Any]) -> tuple[list[Any], set[type]]:
     Whatever is no line stays as it is. A read may hold hundreds of lines, so none of the usual
     steps is a step of Python's.
     """
-    if len(items) == 1 and isinstance(items[0], bytes):
-        frame = decode_line(items[0])
-        return [frame], {type(frame)}
     try:
         frames: list[Any] = list(map(_decode, items))
         deque(map(attach, frames, ["_line"] * len(frames), items), maxlen=0)

@@ -223,12 +223,3 @@ def test_a_plain_line_is_exactly_bytes_however_it_was_assembled() -> None:
     """R170: `type(item) is bytes` is how the engine tells lines from reports."""
     items = frame(LineFramer(), b"a", b"b\n", b"c\nd", b"x" * 5000, b"\n")
     assert [type(item) for item in items] == [bytes, bytes, bytes]
-
-
-def test_the_bytes_of_the_line_under_way_are_known() -> None:
-    """What was completed is what was held before and came since, less what is held now."""
-    framer = LineFramer()
-    framer.feed(b"one\ntw")
-    assert framer.held == 2
-    framer.feed(b"o\n")
-    assert framer.held == 0
