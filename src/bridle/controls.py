@@ -48,7 +48,7 @@ class HookCallbackRequest(Question, tag="hook_callback", frozen=True):
 
 
 class CanUseToolRequest(Question, tag="can_use_tool", frozen=True):
-    """May this tool run?"""
+    """May this tool run? `CanUseToolContext` has the same fields, in the same order."""
 
     tool_name: str
     input: JsonObject

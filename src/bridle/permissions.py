@@ -97,7 +97,7 @@ class Withdrawable:
 
     @property
     def raw(self) -> JsonObject:
-        """The JSON object on the wire, whole."""
+        """The JSON object on the wire, whole. It may be parsed anew at each reading."""
         return _wire_form(self)
 
     @property

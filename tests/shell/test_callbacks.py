@@ -226,6 +226,27 @@ def test_a_callback_that_was_told_has_until_the_session_is_over() -> None:
     run(main)
 
 
+def test_what_a_plain_function_returned_to_await_is_cancelled_even_in_its_first_step() -> None:
+    async def main() -> None:
+        desk = Desk()
+        context = CanUseToolContext(tool_name="Bash")
+        ended: asyncio.Future[bool] = desk.loop.create_future()
+
+        async def later() -> None:
+            desk.callbacks.cancel(1)
+            withdrawn = context.cancelled
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set_result(withdrawn)
+
+        desk.start(lambda _: later(), context)
+        assert await ended
+        assert (desk.abandoned, desk.reports.empty(), len(desk.callbacks)) == ([], True, 0)
+
+    run(main)
+
+
 def test_async_functions_are_recognised_in_every_disguise() -> None:
     async def function(_: object) -> None: ...
 

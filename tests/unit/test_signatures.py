@@ -8,7 +8,7 @@ import enum
 import functools
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, Union
+from typing import Annotated, Any, ClassVar, Literal, NotRequired, TypedDict, Union
 
 import msgspec
 import pytest
@@ -68,6 +68,31 @@ class Explosive:
 @dataclasses.dataclass
 class Holder:
     inner: Inner
+
+
+class Counted(msgspec.Struct):
+    """Counts how often it is validated."""
+
+    x: int
+    count: ClassVar[list[int]] = []
+
+    def __post_init__(self) -> None:
+        self.count.append(self.x)
+
+
+def test_a_validator_of_the_users_runs_once() -> None:
+    """Also beside arguments that msgspec cannot convert by itself, and for a call that fails."""
+
+    def function(counted: Counted, names: dict[int, str]) -> None: ...
+
+    signature = read(function)
+    assert signature.convert({"counted": {"x": 1}, "names": {"2": "b"}}) == {
+        "counted": Counted(1),
+        "names": {2: "b"},
+    }
+    with pytest.raises(ValueError, match="names"):
+        signature.convert({"counted": {"x": 3}, "names": 4})
+    assert Counted.count == [1, 1, 3]  # the middle one is the expectation's
 
 
 def read(function: Callable[..., object], **options: Any) -> Signature:

@@ -26,13 +26,14 @@ class Deadlines:
     """Points in time under tokens.
 
     Tokens are compared by equality and may be any hashable value. Times are whatever clock the
-    caller uses, as long as it is one clock. There are few at a time, and nearly all are cleared
-    before they are due: looking through them when asked is cheaper than keeping them in order.
+    caller uses, as long as it is one clock. There are few at a time as a rule, and nearly all are
+    cleared before they are due: looking through them is cheaper than keeping them in order.
     """
 
     def __init__(self) -> None:
         self._due: dict[Hashable, float] = {}
-        #: Nothing is due before this. It may be too early by what was cleared since `next`.
+        #: Nothing is due before this. It may be too early: until somebody asks for `next`, it
+        #: still counts what was cleared.
         self.soonest = math.inf
 
     def __len__(self) -> int:

@@ -85,6 +85,7 @@ class Engine:
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
         self._framer = LineFramer(config.max_line)
+        #: Open to the shell, whose timer goes by the soonest of them.
         self.deadlines = Deadlines()
         self._turns = TurnBook(
             self._outbox, wants_output=config.wants_output, usd=config.limits.usd

@@ -404,7 +404,7 @@ class HookRun(msgspec.Struct):
     # -- results
 
     def _take(self, result: object) -> None:
-        if type(result) is Continue or isinstance(result, Continue):
+        if type(result) is Continue or isinstance(result, Continue):  # the usual one is cheap
             self._keep(result.additional_context, result.system_message)
         elif isinstance(result, Block):
             self._block(as_text(result.reason))

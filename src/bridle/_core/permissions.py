@@ -76,7 +76,7 @@ _CONTEXTS: Mapping[object, type[CanUseToolContext]] = {
 
 
 def decode_can_use_tool(request: CanUseToolRequest, session_id: str = "") -> CanUseToolContext:
-    """The context of a permission question. The CLI does not say which session asks."""
+    """The context of a permission question. Which session asks only the caller knows."""
     kind = _CONTEXTS.get(request.tool_name, CanUseToolContext)
     values: tuple[Any, ...] = (*msgspec.structs.astuple(request), session_id)
     context = kind(*values)
@@ -161,9 +161,7 @@ def encode_permission(result: object, context: CanUseToolContext) -> Answer:
     except Exception as error:  # also what the values in the result raise: they are the user's
         return deny("permission_failed", f"{type(error).__name__}: {error}")
     try:
-        # A plain yes holds nothing of the application's.
-        plain = payload if type(result) is Allow else as_json(payload)
-        return Answer(_encode(plain), warnings)
+        return Answer(_written(payload), warnings)
     except Exception as error:
         if context.tool_input and payload.get("updatedInput") is context.tool_input:
             # Not the callback's doing: the CLI's own input does not survive the round trip (a
@@ -268,10 +266,9 @@ def encode_elicitation(result: object) -> Answer:
     if not isinstance(result, Accept) or not isinstance(cast("object", result.content), Mapping):
         return cancel("elicitation_failed", f"{type(result).__name__} is no answer")
     try:
-        content = as_json(dict(result.content))
+        return Answer(_written({"action": "accept", "content": dict(result.content)}))
     except Exception as error:
         return cancel("unencodable_result", f"Accept.content cannot be sent as JSON: {error}")
-    return Answer(_encode({"action": "accept", "content": content}))
 
 
 _CANCELLED = b'{"action":"cancel"}'
@@ -285,6 +282,17 @@ def cancel(kind: str, detail: str) -> Answer:
 # ---------------------------------------------------------------- JSON out
 
 _encode = msgspec.json.Encoder().encode
+_check = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def _written(payload: JsonObject) -> bytes:
+    """`payload` as JSON on one line.
+
+    What an application gave may hold a ready-made msgspec.Raw: anything, on any number of lines.
+    """
+    body = _encode(payload)
+    _check(body)
+    return _encode(msgspec.json.decode(body)) if 0x0A in body else body
 
 
 def as_json(payload: JsonObject) -> JsonObject:

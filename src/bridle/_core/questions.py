@@ -62,8 +62,10 @@ _NO_CALLBACK: JsonObject = {
     "message": "Permission denied: this application answers no permission questions.",
 }
 
-_HOOK, _PERMISSION, _QUESTION, _PLAN, _ELICITATION, _MCP, _TOOL = CallKind
-"""At hand: reaching a member by its name is slow."""
+# At hand: reaching a member by its name is slow.
+_HOOK = CallKind.HOOK
+_PERMISSION = CallKind.PERMISSION
+_TOOL = CallKind.TOOL
 
 # Events whose answer decides whether something happens at all. When nobody can decide any more,
 # it must not happen; for other events (a Stop, say) blocking would make the CLI go on instead.
@@ -72,18 +74,18 @@ _GATES = frozenset({"PreToolUse", "PermissionRequest", "UserPromptSubmit", "User
 _FAILED: dict[CallKind, WarningKind] = {
     _HOOK: WarningKind.HOOK_FAILED,
     _PERMISSION: WarningKind.PERMISSION_FAILED,
-    _QUESTION: WarningKind.PERMISSION_FAILED,
-    _PLAN: WarningKind.PERMISSION_FAILED,
-    _ELICITATION: WarningKind.ELICITATION_FAILED,
-    _MCP: WarningKind.MCP_FAILED,
+    CallKind.QUESTION: WarningKind.PERMISSION_FAILED,
+    CallKind.PLAN: WarningKind.PERMISSION_FAILED,
+    CallKind.ELICITATION: WarningKind.ELICITATION_FAILED,
+    CallKind.MCP: WarningKind.MCP_FAILED,
     _TOOL: WarningKind.MCP_FAILED,
 }
 _TIMED_OUT: dict[CallKind, WarningKind] = {
     **_FAILED,
     _HOOK: WarningKind.HOOK_TIMED_OUT,
     _PERMISSION: WarningKind.PERMISSION_TIMED_OUT,
-    _QUESTION: WarningKind.PERMISSION_TIMED_OUT,
-    _PLAN: WarningKind.PERMISSION_TIMED_OUT,
+    CallKind.QUESTION: WarningKind.PERMISSION_TIMED_OUT,
+    CallKind.PLAN: WarningKind.PERMISSION_TIMED_OUT,
 }
 
 
@@ -167,15 +169,23 @@ class Questions:
             except RecursionError:  # read once more, deeper in the stack than the first time
                 self._refuse(WarningKind.INVALID_REQUEST, request_id, "it is nested too deeply")
 
-    def _lacks(self, request_id: str, frame: ControlRequest, *names: str) -> bool:
-        """Refuse a question without one of these fields; what the wire left out is empty."""
+    def _refuse_incomplete(self, request_id: str, frame: ControlRequest, *names: str) -> bool:
+        """Refuse a question if the wire left one of these fields out; True if so.
+
+        It takes a while to find out. Such a field is empty, so others need not be asked about.
+        """
         missing = [name for name in names if name in frame.request.misfits]
         if missing:
             self._refuse(WarningKind.INVALID_REQUEST, request_id, f"{missing[0]} is missing")
         return bool(missing)
 
     def _ask_unknown(
-        self, request_id: str, body: UnknownControlRequest, _: ControlRequest, __: str, ___: float
+        self,
+        request_id: str,
+        body: UnknownControlRequest,
+        frame: ControlRequest,
+        session_id: str,
+        now: float,
     ) -> None:
         text = f"unknown control request subtype {body.subtype!r:.80}"
         self._refuse(WarningKind.UNKNOWN_REQUEST, request_id, text)
@@ -269,9 +279,14 @@ class Questions:
     # -- hooks -------------------------------------------------------------------------------------
 
     def _ask_hook(
-        self, request_id: str, body: HookCallbackRequest, frame: ControlRequest, _: str, now: float
+        self,
+        request_id: str,
+        body: HookCallbackRequest,
+        frame: ControlRequest,
+        session_id: str,
+        now: float,
     ) -> None:
-        if not body.callback_id and self._lacks(request_id, frame, "callback_id"):
+        if not body.callback_id and self._refuse_incomplete(request_id, frame, "callback_id"):
             return
         run = self._config.hooks.begin(body.callback_id, body.input, body.tool_use_id)
         if self._refusing:
@@ -315,7 +330,7 @@ class Questions:
         session_id: str,
         now: float,
     ) -> None:
-        if not (body.tool_name and body.input) and self._lacks(
+        if not (body.tool_name and body.input) and self._refuse_incomplete(
             request_id, frame, "tool_name", "input"
         ):
             return
@@ -338,13 +353,18 @@ class Questions:
         """Two tools ask the user rather than for permission; they may have their own callback."""
         config = self._config
         if tool_name == "AskUserQuestion" and config.question is not None:
-            return _QUESTION, config.question
+            return CallKind.QUESTION, config.question
         if tool_name == "ExitPlanMode" and config.plan is not None:
-            return _PLAN, config.plan
+            return CallKind.PLAN, config.plan
         return _PERMISSION, config.can_use_tool
 
     def _ask_elicitation(
-        self, request_id: str, body: ElicitationRequest, frame: ControlRequest, _: str, now: float
+        self,
+        request_id: str,
+        body: ElicitationRequest,
+        frame: ControlRequest,
+        session_id: str,
+        now: float,
     ) -> None:
         callback = self._config.elicitation
         label = f"elicitation of {body.mcp_server_name}"
@@ -359,7 +379,7 @@ class Questions:
             wire = {**frame.wire_body(), "mcp_server_name": body.mcp_server_name}
             context = decode_elicitation(wire)
             bind_raw(context, frame.wire_body)
-            question = _Open(request_id, _ELICITATION, label, elicitation=context)
+            question = _Open(request_id, CallKind.ELICITATION, label, elicitation=context)
             self._put(question, callback, context, now)
 
     def _put(self, question: _Open, callback: object, context: object, now: float) -> None:
@@ -369,9 +389,14 @@ class Questions:
     # -- MCP ---------------------------------------------------------------------------------------
 
     def _ask_mcp(
-        self, request_id: str, body: McpMessageRequest, frame: ControlRequest, _: str, now: float
+        self,
+        request_id: str,
+        body: McpMessageRequest,
+        frame: ControlRequest,
+        session_id: str,
+        now: float,
     ) -> None:
-        if not (body.server_name and body.message) and self._lacks(
+        if not (body.server_name and body.message) and self._refuse_incomplete(
             request_id, frame, "server_name", "message"
         ):
             return
@@ -403,7 +428,7 @@ class Questions:
             self._route_tool(handler, message, now)
             return
         label = f"{method or 'answer'} for MCP server {message.server}"
-        question = _Open(message.request_id, _MCP, label, message=message)
+        question = _Open(message.request_id, CallKind.MCP, label, message=message)
         self._open[message.request_id] = question
         self._call(question, handler, message.message, None, now)
 
@@ -512,8 +537,13 @@ class Questions:
             self._write(request_id, line)
 
     def _send(self, request_id: str, payload: JsonObject) -> None:
-        """Answer in our own words."""
-        self._write(request_id, encode_success(request_id, encode_json(payload)))
+        """Answer in our own words, and perhaps an id of the CLI's, which may be anything."""
+        try:
+            body = encode_json(payload)
+        except Unencodable as error:
+            self._refuse(WarningKind.UNENCODABLE_RESULT, request_id, str(error))
+        else:
+            self._answer(request_id, Answer(body))
 
     def _refuse(self, kind: WarningKind, request_id: str, text: str) -> None:
         self._warn(kind, text)

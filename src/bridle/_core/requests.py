@@ -109,6 +109,8 @@ class Requests:
         try:
             line = encode_request(ledger.next_id, operation, request.fields)
         except Unencodable as problem:
+            if request.key is None:
+                raise  # nobody would hear of it
             self.fail(request, OptionsError(operation, str(problem), fix="Use JSON values."))
             return
         request_id = ledger.issue(request)

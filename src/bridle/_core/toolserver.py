@@ -128,7 +128,7 @@ def _call(
 
 def _context(server: str, tool: str, message: JsonObject, params: JsonObject) -> ToolContext:
     context = ToolContext(name=tool, server=server, tool_use_id=tool_use_of(params))
-    bind_raw(context, message)
+    bind_raw(context, dict(message))
     return context
 
 
@@ -158,7 +158,11 @@ def answer_failure(message: JsonObject, kind: WarningKind, detail: str, label: s
     The application has to be told which tool it was (``label``); the model knows.
     """
     response = result_response(message, encode_exception(detail.removeprefix(f"{label}: ")))
-    return Answer(encode_json({"mcp_response": response}), ((kind, detail),))
+    try:
+        body = encode_json({"mcp_response": response})
+    except Unencodable:  # its id cannot be written
+        body = encode_json({"mcp_response": {**response, "id": None}})
+    return Answer(body, ((kind, detail),))
 
 
 # ---------------------------------------------------------------- results

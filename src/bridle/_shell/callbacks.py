@@ -163,10 +163,8 @@ class Callbacks:
         else:
             if task is None:
                 self._report(call_id, result, None)
-                return
-            running.task = task
-            self._running[call_id] = running
-            task.add_done_callback(lambda done: self._on_task_done(call_id, done))
+            else:
+                self._go_on(call_id, running, task)
 
     def cancel(self, call_id: int) -> None:
         """Nobody waits for this call any more."""
@@ -207,14 +205,23 @@ class Callbacks:
             log.debug("a callback returned after its event loop was closed")
 
     def _on_thread_done(self, call_id: int, result: object, error: BaseException | None) -> None:
-        running = self._running.pop(call_id, None)
+        running = self._running.get(call_id)
         if running is None:
             return
         if error is None and inspect.isawaitable(result):
             # A plain function that returned a coroutine: a lambda around an async one, say.
-            self._run(call_id, running, _finish, result)
+            task = self._loop.create_task(
+                _finish(result), name=running.label, context=running.context
+            )
+            self._go_on(call_id, running, task)
         else:
+            del self._running[call_id]
             self._report(call_id, result, error)
+
+    def _go_on(self, call_id: int, running: Running, task: asyncio.Task[Any]) -> None:
+        running.task = task
+        self._running[call_id] = running
+        task.add_done_callback(lambda done: self._on_task_done(call_id, done))
 
     def _on_task_done(self, call_id: int, task: asyncio.Task[Any]) -> None:
         if self._running.pop(call_id, None) is None:

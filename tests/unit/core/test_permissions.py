@@ -365,6 +365,17 @@ def test_an_input_of_the_cli_that_json_cannot_carry_back_is_not_held_against_the
     assert encode_permission(AllowAll(), context).payload == allowed({}, WHOLE_TOOL)
 
 
+def test_a_ready_made_value_is_looked_at_before_it_is_sent() -> None:
+    """R309: what is no JSON denies, and a line break does not end the line."""
+    update = UnknownPermissionUpdate({"type": "new", "value": msgspec.Raw(b"gar bage")})
+    answer = encode_permission(Allow((update,)), ASKED)
+    assert answer.payload == deny("unencodable_result", "").payload
+    answer = encode_permission(Edit({"command": msgspec.Raw(b'[\n"ls"]')}), ASKED)
+    assert (answer.payload, b"\n" in answer.body) == (allowed({"command": ["ls"]}), False)
+    spoilt = CanUseToolContext("Bash", {"command": msgspec.Raw(b"{")})
+    assert encode_permission(Allow(), spoilt).payload == allowed({})
+
+
 def test_an_answer_to_a_question_nobody_asked_is_sent_and_warned_about() -> None:
     answer = encode_permission(Answers({"Nope?": "A"}), QUESTION)
     assert answer.payload["updatedInput"]["answers"] == {"Nope?": "A"}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.support import cli
 from tests.support.cli import errors, feed, only, payloads, running, warned, written
 
+from bridle import controls
 from bridle._core.actions import Action, Call, CallKind, CancelCall, TurnEnded
 from bridle._core.engine import Engine
 from bridle._core.hooks import HookPlan
-from bridle._core.questions import MAX_PENDING_CALLBACKS, QuestionsConfig
+from bridle._core.questions import MAX_PENDING_CALLBACKS, Questions, QuestionsConfig
 from bridle.events import WarningKind
 from bridle.hooks import Block, Continue, EndTurn, Hook, ModifyInput, PreToolUseContext
 from bridle.permissions import (
@@ -26,6 +27,7 @@ from bridle.permissions import (
     PlanContext,
     QuestionContext,
 )
+from bridle.tools import ToolContext, ToolServer, tool
 
 
 def first(_: object) -> None:
@@ -455,3 +457,42 @@ def test_a_crowd_of_tool_calls_does_not_count() -> None:
     for number in range(40):
         feed(engine, 1.0, cli.mcp_message(f"m{number}", {"id": number, "method": "tools/call"}))
     assert len(only(Call, feed(engine, 1.0, cli.hook_callback("h")))) == 1
+
+
+# ------------------------------------------------------------------------- MCP
+
+
+def test_a_message_with_an_id_that_cannot_be_written_is_refused() -> None:
+    """R417: whatever the CLI names its message, its request is answered."""
+    engine = answering(mcp_servers={"tools": ToolServer([])})
+    nested: Any = 1
+    for _ in range(900):
+        nested = [nested]
+    line = cli.mcp_message("r", {"jsonrpc": "2.0", "id": nested, "method": "no/such"})
+
+    def deeply(depth: int) -> list[Action]:
+        return deeply(depth - 1) if depth else feed(engine, 1.0, line)
+
+    for depth in range(0, 120, 3):  # somewhere here it can still be read and not be written
+        actions = deeply(depth)
+        assert len(written(actions)) == 1
+
+
+def test_what_a_tool_does_to_its_message_does_not_change_the_answer() -> None:
+    @tool
+    async def spoil(context: ToolContext) -> str:
+        """Spoil the message."""
+        return context.name
+
+    engine = answering(mcp_servers={"tools": ToolServer([spoil])})
+    params = {"name": "spoil", "arguments": {}}
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+    (call,) = only(Call, feed(engine, 1.0, cli.mcp_message("r", message)))
+    call.argument.raw.clear()
+    answers = payloads(engine.finished_call(call.call_id, "done", 2.0))
+    assert answers["r"]["mcp_response"]["id"] == 7
+
+
+def test_every_kind_of_question_has_somebody_who_takes_it() -> None:
+    kinds = {*get_args(controls.WireQuestion), controls.UnknownControlRequest}
+    assert kinds == set(Questions._ASK)
