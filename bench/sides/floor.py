@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from io import BytesIO
 from typing import IO, Any, cast
 
 import msgspec
@@ -19,13 +20,13 @@ from bench.jobs import Job, main
 _READ = 1 << 16
 
 
-class TextBlock(Struct, tag="text"):
+class TextBlock(Struct, tag="text", gc=False):
     """A block of text."""
 
     text: str
 
 
-class ToolUse(Struct, tag="tool_use"):
+class ToolUse(Struct, tag="tool_use", gc=False):
     """A call of a tool."""
 
     id: str
@@ -33,7 +34,7 @@ class ToolUse(Struct, tag="tool_use"):
     input: dict[str, Any]
 
 
-class ApiMessage(Struct):
+class ApiMessage(Struct, gc=False):
     """A message of the API's."""
 
     id: str
@@ -43,7 +44,7 @@ class ApiMessage(Struct):
     usage: dict[str, Any] | None = None
 
 
-class Assistant(Struct, tag="assistant"):
+class Assistant(Struct, tag="assistant", gc=False):
     """A message of the model's."""
 
     message: ApiMessage
@@ -52,26 +53,26 @@ class Assistant(Struct, tag="assistant"):
     parent_tool_use_id: str | None
 
 
-class TextDelta(Struct, tag="text_delta"):
+class TextDelta(Struct, tag="text_delta", gc=False):
     """More text."""
 
     text: str
 
 
-class BlockDelta(Struct, tag="content_block_delta"):
+class BlockDelta(Struct, tag="content_block_delta", gc=False):
     """More of a block."""
 
     index: int
     delta: TextDelta
 
 
-class BlockStop(Struct, tag="content_block_stop"):
+class BlockStop(Struct, tag="content_block_stop", gc=False):
     """The end of a block."""
 
     index: int
 
 
-class StreamEvent(Struct, tag="stream_event"):
+class StreamEvent(Struct, tag="stream_event", gc=False):
     """A step of an answer."""
 
     event: BlockDelta | BlockStop
@@ -80,19 +81,19 @@ class StreamEvent(Struct, tag="stream_event"):
     parent_tool_use_id: str | None
 
 
-class User(Struct, tag="user"):
+class User(Struct, tag="user", gc=False):
     """An echo or a tool's result."""
 
     message: dict[str, Any]
 
 
-class System(Struct, tag="system"):
+class System(Struct, tag="system", gc=False):
     """A word of the CLI's own."""
 
     subtype: str
 
 
-class Result(Struct, tag="result"):
+class Result(Struct, tag="result", gc=False):
     """The end of a turn."""
 
     subtype: str
@@ -101,14 +102,14 @@ class Result(Struct, tag="result"):
     result: str | None = None
 
 
-class Question(Struct, tag="control_request"):
+class Question(Struct, tag="control_request", gc=False):
     """A question of the CLI."""
 
     request_id: str
     request: dict[str, Any]
 
 
-class Response(Struct, tag="control_response"):
+class Response(Struct, tag="control_response", gc=False):
     """An answer of the CLI."""
 
     response: dict[str, Any]
@@ -202,7 +203,8 @@ class Driver:
 
     def _on_readable(self) -> None:
         data = os.read(self._output, _READ)
-        *lines, rest = data.split(b"\n")
+        lines = BytesIO(data).readlines()
+        rest = b"" if data.endswith(b"\n") else lines.pop()
         if not lines:
             self._pieces.append(rest)
             return

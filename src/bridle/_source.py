@@ -23,8 +23,9 @@ __all__ = [
     "Sourced",
     "attach",
     "bind",
+    "line_of",
+    "line_size",
     "parse_json",
-    "place",
     "repair_json",
     "spell_path",
     "tag_of",
@@ -100,19 +101,18 @@ def _revive(kind: Callable[..., Sourced], values: JsonObject, slots: JsonObject)
 
 
 def bind(part: Sourced, whole: Sourced, *path: str | int) -> None:
-    """Point `part` at its place in the line behind `whole`, once; by hand built: do nothing."""
+    """Point `part` at its place in the line behind `whole`, once; by hand built: do nothing.
+
+    The misfits of the whole that lie below the path become the part's own.
+    """
     line = getattr(whole, "_line", None)
-    if line is not None and not hasattr(part, "_line"):
-        place(part, line, path, whole.misfits)
-
-
-def place(part: Sourced, line: bytes, path: Path, misfits: tuple[str, ...]) -> None:
-    """Point `part` at its place in a line; the line's misfits below the path become its own."""
+    if line is None or hasattr(part, "_line"):
+        return
     attach(part, "_line", line)
-    attach(part, "_path", path)
-    if misfits:
+    attach(part, "_path", (*getattr(whole, "_path", ()), *path))
+    if whole.misfits:
         prefix = spell_path(path) + "."
-        own = tuple(name[len(prefix) :] for name in misfits if name.startswith(prefix))
+        own = tuple(name[len(prefix) :] for name in whole.misfits if name.startswith(prefix))
         attach(part, "_misfits", own)
 
 

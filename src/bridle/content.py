@@ -9,11 +9,11 @@ sent in a prompt: `TextBlock("hi")`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 from msgspec import Struct
 
-from bridle._source import JsonObject, Path, Sourced, place, tag_of
+from bridle._source import JsonObject, Sourced, attach, bind, tag_of
 
 __all__ = [
     "BashCodeExecutionToolResultBlock",
@@ -275,24 +275,19 @@ def joined_text(content: str | Sequence[ContentBlock]) -> str:
     return "".join([block.text for block in content if type(block) is TextBlock])
 
 
-_Holder: TypeAlias = ToolResultBlock | McpToolResultBlock | SearchResultBlock
-_HOLDERS = frozenset(get_args(_Holder))
-"""Blocks whose content may be blocks."""
-
-
 def bind_blocks(content: object, whole: Sourced, *path: str | int) -> None:
-    """Give every block of some content, and those inside it, its place in the line of `whole`."""
-    line = getattr(whole, "_line", None)
-    if line is not None and isinstance(content, list):
-        blocks = cast("list[Block]", content)
-        if blocks and not hasattr(blocks[0], "_line"):
-            _place_all(blocks, line, path, whole.misfits)
+    """Give every block of some content, and those inside it, its place in the line of `whole`.
+
+    Once: what somebody puts into the content later has no place there.
+    """
+    if hasattr(whole, "_line") and not hasattr(whole, "_path"):
+        attach(whole, "_path", ())
+        _bind_all(content, whole, *path)
 
 
-def _place_all(blocks: object, line: bytes, path: Path, misfits: tuple[str, ...]) -> None:
-    if isinstance(blocks, list):
-        for index, block in enumerate(cast("list[Block]", blocks)):
-            place(block, line, (*path, index), misfits)
-            if type(block) in _HOLDERS:
-                content = cast("_Holder", block).content
-                _place_all(content, line, (*path, index, "content"), misfits)
+def _bind_all(content: object, whole: Sourced, *path: str | int) -> None:
+    if isinstance(content, list):
+        for index, block in enumerate(cast("list[object]", content)):
+            if isinstance(block, Block):
+                bind(block, whole, *path, index)
+                _bind_all(getattr(block, "content", None), block, "content")

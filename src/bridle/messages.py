@@ -4,7 +4,7 @@ The rule of this file: a class mirrors the shape of its line, with Python names 
 Only `type` is ever required of the wire, so every field has a default: None (or an empty tuple)
 means that this CLI did not say. Times are floats in the unit their name gives, counts are ints.
 Whatever has no field here is in `.raw`. What nearly every line has stands in the order of the
-wire, seen as a circle: the decoder looks for each field behind the last one it found.
+wire: the decoder looks for each field behind the last one it found, and at the end begins anew.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ __all__ = [
 ]
 
 
-# JSON has no cycles, so the garbage collector is spared what was read from it: gc=False.
+# JSON has no cycles, so the garbage collector is spared what was read from it (gc=False). Whoever
+# ties one, by putting a message into a dict or list of its own, has to untie it.
 class Message(Sourced, Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
     """Anything the CLI says that is not part of the control protocol."""
 

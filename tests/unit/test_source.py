@@ -88,15 +88,15 @@ def test_a_pickled_block_still_knows_its_place() -> None:
     assert block.raw == {"type": "text", "text": "a", "new": 1}
 
 
-def test_a_block_added_by_hand_claims_no_place_in_the_line() -> None:
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_block_added_by_hand_claims_no_place_in_the_line(place: int) -> None:
     message = read(LINE)
     assert isinstance(message, UserMessage)
     assert isinstance(message.content, list)
-    message.content.append(TextBlock("mine"))
-    assert [block.raw for block in message.content] == [
-        {"type": "text", "text": "a", "new": 1},
-        {"type": "text", "text": "mine"},
-    ]
+    message.content.insert(place, TextBlock("mine"))
+    given, mine = {"type": "text", "text": "a", "new": 1}, {"type": "text", "text": "mine"}
+    raw = [block.raw for block in message.content]
+    assert raw == ([mine, given] if place == 0 else [given, mine])
 
 
 def test_a_part_has_its_own_share_of_the_misfits() -> None:

@@ -40,7 +40,8 @@ class Deliver(Struct):
     """Hand messages to the consumers, and to the turns they belong to.
 
     ``turns`` are the uuids of prompts; it is empty for what belongs to none of ours, such as the
-    follow-up turn of a background task. ``size`` counts the bytes of the messages' lines.
+    follow-up turn of a background task. ``size`` counts the bytes of the messages' lines. It grows
+    as long as it is in the outbox.
     """
 
     messages: list[Message]

@@ -1,8 +1,8 @@
 """Framing: the CLI's bytes, as they come, to lines.
 
 A line ends at byte 0x0A and nowhere else, and keeps its ending, which JSON allows: taking it off
-would mean copying the line. The rule of this file: what comes out depends on the bytes alone,
-never on how they were cut into reads, and costs time linear in them.
+would mean copying the line. Empty lines are dropped. The rule of this file: what comes out depends
+on the bytes alone, never on how they were cut into reads, and costs time linear in them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ _SMALL_PIECE = 1024
 
 
 def _cut(data: bytes) -> list[bytes]:
-    """Cut behind each newline. Bytes in memory do it many times faster than `split`, as a file."""
-    return BytesIO(data).readlines()
+    """Cut behind each newline. A file in memory does that many times faster than `split`."""
+    return BytesIO(data).readlines() if 0x0A in data else [data]
+
+
+_EMPTY = (b"\n", b"\r\n")
 
 
 class LongLine(msgspec.Struct, frozen=True):
@@ -81,7 +84,7 @@ class LineFramer:
         if self._held + len(data) > self._unmeasured:
             return self._feed_measured(data)
         # No line in it can pass a limit, and most reads are one line, neither more nor less.
-        if not self._held and data.find(b"\n") + 1 == len(data) > 0:
+        if not self._held and data.find(b"\n") + 1 == len(data) > len(_EMPTY[-1]):
             return [data]
         lines = _cut(data)
         rest = lines.pop() if lines and not data.endswith(b"\n") else b""
@@ -91,6 +94,8 @@ class LineFramer:
             self._start_line()
         if rest:
             self._hold(rest)
+        if b"\n" in lines or b"\r\n" in lines:
+            return [line for line in lines if line not in _EMPTY]
         return lines
 
     def finish(self) -> Sequence[Item]:
@@ -115,8 +120,8 @@ class LineFramer:
         items: list[Item] = []
         for piece in _cut(data):
             self._grow_line(piece, items)
-            if piece.endswith(b"\n"):
-                items.append(self._end_line())
+            if piece.endswith(b"\n") and (item := self._end_line()) not in _EMPTY:
+                items.append(item)
         return items
 
     def _grow_line(self, piece: bytes, items: list[Item]) -> None:
@@ -125,10 +130,11 @@ class LineFramer:
             self._measure(piece)
             return
         self._hold(piece)
-        if not self._warned and self._warn_at < min(self._content, self._max_line):
+        size = self._content
+        if not self._warned and self._warn_at < min(size, self._max_line):
             self._warned = True
-            items.append(LongLine(self._content))
-        if self._content > self._max_line:
+            items.append(LongLine(size))
+        if size > self._max_line:
             self._discard()
 
     def _hold(self, piece: bytes) -> None:

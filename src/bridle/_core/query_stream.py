@@ -264,8 +264,6 @@ class QueryReader:
         self._deadlines.clear((_GREETING, ""))
 
     def _on_malformed(self, frame: MalformedLine) -> None:
-        if not frame.line.strip(b"\r\n"):
-            return  # an empty line is nothing at all
         self._malformed_in_a_row += 1
         self._last_malformed = f"{frame.reason}: {_quoted(frame.line)}"
         if self._malformed_in_a_row < MAX_MALFORMED:
@@ -359,4 +357,4 @@ class QueryReader:
 
 
 def _quoted(line: bytes) -> str:
-    return line.rstrip(b"\r\n")[:_QUOTED].decode("utf-8", "backslashreplace")
+    return line[:_QUOTED].decode("utf-8", "backslashreplace")

@@ -47,14 +47,13 @@ class Unreadable:
         self._on_handshake = on_handshake
 
     def report_malformed(self, frame: MalformedLine, now: float) -> None:
-        """A line is no frame. An empty one is nothing at all."""
-        if frame.line.strip(b"\r\n"):
-            self.report_cut(frame)
-            self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
+        """A line is no frame."""
+        self.report_cut(frame)
+        self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
 
     def report_cut(self, frame: MalformedLine) -> None:
         """The last line was cut off by the CLI's end, which settles whatever it was about."""
-        quoted = frame.line.rstrip(b"\r\n")[:_QUOTED].decode("utf-8", "backslashreplace")
+        quoted = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
         self._emit(Warn(WarningKind.MALFORMED_LINE, f"{frame.reason}: {quoted}"))
 
     def report(self, line: LongLine | OversizedLine, now: float) -> None:

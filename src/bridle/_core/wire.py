@@ -131,19 +131,20 @@ def decode_all(items: Sequence[Any]) -> tuple[list[Any], set[type]]:
 
 def _decode_patiently(line: bytes) -> Frame:
     misfits: list[str] = []
+    said = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
-        line.decode()
-        value = parse_json(line)
+        said.decode()
+        value = parse_json(said)
         if not isinstance(value, dict):
-            return MalformedLine("not a JSON object", line)
+            return MalformedLine("not a JSON object", said)
         members = cast(JsonObject, value)
         frame: _WellFormed = _rebuild(_kind_of(members), members, (), misfits)
     except RecursionError:
-        return MalformedLine("nested too deeply", line)
+        return MalformedLine("nested too deeply", said)
     except UnicodeDecodeError as error:
-        return MalformedLine(f"not UTF-8: {error.reason} at byte {error.start}", line)
+        return MalformedLine(f"not UTF-8: {error.reason} at byte {error.start}", said)
     except ValueError as error:
-        return MalformedLine(f"not JSON: {error}", line)
+        return MalformedLine(f"not JSON: {error}", said)
     attach(frame, "_line", line)
     attach(frame, "_misfits", tuple(misfits))
     return frame

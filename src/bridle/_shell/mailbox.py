@@ -37,12 +37,12 @@ class Closed(Exception):
         self.error = error
 
 
-_line_of = attrgetter("_line")
+_wire_line = attrgetter("_line")
 
 
 def size_of(messages: Sequence[Message]) -> int:
     """The bytes of the lines these were read from."""
-    return sum(map(len, map(_line_of, messages)))
+    return sum(map(len, map(_wire_line, messages)))
 
 
 class Mailbox(Generic[_T]):
@@ -74,7 +74,7 @@ class Mailbox(Generic[_T]):
     def put_messages(self, messages: list[Message], size: int) -> None:
         """Add messages of that many bytes; only for mailboxes whose items may be messages."""
         is_behind = self.unread_bytes > _KEPT_DECODED
-        self._put(list(map(_line_of, messages)) if is_behind else messages, size)
+        self._put(list(map(_wire_line, messages)) if is_behind else messages, size)
 
     def _put(self, items: list[Any], size: int) -> None:
         if self._closed is None:

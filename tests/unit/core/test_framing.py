@@ -83,7 +83,7 @@ def test_only_byte_0x0a_ends_a_line(separator: str) -> None:
     """S010: other line separators of Unicode are content."""
     line = f'{{"text":"a{separator}b"}}\n'.encode()
     assert frame(LineFramer(), line) == [line]
-    assert frame(LineFramer(), b"\n" + line) == [b"\n", line]
+    assert frame(LineFramer(), line + line) == [line, line]
 
 
 def test_a_character_split_over_two_reads_is_intact_and_bad_utf8_is_not_judged() -> None:
@@ -93,12 +93,18 @@ def test_a_character_split_over_two_reads_is_intact_and_bad_utf8_is_not_judged()
         assert frame(LineFramer(), line[:cut], line[cut:] + bad) == [line, bad]
 
 
-@pytest.mark.parametrize("max_line", [0, 8, MAX_LINE])
-def test_an_empty_line_is_a_line_of_no_size(max_line: int) -> None:
-    """R170: whether it means anything is for others to say."""
-    chunks = [b"\n", b"\n\r", b"\n", b"\r\n\n"]
-    expected = [b"\n", b"\n", b"\r\n", b"\r\n", b"\n"]
-    assert frame(LineFramer(max_line), *chunks) == expected
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [b"\n\none\n\r\n\n\ntwo\n\n"],
+        [b"\n", b"\n", b"one\n\r", b"\n\n", b"\ntwo\n", b"\r\n"],
+    ],
+    ids=["one read", "many reads"],
+)
+def test_empty_lines_are_dropped(chunks: list[bytes]) -> None:
+    """R170."""
+    assert frame(LineFramer(), *chunks) == [b"one\n", b"two\n"]
+    assert frame(LineFramer(max_line=0), *chunks) == [OversizedLine(3), OversizedLine(3)]
 
 
 def test_a_line_that_is_not_json_comes_out_like_any_other() -> None:
