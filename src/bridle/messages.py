@@ -414,7 +414,10 @@ class UnknownMessage(Message, frozen=True):
 
 
 class MalformedLine(Struct, frozen=True):
-    """A line that is no message at all: not UTF-8, not JSON, or not an object."""
+    """A line that is no message at all: not UTF-8, not JSON, or not an object.
+
+    `line` is without its ending.
+    """
 
     reason: str
     line: bytes
