@@ -220,7 +220,7 @@ CASES = (
     _case("pacing/1,000 messages/s", pacing(1_000), BASE, (2_000, 500, 0), (2, 1, 0)),
     _case("round trips/hook", _HOOK, ALL, (4_000, 1_000, 5), (5, 2, 1)),
     _case("round trips/permission", _PERMISSION, ALL, (4_000, 1_000, 5), (5, 2, 0)),
-    _case("round trips/MCP tool call", _MCP, ALL, (400, 200, 5), (5, 1, 1)),
+    _case("round trips/MCP tool call", _MCP, ALL, (2_000, 400, 5), (5, 1, 1)),
     _case("round trips/control", operating, ALL, (4_000, 1_000, 5), (5, 2, 0)),
     _case("concurrency/1 session", gathering(1), PAIR, (20_000, 0, 20), (2, 0, 1)),
     _case("concurrency/10 sessions", gathering(10), PAIR, (2_000, 0, 0), (2, 0, 0)),

@@ -20,13 +20,13 @@ from bench.jobs import Job, main
 _READ = 1 << 16
 
 
-class TextBlock(Struct, tag="text", gc=False):
+class TextBlock(Struct, tag="text"):
     """A block of text."""
 
     text: str
 
 
-class ToolUse(Struct, tag="tool_use", gc=False):
+class ToolUse(Struct, tag="tool_use"):
     """A call of a tool."""
 
     id: str
@@ -34,7 +34,7 @@ class ToolUse(Struct, tag="tool_use", gc=False):
     input: dict[str, Any]
 
 
-class ApiMessage(Struct, gc=False):
+class ApiMessage(Struct):
     """A message of the API's."""
 
     id: str
@@ -44,7 +44,7 @@ class ApiMessage(Struct, gc=False):
     usage: dict[str, Any] | None = None
 
 
-class Assistant(Struct, tag="assistant", gc=False):
+class Assistant(Struct, tag="assistant"):
     """A message of the model's."""
 
     message: ApiMessage
@@ -53,26 +53,26 @@ class Assistant(Struct, tag="assistant", gc=False):
     parent_tool_use_id: str | None
 
 
-class TextDelta(Struct, tag="text_delta", gc=False):
+class TextDelta(Struct, tag="text_delta"):
     """More text."""
 
     text: str
 
 
-class BlockDelta(Struct, tag="content_block_delta", gc=False):
+class BlockDelta(Struct, tag="content_block_delta"):
     """More of a block."""
 
     index: int
     delta: TextDelta
 
 
-class BlockStop(Struct, tag="content_block_stop", gc=False):
+class BlockStop(Struct, tag="content_block_stop"):
     """The end of a block."""
 
     index: int
 
 
-class StreamEvent(Struct, tag="stream_event", gc=False):
+class StreamEvent(Struct, tag="stream_event"):
     """A step of an answer."""
 
     event: BlockDelta | BlockStop
@@ -81,19 +81,19 @@ class StreamEvent(Struct, tag="stream_event", gc=False):
     parent_tool_use_id: str | None
 
 
-class User(Struct, tag="user", gc=False):
+class User(Struct, tag="user"):
     """An echo or a tool's result."""
 
     message: dict[str, Any]
 
 
-class System(Struct, tag="system", gc=False):
+class System(Struct, tag="system"):
     """A word of the CLI's own."""
 
     subtype: str
 
 
-class Result(Struct, tag="result", gc=False):
+class Result(Struct, tag="result"):
     """The end of a turn."""
 
     subtype: str
@@ -102,14 +102,14 @@ class Result(Struct, tag="result", gc=False):
     result: str | None = None
 
 
-class Question(Struct, tag="control_request", gc=False):
+class Question(Struct, tag="control_request"):
     """A question of the CLI."""
 
     request_id: str
     request: dict[str, Any]
 
 
-class Response(Struct, tag="control_response", gc=False):
+class Response(Struct, tag="control_response"):
     """An answer of the CLI."""
 
     response: dict[str, Any]
