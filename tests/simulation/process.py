@@ -181,8 +181,9 @@ class Process(Output):
         elif spoil == "refuse" and request["subtype"] != "initialize":
             self._respond(request_id, wire.FAILURE % request_id)
         elif spoil != "ignore":
+            said = len(self.lines)
             self._do(request_id, request)
-            if spoil == "repeat" and self.lines:
+            if spoil == "repeat" and len(self.lines) > said:  # and not what it said earlier
                 last = self.lines[-1]
                 self._put(Line(last.data, 0, last.kind, ()), "control")
 
