@@ -179,6 +179,9 @@ class Promises:
                 self.trace(f"            {action!r:.300}")
         for action in actions:
             _CHECKS[type(action)](self, action)
+        for action in actions:
+            if isinstance(action, act.Call) and self.engine.waiting_call(action.call_id, self.now):
+                raise Violation(f"call {action.call_id} waits, which is more than its time")
         if self._terminated and not (self._killed or self.exited):
             deadline = self.engine.next_deadline
             if deadline is None or deadline > self.now + _LONGEST_RUNG:

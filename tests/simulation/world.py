@@ -413,6 +413,7 @@ class World(Promises):
             *(engine.exited(0, "", now) if self.spawned else ()),
             *(engine.output_ended(now) if self.spawned else ()),
             *engine.advance(now),
+            *engine.waiting_call(1, now),
             *engine.finished_call(1, None, now),
             *engine.failed_call(2, "", now),
             *engine.write_failed("EPIPE", now),
@@ -422,7 +423,7 @@ class World(Promises):
             *engine.break_off(_BREAK_OFF, now),
             *engine.cancel(START),
         ]
-        self.steps += 12
+        self.steps += 13
         if actions or engine.next_deadline is not None:
             raise Violation(f"there is life after the end: {actions}")
         told = engine.submit("k", "interrupt", {}, now), engine.send("s", "u", "text", now)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bridle._core.actions import Action, Deliver, Warn, Write
+from bridle._core.actions import Action, Call, Deliver, Warn, Write
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.wire import decode_line
@@ -195,6 +195,14 @@ def running(info: Json = NEWER, **config: Any) -> Engine:
 def feed(engine: Engine, now: float, *lines: bytes) -> list[Action]:
     """What the engine wants done upon these lines, read one by one."""
     return [action for one in lines for action in engine.receive(one, now)]
+
+
+def begin(engine: Engine, now: float, *lines: bytes) -> list[Action]:
+    """The same; the calls that come of it are made, and wait."""
+    actions = feed(engine, now, *lines)
+    for call in only(Call, actions):
+        assert engine.waiting_call(call.call_id, now) == []
+    return actions
 
 
 def only(kind: type[Kind], actions: Iterable[Action]) -> list[Kind]:

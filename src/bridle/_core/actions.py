@@ -98,18 +98,25 @@ class CallKind(StrEnum):
 class Call(Struct, frozen=True):
     """Call a function of the user's and report back with ``call_id``.
 
-    The engine keeps the time: a call that takes too long is withdrawn with :class:`CancelCall`,
-    and whatever it reports afterwards is ignored.
+    The engine keeps the time of calls that do not end at once: told that one is waiting, it
+    withdraws it with :class:`CancelCall` when that takes too long, and ignores what it reports
+    afterwards.
     """
 
     call_id: int
     kind: CallKind
     #: The function itself; opaque to the engine.
-    callback: object
+    callback: Any
     #: Its one argument.
     argument: Any
     #: What it is called for, in words, for logs: "PreToolUse hook of Bash".
     label: str
+    #: The question it answers.
+    request_id: str = ""
+    #: When it must have ended; None: it may take for ever.
+    deadline: float | None = None
+    #: What the engine makes the answer of, besides the result.
+    subject: Any = None
 
 
 class CancelCall(Struct, frozen=True):
@@ -163,24 +170,25 @@ class Outbox:
     often holds hundreds, and what is done for each of them is what reading costs.
     """
 
-    __slots__ = ("_actions", "emit")
+    __slots__ = ("actions", "emit")
 
     def __init__(self) -> None:
-        self._actions: list[Action] = []
+        #: So far; one list for ever, emptied by whoever takes them.
+        self.actions: list[Action] = []
         #: Adds an action.
-        self.emit: Callable[[Action], None] = self._actions.append
+        self.emit: Callable[[Action], None] = self.actions.append
 
     def deliver(self, messages: list[Message], turns: tuple[str, ...], size: int) -> None:
         """Add the delivery of messages, whose lines have that size; the list is kept."""
-        last = self._actions[-1] if self._actions else None
+        last = self.actions[-1] if self.actions else None
         if type(last) is Deliver and last.turns is turns:
             last.messages += messages
             last.size += size
         else:
-            self._actions.append(Deliver(messages, turns, size))
+            self.actions.append(Deliver(messages, turns, size))
 
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""
-        actions = self._actions.copy()
-        self._actions.clear()
+        actions = self.actions.copy()
+        self.actions.clear()
         return actions

@@ -122,7 +122,7 @@ class Engine:
                 self.deadlines,
                 note_limit=self._turns.note_limit,
                 is_waiting=lambda: len(self._questions) > 0,
-                interrupt=lambda now: self._interrupt({}, now),
+                interrupt=lambda now: self._ask(INTERRUPT, {}, now),
                 withdraw=self._withdraw_prompt,
                 give_up=self._lose_contact,
             )
@@ -164,7 +164,7 @@ class Engine:
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
             self._lifecycle = transition(self._lifecycle, Cause.SPAWNED)
-            self._ask(INITIALIZE, self._config.initialize, self._config.init_timeout, now)
+            self._ask(INITIALIZE, self._config.initialize, now, self._config.init_timeout)
         else:
             self.handshake.fail(SessionStopped("start"))
             self._departure.shut_down(now)
@@ -201,9 +201,7 @@ class Engine:
         """The process is gone. ``exit_code`` is negative for a signal, None if unknown."""
         if not self._departure.exited:
             self._departure.exited = True
-            self._process = structs.replace(
-                self._process, exit_code=exit_code, stderr_tail=stderr_tail
-            )
+            self.describe(exit_code=exit_code, stderr_tail=stderr_tail)
             self._on_part_gone(now)
         return self._take(now)
 
@@ -277,6 +275,11 @@ class Engine:
         self.handshake.cancel(key)
         return self._outbox.take()
 
+    def waiting_call(self, call_id: int, now: float) -> list[act.Action]:
+        """A callback did not return at once; its deadline is kept from here on."""
+        self._questions.waiting(call_id)
+        return self._take(now)
+
     def finished_call(self, call_id: int, result: object, now: float) -> list[act.Action]:
         """A callback returned ``result``."""
         self._questions.finished(call_id, result, now)
@@ -305,7 +308,7 @@ class Engine:
             self._departure.climb(Rung.DRAINING, now)
         else:
             self._departure.climb(Rung.INTERRUPTING, now)
-            self._interrupt(_AND_THE_QUEUE, now)
+            self._ask(INTERRUPT, _AND_THE_QUEUE, now)
         return self._take(now)
 
     def stop(self, now: float) -> list[act.Action]:
@@ -395,7 +398,7 @@ class Engine:
         """While closing, the end of the interrupted turn is what was waited for."""
         if self._departure.rung is Rung.INTERRUPTING and not self._drain_if_idle(now):
             # Older CLIs run the prompts that waited, whatever the interrupt asked for.
-            self._interrupt(_AND_THE_QUEUE, now)
+            self._ask(INTERRUPT, _AND_THE_QUEUE, now)
 
     def _drain_if_idle(self, now: float) -> bool:
         if self._departure.rung is Rung.INTERRUPTING and self._turns.is_idle:
@@ -468,28 +471,27 @@ class Engine:
             return errors.CheckpointingNotEnabled(operation)
         return None
 
-    def _ask(self, what: str, fields: Mapping[str, object], timeout: float, now: float) -> None:
-        self._requests.ask(Request(None, what, fields, timeout), now)
+    def _ask(
+        self, what: str, fields: Mapping[str, object], now: float, timeout: float | None = None
+    ) -> None:
+        """Ask on our own account, if that can still be said."""
+        if not self._departure.input_ended:
+            limit = self._config.control_timeout if timeout is None else timeout
+            self._requests.ask(Request(None, what, fields, limit), now)
 
     def _prompt(self, prompt: QueuedPrompt, now: float) -> None:
         self._emit(act.Write(prompt.line))
         self._turns.start(prompt.uuid, now)
         self._emit(act.Resolve(prompt.key, prompt.uuid))
 
-    def _interrupt(self, fields: Mapping[str, object], now: float) -> None:
-        """Interrupt, if that can still be said."""
-        if not self._departure.input_ended:
-            self._ask(INTERRUPT, fields, self._config.control_timeout, now)
-
     def _end_turn_by_interrupt(self, event: str, reason: str, now: float) -> None:
         """A hook ended the turn, but its answer alone may not: then an interrupt does."""
         if self.handshake.is_with_older_cli or event not in _ENDED_BY_NEWER_CLIS:
             self._turns.evidence.ended_by_hook = reason
-            self._interrupt({}, now)
+            self._ask(INTERRUPT, {}, now)
 
     def _withdraw_prompt(self, uuid: str, now: float) -> None:
-        if not self._departure.input_ended:
-            self._ask(CANCEL_PROMPT, {"message_uuid": uuid}, self._config.control_timeout, now)
+        self._ask(CANCEL_PROMPT, {"message_uuid": uuid}, now)
 
     def _on_request_overdue(self, request_id: str, now: float) -> None:
         request = self._requests.take(request_id)
@@ -510,9 +512,7 @@ class Engine:
         self._lifecycle = transition(self._lifecycle, cause)
         self.handshake.fail(error.with_process(self._process))
         reason = str(error.args[0])
-        self._requests.reject_queue(
-            lambda operation: errors.SessionNotInitialized(operation, reason)
-        )
+        self._requests.reject_queue(lambda what: errors.SessionNotInitialized(what, reason))
         self._settle(ProcessEnd(process=self._process, by_us=by_us, cause=reason), now)
         self._emit(act.Publish(SessionFailed(reason, self._process.exit_code, error)))
         self._departure.shut_down(now)
@@ -564,7 +564,8 @@ class Engine:
         self._emit(act.Finished())
 
     def _take(self, now: float) -> list[act.Action]:
-        actions = self._outbox.take()
+        actions = self._outbox.actions.copy()  # as `Outbox.take` does, for everything comes by here
+        self._outbox.actions.clear()
         if self._watch is not None:
             self._watch.observe(actions, now)
             actions += self._outbox.take()

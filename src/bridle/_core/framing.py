@@ -84,7 +84,7 @@ class LineFramer:
         if self._held + len(data) > self._unmeasured:
             return self._feed_measured(data)
         # No line in it can pass a limit, and most reads are one line, neither more nor less.
-        if not self._held and data.find(b"\n") + 1 == len(data) > len(_EMPTY[-1]):
+        if not self._held and data.find(b"\n") + 1 == len(data) > 2:
             return [data]
         lines = _cut(data)
         rest = lines.pop() if lines and not data.endswith(b"\n") else b""

@@ -9,6 +9,7 @@ fails is an error for the model; none of them is silent.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -41,7 +42,7 @@ from bridle.controls import (
 )
 from bridle.events import WarningKind
 from bridle.hooks import Block
-from bridle.permissions import CanUseToolContext, ElicitationRequestContext, bind_raw
+from bridle.permissions import bind_raw
 from bridle.tools import ToolServer
 
 MAX_PENDING_CALLBACKS = 32
@@ -65,6 +66,8 @@ _NO_CALLBACK: JsonObject = {
 # At hand: reaching a member by its name is slow.
 _HOOK = CallKind.HOOK
 _PERMISSION = CallKind.PERMISSION
+_ELICITATION = CallKind.ELICITATION
+_MCP = CallKind.MCP
 _TOOL = CallKind.TOOL
 
 # Events whose answer decides whether something happens at all. When nobody can decide any more,
@@ -102,20 +105,6 @@ class QuestionsConfig(Struct, frozen=True, kw_only=True):
     permission_timeout: float | None = None
 
 
-class _Open(Struct):
-    """A question that waits for a callback."""
-
-    request_id: str
-    kind: CallKind
-    label: str
-    call_id: int = -1
-    #: Which of these is set goes with the kind.
-    run: HookRun | None = None
-    permission: CanUseToolContext | None = None
-    elicitation: ElicitationRequestContext | None = None
-    message: mcp.BufferedMessage | None = None
-
-
 class Questions:
     """The table of open questions.
 
@@ -137,8 +126,9 @@ class Questions:
         self._emit = emit
         self._departure = departure
         self._end_turn = end_turn
-        self._open: dict[str, _Open] = {}
-        self._by_call: dict[int, _Open] = {}
+        # The call that each open question waits for, by the question's id and by the call's.
+        self._open: dict[str, Call] = {}
+        self._by_call: dict[int, Call] = {}
         self._calls = 0
         # MCP messages that came before the session was confirmed; None once it is.
         self._early: mcp.McpBuffer | None = mcp.McpBuffer()
@@ -197,48 +187,52 @@ class Questions:
 
     def withdraw(self, request_id: str) -> None:
         """The CLI takes a question back. It gets no answer then."""
-        question = self._open.pop(request_id, None)
-        if question is not None:
-            self._cancel(question)
+        call = self._open.pop(request_id, None)
+        if call is not None:
+            self._cancel(call)
         elif self._early is not None:
             self._early.withdraw(request_id)
 
     # -- answers out -------------------------------------------------------------------------------
 
+    def waiting(self, call_id: int) -> None:
+        """A callback did not return at once: from now on its deadline is kept."""
+        call = self._by_call.get(call_id)
+        if call is not None and call.deadline is not None:
+            self._deadlines.set((CALL, call_id), call.deadline)
+
     def finished(self, call_id: int, result: object, now: float) -> None:
         """A callback returned."""
-        question = self._take_call(call_id)
-        if question is None:
+        call = self._take_call(call_id)
+        if call is None:
             return
-        if question.run is not None:
-            question.run.done(result)
-            self._step_hook(question, question.run, now)
-        elif question.permission is not None:
-            self._answer(question.request_id, encode_permission(result, question.permission))
-        elif question.kind is _TOOL and question.message is not None:
-            message = question.message.message
-            self._answer(
-                question.request_id, toolserver.answer_result(message, result, question.label)
-            )
-        elif question.message is not None:
-            del self._open[question.request_id]
-            self._answer_mcp(question.message, result)
+        kind, request_id = call.kind, call.request_id
+        if kind is _HOOK:
+            call.subject.done(result)
+            self._step_hook(request_id, call.subject, now)
+        elif kind is _TOOL:
+            message = call.subject.message
+            self._answer(request_id, toolserver.answer_result(message, result, call.label))
+        elif kind is _MCP:
+            del self._open[request_id]
+            self._answer_mcp(call.subject, result)
+        elif kind is _ELICITATION:
+            self._answer(request_id, encode_elicitation(result))
         else:
-            self._answer(question.request_id, encode_elicitation(result))
+            self._answer(request_id, encode_permission(result, call.argument))
 
     def failed(self, call_id: int, detail: str, now: float) -> None:
         """A callback raised."""
-        question = self._take_call(call_id)
-        if question is not None:
-            self._fail(question, _FAILED[question.kind], f"{question.label}: {detail}", now)
+        call = self._take_call(call_id)
+        if call is not None:
+            self._fail(call, _FAILED[call.kind], f"{call.label}: {detail}", now)
 
     def expired(self, call_id: int, now: float) -> None:
         """A callback missed its deadline. It is cancelled; what it still reports is ignored."""
-        question = self._take_call(call_id)
-        assert question is not None, "a deadline is cleared with its call"
+        call = self._take_call(call_id)
+        assert call is not None, "a deadline is cleared with its call"
         self._emit(CancelCall(call_id, timed_out=True))
-        detail = f"{question.label} did not answer in time"
-        self._fail(question, _TIMED_OUT[question.kind], detail, now)
+        self._fail(call, _TIMED_OUT[call.kind], f"{call.label} did not answer in time", now)
 
     # -- the session's own life --------------------------------------------------------------------
 
@@ -254,24 +248,22 @@ class Questions:
     def refuse_all(self, now: float) -> None:
         """Turn down what is open and whatever else comes: the session is closing."""
         self._refusing = True
-        for question in list(self._open.values()):
-            self._cancel(question)
-            if question.run is not None:
-                self._refuse_hook(question.request_id, question.run, now)
-            elif question.permission is not None:
-                self._send(question.request_id, _DENIED)
-            elif question.message is not None:
-                self._refuse_mcp(question.message, _CLOSING)
+        for call in list(self._open.values()):
+            self._cancel(call)
+            if call.kind is _HOOK:
+                self._refuse_hook(call.request_id, call.subject)
+            elif call.kind is _TOOL or call.kind is _MCP:
+                self._refuse_mcp(call.subject, _CLOSING)
             else:
-                self._send(question.request_id, _CANCELLED)
+                self._send(call.request_id, _CANCELLED if call.kind is _ELICITATION else _DENIED)
         self._open.clear()
         self.confirm(now)
 
     def drop_all(self) -> None:
         """Forget everything: nobody is left to answer to."""
         self._refusing = True
-        for question in self._open.values():
-            self._cancel(question)
+        for call in self._open.values():
+            self._cancel(call)
         self._open.clear()
         self._early = None
         self._deadlines.clear((MCP_PATIENCE, None))
@@ -290,14 +282,13 @@ class Questions:
             return
         run = self._config.hooks.begin(body.callback_id, body.input, body.tool_use_id)
         if self._refusing:
-            self._refuse_hook(request_id, run, now)
+            self._refuse_hook(request_id, run)
             return
         if self._is_crowded() and run.answer is None:
             run.abandon(WarningKind.LIMIT_REACHED, f"{run.event}: {self._crowd()}")
-        question = self._open[request_id] = _Open(request_id, _HOOK, run.label, run=run)
-        self._step_hook(question, run, now)
+        self._step_hook(request_id, run, now)
 
-    def _step_hook(self, question: _Open, run: HookRun, now: float) -> None:
+    def _step_hook(self, request_id: str, run: HookRun, now: float) -> None:
         """Call the next hook of the run, or send the answer the run has come to."""
         answer = run.answer
         if answer is None:
@@ -305,14 +296,14 @@ class Questions:
             if run.warnings:
                 for kind, detail in run.take_warnings():
                     self._warn(WarningKind(kind), detail)
-            hook = run.waiting[0]
-            self._call(question, hook.hook.callback, run.context, hook.timeout, now)
+            hook, timeout = run.waiting[0].hook, run.waiting[0].timeout
+            self._call(_HOOK, hook.callback, run.context, run.label, request_id, timeout, now, run)
             return
-        self._answer(question.request_id, answer)
+        self._answer(request_id, answer)
         if answer.needs_interrupt:
             self._end_turn(run.event, _stop_reason(answer), now)
 
-    def _refuse_hook(self, request_id: str, run: HookRun, now: float) -> None:
+    def _refuse_hook(self, request_id: str, run: HookRun) -> None:
         if run.answer is None and run.event in _GATES:
             run.done(Block(_CLOSING))
         if run.answer is None:
@@ -346,8 +337,8 @@ class Questions:
         elif self._is_crowded():
             self._answer(request_id, deny(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
         else:
-            question = _Open(request_id, kind, label, permission=context)
-            self._put(question, callback, context, now)
+            timeout = self._config.permission_timeout
+            self._call(kind, callback, context, label, request_id, timeout, now)
 
     def _permission_callback(self, tool_name: str) -> tuple[CallKind, object | None]:
         """Two tools ask the user rather than for permission; they may have their own callback."""
@@ -379,12 +370,8 @@ class Questions:
             wire = {**frame.wire_body(), "mcp_server_name": body.mcp_server_name}
             context = decode_elicitation(wire)
             bind_raw(context, frame.wire_body)
-            question = _Open(request_id, CallKind.ELICITATION, label, elicitation=context)
-            self._put(question, callback, context, now)
-
-    def _put(self, question: _Open, callback: object, context: object, now: float) -> None:
-        self._open[question.request_id] = question
-        self._call(question, callback, context, self._config.permission_timeout, now)
+            timeout = self._config.permission_timeout
+            self._call(_ELICITATION, callback, context, label, request_id, timeout, now)
 
     # -- MCP ---------------------------------------------------------------------------------------
 
@@ -428,17 +415,14 @@ class Questions:
             self._route_tool(handler, message, now)
             return
         label = f"{method or 'answer'} for MCP server {message.server}"
-        question = _Open(message.request_id, CallKind.MCP, label, message=message)
-        self._open[message.request_id] = question
-        self._call(question, handler, message.message, None, now)
+        self._call(_MCP, handler, message.message, label, message.request_id, None, now, message)
 
     def _route_tool(self, server: ToolServer, message: mcp.BufferedMessage, now: float) -> None:
         call = toolserver.handle(message.server, server, message.message)
         if isinstance(call, toolserver.ToolCall):
             label = f"tool {call.context.name} of MCP server {message.server}"
-            question = _Open(message.request_id, _TOOL, label, message=message)
-            self._open[message.request_id] = question
-            self._call(question, call, call.context, call.tool.timeout, now)
+            request_id, timeout = message.request_id, call.tool.timeout
+            self._call(_TOOL, call, call.context, label, request_id, timeout, now, message)
         else:
             self._send(message.request_id, {"mcp_response": call})
 
@@ -447,13 +431,13 @@ class Questions:
         cancelled = mcp.cancelled_id(message.message)
         if cancelled is None:
             return
-        for question in self._open.values():
-            waiting = question.message
-            if waiting is None or waiting.server != message.server:
+        for call in self._open.values():
+            waiting = call.subject
+            if type(waiting) is not mcp.BufferedMessage or waiting.server != message.server:
                 continue
             if waiting.message.get("id") == cancelled:
-                self._cancel(question)
-                del self._open[question.request_id]
+                self._cancel(call)
+                del self._open[call.request_id]
                 self._refuse_mcp(waiting, "cancelled")
                 return
 
@@ -482,48 +466,55 @@ class Questions:
         """Whether as many callbacks are pending as may be; calls of tools are not counted."""
         if len(self._open) < MAX_PENDING_CALLBACKS:
             return False
-        callbacks = [question for question in self._open.values() if question.message is None]
+        callbacks = [call for call in self._open.values() if call.kind not in (_TOOL, _MCP)]
         return len(callbacks) >= MAX_PENDING_CALLBACKS
 
     def _crowd(self) -> str:
         return f"{MAX_PENDING_CALLBACKS} callbacks are pending already"
 
     def _call(
-        self, question: _Open, callback: object, argument: object, timeout: float | None, now: float
+        self,
+        kind: CallKind,
+        callback: object,
+        argument: object,
+        label: str,
+        request_id: str,
+        timeout: float | None,
+        now: float,
+        subject: object = None,
     ) -> None:
-        self._calls += 1
-        question.call_id = self._calls
-        self._by_call[question.call_id] = question
-        if timeout is not None:
-            self._deadlines.set((CALL, question.call_id), now + timeout)
-        self._emit(Call(question.call_id, question.kind, callback, argument, question.label))
+        self._calls = call_id = self._calls + 1
+        deadline = None if timeout is None else now + timeout
+        call = Call(call_id, kind, callback, argument, label, request_id, deadline, subject)
+        self._open[request_id] = self._by_call[call_id] = call
+        self._emit(call)
 
-    def _take_call(self, call_id: int) -> _Open | None:
-        self._deadlines.clear((CALL, call_id))
+    def _take_call(self, call_id: int) -> Call | None:
+        if self._deadlines.soonest < math.inf:  # most calls return at once and never had one
+            self._deadlines.clear((CALL, call_id))
         return self._by_call.pop(call_id, None)
 
-    def _cancel(self, question: _Open) -> None:
-        self._take_call(question.call_id)
-        self._emit(CancelCall(question.call_id))
+    def _cancel(self, call: Call) -> None:
+        self._take_call(call.call_id)
+        self._emit(CancelCall(call.call_id))
 
-    def _fail(self, question: _Open, kind: WarningKind, detail: str, now: float) -> None:
-        if question.run is not None:
-            question.run.failed(kind, detail)
-            self._step_hook(question, question.run, now)
-        elif question.permission is not None:
-            self._answer(question.request_id, deny(kind, detail))
-        elif question.kind is _TOOL and question.message is not None:
-            message = question.message.message
-            self._answer(
-                question.request_id,
-                toolserver.answer_failure(message, kind, detail, question.label),
-            )
-        elif question.message is not None:
+    def _fail(self, call: Call, kind: WarningKind, detail: str, now: float) -> None:
+        request_id = call.request_id
+        if call.kind is _HOOK:
+            call.subject.failed(kind, detail)
+            self._step_hook(request_id, call.subject, now)
+        elif call.kind is _TOOL:
+            message = call.subject.message
+            answer = toolserver.answer_failure(message, kind, detail, call.label)
+            self._answer(request_id, answer)
+        elif call.kind is _MCP:
             self._warn(kind, detail)
-            del self._open[question.request_id]
-            self._refuse_mcp(question.message, "the server failed to handle the message")
+            del self._open[request_id]
+            self._refuse_mcp(call.subject, "the server failed to handle the message")
+        elif call.kind is _ELICITATION:
+            self._answer(request_id, cancel(kind, detail))
         else:
-            self._answer(question.request_id, cancel(kind, detail))
+            self._answer(request_id, deny(kind, detail))
 
     def _answer(self, request_id: str, answer: Answer) -> None:
         self._open.pop(request_id, None)

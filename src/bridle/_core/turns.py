@@ -175,9 +175,10 @@ class TurnBook:
                 self.deliver(message)
             return
         if AssistantMessage in kinds:
-            spoken = (each for each in reversed(messages) if isinstance(each, AssistantMessage))
-            last = next((each for each in spoken if each.parent_tool_use_id is None), None)
-            self.evidence.assistant = last or self.evidence.assistant
+            for message in reversed(messages):
+                if type(message) is AssistantMessage and message.parent_tool_use_id is None:
+                    self.evidence.assistant = message
+                    break
         self._outbox.deliver(messages, self._running, size)
 
     def result(self, message: ResultMessage, now: float) -> None:

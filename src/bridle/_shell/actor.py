@@ -2,8 +2,8 @@
 
 Everything runs on one event loop and in callbacks of that loop; there is no task to be cancelled
 half way. Pipe data goes from the read callback into the engine, and what the engine wants done is
-done before the callback returns. User code is never called from here (see :mod:`callbacks`), and
-nothing here waits for a consumer.
+done before the callback returns. User code is called in :mod:`callbacks` and goes on in
+:mod:`reply`, nowhere else, and nothing here waits for a consumer.
 
 One task exists for the end alone: it waits for the process to be gone. Whoever cancels it, such as
 ``asyncio.run`` on its way out, makes it stop the session and finish the job.
@@ -18,7 +18,7 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 from msgspec import structs
 
@@ -34,6 +34,7 @@ from bridle._shell.locate import Version, VersionAnswer
 from bridle._shell.mailbox import size_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import judge_version, running_loop
+from bridle._shell.reply import Reply
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
 from bridle.errors import (
@@ -122,6 +123,8 @@ class Actor:
         # What the engine wants done and is not done yet.
         self._to_do: deque[act.Action | _Failure] = deque()
         self._is_doing = False
+        # Operations that were settled meanwhile; those who wait for them go on after that.
+        self._settled: list[Reply] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
         self.feeds = Feeds(max_unread_bytes, self._on_missed)
@@ -170,6 +173,7 @@ class Actor:
             with self.observer.operation("start"):
                 self._spawn(key, spawn)
                 await key
+                self._arm(self._deadlines.next)  # the start is over, and with it its deadline
         except BaseException:
             await self.stop()
             raise
@@ -209,7 +213,7 @@ class Actor:
         self, operation: str, fields: Mapping[str, object], timeout: float | None = None
     ) -> Mapping[str, object] | None:
         """A control operation. Cancelling the wait withdraws it."""
-        now, key = self._now(), self._loop.create_future()
+        now, key = self._now(), Reply(loop=self._loop)
         began = self.observer.operation_began(operation, now)
         was_asked = False
         try:
@@ -330,6 +334,8 @@ class Actor:
                 self._perform[type(action)](self, action)
         finally:
             self._is_doing = False
+        while self._settled:
+            self._settled.pop(0).resume()
         # A timer that comes too early only looks again; most deadlines are met, and then setting
         # one for each would be all that it costs.
         if self._deadlines.soonest < self._armed:
@@ -407,20 +413,25 @@ class Actor:
             state.end(action.outcome)
 
     def _resolve(self, action: act.Resolve) -> None:
-        key = cast("asyncio.Future[object]", action.key)
+        key: Any = action.key
         if not key.done():
             key.set_result(action.value)
+            if type(key) is Reply:
+                self._settled.append(key)
 
     def _reject(self, action: act.Reject) -> None:
-        key = cast("asyncio.Future[object]", action.key)
+        key: Any = action.key
         clean(action.error, self._redact)
         if not key.done():
             key.set_exception(action.error)
+            if type(key) is Reply:
+                self._settled.append(key)
 
     def _call(self, action: act.Call) -> None:
         if action.kind is _TOOL:
             bind_session(action.argument, self._owner())
-        self._callbacks.start(action, self.observer.call_began(action))
+        if self._callbacks.start(action, self.observer.call_began(action)):
+            self._do(self._engine.waiting_call(action.call_id, self._loop.time()))
 
     def _cancel_call(self, action: act.CancelCall) -> None:
         self.observer.call_cancelled(action.call_id, timed_out=action.timed_out)

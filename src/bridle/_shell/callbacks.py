@@ -119,25 +119,36 @@ class Callbacks:
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, call: Call, context: Context | None = None) -> None:
-        """Call a function of the user's, in that context or the one it finds.
+    def start(self, call: Call, context: Context | None = None) -> bool:
+        """Call a function of the user's, in that context or the one it finds; True if it goes on.
 
-        One that is to be awaited is called at once, others soon and in a thread.
+        One that is to be awaited is called at once, and reported before this returns if it does
+        not wait for anything; others are called soon and in a thread.
         """
+        call_id, argument = call.call_id, call.argument
         running = Running(self._loop, call.label, context)
-        if isinstance(call.argument, Withdrawable):
-            bind_withdrawal(call.argument, running)
-        function = cast("Callable[[object], Any]", call.callback)
-        if self._is_async(function):
-            self._run(call.call_id, running, function, call.argument)
-            return
-        self._running[call.call_id] = running
-        if context is not None:
-            function = _in_context(context, function)
+        if isinstance(argument, Withdrawable):
+            bind_withdrawal(argument, running)
+        function: Callable[[Any], Any] = call.callback
+        if not self._is_async(function):
+            self._start_in_thread(call_id, running, function, argument)
+            return True
         try:
-            WORKERS.run(lambda: self._run_in_thread(call.call_id, function, call.argument))
-        except RuntimeError as error:  # no thread could be started
-            self._loop.call_soon(self._on_thread_done, call.call_id, None, error)
+            work = function(argument)
+            if type(work) is not _COROUTINE:  # something else that can be awaited
+                work = _finish(work)
+            task, result = self._starter.start(work, call.label, context)
+        except (Exception, asyncio.CancelledError) as error:
+            self._report(call_id, None, error)
+        except BaseException as error:  # the program is to end, which is not for us to prevent
+            self._report(call_id, None, error)
+            raise
+        else:
+            if task is not None:
+                self._go_on(call_id, running, task)
+                return True
+            self._report(call_id, result, None)
+        return False
 
     def _is_async(self, function: object) -> bool:
         key = function.func if type(function) is ToolCall else function
@@ -145,26 +156,6 @@ class Callbacks:
         if known is None:
             known = self._are_async[id(key)] = (key, is_async(function))
         return known[1]
-
-    def _run(
-        self, call_id: int, running: Running, function: Callable[[Any], Any], argument: object
-    ) -> None:
-        """Run what is to be awaited, to its end if it does not wait for anything."""
-        try:
-            work = function(argument)
-            if type(work) is not _COROUTINE:  # something else that can be awaited
-                work = _finish(work)
-            task, result = self._starter.start(work, running.label, running.context)
-        except (Exception, asyncio.CancelledError) as error:
-            self._report(call_id, None, error)
-        except BaseException as error:  # the program is to end, which is not for us to prevent
-            self._report(call_id, None, error)
-            raise
-        else:
-            if task is None:
-                self._report(call_id, result, None)
-            else:
-                self._go_on(call_id, running, task)
 
     def cancel(self, call_id: int) -> None:
         """Nobody waits for this call any more."""
@@ -189,6 +180,17 @@ class Callbacks:
         for task in list(self._lingering):
             task.cancel()
         self._starter.close()
+
+    def _start_in_thread(
+        self, call_id: int, running: Running, function: Callable[[Any], Any], argument: object
+    ) -> None:
+        self._running[call_id] = running
+        if running.context is not None:
+            function = _in_context(running.context, function)
+        try:
+            WORKERS.run(lambda: self._run_in_thread(call_id, function, argument))
+        except RuntimeError as error:  # no thread could be started
+            self._loop.call_soon(self._on_thread_done, call_id, None, error)
 
     def _run_in_thread(
         self, call_id: int, function: Callable[[object], object], argument: object

@@ -55,6 +55,8 @@ class CliProcess:
             cast("IO[bytes]", file) for file in (popen.stdin, popen.stdout, popen.stderr)
         )
         self._input = InputPipe(loop, stdin, events.input_failed)
+        #: Sends whole lines to the CLI, after everything written before. Never blocks.
+        self.write = self._input.write
         self._output = OutputPipe(loop, stdout, events.received, events.output_ended)
         self._errors = OutputPipe(loop, stderr, self._stderr.feed, self._stderr.finish)
         self._watch()
@@ -98,10 +100,6 @@ class CliProcess:
     def stderr_tail(self) -> str:
         """The last of what the CLI wrote to stderr."""
         return self._stderr.tail
-
-    def write(self, data: bytes) -> None:
-        """Send whole lines to the CLI, after everything written before. Never blocks."""
-        self._input.write(data)
 
     async def drain(self) -> None:
         """Wait until little enough is unsent that more may be written, or the input is gone."""

@@ -166,8 +166,14 @@ class EnginePlayer:
         self._played += 1
         steps: list[tuple[float, act.Action]] = []
         while (due := self._engine.next_deadline) is not None and due <= entry.t:
-            steps += [(due, action) for action in self._engine.advance(due)]
-        return steps + [(entry.t, action) for action in self._perform(entry)]
+            steps += self._steps(self._engine.advance(due), due)
+        return steps + self._steps(self._perform(entry), entry.t)
+
+    def _steps(self, actions: list[act.Action], at: float) -> list[tuple[float, act.Action]]:
+        for action in actions:
+            if isinstance(action, act.Call):  # nobody makes it, so it waits until its time is up
+                self._engine.waiting_call(action.call_id, at)
+        return [(at, action) for action in actions]
 
     def _perform(self, entry: Entry) -> list[act.Action]:
         engine, frame, now = self._engine, entry.members, entry.t

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 from tests.support import cli
-from tests.support.cli import errors, feed, idle, only, payloads, running, started, warned, written
+from tests.support.cli import (
+    begin,
+    errors,
+    feed,
+    idle,
+    only,
+    payloads,
+    running,
+    started,
+    warned,
+    written,
+)
 
 from bridle._core.actions import Action, Call, CallKind, CancelCall, EndInput
 from bridle._core.hooks import HookPlan
@@ -46,7 +57,9 @@ def test_a_message_goes_to_its_server_at_once_and_its_answer_comes_back() -> Non
     engine = running(questions=SERVING)
     message = rpc("123", "tools/list")
     (call,) = feed(engine, 1.0, cli.mcp_message("r", message))
-    assert call == Call(1, CallKind.MCP, "server", message, "tools/list for MCP server tools")
+    assert isinstance(call, Call)
+    assert (call.call_id, call.kind, call.callback) == (1, CallKind.MCP, "server")
+    assert (call.argument, call.label) == (message, "tools/list for MCP server tools")
     answer = {"jsonrpc": "2.0", "id": "123", "result": {"tools": [{"any": "thing"}]}}
     actions = engine.finished_call(1, answer, 2.0)
     assert payloads(actions) == {"r": {"mcp_response": answer}}
@@ -56,7 +69,7 @@ def test_a_message_goes_to_its_server_at_once_and_its_answer_comes_back() -> Non
 def test_a_server_has_no_deadline_of_ours() -> None:
     """R327, R328, R336, C06."""
     engine = running(questions=SERVING)
-    feed(engine, 1.0, cli.mcp_message("r", rpc(1)))
+    begin(engine, 1.0, cli.mcp_message("r", rpc(1)))
     assert (engine.next_deadline, engine.advance(1e9)) == (None, [])
     assert len(written(engine.submit("k", "interrupt", {}, 2.0))) == 1
     assert list(payloads(engine.finished_call(1, McpResponse(id=1), 1e9))) == ["r"]
@@ -312,7 +325,7 @@ def test_whatever_a_field_holds_the_request_is_put_or_answered(subtype: str, odd
 def test_a_withdrawn_question_is_cancelled_and_gets_no_answer(line: bytes) -> None:
     """R297: its deadline goes with it."""
     engine = running(questions=EVERYTHING)
-    feed(engine, 1.0, line)
+    begin(engine, 1.0, line)
     assert feed(engine, 2.0, cli.withdrawal("r")) == [CancelCall(1)]
     assert engine.next_deadline is None
     for late in (engine.finished_call(1, None, 3.0), engine.failed_call(1, "x", 3.0)):

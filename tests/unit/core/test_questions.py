@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 from tests.support import cli
-from tests.support.cli import errors, feed, only, payloads, running, warned, written
+from tests.support.cli import begin, errors, feed, only, payloads, running, warned, written
 
 from bridle import controls
 from bridle._core.actions import Action, Call, CallKind, CancelCall, TurnEnded
@@ -67,7 +67,7 @@ DENIED_TOOL = {
 def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
     """R182, R203, R274, R294, R417, R423."""
     engine = pre_tool_use(Hook(first))
-    actions = feed(engine, 1.0, cli.hook_callback("r", tool_use_id="t1"))
+    actions = begin(engine, 1.0, cli.hook_callback("r", tool_use_id="t1"))
     (call,) = actions
     assert isinstance(call, Call)
     assert (call.kind, call.callback, call.label) == (CallKind.HOOK, first, "PreToolUse hook")
@@ -131,18 +131,23 @@ def test_the_first_decision_skips_the_rest() -> None:
 
 
 def test_each_hook_has_its_own_deadline() -> None:
-    """R260, R298."""
+    """R260, R298: counted from when it was called; one that returns at once needs none."""
     engine = pre_tool_use(Hook(first, timeout=5.0), Hook(second))
     feed(engine, 1.0, cli.hook_callback("r"))
-    assert engine.next_deadline == 6.0
+    seen = [engine.next_deadline]
+    assert engine.waiting_call(1, 2.0) == []
+    seen.append(engine.next_deadline)
     engine.finished_call(1, None, 4.0)
-    assert engine.next_deadline == 64.0
+    seen.append(engine.next_deadline)
+    engine.waiting_call(2, 5.0)
+    engine.waiting_call(1, 5.0)  # it is over: nothing more comes of it
+    assert [*seen, engine.next_deadline] == [None, 6.0, None, 64.0]
 
 
 def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
     """R278, R296, R299, R301, R417, R423, R426."""
     engine = pre_tool_use(Hook(first))
-    feed(engine, 1.0, cli.hook_callback("r"))
+    begin(engine, 1.0, cli.hook_callback("r"))
     actions = engine.failed_call(1, "ValueError: x", 2.0)
     assert (payloads(actions), warned(actions)) == (
         {"r": {"continue": True}},
@@ -154,7 +159,7 @@ def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
 def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
     """R260, R293, R295, R299, R302, R417, R423: its late result finds nothing to answer."""
     engine = pre_tool_use(Hook(first, timeout=5.0))
-    feed(engine, 1.0, cli.hook_callback("r"))
+    begin(engine, 1.0, cli.hook_callback("r"))
     actions = engine.advance(6.0)
     assert actions[0] == CancelCall(1, timed_out=True)
     assert (payloads(actions), warned(actions)) == (
@@ -169,7 +174,7 @@ def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_a_failed_hook_that_is_required_blocks(late: bool) -> None:
     engine = pre_tool_use(Hook(first, timeout=5.0, on_error="block"))
-    feed(engine, 1.0, cli.hook_callback("r"))
+    begin(engine, 1.0, cli.hook_callback("r"))
     actions = engine.advance(6.0) if late else engine.failed_call(1, "boom", 2.0)
     decision = payloads(actions)["r"]["hookSpecificOutput"]["permissionDecision"]
     assert decision == "deny"
@@ -257,7 +262,7 @@ def permitting(**config: Any) -> Engine:
 def test_a_permission_is_asked_for_without_a_deadline() -> None:
     """R304, R305, C31, C55: a human may think."""
     engine = permitting()
-    (call,) = only(Call, feed(engine, 1.0, cli.init(), cli.can_use_tool("r", blocked_path="/x")))
+    (call,) = only(Call, begin(engine, 1.0, cli.init(), cli.can_use_tool("r", blocked_path="/x")))
     context: Any = call.argument
     assert (call.kind, call.callback, call.label) == (
         CallKind.PERMISSION,
@@ -321,7 +326,7 @@ def expire(engine: Engine) -> list[Action]:
 def test_a_permission_that_fails_is_denied(fail: Any, kind: WarningKind) -> None:
     """R295, R296, R300, R310, R417, R426."""
     engine = permitting(permission_timeout=5.0)
-    feed(engine, 1.0, cli.can_use_tool("r"))
+    begin(engine, 1.0, cli.can_use_tool("r"))
     actions = fail(engine)
     assert payloads(actions)["r"]["behavior"] == "deny"
     assert warned(actions) == [kind]
@@ -376,7 +381,7 @@ def test_the_answers_to_a_question_travel_in_the_input() -> None:
 def test_a_question_or_plan_that_fails_is_denied(tool: str) -> None:
     """R300."""
     engine = answering(question=first, plan=first, permission_timeout=5.0)
-    feed(engine, 1.0, cli.can_use_tool("r", tool), cli.can_use_tool("r2", tool))
+    begin(engine, 1.0, cli.can_use_tool("r", tool), cli.can_use_tool("r2", tool))
     actions = engine.failed_call(1, "boom", 2.0) + engine.advance(6.0)
     assert [answer["behavior"] for answer in payloads(actions).values()] == ["deny", "deny"]
     assert warned(actions) == [WarningKind.PERMISSION_FAILED, WarningKind.PERMISSION_TIMED_OUT]
@@ -415,7 +420,7 @@ def test_an_elicitation_is_put_and_answered(result: object, payload: cli.Json) -
 )
 def test_an_elicitation_that_fails_is_cancelled(fail: Any) -> None:
     engine = answering(elicitation=first, permission_timeout=5.0)
-    feed(engine, 1.0, cli.elicitation("r"))
+    begin(engine, 1.0, cli.elicitation("r"))
     actions = fail(engine)
     assert (payloads(actions), warned(actions)) == (
         {"r": {"action": "cancel"}},
