@@ -18,7 +18,6 @@ _PLAIN = re.compile(r"None|True|False|\(\)|[\d.]+|'[^']*'|\"[^\"]*\"")
 # What a record is made of is of no interest to those who use it.
 _INNER = re.compile(
     r"(msgspec\.)?Struct|Generic\b.*|Withdrawable|Sourced|Record|_ForDestination|_HookConditions"
-    r"|_Spoken"
 )
 
 

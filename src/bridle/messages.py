@@ -78,31 +78,21 @@ class Origin(Record, kw_only=True, rename="camel", frozen=True):
     run_id: str | None = None
 
 
-class _Spoken(Message, frozen=True):
-    """What every assistant line has besides: here, so that it stands before what few have.
+class AssistantMessage(Message, tag="assistant", frozen=True):
+    """What the model said. The CLI sends one line per content block, all with one `message_id`.
 
-    Fields that are no keywords come first, then the keywords of the bases, then one's own.
+    Built by hand around its API message: `AssistantMessage(ApiMessage(content=[...]))`.
     """
 
     # Behind `.message`, which ties the blocks to this line before it hands them out.
     _message: ApiMessage = field(name="message", default_factory=ApiMessage)
-    parent_tool_use_id: str | None = None
-
-
-class AssistantMessage(_Spoken, tag="assistant", kw_only=True, frozen=True):
-    """What the model said. The CLI sends one line per content block, all with one `message_id`.
-
-    `parent_tool_use_id` is the tool call whose subagent spoke; None in the main thread.
-    Built by hand around its API message: `AssistantMessage(ApiMessage(content=[...]))`.
-    """
-
     timestamp: str | None = None
     request_id: str | None = None
-    user_message_uuid: str | None = None
-    user_message_uuids: tuple[str, ...] = ()
     error: str | None = None
     is_partial: bool = False
     aborted: bool = False
+    user_message_uuids: tuple[str, ...] = ()
+    user_message_uuid: str | None = None
     agent_id: str | None = None
     subagent_type: str | None = None
     task_description: str | None = None
@@ -119,6 +109,7 @@ class AssistantMessage(_Spoken, tag="assistant", kw_only=True, frozen=True):
     refused_message_id: str | None = None
     thinking_duration_ms: float | None = None
     thinking_display: str | None = None
+    parent_tool_use_id: str | None = None
 
     @property
     def message(self) -> ApiMessage:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.processes import Programs, is_alive, plan, run
+from tests.support.processes import Programs, is_alive, plan, run, until
 
 from bridle._shell import locate, tree
 from bridle._shell.locate import (
@@ -25,6 +25,7 @@ from bridle._shell.locate import (
     parse_version,
     version_of,
 )
+from bridle._shell.process import CliProcess, _live  # pyright: ignore[reportPrivateUsage]
 from bridle.errors import CliNotFoundError, SpawnError
 
 HOME_PLACES = (
@@ -319,6 +320,30 @@ def test_giving_up_waiting_does_not_take_the_answer_from_others(programs: Progra
         assert await second == Version(2, 2, 2)
 
     run(main)
+
+
+def test_a_program_that_ends_meanwhile_waits_until_it_is_gone(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = programs.shell("exec sleep 300")
+    end_tree = CliProcess._end_tree  # pyright: ignore[reportPrivateUsage]
+    ended: list[bool] = []
+
+    async def end_slowly(process: CliProcess) -> bool:
+        await asyncio.sleep(0.05)
+        ended.append(await end_tree(process))
+        return ended[-1]
+
+    async def main() -> None:
+        asking.append(asyncio.create_task(version_of(program, timeout=60.0)))
+        await until(lambda: _live)
+
+    asking: list[asyncio.Task[locate.VersionAnswer]] = []
+    monkeypatch.setattr(CliProcess, "_end_tree", end_slowly)
+    for count in range(1, 11):  # a loop that ends cancels its tasks in any order
+        run(main)
+        assert (ended, len(_live)) == ([True] * count, 0)
+    assert all(task.cancelled() for task in asking)
 
 
 def test_it_is_asked_in_the_environment_of_the_launch(programs: Programs, tmp_path: Path) -> None:

@@ -62,20 +62,11 @@ Content: TypeAlias = str | Sequence[Block | Mapping[str, object]]
 
 # ------------------------------------------------------------------------- the straight road
 
-
-def _tagged(family: type[Message | ControlFrame]) -> Iterator[type[Message | ControlFrame]]:
-    """The classes the decoder chooses from: a base without a tag has them below it, or none."""
-    for kind in family.__subclasses__():
-        if kind.__struct_config__.tag is None:
-            yield from _tagged(kind)
-        else:
-            yield kind
-
-
-_KINDS = {
+_KINDS: dict[str, type[Message | ControlFrame]] = {
     str(kind.__struct_config__.tag): kind
     for family in (Message, ControlFrame)
-    for kind in _tagged(family)
+    for kind in family.__subclasses__()
+    if kind is not UnknownMessage
 }
 
 

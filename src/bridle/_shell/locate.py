@@ -258,7 +258,8 @@ class _Question:
             self._waiting -= 1
             if not self._waiting and not self.task.done():
                 self.forget(here)
-                self.task.cancel()
+                if not self.task.cancelling():  # a loop that ends has seen to it: twice is too much
+                    self.task.cancel()
                 await asyncio.wait([self.task])
 
 
