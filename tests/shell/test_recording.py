@@ -14,10 +14,14 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.support import cli
 from tests.support.processes import open_descriptors
 
 import bridle
-from bridle._core.actions import Write
+from bridle._core.actions import Call, CancelCall, Write
+from bridle._core.config import EngineConfig
+from bridle._core.hooks import HookPlan
+from bridle._core.questions import QuestionsConfig
 from bridle._doors.session import Session
 from bridle._shell.transport import TransportEvents
 from bridle.testing import FakeCli, recording
@@ -464,6 +468,17 @@ def test_deadlines_pass_in_a_replay() -> None:
     (time,) = {time for time, action in result.steps if not isinstance(action, Write)} - {65.0}
     assert time == 60.0
     assert [type(event).__name__ for event in result.events] == ["SessionFailed"]
+
+
+def test_hooks_of_the_replaying_side_are_called_by_nobody_and_run_out_of_time() -> None:
+    hooks = [bridle.Hook(print, timeout=5.0), bridle.Hook(print, timeout=7.0)]
+    plan = HookPlan.from_options({"PreToolUse": hooks}, 60.0)
+    config = EngineConfig(questions=QuestionsConfig(hooks=plan))
+    start = entry("in", {"type": "control_request", "request": {"subtype": "initialize"}})
+    asked = entry("out", cli.hook_callback("r").decode(), t=1.0)
+    result = replay([start, asked, entry("meta", {"note": 1}, t=100.0)], config)
+    calls = [(at, type(act)) for at, act in result.steps if isinstance(act, Call | CancelCall)]
+    assert calls == [(1.0, Call), (6.0, CancelCall), (6.0, Call), (13.0, CancelCall)]
 
 
 def test_what_the_cli_wrote_to_stderr_explains_its_end() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 from tests.soak.sessions import GRACE, SOON, Clock, options, told_by, works
-from tests.support.processes import is_alive, run, until
+from tests.support.processes import LIMIT, is_alive, run, until
 
 from bridle import (
     BidirOptions,
@@ -286,3 +288,28 @@ def test_a_cli_that_is_deaf_to_sigterm_is_killed_after_five_seconds() -> None:
             assert not is_alive(session.pid or 0)
 
     run(main)
+
+
+LEAVING = """
+import asyncio, sys
+from bridle import CliOptions, start_session
+
+async def main() -> None:
+    session = await start_session(CliOptions(cli_path=sys.argv[1]))
+    try:
+        await session.set_model("opus")
+    except Exception:
+        sys.exit(7)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_leaves_as_the_cli_does_is_not_held_up() -> None:
+    """Its loop ends before the release has taken its first step."""
+    script = FakeCli().expect_initialize().expect_request("set_model").exit(3)
+    with script as cli:
+        command = [sys.executable, "-c", LEAVING, cli.path]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 7
+    assert "Traceback" not in done.stderr

@@ -2,8 +2,8 @@
 
 Everything runs on one event loop and in callbacks of that loop; there is no task to be cancelled
 half way. Pipe data goes from the read callback into the engine, and what the engine wants done is
-done before the callback returns. User code is called in :mod:`callbacks` and goes on in
-:mod:`reply`, nowhere else, and nothing here waits for a consumer.
+done before the callback returns. User code is never called from here (see :mod:`callbacks`), and
+nothing here waits for a consumer.
 
 One task exists for the end alone: it waits for the process to be gone. Whoever cancels it, such as
 ``asyncio.run`` on its way out, makes it stop the session and finish the job.
@@ -34,7 +34,6 @@ from bridle._shell.locate import Version, VersionAnswer
 from bridle._shell.mailbox import size_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import judge_version, running_loop
-from bridle._shell.reply import Reply
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
 from bridle.errors import (
@@ -123,8 +122,6 @@ class Actor:
         # What the engine wants done and is not done yet.
         self._to_do: deque[act.Action | _Failure] = deque()
         self._is_doing = False
-        # Operations that were settled meanwhile; those who wait for them go on after that.
-        self._settled: list[Reply] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
         self.feeds = Feeds(max_unread_bytes, self._on_missed)
@@ -213,7 +210,7 @@ class Actor:
         self, operation: str, fields: Mapping[str, object], timeout: float | None = None
     ) -> Mapping[str, object] | None:
         """A control operation. Cancelling the wait withdraws it."""
-        now, key = self._now(), Reply(loop=self._loop)
+        now, key = self._now(), self._loop.create_future()
         began = self.observer.operation_began(operation, now)
         was_asked = False
         try:
@@ -334,8 +331,6 @@ class Actor:
                 self._perform[type(action)](self, action)
         finally:
             self._is_doing = False
-        while self._settled:
-            self._settled.pop(0).resume()
         # A timer that comes too early only looks again; most deadlines are met, and then setting
         # one for each would be all that it costs.
         if self._deadlines.soonest < self._armed:
@@ -416,16 +411,12 @@ class Actor:
         key: Any = action.key
         if not key.done():
             key.set_result(action.value)
-            if type(key) is Reply:
-                self._settled.append(key)
 
     def _reject(self, action: act.Reject) -> None:
         key: Any = action.key
         clean(action.error, self._redact)
         if not key.done():
             key.set_exception(action.error)
-            if type(key) is Reply:
-                self._settled.append(key)
 
     def _call(self, action: act.Call) -> None:
         if action.kind is _TOOL:
@@ -460,7 +451,15 @@ class Actor:
         """Everything is settled; what is left is to release the process."""
         self.observer.finished()
         self.feeds.close(self._slowness)
+        self._start_release()
+
+    def _start_release(self) -> None:
         self._releasing = self._loop.create_task(self._release(), name="bridle-release")
+        self._releasing.add_done_callback(self._on_release_end)
+
+    def _on_release_end(self, _: asyncio.Task[None]) -> None:
+        if not self._gone.done():  # a task that is cancelled early does nothing at all
+            self._start_release()
 
     # -- calls and notifications -------------------------------------------------------------------
 
