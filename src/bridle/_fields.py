@@ -333,7 +333,28 @@ def callback(field: str, value: object) -> Callable[..., object]:
     """Something that can be called."""
     if not callable(value):
         raise _wrong_type(field, value, "a function or another callable")
+    takes_one(field, value)
     return value
+
+
+def takes_one(field: str, function: Callable[..., object]) -> None:
+    """Refuse a function that could never be called with one argument, the context.
+
+    Found out only when it is called, it would be a failure of the callback's, and a guard that
+    fails lets things go on.
+    """
+    import inspect  # asyncio has it loaded by the time anything is started
+
+    try:
+        # What it is called as, not what it wraps: a decorator may add arguments of its own.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # some functions written in C do not tell
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        fix = "Give a function of one argument: the context holds everything that is known."
+        raise OptionsError(field, f"cannot be called with one argument: {error}", fix=fix) from None
 
 
 def anything(field: str, value: object) -> object:

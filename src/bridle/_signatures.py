@@ -169,7 +169,10 @@ def _parameter(
     elif not bare:
         fix = f"Annotate it; `{parameter.name}: Any` takes whatever the model sends."
         raise OptionsError(label, "has no annotation", fix=fix)
-    default = UNSET if parameter.default is parameter.empty else parameter.default
+    default: object = UNSET if parameter.default is parameter.empty else parameter.default
+    if type(default).__module__.partition(".")[0] == "pydantic" and not _is_model(type(default)):
+        fix = "Write the default itself; say more with Annotated and msgspec.Meta."
+        raise OptionsError(label, "has a pydantic field as its default", fix=fix)
     return _Parameter(parameter.name, kind, default)
 
 
@@ -342,6 +345,8 @@ def _is_model(kind: object) -> bool:
 
 
 def _load(kind: Any, value: object) -> object:
+    if kind is object:  # as `Any`
+        return value
     return kind.model_validate(value)
 
 

@@ -123,6 +123,22 @@ class Withdrawable:
             )
         return withdrawal
 
+    def __copy__(self) -> Withdrawable:
+        return self  # frozen: a copy could not come to differ
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies keep the wire form. They belong to no session, so nothing withdraws them.
+        names = cast("msgspec.Struct", self).__struct_fields__
+        values = {name: getattr(self, name) for name in names if name != "session"}
+        return _revive, (type(self), values, self.raw if hasattr(self, "_raw") else None)
+
+
+def _revive(kind: Callable[..., Withdrawable], values: JsonObject, raw: JsonObject | None) -> Any:
+    value = kind(**values)
+    if raw is not None:
+        bind_raw(value, raw)
+    return value
+
 
 # Slot descriptors write straight through `frozen`, which guards attribute assignment only.
 bind_raw: Callable[[Withdrawable, JsonObject | Callable[[], JsonObject]], None] = (

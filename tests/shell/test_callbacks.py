@@ -92,6 +92,59 @@ def test_what_a_function_raises_is_reported() -> None:
     run(main)
 
 
+class Failed(BaseException):
+    """As what `pytest.fail` raises: no Exception, and no end of the program either."""
+
+
+@pytest.mark.parametrize("kind", [Failed, SystemExit, KeyboardInterrupt])
+def test_whatever_an_async_function_raises_in_its_first_step_is_reported(
+    kind: type[BaseException],
+) -> None:
+    async def quick(_: object) -> None: ...
+
+    async def raises(_: object) -> None:
+        raise kind("enough")
+
+    async def main() -> None:
+        desk = Desk()
+        desk.start(quick, call_id=1)  # the first has a task of its own
+        await desk.reports.get()
+        ends: asyncio.Future[str] = desk.loop.create_future()
+
+        def start() -> None:
+            try:
+                desk.start(raises, call_id=2)
+            except BaseException as error:
+                ends.set_result(type(error).__name__)
+            else:
+                ends.set_result("nothing")
+
+        desk.loop.call_soon(start)
+        assert await ends == ("nothing" if kind is Failed else kind.__name__)
+        call_id, _, error = await desk.reports.get()
+        assert (call_id, type(error)) == (2, kind)
+
+    run(main)
+
+
+class Lazy:
+    """Stands for another object, as proxies do, and fails when there is none."""
+
+    @property  # type: ignore[misc]  # proxies do it, too
+    def __class__(self) -> type:
+        raise RuntimeError("outside of a request")
+
+
+def test_a_plain_function_may_return_what_does_not_even_tell_its_class() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.start(lambda _: Lazy())
+        _, result, error = await desk.reports.get()
+        assert (type(result), error) == (Lazy, None)
+
+    run(main)
+
+
 def test_a_plain_function_may_return_something_to_await() -> None:
     async def later(argument: object) -> object:
         return argument

@@ -236,6 +236,8 @@ WEDGES: dict[str, Operation] = {
     "subtype ": lambda s: s.control("initialize"),
     "of_tomorrow": lambda s: s.control("of_tomorrow", value=object()),
     "content": lambda s: s.send_user_message(object()),  # type: ignore[arg-type]  # what is refused
+    "timeout": lambda s: s.send_user_message("x", timeout="1"),  # type: ignore[arg-type]  # it, too
+    "timeout ": lambda s: s.send_user_message("x", timeout=0.0),
 }
 
 

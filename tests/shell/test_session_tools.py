@@ -18,6 +18,7 @@ from bridle import (
     BidirOptions,
     McpError,
     McpResponse,
+    OptionsError,
     OutcomeReason,
     PreToolUseContext,
     Session,
@@ -351,3 +352,16 @@ def test_messages_for_servers_wait_until_the_session_runs() -> None:
 
     run(main)
     assert seen == list(range(5))
+
+
+@tool
+def lonely(n: int) -> int:
+    """Return it."""
+    return n
+
+
+@pytest.mark.parametrize("server", [lonely, ToolServer], ids=["a tool", "the class"])
+def test_what_only_looks_like_a_server_is_refused_before_anything_starts(server: object) -> None:
+    with pytest.raises(OptionsError, match=r"ToolServer\(\[") as refusal:
+        Session(bidir=BidirOptions(mcp_servers={"calc": server}))
+    assert refusal.value.field == "mcp_servers['calc']"

@@ -530,6 +530,32 @@ def test_the_interpreter_exits_and_leaves_nothing(leave: str, cli: FakeCli) -> N
     assert not is_alive(int(pid))
 
 
+def test_an_async_callback_that_would_end_the_program_ends_nothing_but_itself(
+    cli: FakeCli,
+) -> None:
+    process = program(
+        cli,
+        """
+        import logging
+        from bridle import ToolServer, tool
+        logging.disable()
+
+        @tool
+        async def leave(n: int) -> int:
+            \"\"\"Leave.\"\"\"
+            sys.exit(n)
+
+        bidir = BidirOptions(
+            mcp_servers={"c": ToolServer([leave])}, on_can_use_tool=lambda _: Allow()
+        )
+        for _ in range(3):
+            outcome = sync.run('CALL mcp__c__leave {"n": 3}', cli=options, bidir=bidir)
+            print(outcome.reason)
+        """,
+    )
+    assert ends_well(process) == ["completed"] * 3
+
+
 def test_importing_the_door_starts_nothing(cli: FakeCli) -> None:
     assert ends_well(program(cli, "print(threading.active_count())")) == ["1"]
 

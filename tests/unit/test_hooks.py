@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import pytest
 
+from bridle import BidirOptions
 from bridle.errors import OptionsError
 from bridle.hooks import (
     CONTEXTS,
@@ -148,6 +151,30 @@ def test_a_hook_that_cannot_work_is_refused_with_a_fix(
         Hook(**given)
     assert caught.value.field == field
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "callback", [lambda given, tool_use_id, context: None, lambda: None], ids=["three", "none"]
+)
+def test_a_function_that_does_not_take_a_context_is_refused(callback: Any) -> None:
+    with pytest.raises(OptionsError, match="cannot be called with one argument") as caught:
+        Hook(callback)
+    assert (caught.value.field, bool(caught.value.fix)) == ("Hook.callback", True)
+    with pytest.raises(OptionsError, match="on_can_use_tool: cannot be called with one argument"):
+        BidirOptions(on_can_use_tool=callback)
+
+
+def test_what_can_be_called_with_a_context_is_taken_however_it_is_written() -> None:
+    @functools.wraps(lambda context, database: None)
+    def with_database(context: object) -> None: ...
+
+    class Guard:
+        def __call__(self, context: object, verbose: bool = False) -> None: ...
+        def check(self, *args: object) -> None: ...
+
+    both = functools.partial(lambda setting, context: None, "strict")
+    for callback in (with_database, Guard(), Guard().check, both, print, Mock()):
+        assert Hook(callback).callback is not None
 
 
 def test_an_output_says_nothing_by_default() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import typing
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
+from pickle import dumps, loads
 from typing import Any
 
 import pytest
@@ -226,3 +228,15 @@ def test_results_have_quiet_defaults() -> None:
     assert Allow().updated_permissions == ()
     assert Deny("no").interrupt is False
     assert Accept().content == {}
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda it: loads(dumps(it))])
+def test_a_copy_keeps_the_wire_form(duplicate: Callable[[Any], Any]) -> None:
+    context = CanUseToolContext(tool_name="Bash")
+    wire = {"tool_name": "Bash", "of_tomorrow": 1}
+    bind_raw(context, wire)
+    bind_withdrawal(context, Withdrawn(happened=False))
+    copied = duplicate(context)
+    assert (copied, copied.raw, copied.cancelled) == (context, wire, False)
+    by_hand = duplicate(CanUseToolContext(tool_name="Bash"))
+    assert by_hand.raw["tool_name"] == "Bash"

@@ -299,6 +299,10 @@ def test_a_signature_of_any_size_makes_a_schema_that_names_every_parameter() -> 
     }
 
 
+def test_an_object_is_whatever_comes() -> None:
+    assert read(taking(object)).convert({"value": {"a": [1]}}) == {"value": {"a": [1]}}
+
+
 # ------------------------------------------------------------------------- what is refused
 
 
@@ -309,6 +313,7 @@ def unannotated(a) -> None: ...  # type: ignore[no-untyped-def]  # that is the p
 def complex_number(ok: int, a: complex) -> None: ...
 def mixed_models(a: Model | int) -> None: ...
 def field(a: Annotated[int, Field(ge=0)]) -> None: ...
+def field_default(a: int = Field(3, gt=1)) -> None: ...
 def not_a_type(a: 3) -> None: ...  # type: ignore[valid-type]  # that is the point
 
 
@@ -322,6 +327,7 @@ def not_a_type(a: 3) -> None: ...  # type: ignore[valid-type]  # that is the poi
         (complex_number, "has no JSON schema: <class 'complex'> is not supported"),
         (mixed_models, "has no JSON schema"),
         (field, "has pydantic metadata"),
+        (field_default, "has a pydantic field as its default"),
         (not_a_type, "has no JSON schema: Type '3' is not supported"),
         (taking("Nowhere"), "'Nowhere' is not known there"),
         (taking("int +"), "has the annotation 'int +'"),

@@ -92,6 +92,12 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 }
 
 
+def check_timeout(timeout: object) -> None:
+    """Refuse what is no time to wait. Raises OptionsError."""
+    if timeout is not None and not _is_time(timeout):
+        raise OptionsError("timeout", f"is {timeout!r:.80}", fix="Give seconds, more than none.")
+
+
 def prepare_operation(
     operation: object, fields: Mapping[str, object], timeout: float | None = None
 ) -> Mapping[str, object]:
@@ -105,8 +111,7 @@ def prepare_operation(
         raise OptionsError("subtype", "is no name", fix="Name the control operation.")
     if "subtype" in fields:
         raise OptionsError("subtype", "is given twice", fix="Leave it out of the fields.")
-    if timeout is not None and not _is_time(timeout):
-        raise OptionsError("timeout", f"is {timeout!r:.80}", fix="Give seconds, more than none.")
+    check_timeout(timeout)
     if operation == "initialize":
         raise OptionsError(
             "subtype",

@@ -158,6 +158,9 @@ class Questions:
                 self._ASK[type(body)](self, request_id, body, frame, session_id, now)
             except RecursionError:  # read once more, deeper in the stack than the first time
                 self._refuse(WarningKind.INVALID_REQUEST, request_id, "it is nested too deeply")
+            except Exception as error:  # raised by the user's own types, which check arguments
+                text = f"it cannot be read: {_words(error)}"
+                self._refuse(WarningKind.INVALID_REQUEST, request_id, text)
 
     def _refuse_incomplete(self, request_id: str, frame: ControlRequest, *names: str) -> bool:
         """Refuse a question if the wire left one of these fields out; True if so.
@@ -206,6 +209,13 @@ class Questions:
         call = self._take_call(call_id)
         if call is None:
             return
+        try:
+            self._conclude(call, result, now)
+        except Exception as error:  # raised by the result's own methods: they are the user's
+            kind = WarningKind.UNENCODABLE_RESULT
+            self._fail(call, kind, f"{call.label}: its result raised {_words(error)}", now)
+
+    def _conclude(self, call: Call, result: object, now: float) -> None:
         kind, request_id = call.kind, call.request_id
         if kind is _HOOK:
             call.subject.done(result)
@@ -565,3 +575,11 @@ class Questions:
 def _stop_reason(answer: HookAnswer) -> str:
     reason = answer.payload.get("stopReason")
     return reason if isinstance(reason, str) else ""
+
+
+def _words(error: Exception) -> str:
+    """What an exception of the user's says, if it can say anything."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

@@ -11,6 +11,7 @@ a client can get wrong is a JSON-RPC error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, cast
@@ -201,9 +202,12 @@ def encode_result(value: object) -> JsonObject:
         return {"content": [_text(value)]}
     if type(value) not in _SCALARS and (ready := _ready_made(value)) is not None:
         return ready
-    if isinstance(value, float) and value.is_integer():
-        # JSON has one kind of number: the sum of 1 and 2 is 3, whatever Python calls it.
-        value = int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Unencodable(f"{value} is no number in JSON")
+        if value.is_integer() and abs(value) < _EXACT:
+            # JSON has one kind of number: the sum of 1 and 2 is 3, whatever Python calls it.
+            value = int(value)
     data = _json(value)
     result: JsonObject = {"content": [_text(data.decode())]}
     if data.startswith(b"{"):
@@ -214,11 +218,14 @@ def encode_result(value: object) -> JsonObject:
 
 _SCALARS = frozenset({int, float, bool, NoneType})
 
+_EXACT = 2**53
+"""Whole numbers beyond this are not what somebody counted, only where a float happens to stop."""
+
 
 def _ready_made(value: object) -> JsonObject | None:
     """The result for a value that says itself how it is to be shown."""
     if isinstance(value, ToolFailure):
-        return encode_failure(value.text)
+        return encode_failure(as_text(value.text))
     if is_list(value) and any(_is_shown_as_is(item) for item in value):
         return {"content": [_content(item) for item in value]}
     if is_mapping(value) and _is_result(value):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import weakref
@@ -22,6 +23,8 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from bridle.errors import SessionStopped
+
+log = logging.getLogger("bridle.sync")
 
 _FAREWELL = 8.0
 """Seconds the interpreter's exit waits at most; a session that resists is killed after five."""
@@ -51,7 +54,13 @@ class Portal:
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._ending.wait())
+            while not self._ending.is_set():
+                try:
+                    runner.run(self._ending.wait())
+                except (SystemExit, KeyboardInterrupt):
+                    # An async callback called `sys.exit`. The loop serves every thread of the
+                    # program, and this is not the one that could end it.
+                    log.exception("an async callback tried to end the program")
 
     def close(self) -> None:
         """The interpreter exits: end everything that still runs, and the loop.

@@ -15,6 +15,7 @@ from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.hooks import HookPlan
 from bridle._core.launch import Launch, plan_session, redact
+from bridle._core.operations import check_timeout
 from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
 from bridle._core.wire import Content, Unencodable, encode_user_message
@@ -38,7 +39,7 @@ from bridle.errors import OptionsError, SessionStopped
 from bridle.events import SessionEvent
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
-from bridle.tools import ToolServer
+from bridle.tools import Tool, ToolServer
 
 _PING = "mcp_status"
 """A request that every CLI answers, by itself."""
@@ -161,6 +162,9 @@ class Session:
 
     def _handler(self, name: str, server: object) -> object:
         """What answers the messages for a server: itself, or a conversation with a real one."""
+        if isinstance(server, Tool) or server is ToolServer:
+            fix = "Put tools into a server: ToolServer([...])."
+            raise OptionsError(f"mcp_servers[{name!r}]", f"is {server!r}", fix=fix)
         if isinstance(server, ToolServer) or (protocol_server(server) is None and callable(server)):
             return server
         whole = weakref.ref(self)
@@ -271,6 +275,7 @@ class Session:
         Cancellation: what waits for the session to be ready is withdrawn; what is on its way to
         the CLI is not, and its turn runs.
         """
+        check_timeout(timeout)
         return Turn(await self._actor.send(str(uuid4()), content, timeout))
 
     async def interrupt(

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from msgspec import Struct
 
@@ -138,11 +138,12 @@ class Callbacks:
             if type(work) is not _COROUTINE:  # something else that can be awaited
                 work = _finish(work)
             task, result = self._starter.start(work, call.label, context)
-        except (Exception, asyncio.CancelledError) as error:
-            self._report(call_id, None, error)
-        except BaseException as error:  # the program is to end, which is not for us to prevent
-            self._report(call_id, None, error)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # The program is to end, which is not for us to prevent; if it goes on, so do we.
+            self._loop.call_soon(self._report, call_id, None, error)
             raise
+        except BaseException as error:  # as a task would: `pytest.fail`, say, is no Exception
+            self._report(call_id, None, error)
         else:
             if task is not None:
                 self._go_on(call_id, running, task)
@@ -210,7 +211,7 @@ class Callbacks:
         running = self._running.get(call_id)
         if running is None:
             return
-        if error is None and inspect.isawaitable(result):
+        if error is None and _is_awaitable(result):
             # A plain function that returned a coroutine: a lambda around an async one, say.
             task = self._loop.create_task(
                 _finish(result), name=running.label, context=running.context
@@ -252,6 +253,13 @@ def _in_context(
     context: Context, function: Callable[[object], object]
 ) -> Callable[[object], object]:
     return lambda argument: context.run(function, argument)
+
+
+def _is_awaitable(result: object) -> TypeGuard[Awaitable[object]]:
+    try:
+        return inspect.isawaitable(result)
+    except Exception:  # it stands for another object, which cannot be had here
+        return False
 
 
 async def _finish(result: Awaitable[object]) -> object:
@@ -352,7 +360,7 @@ class Notifier:
             log.debug("a listener returned after its event loop was closed")
 
     def _on_thread_done(self, result: object, error: BaseException | None) -> None:
-        if not inspect.isawaitable(result):
+        if not _is_awaitable(result):
             self._done(error)
         elif self._is_closed:
             _drop(result)

@@ -433,6 +433,57 @@ def test_without_a_callback_an_elicitation_is_declined() -> None:
     assert (payloads(actions), warned(actions)) == ({"r": {"action": "decline"}}, [])
 
 
+# ------------------------------------------------------------------------- what users return
+
+
+class Lazy:
+    """Stands for another object, as proxies do, and fails when there is none."""
+
+    @property  # type: ignore[misc]  # proxies do it, too
+    def __class__(self) -> type:
+        raise RuntimeError("outside of a request")
+
+
+class Strict(dict[str, object]):
+    """Knows its keys and nothing else."""
+
+    def get(self, key: object, default: object = None) -> object:
+        raise ValueError(f"no {key}")
+
+
+@tool
+def anything() -> Any:
+    """Return something."""
+
+
+@pytest.mark.parametrize("kind", [Lazy, Strict])
+@pytest.mark.parametrize(
+    "line",
+    [
+        cli.hook_callback("r"),
+        cli.can_use_tool("r"),
+        cli.elicitation("r"),
+        cli.mcp_message(
+            "r",
+            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "anything"}},
+        ),
+    ],
+    ids=["hook", "permission", "elicitation", "tool"],
+)
+def test_a_result_whose_own_methods_raise_is_answered_all_the_same(line: bytes, kind: type) -> None:
+    engine = pre_tool_use(
+        Hook(first),
+        can_use_tool=first,
+        elicitation=first,
+        mcp_servers={"tools": ToolServer([anything])},
+    )
+    begin(engine, 1.0, line)
+    actions = engine.finished_call(1, kind(), 2.0)
+    assert list(payloads(actions)) == ["r"]
+    assert len(warned(actions)) == 1
+    assert (engine.next_deadline, engine.finished_call(1, None, 3.0)) == (None, [])
+
+
 # ------------------------------------------------------------------------- capacity
 
 

@@ -371,6 +371,8 @@ def test_a_whole_result_passes_as_it_is(result: dict[str, object]) -> None:
             "DocumentBlock: a source of type 'file' cannot be sent",
         ),
         ([TextBlock("a"), object()], "object cannot be shown"),
+        (float("nan"), "nan is no number in JSON"),
+        (float("-inf"), "-inf is no number in JSON"),
     ],
     ids=[
         "object",
@@ -383,12 +385,22 @@ def test_a_whole_result_passes_as_it_is(result: dict[str, object]) -> None:
         "no-type",
         "file",
         "in-a-list",
+        "nan",
+        "infinity",
     ],
 )
 def test_what_no_model_could_read_is_refused(value: object, problem: str) -> None:
     with pytest.raises(Unencodable) as refusal:
         encode_result(value)
     assert str(refusal.value).startswith(problem)
+
+
+def test_a_float_far_beyond_counting_keeps_its_exponent() -> None:
+    assert encode_result(1e300) == {"content": [text("1e300")]}
+
+
+def test_half_a_character_does_not_lose_what_a_failure_says() -> None:
+    assert encode_result(ToolFailure("name-\udcff"))["content"] == [text("name-?")]
 
 
 def test_a_list_that_contains_itself_is_refused() -> None:
