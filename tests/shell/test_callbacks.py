@@ -434,6 +434,31 @@ def test_what_it_returns_after_the_end_is_not_awaited() -> None:
     run(main)
 
 
+def test_a_listener_that_would_end_the_program_is_told_nothing_more() -> None:
+    """Else it would break off the clean-up, whose events come to it, too."""
+
+    async def main() -> None:
+        heard: list[object] = []
+        failures: list[BaseException] = []
+
+        async def listener(news: object) -> None:
+            heard.append(news)
+            raise SystemExit(news)
+
+        notifier = Notifier(asyncio.get_running_loop(), listener, failures.append)
+        for news in (1, 2, 3):
+            notifier.tell(news)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            notifier.tell(4)
+            await notifier.drained()
+            assert (heard, [str(error) for error in failures]) == ([1], ["1"])
+
+    with pytest.raises(SystemExit):
+        run(main)
+
+
 def test_a_listener_that_gets_no_thread_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -290,26 +291,61 @@ def test_a_cli_that_is_deaf_to_sigterm_is_killed_after_five_seconds() -> None:
     run(main)
 
 
-LEAVING = """
+# ---------------------------------------------------------------- the program leaves, awkwardly
+
+IMPORTS = """
 import asyncio, sys
-from bridle import CliOptions, start_session
+from bridle import CliOptions, query, start_session
 
-async def main() -> None:
-    session = await start_session(CliOptions(cli_path=sys.argv[1]))
-    try:
-        await session.set_model("opus")
-    except Exception:
-        sys.exit(7)
-
-asyncio.run(main())
+options = CliOptions(cli_path=sys.argv[1])
 """
 
+LEAVING = {
+    "with an operation": """
+        async def main() -> None:
+            session = await start_session(options)
+            print(session.pid, flush=True)
+            try:
+                await session.set_model("opus")
+            except Exception:
+                sys.exit(7)
+    """,
+    "as a query begins": """
+        async def main() -> None:
+            stream = query("hi", options)
+            asyncio.create_task(anext(stream))
+            await asyncio.sleep(0)
+            print(stream.pid, flush=True)
+            sys.exit(7)
+    """,
+    "cancelling everything": """
+        async def main() -> None:
+            session = await start_session(options)
+            print(session.pid, flush=True)
+            for task in asyncio.all_tasks():
+                task.cancel()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                sys.exit(7)
+    """,
+}
+"""The loop ends before what releases the process has taken a step, or cancels it once more."""
 
-def test_a_program_that_leaves_as_the_cli_does_is_not_held_up() -> None:
-    """Its loop ends before the release has taken its first step."""
-    script = FakeCli().expect_initialize().expect_request("set_model").exit(3)
-    with script as cli:
-        command = [sys.executable, "-c", LEAVING, cli.path]
+STAYING = greeted.ignore_sigterm()
+SCRIPTS = {
+    "with an operation": greeted.expect_request("set_model").exit(3),
+    "as a query begins": FakeCli().silence(),
+    "cancelling everything": STAYING.silence(),
+}
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_program_that_leaves_at_an_awkward_moment_leaves_nothing_behind(how: str) -> None:
+    source = IMPORTS + textwrap.dedent(LEAVING[how]) + "asyncio.run(main())"
+    with SCRIPTS[how] as cli:
+        command = [sys.executable, "-X", "dev", "-c", source, cli.path]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 7
-    assert "Traceback" not in done.stderr
+    assert not any(word in done.stderr for word in ("Traceback", "never", "destroyed", "outlived"))
+    assert not is_alive(int(done.stdout))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -554,6 +554,36 @@ def test_an_async_callback_that_would_end_the_program_ends_nothing_but_itself(
         """,
     )
     assert ends_well(process) == ["completed"] * 3
+
+
+def leaving() -> Iterator[str]:
+    yield "hello"
+    sys.exit(5)
+
+
+async def leaving_async() -> AsyncIterator[str]:
+    yield "hello"
+    sys.exit(5)
+
+
+class Exhausted:
+    """Has nothing to give, and says so in the wrong place."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise StopIteration
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [(leaving, SystemExit), (leaving_async, SystemExit), (Exhausted, RuntimeError)],
+    ids=["a generator", "an async generator", "no iterator"],
+)
+def test_what_prompts_raise_reaches_their_thread_and_the_door_stays_open(
+    make: Callable[[], Any], error: type[BaseException], cli: FakeCli
+) -> None:
+    with pytest.raises(error):
+        list(sync.query(make(), options(cli)))
+    assert sync.run("hello", cli=options(cli)).ok
 
 
 def test_importing_the_door_starts_nothing(cli: FakeCli) -> None:

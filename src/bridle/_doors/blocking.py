@@ -40,7 +40,7 @@ class Source(Protocol[_Item]):
 class _End:
     """Stands after the last item; ``error`` says why, if that was a failure."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
@@ -127,7 +127,9 @@ class Inbox(Generic[_T]):
         end = _End()
         try:
             await self._read(source)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # the thread's, also if it is the end of the program
             end = _End(error)
         finally:
             if not self._portal.is_over:

@@ -286,6 +286,9 @@ async def _in_thread(function: Callable[[], _T]) -> _T:
         error: BaseException | None = None
         try:
             result.append(function())
+        except StopIteration as problem:  # no future takes one; as from a generator
+            error = RuntimeError("an iterable of prompts raised StopIteration")
+            error.__cause__ = problem
         except BaseException as problem:  # whatever it raised belongs to whoever waits for it
             error = problem
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

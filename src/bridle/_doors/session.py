@@ -121,7 +121,7 @@ class Session:
         launch = traced(self._launch, actor.observer.environment())
         process = CliProcess.spawn(path, launch, events)
         if not self._sdk.skip_version_check:
-            actor.check_version(version_of(path, self._launch))
+            actor.check_version(partial(version_of, path, self._launch))
         return process
 
     def _plan_launch(self) -> Launch:

@@ -27,6 +27,7 @@ from bridle._core.engine import Engine
 from bridle._core.requests import SEND_USER_MESSAGE
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
+from bridle._shell.begun import Begun
 from bridle._shell.callbacks import Callbacks, Notifier
 from bridle._shell.feeds import Feeds
 from bridle._shell.known_secrets import clean, clean_answer
@@ -165,7 +166,7 @@ class Actor:
             StartError: it did not; nothing of it is left behind.
         """
         key: asyncio.Future[None] = self._loop.create_future()
-        self._guard = self._loop.create_task(self._watch_over(), name="bridle-session")
+        self._guard = self._loop.create_task(Begun(self._watch_over()), name="bridle-session")
         try:
             with self.observer.operation("start"):
                 self._spawn(key, spawn)
@@ -188,14 +189,16 @@ class Actor:
         else:
             self._do(self._engine.start(key, self._loop.time()))
 
-    def check_version(self, asked: Coroutine[Any, Any, VersionAnswer]) -> None:
+    def check_version(self, ask: Callable[[], Coroutine[Any, Any, VersionAnswer]]) -> None:
         """Judge the CLI's version as soon as it is known; the start does not wait for it."""
         self._version_check = self._loop.create_task(
-            self._judge_version(asked), name="bridle-version"
+            self._judge_version(ask), name="bridle-version"
         )
 
-    async def _judge_version(self, asked: Coroutine[Any, Any, VersionAnswer]) -> None:
-        answer = clean_answer(await asked, self._redact)
+    async def _judge_version(self, ask: Callable[[], Coroutine[Any, Any, VersionAnswer]]) -> None:
+        # A loop that starts tasks eagerly is still in the midst of starting the session.
+        await asyncio.sleep(0)
+        answer = clean_answer(await ask(), self._redact)
         if isinstance(answer, Version):
             self._engine.describe(cli_version=str(answer))
         try:
@@ -451,15 +454,7 @@ class Actor:
         """Everything is settled; what is left is to release the process."""
         self.observer.finished()
         self.feeds.close(self._slowness)
-        self._start_release()
-
-    def _start_release(self) -> None:
-        self._releasing = self._loop.create_task(self._release(), name="bridle-release")
-        self._releasing.add_done_callback(self._on_release_end)
-
-    def _on_release_end(self, _: asyncio.Task[None]) -> None:
-        if not self._gone.done():  # a task that is cancelled early does nothing at all
-            self._start_release()
+        self._releasing = self._loop.create_task(Begun(self._release()), name="bridle-release")
 
     # -- calls and notifications -------------------------------------------------------------------
 
@@ -536,11 +531,17 @@ class Actor:
         await asyncio.shield(self._gone)
 
     async def _watch_over(self) -> None:
-        try:
-            await asyncio.shield(self._gone)
-        except asyncio.CancelledError:
-            await self.stop()
-            raise
+        is_cancelled = False
+        while not self._gone.done():
+            try:
+                await asyncio.shield(self._gone)
+            except asyncio.CancelledError:
+                # However often: it has to see the end. (The error itself is not kept: by way of its
+                # traceback it may hold the session, which then could never be dropped.)
+                is_cancelled = True
+                self._stop_soon()
+        if is_cancelled:
+            raise asyncio.CancelledError
 
     async def _release(self) -> None:
         """Let go of everything. Cancelled, as by a loop that ends, it still leaves nothing."""

@@ -303,6 +303,8 @@ class Notifier:
 
     def tell(self, news: object) -> None:
         """Have the listener called with ``news`` after everything before it. On the event loop."""
+        if self._is_closed:
+            return
         self._waiting.append(news)
         if not self._busy:
             self._busy = True
@@ -344,7 +346,12 @@ class Notifier:
         self._task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
-        self._done(None if task.cancelled() else task.exception())
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            # The program is to end. Told more, the listener would end the clean-up, too.
+            self._is_closed = True
+            self._waiting.clear()
+        self._done(error)
 
     def _run_in_thread(self, news: object) -> None:
         result: object = None

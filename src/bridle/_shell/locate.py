@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import weakref
 from collections.abc import Iterator, Mapping
 from errno import EACCES
+from functools import partial
 
 import msgspec
 
@@ -184,8 +186,11 @@ _ASK = Launch(
 # A file by path, time of change and size: an update in place is noticed.
 _Key = tuple[str, int, int]
 _known: dict[_Key, Version] = {}
-# Sessions that start together ask once.
-_asking: dict[tuple[asyncio.AbstractEventLoop, _Key], _Question] = {}
+# Sessions that start together ask once. Who asks holds the question: with a loop that is closed in
+# the midst of it all of them go, and are not held here for ever.
+_asking: weakref.WeakValueDictionary[tuple[asyncio.AbstractEventLoop, _Key], _Question] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def _told(text: str) -> str:
@@ -219,11 +224,12 @@ async def version_of(
     if key in _known:
         return _known[key]
     here = (asyncio.get_running_loop(), key)
-    if here not in _asking:
+    question = _asking.get(here)
+    if question is None:
         question = _Question(asyncio.create_task(_ask(executable, launch, environ)))
-        question.task.add_done_callback(lambda _: question.forget(here))
+        question.task.add_done_callback(partial(question.forget, here))
         _asking[here] = question
-    answer = await _asking[here].wait(here, timeout)
+    answer = await question.wait(here, timeout)
     if isinstance(answer, Version):
         _known[key] = answer
     return answer
@@ -236,7 +242,7 @@ class _Question:
         self.task = task
         self._waiting = 0
 
-    def forget(self, here: tuple[asyncio.AbstractEventLoop, _Key]) -> None:
+    def forget(self, here: tuple[asyncio.AbstractEventLoop, _Key], _: object = None) -> None:
         """Let the next one who wants to know ask anew."""
         if _asking.get(here) is self:
             del _asking[here]

@@ -30,8 +30,6 @@ from bridle.errors import SpawnError
 _CLOSE_LIMIT = 5.0  # seconds until processes that do not even yield to SIGKILL are left alone
 _ABANDON_LIMIT = 1.0  # the same where nothing else can go on meanwhile
 
-_closings: set[asyncio.Task[None]] = set()  # a loop alone would not keep them alive
-
 
 class CliProcess:
     """A CLI process as its session sees it: a :class:`bridle._shell.transport.Transport`.
@@ -133,8 +131,8 @@ class CliProcess:
             self._belongings.close_files()
             return
         if self._closing is None:
+            # The loop holds it: it sleeps where it waits. A loop that is closed lets go of it.
             self._closing = self._loop.create_task(self._close())
-            _closings.add(self._closing)
             self._closing.add_done_callback(self._on_closed)
         await asyncio.shield(self._closing)
 
@@ -151,8 +149,7 @@ class CliProcess:
         finally:
             self._belongings.release(is_ended=is_ended)
 
-    def _on_closed(self, closing: asyncio.Task[None]) -> None:
-        _closings.discard(closing)
+    def _on_closed(self, _: asyncio.Task[None]) -> None:
         if self._belongings.abandon():  # a task that is cancelled early does nothing at all
             self._belongings.close_files()
 

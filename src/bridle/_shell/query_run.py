@@ -21,6 +21,7 @@ from msgspec import structs
 
 from bridle._core.query_stream import News, QueryReader
 from bridle._redaction import redact_text
+from bridle._shell.begun import Begun
 from bridle._shell.callbacks import Notifier
 from bridle._shell.known_secrets import clean
 from bridle._shell.mailbox import Mailbox, size_of
@@ -109,7 +110,7 @@ class QueryRun:
         self._reader.start(init_timeout, self._loop.time())
         self._feeding = self._loop.create_task(self._feed(lines), name="bridle-query-input")
         self._feeding.add_done_callback(self._on_fed)
-        self._living = self._loop.create_task(self._live(), name="bridle-query")
+        self._living = self._loop.create_task(Begun(self._live()), name="bridle-query")
         self._tell([])
 
     async def take(self) -> Message:
@@ -266,7 +267,8 @@ class QueryRun:
             self._stop_feeding()
             try:
                 await self._process.aclose()
-                if self._feeding is not None:
+                # (A loop that was closed in the midst of it has no time for that.)
+                if self._feeding is not None and not self._loop.is_closed():
                     await asyncio.wait([self._feeding], timeout=_FEEDER_PATIENCE)
             finally:  # whatever happens, a reader is not left waiting
                 error = self._complete(self._reader.error)
