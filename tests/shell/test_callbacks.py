@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.support.values import Lazy
 
 from bridle import CanUseToolContext
 from bridle._core.actions import Call, CallKind
@@ -125,14 +126,6 @@ def test_whatever_an_async_function_raises_in_its_first_step_is_reported(
         assert (call_id, type(error)) == (2, kind)
 
     run(main)
-
-
-class Lazy:
-    """Stands for another object, as proxies do, and fails when there is none."""
-
-    @property  # type: ignore[misc]  # proxies do it, too
-    def __class__(self) -> type:
-        raise RuntimeError("outside of a request")
 
 
 def test_a_plain_function_may_return_what_does_not_even_tell_its_class() -> None:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from tests.support import cli
 from tests.support.cli import begin, errors, feed, only, payloads, running, warned, written
+from tests.support.values import Lazy
 
 from bridle import controls
 from bridle._core.actions import Action, Call, CallKind, CancelCall, TurnEnded
@@ -434,14 +435,6 @@ def test_without_a_callback_an_elicitation_is_declined() -> None:
 
 
 # ------------------------------------------------------------------------- what users return
-
-
-class Lazy:
-    """Stands for another object, as proxies do, and fails when there is none."""
-
-    @property  # type: ignore[misc]  # proxies do it, too
-    def __class__(self) -> type:
-        raise RuntimeError("outside of a request")
 
 
 class Strict(dict[str, object]):
