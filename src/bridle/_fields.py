@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard, cast, dataclass_transform
 
 import msgspec
 
@@ -346,9 +347,14 @@ def takes_one(field: str, function: Callable[..., object]) -> None:
     import inspect  # asyncio has it loaded by the time anything is started
 
     try:
-        # What it is called as, not what it wraps: a decorator may add arguments of its own.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # some functions written in C do not tell
+        if "__signature__" in getattr(function, "__dict__", ()):
+            return  # what it says of itself need not be how it is called
+        # What is called, not what it wraps: a decorator may add arguments of its own.
+        called: Any = function
+        if not inspect.isroutine(called) and not isinstance(called, type | partial):
+            called = called.__call__
+        signature = inspect.signature(cast("Any", called), follow_wrapped=False)
+    except Exception:  # one that does not tell is taken at its word
         return
     try:
         signature.bind(None)

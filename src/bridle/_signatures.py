@@ -170,7 +170,7 @@ def _parameter(
         fix = f"Annotate it; `{parameter.name}: Any` takes whatever the model sends."
         raise OptionsError(label, "has no annotation", fix=fix)
     default: object = UNSET if parameter.default is parameter.empty else parameter.default
-    if type(default).__module__.partition(".")[0] == "pydantic" and not _is_model(type(default)):
+    if type(default).__module__.startswith("pydantic.") and type(default).__name__ == "FieldInfo":
         fix = "Write the default itself; say more with Annotated and msgspec.Meta."
         raise OptionsError(label, "has a pydantic field as its default", fix=fix)
     return _Parameter(parameter.name, kind, default)

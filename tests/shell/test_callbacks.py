@@ -8,6 +8,7 @@ import functools
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock, Mock
 
 import pytest
 from tests.support.values import Lazy
@@ -308,6 +309,35 @@ def test_async_functions_are_recognised_in_every_disguise() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("kind", [Mock, MagicMock, AsyncMock])
+@pytest.mark.parametrize("spec", [None, len], ids=["anything", "a function"])
+def test_a_mock_is_called_as_well(kind: type[Mock], spec: object) -> None:
+    """It has every attribute one asks for, a function of its own among them, and so on for ever."""
+
+    async def main() -> None:
+        desk = Desk()
+        desk.start(kind(spec, return_value="answer"))
+        assert await desk.reports.get() == (1, "answer", None)
+
+    run(main)
+
+
+def test_an_object_that_keeps_an_async_function_is_what_it_is_itself() -> None:
+    class Blocking:
+        async def func(self, _: object) -> str:
+            return "answer"
+
+        def __call__(self, argument: object) -> str:
+            return asyncio.run(self.func(argument))
+
+    async def main() -> None:
+        desk = Desk()
+        desk.start(Blocking())
+        assert await desk.reports.get() == (1, "answer", None)
+
+    run(main)
 
 
 def test_threads_are_reused_when_they_are_free() -> None:

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from typing import Any, get_args
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -172,8 +172,19 @@ def test_what_can_be_called_with_a_context_is_taken_however_it_is_written() -> N
         def __call__(self, context: object, verbose: bool = False) -> None: ...
         def check(self, *args: object) -> None: ...
 
+    class Static:
+        @staticmethod
+        def __call__(context: object) -> None: ...
+
+    class Shy:
+        def __call__(self, context: object) -> None: ...
+
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(f"no {name} outside of a request")
+
     both = functools.partial(lambda setting, context: None, "strict")
-    for callback in (with_database, Guard(), Guard().check, both, print, Mock()):
+    objects = (Guard(), Guard().check, Static(), Shy(), Mock(), AsyncMock())
+    for callback in (with_database, both, print, *objects):
         assert Hook(callback).callback is not None
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from bridle._signatures import Signature, dump, read_signature
 from bridle.errors import OptionsError
@@ -301,6 +301,14 @@ def test_a_signature_of_any_size_makes_a_schema_that_names_every_parameter() -> 
 
 def test_an_object_is_whatever_comes() -> None:
     assert read(taking(object)).convert({"value": {"a": [1]}}) == {"value": {"a": [1]}}
+
+
+def test_a_default_may_be_any_value_of_pydantics() -> None:
+    secret = SecretStr("x")
+
+    def function(key: Any = secret) -> None: ...
+
+    assert read(function).convert({}) == {}  # the function has it
 
 
 # ------------------------------------------------------------------------- what is refused

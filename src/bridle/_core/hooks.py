@@ -439,11 +439,16 @@ class HookRun(msgspec.Struct):
         specific = self._specific(output, called)
         if specific:
             decision["hookSpecificOutput"] = specific
-        self._keep(output.additional_context, output.system_message)
-        self._quiet = self._quiet or bool(output.suppress_output)
-        if output.continue_turn is False or decision:
-            proceed = {} if output.continue_turn is None else {"continue": output.continue_turn}
-            self._settle({**proceed, **decision})
+        before = self._added.copy(), self._messages.copy(), self._quiet
+        try:
+            self._keep(output.additional_context, output.system_message)
+            self._quiet = self._quiet or bool(output.suppress_output)
+            if output.continue_turn is False or decision:
+                proceed = {} if output.continue_turn is None else {"continue": output.continue_turn}
+                self._settle({**proceed, **decision})
+        except Exception:  # nothing of an output that fails is sent
+            self._added, self._messages, self._quiet = before
+            raise
 
     def _top_level(self, output: HookOutput) -> JsonObject:
         members: JsonObject = {}

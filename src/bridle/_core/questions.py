@@ -456,7 +456,9 @@ class Questions:
             answer = mcp.encode_answer(message.message, result)
             line = encode_success(message.request_id, encode_json({"mcp_response": answer}))
         except Exception as error:  # what a handler returns is the user's, and may raise anything
-            self._warn(WarningKind.UNENCODABLE_RESULT, f"MCP server {message.server}: {error}")
+            self._warn(
+                WarningKind.UNENCODABLE_RESULT, f"MCP server {message.server}: {_words(error)}"
+            )
             self._refuse_mcp(message, "the server's answer is no JSON-RPC message")
         else:
             self._write(message.request_id, line)
@@ -519,7 +521,7 @@ class Questions:
             self._answer(request_id, answer)
         elif call.kind is _MCP:
             self._warn(kind, detail)
-            del self._open[request_id]
+            self._open.pop(request_id, None)
             self._refuse_mcp(call.subject, "the server failed to handle the message")
         elif call.kind is _ELICITATION:
             self._answer(request_id, cancel(kind, detail))

@@ -54,9 +54,11 @@ class Portal:
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            while not self._ending.is_set():
+            loop = runner.get_loop()
+            ending = loop.create_task(self._ending.wait())
+            while not ending.done():
                 try:
-                    runner.run(self._ending.wait())
+                    loop.run_until_complete(ending)
                 except (SystemExit, KeyboardInterrupt):
                     # An async callback called `sys.exit`. The loop serves every thread of the
                     # program, and this is not the one that could end it.

@@ -18,8 +18,6 @@ class Begun(Coroutine[Any, Any, _T]):
     def __init__(self, work: Coroutine[Any, Any, _T]) -> None:
         self._work = work
         self._has_begun = False
-        # For those who show tasks.
-        self.__qualname__: str = getattr(work, "__qualname__", type(work).__name__)
 
     def send(self, value: Any, /) -> Any:
         """Take a step."""
@@ -37,6 +35,10 @@ class Begun(Coroutine[Any, Any, _T]):
     def close(self) -> None:
         """Take no more steps."""
         self._work.close()
+
+    def __getattr__(self, name: str) -> Any:
+        # Its name, and where it waits: for those who show tasks.
+        return getattr(self._work, name)
 
     def __await__(self) -> Generator[Any, Any, _T]:
         return self._work.__await__()

@@ -12,6 +12,7 @@ and one at a time.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import threading
@@ -242,11 +243,12 @@ class Callbacks:
 def is_async(function: object) -> bool:
     """True for an ``async def``, also as a method, a partial or the ``__call__`` of an object."""
     inner: Any = function
-    while hasattr(inner, "func") and not inspect.isfunction(inner):
-        inner = inner.func
-    if inspect.iscoroutinefunction(inner):
-        return True
-    return inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004  # its kind
+    while isinstance(inner, functools.partial | ToolCall):
+        inner = cast("Any", inner.func)
+    try:
+        return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__)
+    except Exception:  # an object that answers every question in its own way, a mock say
+        return False
 
 
 def _in_context(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import pytest
@@ -15,7 +16,7 @@ from bridle._core.engine import Engine
 from bridle._core.hooks import HookPlan
 from bridle._core.questions import MAX_PENDING_CALLBACKS, Questions, QuestionsConfig
 from bridle.events import WarningKind
-from bridle.hooks import Block, Continue, EndTurn, Hook, ModifyInput, PreToolUseContext
+from bridle.hooks import Block, Continue, EndTurn, Hook, HookOutput, ModifyInput, PreToolUseContext
 from bridle.permissions import (
     Accept,
     Allow,
@@ -475,6 +476,47 @@ def test_a_result_whose_own_methods_raise_is_answered_all_the_same(line: bytes, 
     assert list(payloads(actions)) == ["r"]
     assert len(warned(actions)) == 1
     assert (engine.next_deadline, engine.finished_call(1, None, 3.0)) == (None, [])
+
+
+class Mute(Exception):
+    """Says nothing, and not even that."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Unreadable(Mapping[str, object]):
+    """An answer that cannot be read, for no reason it could give."""
+
+    def __getitem__(self, key: str) -> object:
+        raise Mute
+
+    def __iter__(self) -> Iterator[str]:
+        raise Mute
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_an_mcp_answer_that_cannot_even_say_why_it_cannot_be_read_is_an_error() -> None:
+    engine = answering(mcp_servers={"tools": first})
+    begin(engine, 1.0, cli.mcp_message("r", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
+    actions = engine.finished_call(1, Unreadable(), 2.0)
+    assert payloads(actions)["r"]["mcp_response"]["error"]["code"] == -32603
+    assert warned(actions) == [WarningKind.UNENCODABLE_RESULT]
+
+
+def test_nothing_of_an_output_that_cannot_be_sent_is_sent() -> None:
+    engine = pre_tool_use(Hook(first))
+    begin(engine, 1.0, cli.hook_callback("r"))
+    output = HookOutput(
+        additional_context="of the failed one", suppress_output=True, updated_input={"a": object()}
+    )
+    actions = engine.finished_call(1, output, 2.0)
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"continue": True}},
+        [WarningKind.UNENCODABLE_RESULT],
+    )
 
 
 # ------------------------------------------------------------------------- capacity
