@@ -476,6 +476,7 @@ import os, signal, sys, threading, time
 from bridle import Allow, BidirOptions, CliOptions, SessionStopped, sync
 
 options = CliOptions(cli_path=sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits none
 """
 
 
