@@ -331,14 +331,14 @@ def positive(field: str, value: object) -> float:
 
 
 def callback(field: str, value: object) -> Callable[..., object]:
-    """Something that can be called."""
+    """Something that can be called with one argument."""
     if not callable(value):
         raise _wrong_type(field, value, "a function or another callable")
-    takes_one(field, value)
+    _takes_one(field, value)
     return value
 
 
-def takes_one(field: str, function: Callable[..., object]) -> None:
+def _takes_one(field: str, function: Callable[..., object]) -> None:
     """Refuse a function that could never be called with one argument, the context.
 
     Found out only when it is called, it would be a failure of the callback's, and a guard that

@@ -27,6 +27,7 @@ __all__ = [
     "line_size",
     "parse_json",
     "repair_json",
+    "revive",
     "spell_path",
     "tag_of",
     "to_wire",
@@ -83,7 +84,7 @@ class Sourced:
         names = cast(msgspec.Struct, self).__struct_fields__
         values = {name: getattr(self, name) for name in names}
         slots = {name: getattr(self, name) for name in Sourced.__slots__ if hasattr(self, name)}
-        return _revive, (type(self), values, slots)
+        return revive, (type(self), values, slots)
 
     def __copy__(self) -> Sourced:
         return self  # frozen: a copy could not come to differ
@@ -93,7 +94,8 @@ attach = cast(Callable[[Sourced, str, object], None], msgspec.structs.force_seta
 """Set a slot of a frozen value; for those who made the value, before anybody else has it."""
 
 
-def _revive(kind: Callable[..., Sourced], values: JsonObject, slots: JsonObject) -> Sourced:
+def revive(kind: Callable[..., Any], values: JsonObject, slots: JsonObject) -> Any:
+    """A value anew, from its fields and what its slots held; what copies and pickles call."""
     value = kind(**values)
     for name, content in slots.items():
         attach(value, name, content)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
-from bridle._fields import takes_one
+from bridle._fields import callback
 from bridle._source import JsonObject
 from bridle.errors import OptionsError
 from bridle.permissions import McpServerRef, PermissionResult, PermissionUpdate, Withdrawable
@@ -490,13 +490,7 @@ class Hook(_HookConditions, frozen=True):
     callback: HookCallback
 
     def __post_init__(self) -> None:
-        if not callable(self.callback):
-            raise OptionsError(
-                "Hook.callback",
-                f"{self.callback!r} cannot be called",
-                fix="Give a function of one argument, the context of the event.",
-            )
-        takes_one("Hook.callback", self.callback)
+        callback("Hook.callback", self.callback)
         _check_matcher(self.matcher)
         _check_timeout(self.timeout)
         if self.on_error not in ("continue", "block"):

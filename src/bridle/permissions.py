@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
-from bridle._source import JsonObject
+from bridle._source import JsonObject, revive
 
 __all__ = [
     "Accept",
@@ -129,15 +129,8 @@ class Withdrawable:
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies keep the wire form. They belong to no session, so nothing withdraws them.
         names = cast("msgspec.Struct", self).__struct_fields__
-        values = {name: getattr(self, name) for name in names if name != "session"}
-        return _revive, (type(self), values, self.raw if hasattr(self, "_raw") else None)
-
-
-def _revive(kind: Callable[..., Withdrawable], values: JsonObject, raw: JsonObject | None) -> Any:
-    value = kind(**values)
-    if raw is not None:
-        bind_raw(value, raw)
-    return value
+        values = {name: getattr(self, name) for name in names}
+        return revive, (type(self), values, {"_raw": self.raw} if hasattr(self, "_raw") else {})
 
 
 # Slot descriptors write straight through `frozen`, which guards attribute assignment only.

@@ -48,8 +48,12 @@ class ToolContext(Withdrawable, Struct, frozen=True, kw_only=True):
     #: The id of the model's `ToolUseBlock`, where the CLI tells it.
     tool_use_id: str | None = None
     #: The session the call came from, as the application has it: under `bridle.sync` the blocking
-    #: one. None in a context built by hand.
+    #: one. None in a context built by hand, and in a copy.
     session: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        again, (kind, values, slots) = Withdrawable.__reduce__(self)
+        return again, (kind, {**values, "session": None}, slots)
 
 
 def bind_session(context: ToolContext, session: object) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import AsyncMock, MagicMock, Mock
 import pytest
 from tests.support.values import Lazy
 
-from bridle import CanUseToolContext
+from bridle import CanUseToolContext, Hook
 from bridle._core.actions import Call, CallKind
 from bridle._shell.callbacks import Callbacks, Notifier, is_async
 from bridle._shell.workers import WORKERS, Workers
@@ -318,7 +318,7 @@ def test_a_mock_is_called_as_well(kind: type[Mock], spec: object) -> None:
 
     async def main() -> None:
         desk = Desk()
-        desk.start(kind(spec, return_value="answer"))
+        desk.start(Hook(kind(spec, return_value="answer")).callback)
         assert await desk.reports.get() == (1, "answer", None)
 
     run(main)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import pickle
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from bridle.errors import OptionsError, ToolFailure
+from bridle.permissions import bind_raw
 from bridle.tools import (
     McpError,
     McpResponse,
@@ -275,3 +278,13 @@ def test_a_server_that_cannot_work_is_refused(make: Callable[[], ToolServer], pr
 def test_a_response_is_spelled_as_json_rpc(response: McpResponse, wire: dict[str, object]) -> None:
     """R323, R324, R326: the id keeps its type, and an error leaves no room for a result."""
     assert response.to_wire() == {"jsonrpc": "2.0", **wire}
+
+
+def test_a_copy_of_a_context_keeps_its_request_and_leaves_the_session() -> None:
+    context = ToolContext(name="add", server="calc")
+    request = {"method": "tools/call", "of_tomorrow": 1}
+    bind_raw(context, request)
+    bind_session(context, lambda: "what cannot be pickled")
+    for copied in (copy.deepcopy(context), pickle.loads(pickle.dumps(context))):
+        assert (copied.name, copied.server, copied.session) == ("add", "calc", None)
+        assert copied.raw == request

@@ -170,25 +170,24 @@ class Outbox:
     often holds hundreds, and what is done for each of them is what reading costs.
     """
 
-    __slots__ = ("actions", "emit")
+    __slots__ = ("_actions", "emit")
 
     def __init__(self) -> None:
-        #: So far; one list for ever, emptied by whoever takes them.
-        self.actions: list[Action] = []
+        self._actions: list[Action] = []
         #: Adds an action.
-        self.emit: Callable[[Action], None] = self.actions.append
+        self.emit: Callable[[Action], None] = self._actions.append
 
     def deliver(self, messages: list[Message], turns: tuple[str, ...], size: int) -> None:
         """Add the delivery of messages, whose lines have that size; the list is kept."""
-        last = self.actions[-1] if self.actions else None
+        last = self._actions[-1] if self._actions else None
         if type(last) is Deliver and last.turns is turns:
             last.messages += messages
             last.size += size
         else:
-            self.actions.append(Deliver(messages, turns, size))
+            self._actions.append(Deliver(messages, turns, size))
 
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""
-        actions = self.actions.copy()
-        self.actions.clear()
+        actions = self._actions.copy()
+        self._actions.clear()
         return actions

@@ -564,8 +564,7 @@ class Engine:
         self._emit(act.Finished())
 
     def _take(self, now: float) -> list[act.Action]:
-        actions = self._outbox.actions.copy()  # as `Outbox.take` does, for everything comes by here
-        self._outbox.actions.clear()
+        actions = self._outbox.take()
         if self._watch is not None:
             self._watch.observe(actions, now)
             actions += self._outbox.take()

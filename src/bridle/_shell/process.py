@@ -22,6 +22,7 @@ from typing import IO, cast
 from bridle._core.launch import Launch, LaunchFile
 from bridle._shell import tree as trees
 from bridle._shell import watchdog
+from bridle._shell.begun import Begun
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
 from bridle._shell.transport import TransportEvents
 from bridle._shell.tree import MARK, SIGKILL, Tree, remove_directory
@@ -132,8 +133,7 @@ class CliProcess:
             return
         if self._closing is None:
             # The loop holds it: it sleeps where it waits. A loop that is closed lets go of it.
-            self._closing = self._loop.create_task(self._close())
-            self._closing.add_done_callback(self._on_closed)
+            self._closing = self._loop.create_task(Begun(self._close()))
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -148,10 +148,6 @@ class CliProcess:
             self._on_exit()
         finally:
             self._belongings.release(is_ended=is_ended)
-
-    def _on_closed(self, _: asyncio.Task[None]) -> None:
-        if self._belongings.abandon():  # a task that is cancelled early does nothing at all
-            self._belongings.close_files()
 
     async def _end_tree(self) -> bool:
         """Kill until no process is left, without holding up the loop."""
