@@ -325,7 +325,11 @@ def positive(field: str, value: object) -> float:
     """A finite number above zero."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _wrong_type(field, value, "a number")
-    if not (math.isfinite(value) and value > 0):
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond all floats
+        value = number = math.inf
+    if not 0 < number < math.inf:
         raise OptionsError(field, f"is {value!r}", fix="Give a number above 0, or leave it out.")
     return value
 

@@ -7,14 +7,13 @@ and how it is spelled on the wire is policy and lives in the core.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from bridle._fields import callback
+from bridle._fields import callback, positive
 from bridle._source import JsonObject
 from bridle.errors import OptionsError
 from bridle.permissions import McpServerRef, PermissionResult, PermissionUpdate, Withdrawable
@@ -492,7 +491,8 @@ class Hook(_HookConditions, frozen=True):
     def __post_init__(self) -> None:
         callback("Hook.callback", self.callback)
         _check_matcher(self.matcher)
-        _check_timeout(self.timeout)
+        if self.timeout is not None:
+            positive("Hook.timeout", self.timeout)
         if self.on_error not in ("continue", "block"):
             raise OptionsError(
                 "Hook.on_error",
@@ -509,15 +509,3 @@ def _check_matcher(matcher: object) -> None:
         compile_matcher(matcher)
     except ValueError as error:
         raise OptionsError("Hook.matcher", str(error), fix=fix) from error
-
-
-def _check_timeout(timeout: object) -> None:
-    if timeout is None:
-        return
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not number or not 0 < cast("float", timeout) < math.inf:
-        raise OptionsError(
-            "Hook.timeout",
-            f"{timeout!r} is no positive number of seconds",
-            fix="Give seconds, or None for the timeout of the event.",
-        )

@@ -143,7 +143,9 @@ class Turn:
     """What became of one prompt: iterate it for its messages, ask it for its outcome.
 
     Messages are kept from the start for whoever iterates; waiting for the outcome alone lets them
-    go, so iterate first if you want both.
+    go, so iterate first if you want both. Iterating raises RuntimeError where messages would be
+    missed without a word: while somebody else iterates, and after the end of a turn whose messages
+    were let go.
 
     Ctrl-C while waiting for either interrupts the turn that runs.
     """

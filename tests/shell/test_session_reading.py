@@ -263,6 +263,35 @@ def test_a_turn_may_be_read_and_awaited_in_any_order() -> None:
     run(main)
 
 
+def test_a_turn_is_never_read_in_part_without_a_word() -> None:
+    """R025: two readers would share the messages, and one who comes too late would get none."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message("SAY shared")
+                first = turn.__aiter__()
+                for second in (turn.__aiter__, turn.text_stream):
+                    with pytest.raises(RuntimeError, match=r"already.*session\.messages"):
+                        second()
+                assert said(await collect(first)) == ["shared"]
+                assert await collect(turn.__aiter__()) == []  # all is read, nothing is missed
+
+                turn = await session.send_user_message("SAY missed")
+                await turn
+                with pytest.raises(RuntimeError, match="before you await"):
+                    turn.text_stream()
+
+                turn = await session.send_user_message("SAY left")
+                await until(lambda: turn.done)
+                async for _ in turn:
+                    break
+                with pytest.raises(RuntimeError, match="not kept"):
+                    turn.__aiter__()
+
+    run(main)
+
+
 async def collect(messages: Subscription[Message]) -> list[Message]:
     return [message async for message in messages]
 

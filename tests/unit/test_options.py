@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bridle._core.operations import prepare_operation
 from bridle.errors import OptionsError
 from bridle.hooks import Continue, Hook
 from bridle.options import (
@@ -739,3 +740,14 @@ def test_an_event_can_have_a_timeout_of_its_own() -> None:
     """R072, R090, C09: for that event only."""
     bidir = BidirOptions(callback_timeout=5.0, hook_timeouts={"PreToolUse": 1.5})
     assert (bidir.callback_timeout, bidir.hook_timeouts) == (5.0, {"PreToolUse": 1.5})
+
+
+def test_a_number_beyond_all_measure_is_refused_like_infinity() -> None:
+    endless: Any = 10**5000
+    for refused in (
+        lambda: SdkOptions(control_timeout=endless),
+        lambda: Hook(print, timeout=endless),
+        lambda: prepare_operation("interrupt", {}, endless),
+    ):
+        with pytest.raises(OptionsError, match="timeout: is inf"):
+            refused()

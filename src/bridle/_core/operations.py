@@ -7,10 +7,10 @@ as they are: the CLI knows many, and gains more.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple, get_args
 
+from bridle._fields import positive
 from bridle._forms import PermissionMode
 from bridle.errors import OptionsError
 
@@ -51,11 +51,6 @@ def _is_token_count(value: object) -> bool:
     return value is None or is_count
 
 
-def _is_time(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < float(cast("float", value)) < math.inf
-
-
 def _is_mode(value: object) -> bool:
     return value in PERMISSION_MODES
 
@@ -94,8 +89,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 
 def check_timeout(timeout: object) -> None:
     """Refuse what is no time to wait. Raises OptionsError."""
-    if timeout is not None and not _is_time(timeout):
-        raise OptionsError("timeout", f"is {timeout!r:.80}", fix="Give seconds, more than none.")
+    if timeout is not None:
+        positive("timeout", timeout)
 
 
 def prepare_operation(

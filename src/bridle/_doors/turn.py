@@ -15,9 +15,10 @@ from bridle.outcomes import Outcome
 class Turn:
     """What became of one prompt: iterate it for its messages, await it for its outcome.
 
-    Both may be done, in either order or at once. Messages are kept from the start for whoever
+    Both may be done, at once or one after the other. Messages are kept from the start for whoever
     iterates; awaiting the outcome alone lets them go, so iterate first (or at the same time) if
-    you want both.
+    you want both. Iterating raises RuntimeError where messages would be missed without a word:
+    while somebody else iterates, and after the end of a turn whose messages were let go.
     """
 
     def __init__(self, state: TurnState) -> None:

@@ -23,41 +23,49 @@ class TurnState:
         self.outcome: asyncio.Future[Outcome[Any]] = loop.create_future()
         self.mailbox: Mailbox[Message] = Mailbox()
         self._limit = limit
-        # Who reads the messages: as long as somebody does, falling behind is the session's concern.
-        self._readers = 0
+        #: Whether somebody iterates: then falling behind is the session's concern.
+        self.is_read = False
         self._holds = True
-
-    @property
-    def is_read(self) -> bool:
-        """True while somebody iterates."""
-        return self._readers > 0
+        self._has_missed = False
 
     def read(self) -> Mailbox[Message]:
         """Somebody iterates: hold what comes from now on, and hand out what is there."""
-        self._readers += 1
-        self._holds = True
+        is_over = self.mailbox.is_closed and not len(self.mailbox)
+        if self.is_read and not is_over:
+            raise RuntimeError(
+                "this turn is being iterated already, and two would get some of its messages each; "
+                "session.messages() is for any number of readers"
+            )
+        if self._has_missed and self.outcome.done():
+            raise RuntimeError(
+                "the messages of this turn were not kept, since nobody iterated it when they came; "
+                "iterate it before you await its outcome, or at the same time"
+            )
+        self.is_read = self._holds = True
         return self.mailbox
 
-    def leave(self, mailbox: Mailbox[Message]) -> None:
-        """Somebody stops iterating; with the last one what is unread is let go."""
-        self._readers -= 1
-        if not self._readers:
-            self._holds = False
-            mailbox.clear()
+    def leave(self, _: Mailbox[Message]) -> None:
+        """Nobody iterates any more."""
+        self.is_read = False
+        self._let_go()
 
     def skip(self) -> None:
         """Somebody waits for the outcome alone: unless the turn is read too, hold nothing."""
         if not self.is_read and not self.outcome.done():
-            self._holds = False
-            self.mailbox.clear()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._holds = False
+        self._has_missed = self._has_missed or len(self.mailbox) > 0
+        self.mailbox.clear()
 
     def put(self, messages: list[Message], size: int) -> None:
         """Messages of this turn came, of that many bytes."""
         if not self._holds:
+            self._has_missed = True
             return
         self.mailbox.put_messages(messages, size)
         if not self.is_read and self.mailbox.unread_bytes > self._limit:
-            self._holds = False
             self.mailbox.clear()
             self.mailbox.close(ConsumerTooSlow(self._limit, self._limit))
 
