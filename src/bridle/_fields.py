@@ -339,6 +339,9 @@ def callback(field: str, value: object) -> Callable[..., object]:
     if not callable(value):
         raise _wrong_type(field, value, "a function or another callable")
     _takes_one(field, value)
+    if _yields(value):
+        fix = "Use return: a callback is called once and gives one answer."
+        raise OptionsError(field, "yields, so calling it would do nothing", fix=fix)
     return value
 
 
@@ -351,20 +354,39 @@ def _takes_one(field: str, function: Callable[..., object]) -> None:
     import inspect  # asyncio has it loaded by the time anything is started
 
     try:
-        if "__signature__" in getattr(function, "__dict__", ()):
+        if "__signature__" in getattr(_unwrapped(function), "__dict__", ()):
             return  # what it says of itself need not be how it is called
         # What is called, not what it wraps: a decorator may add arguments of its own.
         called: Any = function
         if not inspect.isroutine(called) and not isinstance(called, type | partial):
-            called = called.__call__
+            # As Python does it: an attribute of the object itself is not asked.
+            kind = cast("type[object]", type(called))
+            called = inspect.getattr_static(kind, "__call__").__get__(called, kind)
         signature = inspect.signature(cast("Any", called), follow_wrapped=False)
     except Exception:  # one that does not tell is taken at its word
         return
     try:
         signature.bind(None)
     except TypeError as error:
-        fix = "Give a function of one argument: the context holds everything that is known."
+        fix = "Give a function of one argument: it holds everything that is known."
         raise OptionsError(field, f"cannot be called with one argument: {error}", fix=fix) from None
+
+
+def _yields(function: object) -> bool:
+    import inspect
+
+    try:
+        inner: Any = _unwrapped(function)
+        kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        return any(is_one(each) for is_one in kinds for each in (inner, type(inner).__call__))
+    except Exception:  # one that does not tell, as above
+        return False
+
+
+def _unwrapped(function: object) -> object:
+    while isinstance(function, partial):
+        function = cast("object", function.func)
+    return function
 
 
 def anything(field: str, value: object) -> object:

@@ -62,6 +62,14 @@ def _wire_form(value: object) -> JsonObject:
     return cast("JsonObject", msgspec.json.decode(msgspec.json.encode(value)))
 
 
+def _copied(value: object) -> tuple[Any, ...]:
+    """What `__reduce__` returns, so that copies keep the wire form."""
+    fields = cast("msgspec.Struct", value).__struct_fields__
+    values = {name: getattr(value, name) for name in fields}
+    beside = {"_raw": _wire_form(value)} if hasattr(value, "_raw") else {}
+    return revive, (type(value), values, beside)
+
+
 # ---------------------------------------------------------------- questions that can be withdrawn
 
 
@@ -127,10 +135,8 @@ class Withdrawable:
         return self  # frozen: a copy could not come to differ
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies keep the wire form. They belong to no session, so nothing withdraws them.
-        names = cast("msgspec.Struct", self).__struct_fields__
-        values = {name: getattr(self, name) for name in names}
-        return revive, (type(self), values, {"_raw": self.raw} if hasattr(self, "_raw") else {})
+        # A copy belongs to no session, so nothing withdraws it.
+        return _copied(self)
 
 
 # Slot descriptors write straight through `frozen`, which guards attribute assignment only.
@@ -174,6 +180,12 @@ class PermissionUpdate:
     def raw(self) -> JsonObject:
         """The JSON object: as it came from the wire, or as it would go there."""
         return _wire_form(self)
+
+    def __copy__(self) -> PermissionUpdate:
+        return self  # frozen, as above
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied(self)
 
 
 bind_update: Callable[[PermissionUpdate, JsonObject], None] = PermissionUpdate.__dict__[

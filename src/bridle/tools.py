@@ -48,7 +48,7 @@ class ToolContext(Withdrawable, Struct, frozen=True, kw_only=True):
     #: The id of the model's `ToolUseBlock`, where the CLI tells it.
     tool_use_id: str | None = None
     #: The session the call came from, as the application has it: under `bridle.sync` the blocking
-    #: one. None in a context built by hand, and in a copy.
+    #: one. None in a context built by hand, in a deep copy and in a pickle.
     session: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -286,6 +286,43 @@ def test_nothing_that_was_said_is_logged(log: list[logging.LogRecord]) -> None:
     assert SECRET not in text_of(log)
 
 
+@pytest.mark.parametrize("raised", [OSError, KeyboardInterrupt])
+def test_a_log_handler_that_raises_keeps_no_answer_from_the_cli(
+    raised: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R300, R428: the warning comes before the answer, and is only a warning."""
+
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.WARNING:
+                raise raised("the log server is down")
+
+    async def fail(_: object) -> Allow:
+        raise ValueError("no")
+
+    async def main(cli: FakeCli) -> None:
+        bidir = BidirOptions(on_can_use_tool=fail)
+        async with start_session(options(cli), bidir=bidir) as session:
+            assert (await (await session.send_user_message("go"))).ok
+            cli.check()
+
+    handler = Broken()
+    logging.getLogger("bridle").addHandler(handler)
+    loop = asyncio.new_event_loop()
+    script = FakeCli(patience=5.0).expect_initialize().start_turn()
+    try:
+        with script.ask_permission("Bash").expect_deny().result() as cli:
+            task = loop.create_task(main(cli))
+            if raised is KeyboardInterrupt:  # this one is passed on, and the program may go on
+                with pytest.raises(KeyboardInterrupt):
+                    loop.run_until_complete(task)
+            loop.run_until_complete(task)
+    finally:
+        logging.getLogger("bridle").removeHandler(handler)
+        loop.close()
+    assert ("the log server is down" in capsys.readouterr().err) == (raised is OSError)
+
+
 def test_a_session_that_is_over_may_outlive_its_loop_without_a_word(
     log: list[logging.LogRecord],
 ) -> None:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -42,7 +43,7 @@ INITIALIZED: Json = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 def name_of(value: object) -> str:
     """A test's name must be the same in every run, so addresses are left out."""
-    return re.sub(" at 0x[0-9a-f]+", "", str(value))
+    return re.sub(" at 0x[0-9a-f]+| id='[0-9]+'", "", str(value))
 
 
 def request(method: str, id: object = 1, **params: object) -> Json:
@@ -362,7 +363,7 @@ def test_an_answer_without_a_question_is_ignored() -> None:
 # ------------------------------------------------------------------------- what is no server
 
 
-@pytest.mark.parametrize("server", [object(), print, {}, None], ids=name_of)
+@pytest.mark.parametrize("server", [object(), print, {}, None, mock.Mock()], ids=name_of)
 def test_what_is_no_server_is_refused(server: object) -> None:
     assert protocol_server(server) is None
     with pytest.raises(OptionsError, match="Give a ToolServer") as refusal:

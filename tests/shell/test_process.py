@@ -654,6 +654,24 @@ def test_closing_may_be_repeated_and_shared(programs: Programs, run_on: RunOn) -
     run_on(main)
 
 
+def test_a_descriptor_that_somebody_else_closed_does_not_stop_the_close(
+    programs: Programs,
+) -> None:
+    """As ``os.closerange`` does, or a library that turns the program into a daemon."""
+
+    async def main() -> None:
+        recorder = Recorder()
+        process = CliProcess.spawn(programs.python(STUBBORN), plan(), recorder)
+        popen = process._belongings.popen
+        assert popen.stdin is not None
+        os.close(popen.stdin.fileno())
+        await process.aclose()
+        assert not os.path.exists(f"/proc/{process.pid}")
+        assert ("exited", -SIGKILL) in recorder.log
+
+    run(main)
+
+
 def test_cancelling_the_close_does_not_stop_it(programs: Programs) -> None:
     async def main() -> None:
         process = CliProcess.spawn(programs.python(STUBBORN), plan(), Recorder())

@@ -29,6 +29,7 @@ from bridle import (
     Hook,
     ModifyInput,
     PreToolUseContext,
+    SdkWarning,
     start_session,
 )
 from bridle.testing import FakeCli
@@ -201,6 +202,28 @@ def raising(is_async: bool, error: BaseException) -> Function:
     return fail_later if is_async else fail
 
 
+class Unspeakable(Exception):
+    """Breaks whatever looks at it closely, as those do that pass every name on to a response."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+
+class Nothing(Exception):
+    """Counts as false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+def raising_late(error: BaseException) -> Function:
+    async def fail(_: object) -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    return fail
+
+
 # What ends an event loop when a task raises it is a failure like any other in a thread.
 RAISED: dict[str, tuple[bool, BaseException]] = {
     "def": (False, ValueError("oops")),
@@ -218,6 +241,36 @@ def test_a_callback_that_raises_is_answered_for_and_told_of(kind: str, how: str)
     is_async, error = RAISED[how]
     expect, failed, _ = FAIL_SAFE[kind]
     assert play(expect(ASK[kind]), registered(kind, raising(is_async, error))) == [failed]
+
+
+@pytest.mark.parametrize("error", [Unspeakable("oops"), Nothing()], ids=["unspeakable", "false"])
+@pytest.mark.parametrize("how", ["def", "async def", "later"])
+def test_an_odd_exception_is_answered_for_like_any_other(how: str, error: Exception) -> None:
+    """R296, R300: whatever it does to those who print it, or ask whether it is true."""
+    function = raising_late(error) if how == "later" else raising(how == "async def", error)
+    # Twice, since the first call of an async function has a task of its own.
+    for kind, (expect, failed, _) in FAIL_SAFE.items():
+        script = expect(ASK[kind]).ask_permission("Bash", **INPUT).expect_deny()
+        given = registered(kind, function)
+        if kind != "permission":
+            given = BidirOptions(**{**vars(given), "on_can_use_tool": function})
+        assert play(script, given) == [failed, "permission_failed"]
+
+
+def test_the_notes_of_an_exception_are_for_the_log_alone() -> None:
+    """R296: what is told, to the model too, is the exception."""
+    error = ValueError("the disk is full")
+    error.add_note("account 4711")
+
+    async def main() -> None:
+        with FAIL_SAFE["permission"][0](ASK["permission"]).result() as cli:
+            bidir = registered("permission", raising(True, error))
+            async with start_session(options(cli), bidir=bidir) as session:
+                await (await session.send_user_message("go"))
+            [warning] = [each for each in await told_by(session) if isinstance(each, SdkWarning)]
+            assert warning.detail == "permission for Bash: ValueError: the disk is full"
+
+    run(main)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])

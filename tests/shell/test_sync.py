@@ -557,6 +557,32 @@ def test_an_async_callback_that_would_end_the_program_ends_nothing_but_itself(
     assert ends_well(process) == ["completed"] * 3
 
 
+def test_an_async_callback_that_cancels_every_task_does_not_end_the_blocking_door(
+    cli: FakeCli,
+) -> None:
+    process = program(
+        cli,
+        """
+        import asyncio, logging
+        logging.disable()
+
+        async def cancel_all(_):
+            for task in asyncio.all_tasks():
+                task.cancel()
+            asyncio.get_running_loop().stop()
+            return Allow()
+
+        bidir = BidirOptions(on_can_use_tool=cancel_all)
+        try:
+            sync.run("BASH ls", cli=options, bidir=bidir)
+        except BaseException as error:
+            print(type(error).__name__)
+        print(sync.run("SAY again", cli=options).text)
+        """,
+    )
+    assert ends_well(process) == ["CancelledError", "again"]
+
+
 def leaving() -> Iterator[str]:
     yield "hello"
     sys.exit(5)

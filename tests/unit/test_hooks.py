@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import re
 from typing import Any, get_args
@@ -163,6 +164,24 @@ def test_a_function_that_does_not_take_a_context_is_refused(callback: Any) -> No
         BidirOptions(on_can_use_tool=callback)
 
 
+def test_a_function_that_yields_is_refused() -> None:
+    """It would be called, do nothing, and let everything pass."""
+
+    def plain(context: object) -> Any:
+        yield Continue()
+
+    async def later(context: object) -> Any:
+        yield Continue()
+
+    class Guard:
+        def __call__(self, context: object) -> Any:
+            yield Continue()
+
+    for callback in (plain, later, Guard(), functools.partial(plain)):
+        with pytest.raises(OptionsError, match="yields"):
+            Hook(callback)
+
+
 def test_what_can_be_called_with_a_context_is_taken_however_it_is_written() -> None:
     @functools.wraps(lambda context, database: None)
     def with_database(context: object) -> None: ...
@@ -181,9 +200,19 @@ def test_what_can_be_called_with_a_context_is_taken_however_it_is_written() -> N
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError(f"no {name} outside of a request")
 
+    class Armed:
+        def __init__(self) -> None:
+            vars(self)["__call__"] = lambda: None  # not what Python calls
+
+        def __call__(self, context: object) -> None: ...
+
+    def described(context: object) -> None: ...
+
+    setattr(described, "__signature__", inspect.signature(lambda: None))  # noqa: B010
     both = functools.partial(lambda setting, context: None, "strict")
-    objects = (Guard(), Guard().check, Static(), Shy())
-    for callback in (with_database, both, print, *objects):
+    objects = (Guard(), Guard().check, Static(), Shy(), Armed(), functools.partial(described))
+    given: list[Any] = [with_database, both, print, *objects]
+    for callback in given:
         assert Hook(callback).callback is not None
 
 

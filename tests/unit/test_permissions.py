@@ -238,5 +238,9 @@ def test_a_copy_keeps_the_wire_form(duplicate: Callable[[Any], Any]) -> None:
     bind_withdrawal(context, Withdrawn(happened=False))
     copied = duplicate(context)
     assert (copied, copied.raw, copied.cancelled) == (context, wire, False)
+    update = AddDirectories(("/w",))
+    bind_update(update, {"type": "addDirectories", "directories": ["/w"], "of_tomorrow": 1})
+    assert duplicate(update).raw == update.raw
+    assert (duplicate(AddDirectories(("/w",))), duplicate(update)) == (update, update)
     by_hand = duplicate(CanUseToolContext(tool_name="Bash"))
     assert by_hand.raw["tool_name"] == "Bash"

@@ -21,6 +21,7 @@ from bridle._core.permissions import (
     as_text,
     decode_tolerantly,
     encode_permission,
+    words_of,
 )
 from bridle._source import JsonObject
 from bridle.hooks import (
@@ -376,7 +377,7 @@ class HookRun(msgspec.Struct):
         except _Unusable as unusable:
             self.failed(unusable.kind, unusable.detail)
         except Exception as error:  # raised by the values in the result: they are the user's
-            self.failed("hook_failed", f"its result raised {type(error).__name__}: {error}")
+            self.failed("hook_failed", f"its result raised {words_of(error)}")
         else:
             self.waiting = self.waiting[1:]
             if not self.waiting:
@@ -419,10 +420,13 @@ class HookRun(msgspec.Struct):
             raise _Unusable("hook_failed", f"{type(result).__name__} is no result of a hook")
 
     def _keep(self, additional_context: str | None, system_message: str | None) -> None:
-        if additional_context is not None:
-            self._added.append(as_text(additional_context))
-        if system_message is not None:
-            self._messages.append(as_text(system_message))
+        # Both are read before either is kept: nothing of a result that fails is sent.
+        added = None if additional_context is None else as_text(additional_context)
+        message = None if system_message is None else as_text(system_message)
+        if added is not None:
+            self._added.append(added)
+        if message is not None:
+            self._messages.append(message)
 
     def _block(self, reason: str) -> None:
         self._doubt_block(blocks=self._rule.block is not None)

@@ -85,14 +85,16 @@ def error_response(message: Mapping[str, object], code: int, text: str) -> dict[
 def encode_answer(message: Mapping[str, object], result: object) -> dict[str, object]:
     """Turn what a handler returned into the JSON-RPC answer to ``message``.
 
-    A mapping passes through untouched. For a notification any return value will do, since only
-    the control request that carried it waits to be acknowledged.
+    A mapping passes through untouched; an McpResponse without an id gets that of ``message``. For
+    a notification any return value will do, since only the control request that carried it waits to
+    be acknowledged.
 
     Raises:
         TypeError: ``message`` is a request and the handler returned nothing that answers it.
     """
     if isinstance(result, McpResponse):
-        return result.to_wire()
+        wire = result.to_wire()
+        return wire if wire["id"] is not None else {**wire, "id": message.get("id")}
     if isinstance(result, Mapping):
         return dict(cast("Mapping[str, object]", result))
     if is_notification(message):

@@ -159,7 +159,7 @@ def encode_permission(result: object, context: CanUseToolContext) -> Answer:
     try:
         payload, warnings = _permission_payload(result, context)
     except Exception as error:  # also what the values in the result raise: they are the user's
-        return deny("permission_failed", f"{type(error).__name__}: {error}")
+        return deny("permission_failed", words_of(error))
     try:
         return Answer(_written(payload), warnings)
     except Exception as error:
@@ -290,7 +290,11 @@ def _written(payload: JsonObject) -> bytes:
 
     What an application gave may hold a ready-made msgspec.Raw: anything, on any number of lines.
     """
-    body = _encode(payload)
+    return checked(_encode(payload))
+
+
+def checked(body: bytes) -> bytes:
+    """`body`, on one line; `msgspec.DecodeError` if it is no JSON."""
     _check(body)
     return _encode(msgspec.json.decode(body)) if 0x0A in body else body
 
@@ -301,6 +305,16 @@ def as_json(payload: JsonObject) -> JsonObject:
     Raises whatever the encoder (or an object of the user's it walks into) raises.
     """
     return cast("JsonObject", msgspec.json.decode(_encode(payload)))
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception says, if it can: the user's may raise anything when it is asked."""
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:
+        return name
+    return f"{name}: {said}" if said else name
 
 
 def as_text(value: object) -> str:

@@ -24,11 +24,13 @@ from bridle._core.hooks import HookAnswer, HookPlan, HookRun
 from bridle._core.permissions import (
     Answer,
     cancel,
+    checked,
     decode_can_use_tool,
     decode_elicitation,
     deny,
     encode_elicitation,
     encode_permission,
+    words_of,
 )
 from bridle._core.wire import Unencodable, encode_error, encode_json, encode_success
 from bridle._source import JsonObject
@@ -159,7 +161,7 @@ class Questions:
             except RecursionError:  # read once more, deeper in the stack than the first time
                 self._refuse(WarningKind.INVALID_REQUEST, request_id, "it is nested too deeply")
             except Exception as error:  # raised by the user's own types, which check arguments
-                text = f"it cannot be read: {_words(error)}"
+                text = f"it cannot be read: {words_of(error)}"
                 self._refuse(WarningKind.INVALID_REQUEST, request_id, text)
 
     def _refuse_incomplete(self, request_id: str, frame: ControlRequest, *names: str) -> bool:
@@ -213,7 +215,7 @@ class Questions:
             self._conclude(call, result, now)
         except Exception as error:  # raised by the result's own methods: they are the user's
             kind = WarningKind.UNENCODABLE_RESULT
-            self._fail(call, kind, f"{call.label}: its result raised {_words(error)}", now)
+            self._fail(call, kind, f"{call.label}: its result raised {words_of(error)}", now)
 
     def _conclude(self, call: Call, result: object, now: float) -> None:
         kind, request_id = call.kind, call.request_id
@@ -425,7 +427,9 @@ class Questions:
             self._route_tool(handler, message, now)
             return
         label = f"{method or 'answer'} for MCP server {message.server}"
-        self._call(_MCP, handler, message.message, label, message.request_id, None, now, message)
+        # A copy: what the handler does to it must not change whom the answer is for.
+        asked = dict(message.message)
+        self._call(_MCP, handler, asked, label, message.request_id, None, now, message)
 
     def _route_tool(self, server: ToolServer, message: mcp.BufferedMessage, now: float) -> None:
         call = toolserver.handle(message.server, server, message.message)
@@ -454,10 +458,12 @@ class Questions:
     def _answer_mcp(self, message: mcp.BufferedMessage, result: object) -> None:
         try:
             answer = mcp.encode_answer(message.message, result)
-            line = encode_success(message.request_id, encode_json({"mcp_response": answer}))
+            line = encode_success(
+                message.request_id, checked(encode_json({"mcp_response": answer}))
+            )
         except Exception as error:  # what a handler returns is the user's, and may raise anything
             self._warn(
-                WarningKind.UNENCODABLE_RESULT, f"MCP server {message.server}: {_words(error)}"
+                WarningKind.UNENCODABLE_RESULT, f"MCP server {message.server}: {words_of(error)}"
             )
             self._refuse_mcp(message, "the server's answer is no JSON-RPC message")
         else:
@@ -577,11 +583,3 @@ class Questions:
 def _stop_reason(answer: HookAnswer) -> str:
     reason = answer.payload.get("stopReason")
     return reason if isinstance(reason, str) else ""
-
-
-def _words(error: Exception) -> str:
-    """What an exception of the user's says, if it can say anything."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from bridle._core.mcp import METHOD_NOT_FOUND, encode_answer, error_response, is_notification
-from bridle._core.permissions import Answer, as_text
+from bridle._core.permissions import Answer, as_text, checked
 from bridle._core.wire import Unencodable, encode_json
 from bridle._fields import is_list, is_mapping
 from bridle._signatures import dump
@@ -147,8 +147,8 @@ def answer_result(message: JsonObject, value: object, label: str) -> Answer:
     """The answer to the call ``message`` asked for, now that the tool returned ``value``."""
     try:
         response = result_response(message, encode_result(value))
-        return Answer(_json({"mcp_response": response}))
-    except Unencodable as error:
+        return Answer(checked(_json({"mcp_response": response})))
+    except (Unencodable, msgspec.DecodeError) as error:  # the latter: a Raw that is no JSON
         detail = f"{label}: {error}"
         return answer_failure(message, WarningKind.UNENCODABLE_RESULT, detail, label)
 
@@ -176,6 +176,7 @@ _MAGIC = (
     (8, b"WEBP", "image/webp"),
 )
 _Bytes = bytes | bytearray | memoryview
+_RESULT_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
 _MCP_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode
@@ -242,6 +243,8 @@ def _is_shown_as_is(value: object) -> bool:
 def _is_result(value: Mapping[object, object]) -> bool:
     """Whether this is an MCP result already, rather than data that has a "content" in it."""
     content = value.get("content")
+    if content == []:
+        return value.keys() <= _RESULT_KEYS
     return is_list(content) and all(
         is_mapping(item) and item.get("type") in _MCP_CONTENT for item in content
     )

@@ -56,13 +56,16 @@ class Portal:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             loop = runner.get_loop()
             ending = loop.create_task(self._ending.wait())
-            while not ending.done():
+            while not self._ending.is_set():
+                # The loop serves every thread of the program: no callback can end it.
                 try:
+                    if ending.done():
+                        ending = loop.create_task(self._ending.wait())
                     loop.run_until_complete(ending)
                 except (SystemExit, KeyboardInterrupt):
-                    # An async callback called `sys.exit`. The loop serves every thread of the
-                    # program, and this is not the one that could end it.
                     log.exception("an async callback tried to end the program")
+                except (asyncio.CancelledError, RuntimeError):
+                    log.exception("an async callback tried to end the loop of bridle.sync")
 
     def close(self) -> None:
         """The interpreter exits: end everything that still runs, and the loop.
@@ -72,7 +75,8 @@ class Portal:
         """
         if not self.is_over:
             self.is_over = True
-            self._loop.call_soon_threadsafe(self._ending.set)
+            with contextlib.suppress(RuntimeError):  # the loop could not be kept going
+                self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(_FAREWELL)
 
     def forget(self) -> None:

@@ -21,6 +21,7 @@ from bridle._core.state import Lifecycle
 from bridle._core.wire import Content, Unencodable, encode_user_message
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
+from bridle._fields import callback
 from bridle._shell.actor import Actor, Listeners
 from bridle._shell.feeds import Update
 from bridle._shell.known_secrets import KnownSecrets
@@ -165,8 +166,10 @@ class Session:
         if isinstance(server, Tool) or server is ToolServer:
             fix = "Put tools into a server: ToolServer([...])."
             raise OptionsError(f"mcp_servers[{name!r}]", f"is {server!r}", fix=fix)
-        if isinstance(server, ToolServer) or (protocol_server(server) is None and callable(server)):
+        if isinstance(server, ToolServer):
             return server
+        if protocol_server(server) is None and callable(server):
+            return callback(f"mcp_servers[{name!r}]", server)
         whole = weakref.ref(self)
 
         def notify(message: Mapping[str, object]) -> None:

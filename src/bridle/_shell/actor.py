@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from msgspec import structs
 
 from bridle._core import actions as act
 from bridle._core.engine import Engine
+from bridle._core.permissions import words_of
 from bridle._core.requests import SEND_USER_MESSAGE
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
@@ -332,10 +332,12 @@ class Actor:
             while self._to_do:
                 action = self._to_do.popleft()
                 self._perform[type(action)](self, action)
+        except BaseException:  # the rest is done all the same: somebody waits for it
+            self._loop.call_soon(self._do, ())
+            raise
         finally:
             self._is_doing = False
-        # A timer that comes too early only looks again; most deadlines are met, and then setting
-        # one for each would be all that it costs.
+        # A timer that comes too early only looks again; setting one for each deadline would cost.
         if self._deadlines.soonest < self._armed:
             self._arm(self._deadlines.next)
 
@@ -467,8 +469,7 @@ class Actor:
         if error is None:
             self._do(self._engine.finished_call(call_id, result, now))
             return
-        words = traceback.format_exception_only(error)[-1].strip()
-        actions = self._engine.failed_call(call_id, words, now)
+        actions = self._engine.failed_call(call_id, words_of(error), now)
         self._do([_Failure(one, error) if isinstance(one, act.Warn) else one for one in actions])
 
     def _on_abandoned(self, label: str) -> None:
@@ -482,8 +483,7 @@ class Actor:
 
         def failed(error: BaseException) -> None:
             # Not through on_warning: it may be the very listener that fails.
-            words = traceback.format_exception_only(error)[-1].strip()
-            warning = SdkWarning(kind, words, error)
+            warning = SdkWarning(kind, words_of(error), error)
             self.observer.happened(warning)
             self._put_event(warning)
 

@@ -206,11 +206,13 @@ class Callbacks:
         try:
             self._loop.call_soon_threadsafe(self._on_thread_done, call_id, result, error)
         except RuntimeError:
+            _drop(result)
             log.debug("a callback returned after its event loop was closed")
 
     def _on_thread_done(self, call_id: int, result: object, error: BaseException | None) -> None:
         running = self._running.get(call_id)
         if running is None:
+            _drop(result)
             return
         if error is None and _is_awaitable(result):
             # A plain function that returned a coroutine: a lambda around an async one, say.
@@ -237,7 +239,7 @@ class Callbacks:
             self._report(call_id, None, asyncio.CancelledError())
         else:
             error = task.exception()
-            self._report(call_id, None if error else task.result(), error)
+            self._report(call_id, task.result() if error is None else None, error)
 
 
 def is_async(function: object) -> bool:

@@ -36,9 +36,11 @@ Notify = Callable[[JsonObject], object]
 
 def protocol_server(server: object) -> Any | None:
     """The object that speaks MCP: ``server`` itself or the one inside it; None if it is neither."""
-    for candidate in (server, *(getattr(server, name, None) for name in _INNER)):
+    inner: list[object] = [getattr(server, name, None) for name in _INNER]
+    for candidate in (server, *inner):
         abilities = ("run", "create_initialization_options")
-        if all(callable(getattr(candidate, name, None)) for name in abilities):
+        # Those of its class: an object that answers to every name, a mock say, is none.
+        if all(callable(getattr(type(candidate), name, None)) for name in abilities):
             return candidate
     return None
 

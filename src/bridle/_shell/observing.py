@@ -11,11 +11,12 @@ of is not put into words.
 from __future__ import annotations
 
 import contextvars
+import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
@@ -53,6 +54,7 @@ from bridle.telemetry import (
 from bridle.tools import ToolContext
 
 Clock = Callable[[], float]
+_T = TypeVar("_T")
 
 _ids = count(1)
 _SYNTHETIC = "<synthetic>"  # the CLI speaks in the model's place
@@ -81,6 +83,17 @@ def _always() -> bool:
     return True
 
 
+def _log(write: Callable[[_T], None], what: _T) -> None:
+    """Log something. A handler of the application's that raises fails alone, and is seen to."""
+    try:
+        write(what)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        with suppress(Exception):
+            sys.excepthook(type(error), error, error.__traceback__)
+
+
 class Teller:
     """Passes observations on: to the log, and to the telemetry."""
 
@@ -91,7 +104,7 @@ class Teller:
 
     def tell(self, observation: Observation, context: contextvars.Context | None = None) -> None:
         """Pass an observation on; the telemetry hears it in that context, or in this one."""
-        self._journal.write(observation)
+        _log(self._journal.write, observation)
         if self.telemetry is None:
             return
         try:
@@ -123,7 +136,7 @@ class Teller:
     def _note(self, error: BaseException) -> None:
         if not self._has_failed:
             self._has_failed = True
-            self._journal.write_failure(error)
+            _log(self._journal.write_failure, error)
 
 
 class ToolUses:

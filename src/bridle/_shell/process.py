@@ -137,9 +137,9 @@ class CliProcess:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._input.close()
-        self._output.close()
-        self._errors.close()
+        for pipe in (self._input, self._output, self._errors):
+            with contextlib.suppress(OSError):  # somebody else has closed it
+                pipe.close()
         try:
             is_ended = await self._end_tree()
         except asyncio.CancelledError:  # the loop is at its end: this is all the time there is

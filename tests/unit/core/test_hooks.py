@@ -738,6 +738,18 @@ def test_an_output_is_sent_as_it_is(
     assert said(answer_of(event, output)) == Said(payload)
 
 
+@pytest.mark.parametrize("kind", [Continue, HookOutput])
+def test_nothing_of_a_result_that_fails_is_sent(kind: Any) -> None:
+    class Silent:
+        def __str__(self) -> str:
+            raise ValueError("not a word")
+
+    failing = kind(additional_context="half", system_message=Silent())
+    answer = answer_of("PreToolUse", failing, None)
+    failure = ("hook_failed", "its result raised ValueError: not a word")
+    assert said(answer) == Said(GO_ON, (failure,))
+
+
 def test_an_output_can_end_the_turn() -> None:
     answer = answer_of("PreToolUse", HookOutput(continue_turn=False, stop_reason="enough"))
     assert said(answer) == Said(

@@ -83,6 +83,7 @@ def test_an_error_to_a_notification_has_no_id() -> None:
             McpResponse(id=7, result={"a": 1}),
             {"jsonrpc": "2.0", "id": 7, "result": {"a": 1}},
         ),
+        (REQUEST, McpResponse(result={"a": 1}), {"jsonrpc": "2.0", "id": 7, "result": {"a": 1}}),
         (
             REQUEST,
             McpResponse(id=7, error=McpError(-1, "bad")),

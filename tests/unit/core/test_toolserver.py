@@ -470,10 +470,26 @@ def test_the_parts_of_a_whole_result_may_be_models() -> None:
     assert answer["result"] == {"content": [text("a")], "structuredContent": {"y": 1}}
 
 
+def test_data_that_has_an_empty_content_in_it_is_data() -> None:
+    """An MCP result may be empty, too; then it has nothing else in it either."""
+    found = {"content": [], "total": 0}
+    result = sent(answer_result({"id": 1}, found, "tool search"))["result"]
+    assert result["structuredContent"] == found
+    assert msgspec.json.decode(result["content"][0]["text"]) == found
+    empty = {"content": [], "isError": False}
+    assert sent(answer_result({"id": 1}, empty, "tool search"))["result"] == empty
+
+
 @pytest.mark.parametrize(
     "value",
-    [object(), "\ud800", {"content": [text("\ud800")]}, {"content": [], "isError": object()}],
-    ids=["object", "half an emoji", "half an emoji inside", "object inside"],
+    [
+        object(),
+        "\ud800",
+        {"content": [text("\ud800")]},
+        {"content": [], "isError": object()},
+        {"content": [], "isError": msgspec.Raw(b"oops")},
+    ],
+    ids=["object", "half an emoji", "half an emoji inside", "object inside", "no JSON inside"],
 )
 def test_a_result_that_cannot_be_sent_is_a_failure_both_sides_hear_of(value: object) -> None:
     answer = answer_result({"id": 1}, value, "tool add")
