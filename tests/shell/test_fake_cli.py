@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +17,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.soak.sessions import SOON, Clock, options
+from tests.support.processes import run
 
+import bridle
 from bridle.testing import Reply, text, tool_use
 from bridle.testing.fake_cli import FakeCli
 from bridle.testing.recording import Entry
@@ -188,6 +192,26 @@ def test_the_executable_goes_with_the_last_reference() -> None:
     del cli
     gc.collect()
     assert not path.parent.exists()
+
+
+def test_the_executable_outlives_a_forked_child() -> None:
+    """A child that leaves as Python programs do has the same objects to clean up."""
+    leaving = """
+import os, sys
+from bridle.testing import FakeCli
+
+cli, other = FakeCli(), FakeCli()
+path, other_path = cli.path, other.path
+child = os.fork()
+if child == 0:
+    other.close()
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], os.path.exists(path), os.path.exists(other_path))
+cli.close()
+print(os.path.exists(path))
+"""
+    done = subprocess.run([sys.executable, "-c", leaving], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0 True True\nFalse\n", "")
 
 
 def test_a_flavour_there_is_not_is_refused() -> None:
@@ -364,6 +388,199 @@ def test_what_is_met_is_no_failure() -> None:
     cli.check()
 
 
+def killed(cli: FakeCli, *frames: Json, until: str | None = None) -> None:
+    """Run it until it has said a line of that kind, and then no longer."""
+    with running(cli) as client:
+        client.write(*frames)
+        if until is not None:
+            client.until(until)
+
+
+HELLO: Json = {"type": "hello"}
+
+begun = script().emit(HELLO)
+
+
+@pytest.mark.parametrize(
+    ("cli", "missing"),
+    [
+        (begun.expect_user("x"), "step 2: expect_user('x')"),
+        (begun.expect_user(), "step 2: expect_user"),
+        (begun.expect_request("interrupt"), "step 2: expect_request('interrupt')"),
+        (begun.expect_initialize(), "step 2: expect_initialize"),
+        (begun.turn(), "step 2: the prompt for turn"),
+        (begun.ask_permission("A").expect_allow(), "step 3: expect_allow"),
+        (begun.ask_permission("A").expect_deny("no"), "step 3: expect_deny"),
+        (begun.ask_hook("Stop", callback_id="h").expect_block(), "step 3: expect_block"),
+        (begun.ask("odd").expect_answer({}), "step 3: expect_answer"),
+        (begun.repeat(3, script().emit("x").expect_user()), "step 2: expect_user"),
+        (begun.emit("x").repeat(10**9).expect_user("y"), "step 3: expect_user('y')"),
+        (begun.start_turn().start_turn(), "step 2: the prompt for start_turn"),
+        (begun.exit(0).expect_user("late"), "step 3: expect_user('late')"),
+        (begun.forever(script().emit("x")).expect_user("y"), "step 3: expect_user('y')"),
+    ],
+)
+def test_what_a_killed_run_was_still_to_get_is_told(cli: FakeCli, missing: str) -> None:
+    killed(cli, until="hello")
+    assert cli.failures == [f"{missing} never came"]
+    with pytest.raises(AssertionError, match="never came"):
+        cli.check()
+
+
+def test_prompts_that_were_met_are_not_told_again() -> None:
+    cli = script().repeat(3, script().expect_user().emit(HELLO)).turn().expect_user("last")
+    killed(cli, prompt("a"), prompt("b"), until="hello")
+    assert cli.failures == ["step 1: expect_user never came"]
+    killed(cli, *map(prompt, "abc"), until="result")
+    assert cli.failures[1:] == ["step 3: expect_user('last') never came"]
+
+
+@pytest.mark.parametrize(
+    "cli",
+    [
+        script().expect_user().emit(HELLO).silence(),
+        script().expect_user().emit(HELLO).wait_for_eof().emit("bye").result().exit(3),
+        begun.ask_permission("A"),
+        begun,
+        script().forever(script().expect_user().emit(HELLO)),
+        begun.expect_user("x").repeat(0),
+    ],
+    ids=["silence", "more to say", "a question", "nothing", "for ever", "never"],
+)
+def test_what_is_only_to_be_said_may_be_left_unsaid(cli: FakeCli) -> None:
+    killed(cli, prompt("x"), until="hello")
+    cli.check()
+
+
+def test_an_automatic_cli_expects_nothing() -> None:
+    cli = auto()
+    killed(cli, prompt("x"), until="result")
+    killed(cli, prompt("SLOW"))
+    cli.check()
+
+
+def test_every_run_is_to_get_what_is_expected() -> None:
+    cli = script().expect_user("x").emit(HELLO)
+    killed(cli, prompt("x"), until="hello")
+    cli.check()
+    killed(cli, prompt("x"), until="hello")
+    cli.check()
+    play(cli, prompt("y"))
+    killed(cli, prompt("x"), until="hello")
+    assert cli.failures == ["step 1 (expect_user): expected the prompt 'x', got 'y'"]
+
+
+def test_a_run_that_dies_of_a_bad_line_did_not_get_the_rest() -> None:
+    cli = script().expect_user("x")
+    play(cli, b"{not json")
+    assert cli.failures == ["step 1: expect_user('x') never came"]
+
+
+def test_a_run_that_is_to_refuse_its_session_plays_no_script() -> None:
+    cli = script().unknown_session().expect_user("x")
+    play(cli, arguments=("--resume", "abc"))
+    assert cli.failures == ["step 1: expect_user('x') never came"]
+    play(cli, prompt("x"))
+    cli.check()
+    refusing = script().bad_flag()
+    play(refusing)
+    refusing.check()
+
+
+def test_a_script_that_was_never_started_expected_in_vain() -> None:
+    cli = script().expect_initialize().expect_user("x")
+    for _ in range(2):
+        with pytest.raises(AssertionError, match=r"^the fake CLI was never started$"):
+            cli.check()
+        play(cli, arguments=("--version",))
+
+
+@pytest.mark.parametrize("cli", [script(), script().emit("x"), auto()])
+def test_what_expects_nothing_need_not_be_started(cli: FakeCli) -> None:
+    cli.check()
+    with cli:
+        pass
+    cli.check()
+
+
+def test_what_is_closed_can_no_longer_be_checked() -> None:
+    with script().expect_user("x") as cli:
+        play(cli, prompt("x"))
+        cli.check()
+    with pytest.raises(AssertionError, match="is closed"):
+        cli.check()
+
+
+def test_a_session_that_is_stopped_before_its_prompt_is_found_out() -> None:
+    cli = script().expect_initialize().expect_user("never sent")
+
+    async def main() -> None:
+        async with bridle.start_session(options(cli)) as session:
+            await session.stop()
+
+    run(main)
+    with pytest.raises(AssertionError, match=r"^step 2: expect_user\('never sent'\) never came$"):
+        cli.check()
+
+
+def test_a_session_that_never_began_is_found_out() -> None:
+    cli = script().expect_initialize(delay=LIFETIME).expect_user("never sent")
+
+    async def main() -> None:
+        sdk = bridle.SdkOptions(init_timeout=0.4)
+        with pytest.raises(bridle.InitializationTimeout):
+            async with bridle.start_session(options(cli), sdk):
+                pass
+
+    run(main)
+    with pytest.raises(AssertionError, match=r"expect_user\('never sent'\) never came"):
+        cli.check()
+
+
+USE_WHAT_IT_RETURNS = "every method of FakeCli returns a new one, so use what it returns"
+
+
+@pytest.mark.parametrize("cli", [script(), begun, script().ignore_eof()])
+def test_initialize_is_not_kept_waiting_by_a_script_that_is_over(cli: FakeCli) -> None:
+    with running(cli) as client:
+        client.write(request("initialize"))
+        assert client.process.wait(LIFETIME) == 70
+        assert USE_WHAT_IT_RETURNS in client.leave()[2]
+    with pytest.raises(AssertionError, match="no expect_initialize"):
+        cli.check()
+
+
+def test_a_script_that_nobody_kept_is_blamed_for_the_session() -> None:
+    cli = script()
+    cli.expect_initialize().turn()
+
+    async def main() -> None:
+        clock = Clock()
+        with pytest.raises(bridle.CliExitedDuringInit, match=USE_WHAT_IT_RETURNS) as caught:
+            await bridle.run("x", cli=options(cli))
+        assert (caught.value.exit_code, clock.elapsed < SOON) == (70, True)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "cli",
+    [
+        script().silence(),
+        script().expect_request("initialize").ignore(),
+        script().wait_for_eof(),
+        script().expect_initialize(),
+        script().version("1.0.0 (Claude Code)"),
+    ],
+    ids=["silence", "ignored", "waiting", "answered before", "old"],
+)
+def test_initialize_can_be_left_without_an_answer_on_purpose(cli: FakeCli) -> None:
+    with running(cli) as client:
+        client.write(request("initialize"), request("initialize"))
+        with pytest.raises(subprocess.TimeoutExpired):
+            client.process.wait(0.2)
+
+
 def test_lines_of_other_kinds_wait_for_their_step() -> None:
     cli = script().expect_request("interrupt").reply().expect_user("x").expect_initialize()
     code, lines, _ = play(cli, request("initialize"), prompt("x"), request("interrupt"))
@@ -418,8 +635,12 @@ def hook_output(**members: object) -> Json:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **members}}
 
 
+def greeted(**options: Any) -> FakeCli:
+    return script(**options).expect_initialize()
+
+
 def on_hook(event: str, **fields: Any) -> FakeCli:
-    return script().expect_initialize().ask_hook(event, **fields)
+    return greeted().ask_hook(event, **fields)
 
 
 BASH: Json = {"tool_name": "Bash", "tool_input": {}}
@@ -451,54 +672,54 @@ RPC = {"jsonrpc": "2.0", "id": 0}
             True,
         ),
         (
-            script().ask_permission("Bash", command="ls").expect_allow(),
+            greeted().ask_permission("Bash", command="ls").expect_allow(),
             {"behavior": "allow", "updatedInput": {}},
             True,
         ),
         (
-            script().ask_permission("Bash", command="ls").expect_allow({"command": "x"}),
+            greeted().ask_permission("Bash", command="ls").expect_allow({"command": "x"}),
             {"behavior": "allow", "updatedInput": {"command": "y"}},
             False,
         ),
-        (script().ask_permission("Bash").expect_allow(), {"behavior": "allow"}, True),
+        (greeted().ask_permission("Bash").expect_allow(), {"behavior": "allow"}, True),
         (
-            script(flavour="2.1.197").ask_permission("Bash").expect_allow(),
+            greeted(flavour="2.1.197").ask_permission("Bash").expect_allow(),
             {"behavior": "allow"},
             False,
         ),
         (
-            script().ask_permission("Bash").expect_deny("no"),
+            greeted().ask_permission("Bash").expect_deny("no"),
             {"behavior": "deny", "message": "no"},
             True,
         ),
         (
-            script().ask_permission("Bash").expect_deny(),
+            greeted().ask_permission("Bash").expect_deny(),
             {"behavior": "allow", "updatedInput": {}},
             False,
         ),
         (
-            script().ask_mcp("s", RPC).expect_mcp_result({"a": 1}),
+            greeted().ask_mcp("s", RPC).expect_mcp_result({"a": 1}),
             {"mcp_response": {"result": {"a": 1}}},
             True,
         ),
-        (script().ask_mcp("s", RPC).expect_mcp_result(), {"mcp_response": {"error": {}}}, False),
+        (greeted().ask_mcp("s", RPC).expect_mcp_result(), {"mcp_response": {"error": {}}}, False),
         (
-            script().ask_mcp("s", RPC).expect_mcp_error({"code": 1}),
+            greeted().ask_mcp("s", RPC).expect_mcp_error({"code": 1}),
             {"mcp_response": {"error": {"code": 1}}},
             True,
         ),
         (
-            script().ask_elicitation("?").expect_elicitation("accept", {"a": 1}),
+            greeted().ask_elicitation("?").expect_elicitation("accept", {"a": 1}),
             {"action": "accept", "content": {"a": 1}},
             True,
         ),
         (
-            script().ask_elicitation("?").expect_elicitation("accept"),
+            greeted().ask_elicitation("?").expect_elicitation("accept"),
             {"action": "decline"},
             False,
         ),
-        (script().ask("odd", a=1).expect_answer({"subtype": "success"}), {}, True),
-        (script().ask("odd", a=1).expect_error(), {}, False),
+        (greeted().ask("odd", a=1).expect_answer({"subtype": "success"}), {}, True),
+        (greeted().ask("odd", a=1).expect_error(), {}, False),
     ],
 )
 def test_answers_are_judged(cli: FakeCli, payload: Json | None, met: bool) -> None:

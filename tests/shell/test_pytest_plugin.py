@@ -113,3 +113,21 @@ def test_a_fake_cli_is_ready_to_be_told(pytester: pytest.Pytester) -> None:
         """
     )
     pytester.runpytest_inprocess(*LOADED).assert_outcomes(passed=1)
+
+
+def test_a_fake_cli_that_was_told_nothing_says_so_at_once(pytester: pytest.Pytester) -> None:
+    """Who drops what a method returns has told nothing, and waits for no timeout to hear it."""
+    pytester.makepyfile(
+        """
+        import bridle
+        from bridle import sync
+
+        def test_it(fake_cli):
+            fake_cli.expect_initialize().turn("dropped")
+            sync.run("x", cli=bridle.CliOptions(cli_path=fake_cli.path))
+        """
+    )
+    result = pytester.runpytest_inprocess(*LOADED)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*CliExitedDuringInit*", "*so use what it returns*"])
+    assert result.duration < 20, "the timeout is 60 s"

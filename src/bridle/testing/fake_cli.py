@@ -9,6 +9,7 @@ frames; it starts in a few milliseconds and depends on nothing but Python.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -23,6 +24,7 @@ from typing import Any, TypeAlias, cast
 
 from bridle._shell.preflight import CALLS_NOBODY
 from bridle.testing import _fake_cli_main
+from bridle.testing._fake_cli.expectations import expectations, shortfall
 from bridle.testing._fake_cli.model import WORDS
 from bridle.testing._fake_cli.payloads import NEWEST, OLDER
 from bridle.testing.recording import Entry, read_recording
@@ -62,7 +64,9 @@ class FakeCli:
     kind; lines of other kinds wait for later steps. An expectation that is not met within
     ``patience`` seconds, or meets something else, makes the process say so on stderr and exit 70;
     :meth:`check` raises it. After the last step the process waits for the end of its input, and
-    leaves with 0, or with 1 if its last result was an error.
+    leaves with 0, or with 1 if its last result was an error. If the script is over, or empty, and
+    initialize has yet to be answered, nobody will, and the process exits 70 as soon as it comes;
+    unless it has a :meth:`version` of its own, for which it may be about to be turned away.
 
     Args:
         flavour: The version of the CLI to be.
@@ -458,14 +462,25 @@ class FakeCli:
 
     @property
     def failures(self) -> list[str]:
-        """What was expected and did not come, in all runs."""
-        told = [entry.members for run in self.runs for entry in run if entry.direction == "meta"]
-        return [str(facts["failure"]) for facts in told if "failure" in facts]
+        """What was expected and did not come: in any of the runs, or for want of one.
+
+        Prompts that a turn waits for are expected too. In a run that still goes on, it is what has
+        not come yet.
+        """
+        if self._home is not None and self._home.is_closed and any(expectations(self._steps)):
+            return ["the fake CLI is closed, and nobody knows any more what came: check it before"]
+        runs = self.runs if self._home is not None else []
+        told = [[entry.members for entry in run if entry.direction == "meta"] for run in runs]
+        return shortfall(self._steps, told)
 
     def check(self) -> None:
-        """Raise AssertionError if anything that was expected did not come."""
-        if self.failures:
-            raise AssertionError("; ".join(self.failures))
+        """Raise AssertionError if anything that was expected did not come.
+
+        Every run must have played all that the script expects, also one that was killed; and there
+        must have been one. Steps that expect nothing may be left over. Check before you close.
+        """
+        if failures := self.failures:
+            raise AssertionError("; ".join(failures))
 
     def _facts(self, name: str, default: list[Any]) -> list[object]:
         entries = (entry for entry in self.transcript() if entry.direction == "meta")
@@ -473,7 +488,9 @@ class FakeCli:
         return found or default
 
 
-def _remove(directory: Path) -> None:
+def _remove(directory: Path, creator: int) -> None:
+    if os.getpid() != creator:  # a forked child has a copy of the object, not of the files
+        return
     CALLS_NOBODY.discard(str(directory / _NAME))
     shutil.rmtree(directory, ignore_errors=True)
 
@@ -484,7 +501,7 @@ class _Home:
     def __init__(self, plan: Json) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="fake-cli-"))
         # Also when nobody closes it: with the last reference, or with the interpreter.
-        self.close = weakref.finalize(self, _remove, self._directory)
+        self.close = weakref.finalize(self, _remove, self._directory, os.getpid())
         script = self._directory / "script.json"
         script.write_text(json.dumps(plan), "utf-8")
         program = [sys.executable, "-I", "-S", _fake_cli_main.__file__, str(script)]
@@ -492,6 +509,11 @@ class _Home:
         self.executable.write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n', "utf-8")
         self.executable.chmod(stat.S_IRWXU)
         CALLS_NOBODY.add(str(self.executable))
+
+    @property
+    def is_closed(self) -> bool:
+        """The directory is gone."""
+        return not self.close.alive
 
     def runs(self) -> list[list[Entry]]:
         """Every transcript, oldest first."""

@@ -68,7 +68,11 @@ def scripted_model() -> Generator[Callable[..., ScriptedModel]]:
 
 @pytest.fixture
 def fake_cli() -> FakeCli:
-    """A fake CLI without a line in its script yet."""
+    """A fake CLI without a line in its script yet.
+
+    Every method returns a new one and leaves this as it is: `cli = fake_cli.expect_initialize()`,
+    then use `cli`. Nobody checks it for the test: call `cli.check()` at the end.
+    """
     from bridle.testing.fake_cli import FakeCli
 
     return FakeCli()

@@ -58,6 +58,7 @@ def _on_signal(port: Port, code: int) -> NoReturn:
 
 def _run(port: Port, plan: Json, argv: list[str]) -> int:
     if plan["bad_flag"] is not None:
+        port.note(refused="option")
         port.complain(f"error: unknown option '{plan['bad_flag']}'\n".encode())
         return 1
     resumed = _value(argv, "--resume")
@@ -92,6 +93,7 @@ def _flags(argv: list[str], mode: str, plan: Json) -> Json:
         "max_turns": int(_value(argv, "--max-turns") or 0),
         "checkpoints": bool(os.environ.get("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING")),
         "latency": plan["latency"],
+        "odd_version": plan["version"] != f"{plan['flavour']} (Claude Code)",
     }
 
 
@@ -107,6 +109,7 @@ def _value(argv: list[str], flag: str) -> str | None:
 
 def _cannot_resume(port: Port, frames: Frames, session_id: str) -> int:
     text = f"No conversation found with session ID: {session_id}"
+    port.note(refused="session")
     port.complain(f"{text}\n".encode())
     port.send(
         frames.result(

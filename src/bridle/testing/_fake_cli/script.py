@@ -1,7 +1,8 @@
 """The script: steps that say what the CLI does and what it expects of its client, in order.
 
 An expectation takes the first unread line of its kind; lines of other kinds stay for later steps.
-What is not met in time ends the process with :data:`UNMET` and a word on stderr.
+What is not met in time ends the process with :data:`UNMET` and a word on stderr; what is met is
+noted at once, so that it is known what was not when the process is killed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from .values import Json, as_object, is_list, is_object
 
 UNMET = 70
 """The exit code of a script whose expectations were not met."""
+
+UNANSWERED = (
+    "initialize came, and the script has no expect_initialize to answer it; every method of FakeCli"
+    " returns a new one, so use what it returns"
+)
+"""What is wrong with a script that is over before the session has begun."""
 
 GRANDCHILD_LIFE = 120.0
 """Seconds after which a grandchild goes by itself, should nobody have ended it."""
@@ -57,17 +64,33 @@ class Script:
         self._requests: list[Json] = []
         self._tools = 0
         self._ignores_eof = False
+        self._met = 0
+        #: Inside steps without end, which nobody can demand to be played to the end.
+        self._is_endless = False
+        #: The client has been heard, or is left waiting on purpose. Who tells an odd version may
+        #: want to be turned away for that, and not to leave before it is known.
+        self._may_leave_initialize: bool = flags["odd_version"]
 
     def run(self, steps: list[Json]) -> int:
         """All of it, then until the client leaves; the exit code."""
         try:
             self._perform(steps)
-            self._do_wait_for_eof()
+            self._outlive_script()
         except Unmet as failure:
             self._port.note(failure=str(failure))
             self._port.complain(f"fake CLI: {failure}\n".encode())
             return UNMET
         return int(self._speaker.failed)
+
+    def _outlive_script(self) -> None:
+        """The script is over. A client that has yet to be let in would wait in vain: tell it."""
+        while True:
+            if not self._may_leave_initialize and any(map(_is_initialize, self._unread)):
+                raise Unmet(UNANSWERED)
+            if self._port.ended:
+                break
+            self._collect(None)
+        self._do_wait_for_eof()
 
     def _perform(self, steps: list[Json]) -> None:
         for number, step in enumerate(steps, 1):
@@ -85,6 +108,7 @@ class Script:
         if times is not None and all(step["do"] == "emit" for step in steps):
             self._port.write(b"".join(data), times)
             return
+        self._is_endless = self._is_endless or times is None
         while times is None or times > 0:
             self._perform(steps)
             times = None if times is None else times - 1
@@ -106,6 +130,7 @@ class Script:
             for frame in self._unread:
                 if is_wanted(frame):
                     self._unread.remove(frame)
+                    self._may_leave_initialize |= _is_initialize(frame)
                     return frame
             left = until - time.monotonic()
             if self._port.ended or left <= 0:
@@ -117,17 +142,18 @@ class Script:
         if not is_like(like, value):
             raise Unmet(f"expected {what} like {_shown(like)}, got {_shown(value)}")
 
+    def _note_met(self) -> None:
+        """One more expectation is met. Said before anything is said to the client about it."""
+        if not self._is_endless:
+            self._met += 1
+            self._port.note(met=self._met)
+
     def _do_expect_initialize(
         self, answer: Json | None, delay: float, error: str | None, like: Json
     ) -> None:
-        request = self._take(
-            lambda frame: (
-                frame["type"] == "control_request"
-                and frame["request"].get("subtype") == "initialize"
-            ),
-            "an initialize request",
-        )
+        request = self._take(_is_initialize, "an initialize request")
         self._demand(like, request["request"], "an initialize request")
+        self._note_met()
         self._hooks = request["request"].get("hooks") or {}
         time.sleep(delay)
         if error is not None:
@@ -141,6 +167,7 @@ class Script:
         prompt = Prompt(frame["message"]["content"], frame.get("uuid"))
         if text is not None and prompt.text != text:
             raise Unmet(f"expected the prompt {text!r}, got {prompt.text!r}")
+        self._note_met()
         self._prompts.append(prompt)
 
     def _do_expect_request(self, subtype: str, like: Json) -> None:
@@ -151,6 +178,7 @@ class Script:
             f"the request {subtype}",
         )
         self._demand(like, request["request"], f"the request {subtype}")
+        self._note_met()
         self._requests.append(request)
 
     def _do_reply(self, payload: Json | None) -> None:
@@ -169,6 +197,7 @@ class Script:
         return self._requests.pop()
 
     def _do_wait_for_eof(self) -> None:
+        self._may_leave_initialize = True
         while not self._port.ended:
             self._collect(None)
         if self._ignores_eof:
@@ -304,6 +333,7 @@ class Script:
         if verdict and told != verdict:
             raise Unmet(f"expected {what} that is {verdict!r}, got {told!r}: {_shown(response)}")
         self._demand(like, response, what)
+        self._note_met()
 
     # -- the process -------------------------------------------------------------------------------
 
@@ -340,6 +370,11 @@ class Script:
         os.read(ready, 1)
         os.close(ready)
         self._port.note(grandchild=pid)
+
+
+def _is_initialize(frame: Json) -> bool:
+    is_request = frame["type"] == "control_request"
+    return is_request and bool(frame["request"].get("subtype") == "initialize")
 
 
 def _live_on(done: int, *, setsid: bool, hold_stdout: bool, ignore_sigterm: bool) -> NoReturn:
