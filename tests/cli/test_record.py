@@ -113,6 +113,7 @@ def test_a_file_is_not_lost_by_accident(record: Record, tmp_path: Path) -> None:
         (("--policy", "missing.toml", "hello"), 2),
         (("--config", "missing.toml", "hello"), 2),
         (("--cwd", "missing", "hello"), 2),
+        (("--mcp-config", "missing.json", "hello"), 2),
         (("--max-turns", "0", "hello"), 2),
         (("--cli", "/nowhere/claude", "hello"), 6),
         ((" ",), 2),
@@ -150,7 +151,21 @@ def test_a_prompt_without_a_file_is_met_with_help(
     asked = words[0] if " " in words[0] else "What does this project do?"
     assert told.code == 2
     assert f'bridle record session.ndjson "{asked}"' in told.err
+    assert "Or pipe the prompt in." in told.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_file_is_required(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        record("-q")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith("the following arguments are required: OUT\n")
+
+
+def test_a_prompt_may_come_through_a_pipe(record: Record, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SAY hello")))
+    with FakeCli.auto() as cli:
+        assert record("out.ndjson", "-q", "--cli", cli.path) == (0, "hello\n", "")
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_starts(

@@ -178,20 +178,38 @@ def test_a_recording_that_was_cut_off_plays_as_far_as_it_goes(
         ("not a recording\n", "line 1: is no entry"),
         ('{"t":0,"dir":"in","line":"a"}\n{"t":0}\n', "line 2: is no entry"),
         ('{"t":1,"dir":"in","line":"a"}\n{"t":0,"dir":"in","line":"a"}\n', "line 2: the time goes"),
-        (None, "cannot be read"),
     ],
 )
 def test_what_is_no_recording_is_refused(
-    replay: Replay, tmp_path: Path, text: str | None, words: str
+    replay: Replay, tmp_path: Path, text: str, words: str
 ) -> None:
     path = tmp_path / "r.ndjson"
-    if text is not None:
-        path.write_text(text)
+    path.write_text(text)
     told = replay(path)
     assert (told.code, told.out) == (1, "")
     assert told.err.startswith(f"bridle replay: {path}")
     assert words in told.err
     assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("nosuch", "is no file: {}"),
+        ("", "is no file: {}"),
+        ("circle", "{} cannot be read: Too many levels of symbolic links"),
+    ],
+)
+def test_a_recording_that_is_not_there_is_told_as_such(
+    replay: Replay, tmp_path: Path, name: str, problem: str
+) -> None:
+    """What a recording looks like inside is no help."""
+    (tmp_path / "circle").symlink_to("circle")
+    path = tmp_path / name
+    told = replay(path, "--html", tmp_path / "page.html")
+    fix = "Name a file that `bridle record` wrote."
+    assert (told.code, told.out) == (2, "")
+    assert told.err == f"bridle replay: FILE: {problem.format(path)}\n{fix}\n"
 
 
 def test_an_empty_recording_is_an_incomplete_one(replay: Replay, tmp_path: Path) -> None:

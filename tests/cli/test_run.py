@@ -190,6 +190,7 @@ def test_the_exit_code_follows_the_outcome(
         (("--policy", "/nowhere"), 2, "OptionsError", "/nowhere"),
         (("--config", "/nowhere"), 2, "OptionsError", "--config"),
         (("--system-prompt-file", "/nowhere"), 2, "OptionsError", "--system-prompt-file"),
+        (("--mcp-config", "/nowhere"), 2, "OptionsError", "--mcp-config: is no file: /nowhere"),
         (("--cwd", "/nowhere"), 2, "OptionsError", "--cwd: /nowhere is no directory"),
         (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "--cli"),
         (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "`bridle doctor`"),
@@ -436,6 +437,19 @@ def test_options_may_come_from_a_file(bridle: Callable[..., Ran], tmp_path: Path
         config.write_text(f'[cli]\ncli_path = "{fake.path}"\nmodel = "haiku"\n')
         assert bridle("--config", str(config), "hello").code == 0
         assert "--model=haiku" in fake.argv
+
+
+def test_a_file_that_a_file_names_is_looked_for_before_anything_starts(
+    bridle: Callable[..., Ran], tmp_path: Path
+) -> None:
+    config = tmp_path / "bridle.toml"
+    config.write_text('[cli]\nsettings = "nope.json"\n')
+    with FakeCli.auto() as fake:
+        place = ("--cwd", str(tmp_path))
+        ran = bridle("--cli", fake.path, *place, "--config", str(config), "hello")
+        assert fake.runs == []
+    assert ran.code == 2
+    assert f"config: cli.settings: is no file: {tmp_path}/nope.json" in ran.err
 
 
 def test_a_cli_that_cannot_tell_of_hooks_is_used_without(bridle: Callable[..., Ran]) -> None:

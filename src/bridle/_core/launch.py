@@ -130,9 +130,17 @@ def plan_query(cli: CliOptions, sdk: SdkOptions, *, settings_text: bytes | None 
 
 def file_to_read(cli: CliOptions) -> str | None:
     """The settings file whose content planning needs, because something is merged into it."""
-    if cli.sandbox is None or cli.settings is None or is_mapping(cli.settings):
-        return None
-    return cast("str", cli.settings)
+    return named_files(cli).get("settings") if cli.sandbox is not None else None
+
+
+def named_files(cli: CliOptions) -> dict[str, str]:
+    """By option: the files the CLI does not start without, by the path it finds them under."""
+    values = {row.name: value for row, value in _said(cli, "document")}
+    values["system_prompt_file"] = cli.system_prompt_file
+    place = cast("str | None", cli.cwd)
+    return {
+        name: _seen_from(place, value) for name, value in values.items() if isinstance(value, str)
+    }
 
 
 def redact(argv: Sequence[str]) -> tuple[str, ...]:
@@ -159,7 +167,16 @@ def named_documents(launch: Launch) -> list[str]:
         row.channel.name for row in CliOptions.fields.values() if row.channel.kind == "document"
     }
     values = (arg.partition("=") for arg in launch.argv)
-    return [path for flag, _, path in values if flag in flags and "\0" not in path]
+    return [
+        _seen_from(launch.cwd, path)
+        for flag, _, path in values
+        if flag in flags and "\0" not in path
+    ]
+
+
+def _seen_from(cwd: str | None, path: str) -> str:
+    """A path as the CLI takes it: from its own working directory, and with no idea of `~`."""
+    return path if cwd is None or path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
 
 
 def _redacted(arg: str, known: set[str]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import Mapping
+from errno import EISDIR, ENOENT, ENOTDIR
 from typing import Any, cast
 
 from msgspec import structs
 
-from bridle._core.launch import file_to_read
+from bridle._core.launch import file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._shell.locate import MINIMUM, VARIABLE, Version, VersionAnswer
 from bridle.errors import OptionsError, UnsupportedCliVersionError
@@ -43,13 +45,46 @@ def settle_options(
     """The final options: what was given, then the environment, then the configuration file.
 
     Raises:
-        OptionsError: an option is wrong, in whichever source, or the file cannot be read.
+        OptionsError: an option is wrong, in whichever source, or a file cannot be read: that one,
+            or one that the CLI would not start without.
     """
     options = resolve_options(cli, sdk, bidir, environ=environ, config=_config(sdk, environ))
     if options.origin["cli.cli_path"] == "config" and environ.get(VARIABLE):
         # BRIDLE_CLI is the environment's word for it, and outranks the file as any other does.
         options = structs.replace(options, cli=options.cli.replace(cli_path=environ[VARIABLE]))
+    if options.bidir.transport_factory is None and options.sdk.runner is None:
+        _look_for_files(options)
     return options
+
+
+def _look_for_files(options: ResolvedOptions) -> None:
+    """Refuse files that a CLI would be started with only to die of them.
+
+    None is read: it may be large, and to say what is wrong inside is the CLI's business.
+    """
+    place = options.cli.cwd
+    if place is not None and not os.path.isdir(place):
+        return  # that is what is wrong, and whoever goes there says so
+    for name, path in named_files(options.cli).items():
+        try:
+            mode = os.stat(path).st_mode
+            # Permissions alone do not tell; but whoever writes to a pipe would think it was read.
+            if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+                open(path, "rb").close()
+        except (OSError, ValueError) as error:  # no file has a name that cannot be encoded
+            is_argument = options.origin[f"cli.{name}"] == "argument"
+            blame = name if is_argument else f"config: cli.{name}"
+            fix = "Name a file that exists and can be read, or give what it says instead."
+            if not os.path.isabs(path):
+                fix = f"{fix} It counts from the working directory, and ~ is not expanded."
+            raise unreadable(blame, path, error, fix=fix) from None
+
+
+def unreadable(blame: str, path: str, error: OSError | ValueError, *, fix: str) -> OptionsError:
+    """The error about a file that was named, and could not be opened."""
+    if not isinstance(error, OSError) or error.errno in (ENOENT, ENOTDIR, EISDIR):
+        return OptionsError(blame, f"is no file: {path}", fix=fix)
+    return OptionsError(blame, f"{path} cannot be read: {error.strerror}", fix=fix)
 
 
 def _config(sdk: SdkOptions | None, environ: Mapping[str, str]) -> Mapping[str, object] | None:
@@ -172,6 +207,4 @@ def settings_text(cli: CliOptions) -> bytes | None:
             return file.read()
     except OSError as error:
         fix = "Give an existing file, or the settings themselves."
-        raise OptionsError(
-            "settings", f"{path} cannot be read: {error.strerror}", fix=fix
-        ) from None
+        raise unreadable("settings", path, error, fix=fix) from None

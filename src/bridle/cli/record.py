@@ -19,6 +19,8 @@ _EPILOG = """\
   bridle record session.ndjson "What does this project do?"
   bridle replay session.ndjson --html session.html
 
+The prompt is given as to `bridle run`: the arguments after the file, or standard input.
+
 All that passes between Bridle and the CLI goes into the file, each line as it comes: prompts,
 answers, tools, permissions. Keys, tokens and passwords are masked: those the session knows of, and
 what has the name or the look of one. That is no proof that none is left, so look before you share.
@@ -84,7 +86,8 @@ def _check(options: argparse.Namespace) -> None:
 
 def _usage(prompt: str) -> str:
     asked = prompt if re.search(r"\s", prompt) else "What does this project do?"
-    return f'First the file, then the prompt: bridle record session.ndjson "{one_line(asked)}"'
+    command = f'bridle record session.ndjson "{one_line(asked)}"'
+    return f"First the file, then the prompt: {command}\nOr pipe the prompt in."
 
 
 def _recorder(path: str) -> Recorder:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bridle._core import actions as act
+from bridle._shell.preflight import unreadable
 from bridle._source import line_of
 from bridle.cli._timeline.frames import part, said
 from bridle.cli.endings import ending, summary
@@ -22,7 +23,7 @@ from bridle.cli.shown import Note, Said, Shown, Span, counted, joined, plain, se
 from bridle.cli.view import View
 from bridle.errors import OptionsError
 from bridle.outcomes import Outcome
-from bridle.testing.recording import Entry, Recording, open_private, read_recording
+from bridle.testing.recording import Entry, Recording, RecordingError, open_private, read_recording
 from bridle.testing.replaying import EnginePlayer
 
 _EPILOG = """\
@@ -73,9 +74,10 @@ def main(options: argparse.Namespace) -> int:
 
     Raises:
         RecordingError: the file is no recording.
-        OptionsError: the page cannot be written, or something else is there.
+        OptionsError: there is no such file; or the page cannot be written, or something else is
+            there.
     """
-    recording = read_recording(options.recording)
+    recording = _read(options.recording)
     if options.html is not None:
         _write_page(recording, options.recording, options.html, overwrite=options.overwrite)
     else:
@@ -86,6 +88,17 @@ def main(options: argparse.Namespace) -> int:
     if recording.gap:
         print(f"The recording is incomplete: {recording.gap}.", file=sys.stderr)
     return 0
+
+
+def _read(path: str) -> Recording:
+    try:
+        return read_recording(path)
+    except RecordingError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        # What is in a recording is of no use to whoever has named none.
+        fix = "Name a file that `bridle record` wrote."
+        raise unreadable("FILE", path, error.__cause__, fix=fix) from None
 
 
 # ---------------------------------------------------------------- playing

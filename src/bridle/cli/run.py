@@ -108,7 +108,10 @@ _FLAGS = {**_CLI_FLAGS, **_TEXT_FLAGS, **_LIMIT_FLAGS}
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("prompt", nargs="*", help="What to do.")
+    # With a default of its own it is not listed as required: it may come from standard input.
+    parser.add_argument(
+        "prompt", nargs="*", default=[], help="What to do; if not said, standard input says it."
+    )
     permissions = parser.add_argument_group("permissions")
     asking = permissions.add_mutually_exclusive_group()
     asking.add_argument("-y", "--yes", action="store_true", help="Allow whatever would be asked.")

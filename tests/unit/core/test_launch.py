@@ -15,6 +15,7 @@ from bridle._core.launch import (
     Launch,
     file_to_read,
     named_documents,
+    named_files,
     plan_query,
     plan_session,
     redact,
@@ -348,6 +349,32 @@ def test_a_settings_file_that_is_no_object_is_refused(content: bytes) -> None:
 )
 def test_nothing_needs_to_be_read_otherwise(options: dict[str, Any]) -> None:
     assert file_to_read(CliOptions(**options)) is None
+
+
+@pytest.mark.parametrize(
+    ("cwd", "path", "found"),
+    [
+        (None, "sub/a.json", "sub/a.json"),
+        ("/work", "sub/a.json", "/work/sub/a.json"),
+        ("/work/", "~/a.json", "/work/~/a.json"),
+        ("/", "a.json", "/a.json"),
+        ("work", "a.json", "work/a.json"),
+        ("/work", "/a.json", "/a.json"),
+    ],
+)
+def test_a_path_counts_from_where_the_cli_works(cwd: str | None, path: str, found: str) -> None:
+    """It does for the CLI; whoever looks for the file before, or reads it too, has to agree."""
+    cli = CliOptions(cwd=cwd, settings=path, mcp_config=path, system_prompt_file=path)
+    fields = ("settings", "mcp_config", "system_prompt_file")
+    assert named_files(cli) == dict.fromkeys(fields, found)
+    assert file_to_read(cli.replace(sandbox={})) == found
+    assert named_documents(query(cli)) == [found] * 2
+
+
+def test_what_is_said_in_full_names_no_file() -> None:
+    said = CliOptions(settings=' {"a": 1}', mcp_config={"mcpServers": {}}, system_prompt="Be calm.")
+    assert named_files(said) == {}
+    assert named_files(CliOptions(debug_file="/to/be/made", plugins=["/p"], add_dirs=["/d"])) == {}
 
 
 # ---------------------------------------------------------------- environment and directory
