@@ -39,18 +39,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from bridle._core.prompts import Prompts
 from bridle._core.state import Lifecycle
+from bridle._core.text import TextStream
 from bridle._core.wire import Content
 from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession
 from bridle._doors.session import Session as AsyncSession
 from bridle._doors.turn import Turn as AsyncTurn
+from bridle._doors.turn import take_back
 from bridle._shell.feeds import Update
+from bridle._shell.turn import taken_over
 from bridle.events import SessionEvent
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
@@ -142,16 +146,19 @@ def query(
 class Turn:
     """What became of one prompt: iterate it for its messages, ask it for its outcome.
 
-    Messages are kept from the start for whoever iterates; waiting for the outcome alone lets them
-    go, so iterate first if you want both. Iterating raises RuntimeError where messages would be
-    missed without a word: while somebody else iterates, and after the end of a turn whose messages
-    were let go.
+    Messages are kept from the start for whoever iterates, and a loop that is left early leaves the
+    rest to the next one. Only what comes while the outcome is waited for and nobody iterates is let
+    go, with all before it: so iterate first if you want both. Iterating raises RuntimeError when
+    messages were let go, and in a loop that goes on although another one over the same turn has
+    begun.
 
     Ctrl-C while waiting for either interrupts the turn that runs.
     """
 
     def __init__(self, turn: AsyncTurn, session: AsyncSession, home: Portal) -> None:
         self._turn = turn
+        self._text = TextStream()
+        self._reading: Inbox[Message] | None = None
         self._portal = home
         # Not held: dropping the session ends it, whoever still has a turn of it.
         self._session = weakref.ref(session)
@@ -168,12 +175,20 @@ class Turn:
 
     def __iter__(self) -> Subscription[Message]:
         """The messages of this turn, in order; ends with the turn."""
-        inbox = Inbox(self._portal, "reading a turn", self._turn.__aiter__, self._interrupt)
-        return Subscription(inbox)
+        keep = partial(take_back, self._turn)
+        make = self._take_over
+        return Subscription(Inbox(self._portal, "reading a turn", make, self._interrupt, keep))
+
+    def _take_over(self, inbox: Inbox[Message]) -> Source[Message]:
+        # On the loop, in one step: in between nobody would be reading, or two would.
+        if self._reading is not None:
+            self._reading.give_way(taken_over())
+        self._reading = inbox
+        return self._turn.__aiter__()
 
     def text_stream(self) -> TextPieces:
         """The text of this turn as it is written, each piece once."""
-        return TextPieces(self.__iter__())
+        return TextPieces(self.__iter__(), self._text)
 
     def outcome(self) -> Outcome[Any]:
         """The one outcome of this turn. Never raises for how the turn went.
@@ -244,7 +259,7 @@ class Session:
         return self._portal.call(operation, work)
 
     def _subscribe(self, operation: str, make: Callable[[], Source[_T]]) -> Subscription[_T]:
-        return Subscription(Inbox(self._portal, operation, make))
+        return Subscription(Inbox(self._portal, operation, lambda _: make()))
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -301,7 +316,7 @@ class Session:
 
     def text_stream(self) -> TextPieces:
         """The text of the conversation as it is written, each piece once."""
-        return TextPieces(self.messages())
+        return TextPieces(self.messages(), TextStream())
 
     # -- what is asked for -------------------------------------------------------------------------
 

@@ -250,16 +250,27 @@ def test_a_turn_keeps_its_messages_for_whoever_iterates_it() -> None:
     run(main)
 
 
-def test_a_turn_whose_outcome_alone_is_awaited_keeps_nothing() -> None:
+def test_a_turn_whose_outcome_alone_is_awaited_keeps_nothing_and_says_so() -> None:
     async def main() -> None:
         state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
         state.put(*batch(1))
-        state.skip()
+        state.waiting = 1
         state.put(*batch(2))
         assert len(state.mailbox) == 0
-        state.read()
-        state.put(*batch(3))
-        assert len(state.mailbox) == 1
+        with pytest.raises(RuntimeError, match="not kept"):
+            state.read()
+
+    run(main)
+
+
+def test_a_turn_that_is_iterated_as_soon_as_it_is_awaited_misses_nothing() -> None:
+    async def main() -> None:
+        state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
+        state.put(*batch(1))
+        state.waiting = 1
+        mailbox = state.read()
+        state.put(*batch(2))
+        assert uuids([await mailbox.take() for _ in range(2)]) == ["1", "2"]
 
     run(main)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.soak.sessions import SOON, Clock, options, told_by
@@ -22,6 +23,7 @@ from bridle import (
     SessionReady,
     StreamEvent,
     Subscription,
+    Turn,
     start_session,
 )
 from bridle.testing import FakeCli, text, thinking, tool_use
@@ -263,33 +265,160 @@ def test_a_turn_may_be_read_and_awaited_in_any_order() -> None:
     run(main)
 
 
-def test_a_turn_is_never_read_in_part_without_a_word() -> None:
-    """R025: two readers would share the messages, and one who comes too late would get none."""
+def test_a_loop_over_a_turn_takes_over_from_the_one_before() -> None:
+    """R025: two would get some of the messages each."""
 
     async def main() -> None:
         with FakeCli.auto() as cli:
             async with start_session(options(cli)) as session:
-                turn = await session.send_user_message("SAY shared")
+                turn = await session.send_user_message("SLOW 0.2\nSAY mine")
                 first = turn.__aiter__()
-                for second in (turn.__aiter__, turn.text_stream):
-                    with pytest.raises(RuntimeError, match=r"already.*session\.messages"):
-                        second()
-                assert said(await collect(first)) == ["shared"]
-                assert await collect(turn.__aiter__()) == []  # all is read, nothing is missed
-
-                turn = await session.send_user_message("SAY missed")
-                await turn
-                with pytest.raises(RuntimeError, match="before you await"):
-                    turn.text_stream()
-
-                turn = await session.send_user_message("SAY left")
-                await until(lambda: turn.done)
-                async for _ in turn:
-                    break
-                with pytest.raises(RuntimeError, match="not kept"):
-                    turn.__aiter__()
+                waiting = asyncio.ensure_future(collect(first))
+                await asyncio.sleep(0)  # it waits, and the answer is still to come
+                assert said(await collect_of(turn))[-1] == "mine"
+                with pytest.raises(RuntimeError, match=r"another loop .*session\.messages"):
+                    await waiting
+                with pytest.raises(RuntimeError, match="another loop"):
+                    await first.__anext__()
+                assert await collect_of(turn) == []  # all is read
 
     run(main)
+
+
+LEAVING = ["break", "closed", "timeout", "cancelled", "raised", "generator"]
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_loop_that_is_left_leaves_the_rest_to_the_next_one(how: str) -> None:
+    """R025: however it is left, and whatever still refers to it."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message("SLOW 0.2\nSAY the rest")
+                some: list[Message] = []
+                kept = await leave(turn, some, how)
+                some += await collect_of(turn)
+                assert said(some)[-1] == "the rest"
+                assert [message.raw for message in some] == [
+                    message.raw async for message in first_turn(session)
+                ]
+                assert (await turn).ok
+                del kept
+
+    run(main)
+
+
+async def leave(turn: Turn, some: list[Message], how: str) -> object:
+    """Read a little; returns what may keep the reader alive."""
+
+    async def read(count: int | None = None) -> None:
+        async for message in turn:
+            some.append(message)
+            if len(some) == count:
+                break
+
+    async def passed_on() -> AsyncIterator[Message]:
+        async for message in turn:
+            yield message
+
+    if how == "closed":
+        messages = turn.__aiter__()
+        some.append(await messages.__anext__())
+        await messages.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await messages.__anext__()
+        return messages
+    if how == "timeout":
+        try:
+            async with asyncio.timeout(0.1):
+                await read()
+        except TimeoutError as error:
+            return error
+    if how == "cancelled":
+        task = asyncio.ensure_future(read())
+        await until(lambda: some)
+        task.cancel()
+        await asyncio.wait([task])
+        return task
+    if how == "raised":
+        try:
+            async for message in turn:
+                some.append(message)
+                raise KeyError
+        except KeyError as error:
+            return error
+    if how == "generator":
+        async for message in (generator := passed_on()):
+            some.append(message)
+            break
+        return generator
+    await read(1)
+    return None
+
+
+def first_turn(session: Session) -> AsyncIterator[Message]:
+    """The messages up to the first result, to compare with."""
+
+    async def read() -> AsyncIterator[Message]:
+        async for message in session.messages():
+            yield message
+            if isinstance(message, ResultMessage):
+                break
+
+    return read()
+
+
+def test_a_turn_that_was_only_awaited_says_that_its_messages_are_gone() -> None:
+    """R025: at the same time, and after an await that was given up, nothing is gone."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message("SAY missed")
+                await turn
+                with pytest.raises(RuntimeError, match="iterate it first"):
+                    turn.text_stream()
+
+                turn = await session.send_user_message("SAY both at once")
+                await until(lambda: turn._state.mailbox.unread_bytes > 0)
+                outcome, messages = await asyncio.gather(turn, collect_of(turn))
+                assert (outcome.ok, said(messages)) == (True, ["both at once"])
+
+                turn = await session.send_user_message("SLOW 0.1\nSAY all the same")
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(turn.outcome(), 0)
+                assert said(await collect_of(turn))[-1] == "all the same"
+
+    run(main)
+
+
+def test_the_text_of_a_turn_comes_once_also_in_two_streams() -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            cli_options = options(cli, include_partial_messages=True)
+            async with start_session(cli_options) as session:
+                turn = await session.send_user_message("SAY some words to be streamed")
+                pieces: list[str] = []
+                async for piece in turn.text_stream():
+                    pieces.append(piece)
+                    break
+                pieces += [piece async for piece in turn.text_stream()]
+                assert "".join(pieces) == "some words to be streamed"
+
+                turn = await session.send_user_message("SAY some words to be streamed")
+                async for message in turn:  # a loop that takes the beginning of the answer
+                    if isinstance(message, StreamEvent):
+                        break
+                rest = "".join([piece async for piece in turn.text_stream()])
+                assert rest
+                assert "some words to be streamed".endswith(rest)
+
+    run(main)
+
+
+async def collect_of(turn: Turn) -> list[Message]:
+    return [message async for message in turn]
 
 
 async def collect(messages: Subscription[Message]) -> list[Message]:
@@ -341,6 +470,16 @@ def test_a_turn_left_half_read_does_not_make_its_reader_a_slow_one() -> None:
                 gc.collect()
                 outcome = await turn
                 assert outcome.reason is OutcomeReason.COMPLETED
+
+                turn = await session.send_user_message("STREAM 3000")
+                try:
+                    async with asyncio.timeout(0):
+                        async for _ in turn:
+                            pass
+                except TimeoutError:  # which refers to where it was raised
+                    outcome = await turn
+                assert outcome.reason is OutcomeReason.COMPLETED
+                assert outcome.uuid == turn.uuid
                 assert session.alive
 
     run(main)

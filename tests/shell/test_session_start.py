@@ -310,3 +310,10 @@ def test_a_version_that_is_never_told_holds_nothing_up_and_warns() -> None:
             assert warnings_of(await told_by(session)) == ["version_inconclusive"]
 
     run(main)
+
+
+def test_a_session_that_was_not_awaited_says_so() -> None:
+    started: Any = start_session()
+    with pytest.raises(AttributeError, match="session = await start_session"):
+        started.send_user_message("hello")
+    assert "await it" in repr(started)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import itertools
 import linecache
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -216,9 +218,10 @@ def broken_off(is_time: Callable[[], bool] = lambda: True) -> Iterator[None]:
 
     def is_waiting() -> bool:
         frame = sys._current_frames()[main]
-        here = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        return is_over.is_set() or (
-            "_doors" in frame.f_code.co_filename and here.strip().endswith(".get()")
+        here = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        return is_over.is_set() or bool(
+            "_doors" in frame.f_code.co_filename
+            and re.search(r"\.get(\(\)$|, \(True)", here.strip())
         )
 
     def interrupt() -> None:
@@ -338,6 +341,71 @@ def test_a_turn_can_be_read_again_after_it_was_left(cli: FakeCli) -> None:
         rest = iter(turn)
         session.interrupt()
         assert isinstance(list(rest)[-1], ResultMessage)
+
+
+@pytest.mark.parametrize("when", ["running", "over"])
+def test_a_loop_over_a_turn_that_is_left_early_loses_nothing(cli: FakeCli, when: str) -> None:
+    """Not even what was read ahead."""
+    with sync.start_session(options(cli)) as session:
+        turn = session.send_user_message("SAY some words")
+        whole = session.messages()
+        if when == "over":
+            wait_until(lambda: turn.done)
+        read: list[object] = []
+        while not read or not isinstance(read[-1], ResultMessage):
+            for message in turn:
+                read.append(message)
+                break
+        assert read == list(itertools.islice(whole, len(read)))
+
+
+def test_a_loop_over_a_turn_takes_over_from_the_one_before_with_all_it_has_read_ahead(
+    cli: FakeCli,
+) -> None:
+    with sync.start_session(options(cli)) as session:
+        turn = session.send_user_message("SAY mine")
+        whole = session.messages()
+        wait_until(lambda: turn.done)
+        first = iter(turn)
+        read = [next(first), *turn]
+        assert read == list(itertools.islice(whole, len(read)))
+        assert isinstance(read[-1], ResultMessage)
+        with pytest.raises(RuntimeError, match="another loop"):
+            next(first)
+        last = iter(turn)
+        assert [list(last), list(turn), list(last)] == [[], [], []]
+
+
+def test_taking_over_while_the_outcome_is_awaited_lets_nothing_go(cli: FakeCli) -> None:
+    """There is no moment in between at which nobody iterates."""
+    given = options(cli, include_partial_messages=True)
+    with sync.start_session(given) as session, ThreadPoolExecutor(1) as threads:
+        whole = session.messages()
+        turn = session.send_user_message("STREAM 2000")
+        loops = [iter(turn)]
+        outcome = threads.submit(turn.outcome)
+        read: list[object] = []
+        while not outcome.done():
+            loops.append(iter(turn))
+            read.append(next(loops[-1]))
+        read += turn
+        assert read == list(itertools.islice(whole, len(read)))
+        assert isinstance(read[-1], ResultMessage)
+
+
+def test_a_loop_that_was_broken_off_can_be_taken_up_where_it_was(cli: FakeCli) -> None:
+    with sync.start_session(options(cli)) as session:
+        turn = session.send_user_message("SLOW")
+        whole = session.messages()
+        read: list[object] = []
+        try:
+            with broken_off(lambda: bool(read)):
+                for message in turn:
+                    read.append(message)
+        finally:
+            read += turn
+        assert read == list(itertools.islice(whole, len(read)))
+        assert isinstance(read[-1], ResultMessage)
 
 
 def test_closing_a_subscription_wakes_who_waits_for_it(cli: FakeCli) -> None:
@@ -695,8 +763,7 @@ def test_a_forked_child_may_leave_a_with_block_of_the_parent(cli: FakeCli) -> No
         forked(
             cli,
             """
-            with session:
-                pass
+            session.__exit__(None, None, None)
             """,
         )
         == []

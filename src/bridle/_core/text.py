@@ -10,6 +10,8 @@ from __future__ import annotations
 from bridle.api import MessageStart
 from bridle.messages import AssistantMessage, Message, StreamEvent
 
+_UNKNOWN = ""
+
 
 class TextStream:
     """Turns messages into pieces of text."""
@@ -26,10 +28,15 @@ class TextStream:
             event = message.event
             if isinstance(event, MessageStart):
                 self._in_pieces = event.message.id
+            elif self._in_pieces is None and message.text_delta:
+                self._in_pieces = _UNKNOWN  # somebody else has heard it begin
             return message.text_delta or ""
         if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
             return "" if self._is_in_pieces(message) else message.text
         return ""
 
     def _is_in_pieces(self, message: AssistantMessage) -> bool:
+        if self._in_pieces == _UNKNOWN:
+            self._in_pieces = message.message_id
+            return True
         return self._in_pieces is not None and message.message_id == self._in_pieces

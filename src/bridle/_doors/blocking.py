@@ -7,11 +7,12 @@ for anything, so it may happen at any moment, garbage collection included.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from bridle._core.text import TextStream
 from bridle._doors.portal import Portal, nothing
@@ -26,6 +27,12 @@ _AHEAD_BYTES = 1 << 20
 """Bytes of messages that are read ahead, but for the last one."""
 
 _T = TypeVar("_T")
+
+
+def drop(_: object) -> None:
+    """Nobody wants it."""
+
+
 _Item = TypeVar("_Item", covariant=True)
 
 
@@ -56,24 +63,31 @@ class Inbox(Generic[_T]):
         self,
         home: Portal,
         operation: str,
-        make: Callable[[], Source[_T]],
+        make: Callable[[Inbox[_T]], Source[_T]],
         give_up: Callable[[], None] = nothing,
+        give_back: Callable[[list[_T]], None] = drop,
     ) -> None:
-        """Begin to read what ``make``, called on the loop, returns. Raises as ``Portal.call``.
+        """Begin to read what ``make``, called on the loop with this, returns.
 
-        ``give_up`` is called when a wait is broken off, as by Ctrl-C.
+        Raises as ``Portal.call``.
+
+        ``give_up`` is called when a wait is broken off, as by Ctrl-C; ``give_back`` gets, on the
+        loop, what was read ahead and is not wanted.
         """
         self._portal = home
         self._operation = operation
         self._give_up = give_up
+        self._give_back = give_back
         self._items: SimpleQueue[_T | _End] = SimpleQueue()
+        # What was taken when a signal handler raised: it comes next.
+        self._kept: list[_T | _End] = []
         self._end: _End | None = None
         self._is_full = False
         self._room = asyncio.Event()
         self._pumping: asyncio.Task[None] | None = None
 
         async def begin() -> None:
-            self._pumping = asyncio.get_running_loop().create_task(self._pump(make()))
+            self._pumping = asyncio.get_running_loop().create_task(self._pump(make(self)))
 
         def break_off() -> None:
             self.close()
@@ -93,30 +107,55 @@ class Inbox(Generic[_T]):
             StopIteration: there is no next item.
         """
         self._portal.check(self._operation)
+        if self._is_full and self._items.empty():
+            self._portal.post(self._room.set)
         if self._end is None:
+            taken, self._kept = self._kept[:1], self._kept[1:]
             try:
-                item = self._items.get()
+                if not taken:
+                    # By C code alone: no signal handler comes between taking and keeping it.
+                    taken.extend(map(self._items.get, (True,)))
+                item: Any = taken[0]
+                is_end = isinstance(item, _End)
             except BaseException:
+                self._kept = taken + self._kept
                 self._give_up()
                 raise
-            if self._is_full and self._items.empty():
-                self._portal.post(self._room.set)
-            if not isinstance(item, _End):
-                return item
-            self._items.put(item)  # another thread may be waiting too
+            if not is_end:
+                return item  # type: ignore[no-any-return]  # a call would let a handler in
             self._end = item
+            self._items.put(item)  # another thread may be waiting too
         if self._end.error is not None:
             raise self._end.error
         raise StopIteration
 
     def close(self) -> None:
-        """Let go of the rest. Never waits; at any moment, as ``Portal.post``."""
+        """Give back the rest. Never waits; at any moment, as ``Portal.post``."""
         self._end = _End()
         self._portal.post(self._stop)
 
+    def give_way(self, error: BaseException) -> None:
+        """Another one reads on, from the same place: give back what was read ahead. On the loop."""
+        if self._end is None:
+            self._end = _End(error)
+            self._return_rest()
+            self._room.set()
+
     def _stop(self) -> None:
-        if self._pumping is not None:
+        if self._pumping is None:
+            return
+        if self._pumping.done():
+            self._return_rest()
+        else:
             self._pumping.cancel()
+
+    def _return_rest(self) -> None:
+        rest, self._kept = self._kept, []
+        with contextlib.suppress(Empty):
+            while True:
+                rest.append(self._items.get_nowait())
+        self._give_back([item for item in rest if not isinstance(item, _End)])
+        self._items.put(self._end or _End())  # for other threads that wait
 
     async def wait_closed(self) -> None:
         """Wait, on the loop, until what was read from is let go."""
@@ -128,6 +167,8 @@ class Inbox(Generic[_T]):
         try:
             await self._read(source)
         except asyncio.CancelledError:
+            if self._end is not None:
+                self._return_rest()
             raise
         except BaseException as error:  # the thread's, also if it is the end of the program
             end = _End(error)
@@ -163,7 +204,8 @@ class Subscription(Generic[_T]):
     """An iterator over what comes, from the moment it was made.
 
     It ends when the session does. Leaving it early (``break``, ``close``, or just dropping it)
-    ends the subscription; the session goes on.
+    ends the subscription; the session goes on. What a turn's has not read is for the next loop over
+    that turn; what another has not read is let go.
 
     Up to 2048 items, or a mebibyte of messages, are read ahead for its thread; they no longer count
     as unread. Ctrl-C during the wait for the next item loses nothing.
@@ -178,10 +220,14 @@ class Subscription(Generic[_T]):
         return self
 
     def __next__(self) -> _T:
-        return self._inbox.get()
+        try:
+            return self._inbox.get()
+        except BaseException:
+            del self  # or the traceback would hold it, and nobody else reads on
+            raise
 
     def close(self) -> None:
-        """End the subscription; what it has not read is let go."""
+        """End the subscription."""
         self._leave()
 
     def __enter__(self) -> Subscription[_T]:
@@ -199,18 +245,21 @@ class Subscription(Generic[_T]):
 class TextPieces:
     """An iterator over the text of messages, each piece once."""
 
-    def __init__(self, messages: Subscription[Message]) -> None:
+    def __init__(self, messages: Subscription[Message], stream: TextStream) -> None:
         self._messages = messages
-        self._stream = TextStream()
+        self._stream = stream
 
     def __iter__(self) -> TextPieces:
         return self
 
     def __next__(self) -> str:
-        while True:
-            text = self._stream.feed(next(self._messages))
-            if text:
-                return text
+        try:
+            while not (text := self._stream.feed(next(self._messages))):
+                pass
+        except BaseException:
+            del self  # as above
+            raise
+        return text
 
     def close(self) -> None:
         """End it."""
@@ -240,7 +289,7 @@ class QueryStream:
 
     def __init__(self, source: QuerySource, home: Portal) -> None:
         self._source = source
-        self._inbox: Inbox[Message] = Inbox(home, "query", lambda: source)
+        self._inbox: Inbox[Message] = Inbox(home, "query", lambda _: source)
         self._messages = Subscription(self._inbox)
         self._portal = home
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 from uuid import uuid4
 
 from bridle._core.config import EngineConfig
@@ -18,6 +18,7 @@ from bridle._core.launch import Launch, plan_session, redact
 from bridle._core.operations import check_timeout
 from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
+from bridle._core.text import TextStream
 from bridle._core.wire import Content, Unencodable, encode_user_message
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
@@ -259,7 +260,7 @@ class Session:
 
     def text_stream(self) -> TextPieces:
         """The text of the conversation as it is written, each piece once."""
-        return TextPieces(self.messages())
+        return TextPieces(self.messages(), TextStream())
 
     # -- what is asked for -------------------------------------------------------------------------
 
@@ -397,6 +398,15 @@ class SessionStart:
     def __init__(self, session: Session, prompt: Content | None) -> None:
         self._session = session
         self._prompt = prompt
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"a session about to start has no {name}; await it, or enter it, first: "
+            "session = await start_session(...)"
+        )
+
+    def __repr__(self) -> str:
+        return "<a session about to start: await it, or enter it with `async with`>"
 
     async def _start(self) -> Session:
         await self._session.connect()

@@ -18,7 +18,8 @@ class Subscription(Generic[_T]):
     """An async iterator over what comes, from the moment it was made.
 
     It ends when the session does. Leaving it early (``break``, ``aclose``, or just dropping it)
-    ends the subscription; the session goes on.
+    ends the subscription; the session goes on. What a turn's has not read is for the next loop over
+    that turn; what another has not read is let go.
 
     Cancellation: cancelling the wait for the next item loses nothing.
     Concurrency: one task at a time may iterate; make a subscription for each reader.
@@ -43,9 +44,12 @@ class Subscription(Generic[_T]):
             if end.error is not None:
                 raise end.error from None
             raise StopAsyncIteration from None
+        except BaseException:
+            del self  # or the traceback would hold it, and nobody else reads on
+            raise
 
     async def aclose(self) -> None:
-        """End the subscription; what it has not read is let go."""
+        """End the subscription."""
         self._leave()
 
     async def __aenter__(self) -> Subscription[_T]:
@@ -66,18 +70,21 @@ class TextPieces:
     Cancellation: cancelling the wait for the next piece loses nothing.
     """
 
-    def __init__(self, messages: Subscription[Message]) -> None:
+    def __init__(self, messages: Subscription[Message], stream: TextStream) -> None:
         self._messages = messages
-        self._stream = TextStream()
+        self._stream = stream
 
     def __aiter__(self) -> TextPieces:
         return self
 
     async def __anext__(self) -> str:
-        while True:
-            text = self._stream.feed(await self._messages.__anext__())
-            if text:
-                return text
+        try:
+            while not (text := self._stream.feed(await self._messages.__anext__())):
+                pass
+        except BaseException:
+            del self  # as above
+            raise
+        return text
 
     async def aclose(self) -> None:
         """End it."""

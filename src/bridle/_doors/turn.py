@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any
 
+from bridle._core.text import TextStream
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._shell.turn import TurnState
 from bridle.messages import Message
@@ -16,13 +17,15 @@ class Turn:
     """What became of one prompt: iterate it for its messages, await it for its outcome.
 
     Both may be done, at once or one after the other. Messages are kept from the start for whoever
-    iterates; awaiting the outcome alone lets them go, so iterate first (or at the same time) if
-    you want both. Iterating raises RuntimeError where messages would be missed without a word:
-    while somebody else iterates, and after the end of a turn whose messages were let go.
+    iterates, and a loop that is left early leaves the rest to the next one. Only what comes while
+    the outcome is awaited and nobody iterates is let go, with all before it: iterate first, or at
+    the same time, if you want both. Iterating raises RuntimeError when messages were let go, and in
+    a loop that goes on although another one over the same turn has begun.
     """
 
     def __init__(self, state: TurnState) -> None:
         self._state = state
+        self._text = TextStream()
 
     @property
     def uuid(self) -> str:
@@ -40,7 +43,7 @@ class Turn:
 
     def text_stream(self) -> TextPieces:
         """The text of this turn as it is written, each piece once."""
-        return TextPieces(self.__aiter__())
+        return TextPieces(self.__aiter__(), self._text)
 
     async def outcome(self) -> Outcome[Any]:
         """The one outcome of this turn. Never raises for how the turn went.
@@ -48,8 +51,11 @@ class Turn:
         Cancellation: cancelling the wait does nothing to the turn.
         Concurrency: any number of tasks may wait.
         """
-        self._state.skip()
-        return await asyncio.shield(self._state.outcome)
+        self._state.waiting += 1
+        try:
+            return await asyncio.shield(self._state.outcome)
+        finally:
+            self._state.waiting -= 1
 
     def __await__(self) -> Generator[Any, None, Outcome[Any]]:
         return self.outcome().__await__()
@@ -57,3 +63,8 @@ class Turn:
     def __repr__(self) -> str:
         state = repr(self._state.outcome.result()) if self.done else "running"
         return f"Turn({self.uuid!r}, {state})"
+
+
+def take_back(turn: Turn, messages: list[Message]) -> None:
+    """Keep what a reader that has left took and did not read, for the next one."""
+    turn._state.mailbox.put_back(messages)  # pyright: ignore[reportPrivateUsage]

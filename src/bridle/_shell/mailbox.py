@@ -76,6 +76,11 @@ class Mailbox(Generic[_T]):
         is_behind = self.unread_bytes > _KEPT_DECODED
         self._put(list(map(_wire_line, messages)) if is_behind else messages, size)
 
+    def put_back(self, items: list[_T]) -> None:
+        """Have these taken once more, before all others."""
+        self.ready += reversed(items)
+        self._wake()
+
     def _put(self, items: list[Any], size: int) -> None:
         if self._closed is None:
             self._batches.append((items, size))
@@ -88,6 +93,17 @@ class Mailbox(Generic[_T]):
         if self._closed is None:
             self._closed = Closed(error)
             self._wake()
+
+    def hand_over(self, error: BaseException | None) -> Mailbox[_T]:
+        """Another mailbox with all that is here; this one is empty and closed."""
+        heir: Mailbox[_T] = Mailbox()
+        heir.ready, heir._batches, heir._batched = self.ready, self._batches, self._batched
+        heir.unread_bytes, heir._closed = self.unread_bytes, self._closed
+        self.ready, self._batches = [], deque()
+        self.clear()
+        self._closed = Closed(error)
+        self._wake()
+        return heir
 
     def clear(self) -> None:
         """Forget what waits."""

@@ -11,11 +11,20 @@ from bridle.messages import Message
 from bridle.outcomes import Outcome
 
 
+def taken_over() -> RuntimeError:
+    """What an iterator of a turn ends with when another one has begun."""
+    return RuntimeError(
+        "another loop over this turn has begun and gets the rest of its messages; "
+        "session.messages() is for any number of readers"
+    )
+
+
 class TurnState:
     """One prompt's turn. The session only refers to it weakly: forgotten turns hold nothing.
 
-    Messages are held from the start, in case somebody iterates. Awaiting the outcome without
-    iterating lets them go, and so does their sheer size: a turn is not a log.
+    Messages are held from the start, in case somebody iterates. What comes while the outcome is
+    awaited and nobody iterates is let go, with all that was held, and so it is when it grows too
+    large: a turn is not a log.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, uuid: str, limit: int) -> None:
@@ -25,49 +34,39 @@ class TurnState:
         self._limit = limit
         #: Whether somebody iterates: then falling behind is the session's concern.
         self.is_read = False
-        self._holds = True
+        #: How many wait for the outcome.
+        self.waiting = 0
         self._has_missed = False
 
     def read(self) -> Mailbox[Message]:
-        """Somebody iterates: hold what comes from now on, and hand out what is there."""
-        is_over = self.mailbox.is_closed and not len(self.mailbox)
-        if self.is_read and not is_over:
+        """Somebody iterates, and takes over from whoever did before."""
+        if self._has_missed:
             raise RuntimeError(
-                "this turn is being iterated already, and two would get some of its messages each; "
-                "session.messages() is for any number of readers"
+                "messages of this turn came while its outcome was awaited and nobody iterated it, "
+                "so they were not kept; iterate it first, or at the same time"
             )
-        if self._has_missed and self.outcome.done():
-            raise RuntimeError(
-                "the messages of this turn were not kept, since nobody iterated it when they came; "
-                "iterate it before you await its outcome, or at the same time"
-            )
-        self.is_read = self._holds = True
+        if self.is_read:
+            self.mailbox = self.mailbox.hand_over(taken_over())
+        self.is_read = True
         return self.mailbox
 
-    def leave(self, _: Mailbox[Message]) -> None:
-        """Nobody iterates any more."""
-        self.is_read = False
-        self._let_go()
-
-    def skip(self) -> None:
-        """Somebody waits for the outcome alone: unless the turn is read too, hold nothing."""
-        if not self.is_read and not self.outcome.done():
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._holds = False
-        self._has_missed = self._has_missed or len(self.mailbox) > 0
-        self.mailbox.clear()
+    def leave(self, mailbox: Mailbox[Message]) -> None:
+        """Somebody iterates no more; what is unread is held for the next one."""
+        if mailbox is self.mailbox:
+            self.mailbox = mailbox.hand_over(None)
+            self.is_read = False
 
     def put(self, messages: list[Message], size: int) -> None:
         """Messages of this turn came, of that many bytes."""
-        if not self._holds:
+        if self.waiting and not self.is_read:
             self._has_missed = True
+            self.mailbox.clear()
             return
         self.mailbox.put_messages(messages, size)
-        if not self.is_read and self.mailbox.unread_bytes > self._limit:
+        unread = self.mailbox.unread_bytes
+        if not self.is_read and unread > self._limit:
             self.mailbox.clear()
-            self.mailbox.close(ConsumerTooSlow(self._limit, self._limit))
+            self.mailbox.close(ConsumerTooSlow(unread, self._limit))
 
     def end(self, outcome: Outcome[Any]) -> None:
         """The turn is over."""
