@@ -21,6 +21,7 @@ from bridle._core.permissions import (
     as_text,
     decode_tolerantly,
     encode_permission,
+    kind_of,
     words_of,
 )
 from bridle._source import JsonObject
@@ -315,6 +316,8 @@ class HookAnswer(Answer, frozen=True):
     needs_interrupt: bool = False
 
 
+_HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
+
 _GO_ON = HookAnswer(b'{"continue":true}')
 """What most hooks come to."""
 
@@ -343,11 +346,11 @@ class HookRun(msgspec.Struct):
     label: str = "unknown hook"
     #: The answer to send; None as long as there is a hook to call.
     answer: HookAnswer | None = None
-    _added: list[str] = []
-    _messages: list[str] = []
+    _added: tuple[str, ...] = ()
+    _messages: tuple[str, ...] = ()
     _quiet: bool = False
     #: What is to be warned about and was not yet.
-    warnings: list[Warned] = []
+    warnings: tuple[Warned, ...] = ()
 
     def conclude(self) -> None:
         """Without a hook left to call and without a decision, the CLI goes on."""
@@ -358,10 +361,20 @@ class HookRun(msgspec.Struct):
         else:
             self.answer = _GO_ON
 
-    def take_warnings(self) -> list[Warned]:
+    def take_warnings(self) -> tuple[Warned, ...]:
         """What is to be warned about so far, once: the answer carries only what comes later."""
-        warnings, self.warnings = self.warnings, []
+        warnings, self.warnings = self.warnings, ()
         return warnings
+
+    @property
+    def _who(self) -> str:
+        """The hook that is being called, in words: an event may have several."""
+        function: object = self.waiting[0].hook.callback
+        try:
+            name = str(getattr(function, "__qualname__", ""))
+        except Exception:  # an object that stands for another one, which cannot be had here
+            name = ""
+        return f"{self.label} {name or type(function).__qualname__}"
 
     @property
     def _rule(self) -> EventRule:
@@ -375,9 +388,9 @@ class HookRun(msgspec.Struct):
             if result is not None:
                 self._take(result)
         except _Unusable as unusable:
-            self.failed(unusable.kind, unusable.detail)
+            self.failed(unusable.kind, f"{self._who}: {unusable.detail}")
         except Exception as error:  # raised by the values in the result: they are the user's
-            self.failed("hook_failed", f"its result raised {words_of(error)}")
+            self.failed("hook_failed", f"{self._who}: its result raised {words_of(error)}")
         else:
             self.waiting = self.waiting[1:]
             if not self.waiting:
@@ -396,7 +409,7 @@ class HookRun(msgspec.Struct):
             self._fail(left, kind, detail)
 
     def _fail(self, hooks: Sequence[PlannedHook], kind: str, detail: str) -> None:
-        self.warnings.append((kind, detail))
+        self._warn(kind, detail)
         if any(planned.hook.on_error == "block" for planned in hooks):
             # Not the detail: it may hold what the model is not meant to read.
             self._block("Blocked because a required hook of the application did not succeed.")
@@ -417,16 +430,16 @@ class HookRun(msgspec.Struct):
         elif isinstance(result, HookOutput):
             self._output(result, called="HookOutput")
         else:
-            raise _Unusable("hook_failed", f"{type(result).__name__} is no result of a hook")
+            raise _Unusable("hook_failed", f"it returned {kind_of(result)}{_HOW_TO_RETURN}")
 
     def _keep(self, additional_context: str | None, system_message: str | None) -> None:
         # Both are read before either is kept: nothing of a result that fails is sent.
         added = None if additional_context is None else as_text(additional_context)
         message = None if system_message is None else as_text(system_message)
         if added is not None:
-            self._added.append(added)
+            self._added += (added,)
         if message is not None:
-            self._messages.append(message)
+            self._messages += (message,)
 
     def _block(self, reason: str) -> None:
         self._doubt_block(blocks=self._rule.block is not None)
@@ -443,7 +456,7 @@ class HookRun(msgspec.Struct):
         specific = self._specific(output, called)
         if specific:
             decision["hookSpecificOutput"] = specific
-        before = self._added.copy(), self._messages.copy(), self._quiet
+        before = self._added, self._messages, self._quiet
         try:
             self._keep(output.additional_context, output.system_message)
             self._quiet = self._quiet or bool(output.suppress_output)
@@ -486,7 +499,7 @@ class HookRun(msgspec.Struct):
         asked = cast("ToolHookContext", self.context)
         context = CanUseToolContext(tool_name=asked.tool_name, tool_input=asked.tool_input)
         answer = encode_permission(result, context)
-        self.warnings.extend(answer.warnings)
+        self.warnings += answer.warnings
         return answer.payload
 
     # -- the answer
@@ -508,14 +521,14 @@ class HookRun(msgspec.Struct):
             plain = as_json(payload)
             body = msgspec.json.encode(plain)
         except Exception as error:
-            detail = f"a result at {self.event} cannot be sent as JSON: {error}"
+            detail = f"its result cannot be sent as JSON: {error}"
             raise _Unusable("unencodable_result", detail) from error
         if self._added and not carried:
             self._warn("result_ignored", f"{self.event} carries no additional context")
         ends = plain.get("continue") is False
         self.answer = HookAnswer(
             body,
-            tuple(self.warnings),
+            self.warnings,
             ends_turn=ends,
             needs_interrupt=ends and not self._rule.surely_ends,
         )
@@ -527,7 +540,7 @@ class HookRun(msgspec.Struct):
             self._warn("cannot_block", f"not every CLI lets a hook block {self.event}")
 
     def _warn(self, kind: str, detail: str) -> None:
-        self.warnings.append((kind, detail))
+        self.warnings += ((kind, detail),)
 
 
 def _check_output(output: HookOutput, called: str) -> None:

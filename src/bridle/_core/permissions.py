@@ -147,6 +147,7 @@ def decode_update(value: object) -> PermissionUpdate:
 # ---------------------------------------------------------------- answers out
 
 
+_HOW_TO_ALLOW = "; return Allow(), Deny(reason) or Edit(new_input)"
 _HOW_TO_ANSWER = "; return Answers({question: label, ...}) or Deny(reason)"
 
 
@@ -198,8 +199,8 @@ def _permission_payload(
     if isinstance(result, Answers) and isinstance(context, QuestionContext):
         answers, warnings = _answers(result.answers, context)
         return _allow({**context.tool_input, "answers": answers}), warnings
-    hint = _HOW_TO_ANSWER if isinstance(context, QuestionContext) else ""
-    raise InvalidResult(f"{type(result).__name__} is no answer to {context.tool_name}{hint}")
+    hint = _HOW_TO_ANSWER if isinstance(context, QuestionContext) else _HOW_TO_ALLOW
+    raise InvalidResult(f"{kind_of(result)} is no answer to {context.tool_name}{hint}")
 
 
 def _allow(tool_input: JsonObject, updates: Iterable[PermissionUpdate] = ()) -> JsonObject:
@@ -305,6 +306,11 @@ def as_json(payload: JsonObject) -> JsonObject:
     Raises whatever the encoder (or an object of the user's it walks into) raises.
     """
     return cast("JsonObject", msgspec.json.decode(_encode(payload)))
+
+
+def kind_of(value: object) -> str:
+    """What somebody gave, in words that show when parentheses were forgotten."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def words_of(error: BaseException) -> str:

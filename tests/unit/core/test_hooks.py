@@ -746,7 +746,7 @@ def test_nothing_of_a_result_that_fails_is_sent(kind: Any) -> None:
 
     failing = kind(additional_context="half", system_message=Silent())
     answer = answer_of("PreToolUse", failing, None)
-    failure = ("hook_failed", "its result raised ValueError: not a word")
+    failure = ("hook_failed", "PreToolUse hook callback: its result raised ValueError: not a word")
     assert said(answer) == Said(GO_ON, (failure,))
 
 
@@ -807,9 +807,9 @@ class Hostile(Mapping[str, object]):
 
 
 NONSENSE: list[tuple[Any, str]] = [
-    (True, "bool is no result of a hook"),
-    ({"decision": "block"}, "dict is no result of a hook"),
-    (Block, "StructMeta is no result of a hook"),
+    (True, "PreToolUse hook callback: it returned bool; return Continue()"),
+    ({"decision": "block"}, "it returned dict; return Continue(), Block(reason)"),
+    (Block, "it returned the class Block; return"),
     (ModifyInput([1]), "ModifyInput.updated_input is list"),  # type: ignore[arg-type]  # nonsense on purpose
     (HookOutput(decision="nonsense"), "HookOutput.decision cannot be 'nonsense'"),  # type: ignore[arg-type]  # nonsense on purpose
     (HookOutput(permission_decision="maybe"), "permission_decision cannot be 'maybe'"),  # type: ignore[arg-type]  # nonsense on purpose

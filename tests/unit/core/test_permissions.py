@@ -300,7 +300,8 @@ class Hostile(Mapping[str, object]):
 @pytest.mark.parametrize(
     ("result", "context", "detail"),
     [
-        (None, ASKED, "NoneType is no answer to Bash"),
+        (None, ASKED, "NoneType is no answer to Bash; return Allow()"),
+        (Allow, ASKED, "the class Allow is no answer to Bash"),
         (True, ASKED, "bool is no answer to Bash"),
         ("allow", ASKED, "str is no answer to Bash"),
         ({"behavior": "allow"}, ASKED, "dict is no answer to Bash"),
@@ -319,6 +320,7 @@ class Hostile(Mapping[str, object]):
     ],
     ids=[
         "None",
+        "without parentheses",
         "True",
         "text",
         "a wire answer",
