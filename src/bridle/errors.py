@@ -349,17 +349,18 @@ class TransportError(ControlError):
 
 
 class SessionStopped(ControlError):
-    """The session is over, or ended while the operation was under way."""
+    """The session is over, or ended meanwhile; `cause` says why, if that was a failure."""
 
     _is_surprised = False
 
-    def __init__(self, operation: str, request_id: str | None = None) -> None:
+    def __init__(self, operation: str, request_id: str | None = None, cause: str = "") -> None:
         super().__init__(
             operation,
             request_id,
-            what="the session has stopped.",
+            what=f"the session has stopped: {cause}" if cause else "the session has stopped.",
             fix="Start a new session; resume_session_id continues this conversation.",
         )
+        self.cause = cause
 
 
 class InitQueueOverflow(ControlError):

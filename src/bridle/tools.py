@@ -287,6 +287,8 @@ class ToolServer:
         instructions: str | None = None,
     ) -> None:
         found: dict[str, Tool[..., Any]] = {}
+        if not isinstance(cast("object", tools), Iterable):
+            raise OptionsError("tools", f"is {tools!r:.80}", fix="Give a list: ToolServer([...]).")
         for given in tools:
             one = cast("Tool[..., Any]", given) if isinstance(given, Tool) else tool(given)
             if one.is_method:

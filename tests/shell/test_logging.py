@@ -286,6 +286,25 @@ def test_nothing_that_was_said_is_logged(log: list[logging.LogRecord]) -> None:
     assert SECRET not in text_of(log)
 
 
+def test_a_log_handler_that_ends_the_program_ends_it() -> None:
+    """It is not the session that holds it up."""
+
+    class Leaving(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise SystemExit(3)
+
+    handler, logger = Leaving(), logging.getLogger("bridle")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        with FakeCli.auto() as cli, pytest.raises(SystemExit):
+            asyncio.run(start_session(options(cli)).__aenter__())
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
 @pytest.mark.parametrize("raised", [OSError, KeyboardInterrupt])
 def test_a_log_handler_that_raises_keeps_no_answer_from_the_cli(
     raised: type[BaseException], capsys: pytest.CaptureFixture[str]

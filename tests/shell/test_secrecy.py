@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -202,3 +203,21 @@ def test_a_version_that_tells_a_secret_does_not_pass_it_on(
     assert leaks(f"{warnings} {caplog.text}") == []
     assert "version_inconclusive" in caplog.text
     assert "nightly" not in caplog.text
+
+
+def test_what_is_said_of_a_session_that_failed_holds_no_secret(tmp_path: Path) -> None:
+    """By those who waited for its start, and by those who come later."""
+
+    async def main() -> None:
+        secret = MARKERS["cli_variable"]
+        with FakeCli().expect_initialize(error=f"what is {secret}?") as cli:
+            session = bridle.Session(options(cli, tmp_path / "settings.json"))
+            waiting = asyncio.ensure_future(session.ping())
+            with pytest.raises(bridle.StartError):
+                await session.connect()
+            for operation in (waiting, session.ping()):
+                with pytest.raises(bridle.ControlError) as refused:
+                    await operation
+                assert leaks(f"{refused.value} {refused.value!r} {vars(refused.value)}") == []
+
+    run(main)

@@ -14,6 +14,7 @@ from bridle import (
     BidirOptions,
     CheckpointingNotEnabled,
     CliOptions,
+    ConsumerTooSlow,
     ControlRejected,
     ControlTimeout,
     InitQueueOverflow,
@@ -317,6 +318,52 @@ def test_operations_of_a_session_that_fails_to_start_were_not_sent() -> None:
             with pytest.raises(SessionNotInitialized):
                 await session.interrupt()
             assert [line["request"]["subtype"] for line in cli.received] == ["initialize"]
+
+    run(main)
+
+
+def test_operations_of_a_session_that_nobody_starts_are_given_up() -> None:
+    """R255: after as long as an answer may take; it can still be started."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            session = Session(options(cli), SdkOptions(control_timeout=0.1))
+            for operate in (session.ping, lambda: session.send_user_message("hello")):
+                with pytest.raises(SessionNotInitialized, match=r"connect\(\) was not called"):
+                    await operate()
+            patient = asyncio.ensure_future(session.ping(timeout=SOON))
+            with pytest.raises(SessionNotInitialized):
+                await session.ping(timeout=0.01)
+            async with session:
+                assert await patient >= 0
+
+    run(main)
+
+
+def test_operations_after_a_failure_are_told_of_it() -> None:
+    async def main() -> None:
+        with greeted.silence() as cli:
+            session = await start_session(options(cli))
+            pending = asyncio.ensure_future(session.interrupt())
+            await until(lambda: len(cli.received) == 2)
+            session._actor.fail(ConsumerTooSlow(40, 32))
+            for operation in (pending, session.ping()):
+                with pytest.raises(SessionStopped, match="stopped: 40 bytes of messages wait"):
+                    await operation
+            await session.stop()
+
+    run(main)
+
+
+def test_operations_after_the_cli_died_are_told_how() -> None:
+    async def main() -> None:
+        with greeted.start_turn().exit(3) as cli:
+            session = await start_session(options(cli))
+            assert not (await (await session.send_user_message("go"))).ok
+            await until(lambda: not session.alive)
+            with pytest.raises(SessionStopped) as stopped:
+                await session.ping()
+            assert stopped.value.cause == "the CLI ended with exit code 3"
 
     run(main)
 

@@ -242,13 +242,14 @@ def test_a_server_makes_tools_of_functions() -> None:
     ("make", "problem"),
     [
         (lambda: ToolServer([add, add]), "has two tools named 'add'"),
+        (lambda: ToolServer(add), "is <Tool add>"),  # type: ignore[arg-type]  # it is refused
         (lambda: ToolServer([Counter.up]), "is a method without its object"),
         (lambda: ToolServer([Counter.plain]), "is a method without its object"),
         (lambda: ToolServer([3]), "is not a function but 3"),  # type: ignore[list-item]
         (lambda: ToolServer([], version=""), "is empty"),
         (lambda: ToolServer([], instructions=3), "is an int"),  # type: ignore[arg-type]
     ],
-    ids=["twice", "tool-method", "method", "number", "version", "instructions"],
+    ids=["twice", "no list", "tool-method", "method", "number", "version", "instructions"],
 )
 def test_a_server_that_cannot_work_is_refused(make: Callable[[], ToolServer], problem: str) -> None:
     with pytest.raises(OptionsError) as refusal:

@@ -36,6 +36,7 @@ from bridle._core.requests import (
     INTERRUPT,
     REQUEST,
     SEND_USER_MESSAGE,
+    UNSTARTED,
     QueuedPrompt,
     Requests,
 )
@@ -84,6 +85,7 @@ class Engine:
         self._config = config
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
+        self._take = self._outbox.take
         self._framer = LineFramer(config.max_line)
         #: Open to the shell, whose timer goes by the soonest of them.
         self.deadlines = Deadlines()
@@ -91,7 +93,11 @@ class Engine:
             self._outbox, wants_output=config.wants_output, usd=config.limits.usd
         )
         self._requests = Requests(
-            self.deadlines, self._emit, lambda: self._process, self._turns.note_interrupt
+            self.deadlines,
+            self._emit,
+            lambda: self._process,
+            on_interrupt=self._turns.note_interrupt,
+            patience=config.control_timeout,
         )
         self._departure = Departure(self.deadlines, self._emit)
         self._questions = Questions(
@@ -114,19 +120,19 @@ class Engine:
         self.handshake = Handshake(self._emit, config.initialize)
         self._process = ProcessInfo()
         self._session_id = config.session_id
-        self._watch = (
-            None
-            if config.limits == Limits()
-            else LimitWatch(
+        self._watch: LimitWatch | None = None
+        if config.limits != Limits():
+            self._watch = LimitWatch(
                 config.limits,
                 self.deadlines,
                 note_limit=self._turns.note_limit,
                 is_waiting=lambda: len(self._questions) > 0,
                 interrupt=lambda now: self._ask(INTERRUPT, {}, now),
-                withdraw=self._withdraw_prompt,
+                withdraw=lambda uuid, now: self._ask(CANCEL_PROMPT, {"message_uuid": uuid}, now),
                 give_up=self._lose_contact,
             )
-        )
+            self._outbox.observe = self._watch.observe
+        self._failure = ""
         # What the CLI last complained of, should it leave without a word on stderr.
         self._last_errors: tuple[str, ...] = ()
 
@@ -161,6 +167,7 @@ class Engine:
     def start(self, key: Hashable, now: float) -> list[act.Action]:
         """The process runs. ``key`` is resolved when the session is running, or rejected."""
         self._departure.spawned = True
+        self._requests.begin()
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
             self._lifecycle = transition(self._lifecycle, Cause.SPAWNED)
@@ -245,7 +252,7 @@ class Engine:
         if error is not None:
             self._requests.fail(request, error)
         elif self._lifecycle in UNCONFIRMED:
-            self._requests.enqueue(request)
+            self._requests.enqueue(request, now)
         else:
             self._requests.ask(request, now)
         return self._take(now)
@@ -266,14 +273,14 @@ class Engine:
         elif self._lifecycle is Lifecycle.RUNNING:
             self._prompt(prompt, now)
         else:
-            self._requests.enqueue(prompt)
+            self._requests.enqueue(prompt, now)
         return self._take(now)
 
     def cancel(self, key: Hashable) -> list[act.Action]:
         """Nobody waits for ``key`` any more. An answer that still comes is dropped."""
         self._requests.cancel(key)
         self.handshake.cancel(key)
-        return self._outbox.take()
+        return []
 
     def waiting_call(self, call_id: int, now: float) -> list[act.Action]:
         """A callback did not return at once; its deadline is kept from here on."""
@@ -330,11 +337,11 @@ class Engine:
 
     def _read(self, items: Sequence[Item], now: float) -> None:
         """The busy loop: most reads are conversation, to be delivered and nothing else."""
-        if not items:
-            return
         handlers = self._HANDLERS
         if len(items) == 1 and type(items[0]) is bytes:
             frames: list[Any] = [decode_line(items[0])]
+        elif not items:
+            return
         else:
             frames, kinds = decode_all(items)
             if handlers.keys().isdisjoint(kinds):
@@ -439,11 +446,8 @@ class Engine:
         self._lifecycle = transition(self._lifecycle, Cause.CONFIRMED)
         self.handshake.succeed()
         version = self._process.cli_version or self.handshake.cli_version
-        self._emit(
-            act.Publish(
-                SessionReady(self._session_id or None, self.handshake.capabilities, version)
-            )
-        )
+        ready = SessionReady(self._session_id or None, self.handshake.capabilities, version)
+        self._emit(act.Publish(ready))
         for queued in self._requests.take_queue():
             if isinstance(queued, QueuedPrompt):
                 self._prompt(queued, now)
@@ -464,7 +468,7 @@ class Engine:
         if self._lifecycle in TERMINAL or self._departure.is_asked_for:
             if self._lifecycle is Lifecycle.FAILED and not self.handshake.is_done:
                 return errors.SessionNotInitialized(operation, "it failed to start")
-            return SessionStopped(operation)
+            return SessionStopped(operation, cause=self._failure)
         if self._departure.input_ended:
             return TransportError(operation, None, "the session's input has ended")
         if operation == "rewind_files" and not self._config.checkpointing:
@@ -490,9 +494,6 @@ class Engine:
             self._turns.evidence.ended_by_hook = reason
             self._ask(INTERRUPT, {}, now)
 
-    def _withdraw_prompt(self, uuid: str, now: float) -> None:
-        self._ask(CANCEL_PROMPT, {"message_uuid": uuid}, now)
-
     def _on_request_overdue(self, request_id: str, now: float) -> None:
         request = self._requests.take(request_id)
         assert request is not None, "a deadline is cleared with its request"
@@ -511,7 +512,7 @@ class Engine:
         """The session is over for a reason nobody asked for."""
         self._lifecycle = transition(self._lifecycle, cause)
         self.handshake.fail(error.with_process(self._process))
-        reason = str(error.args[0])
+        self._failure = reason = str(error.args[0])
         self._requests.reject_queue(lambda what: errors.SessionNotInitialized(what, reason))
         self._settle(ProcessEnd(process=self._process, by_us=by_us, cause=reason), now)
         self._emit(act.Publish(SessionFailed(reason, self._process.exit_code, error)))
@@ -520,7 +521,7 @@ class Engine:
     def _settle(self, ending: ProcessEnd, now: float) -> None:
         """Nothing stays open: requests, questions, turns."""
         self.handshake.fail(SessionStopped("start").with_process(self._process))
-        self._requests.reject_all(SessionStopped)
+        self._requests.reject_all(lambda what, id: SessionStopped(what, id, self._failure))
         self._questions.drop_all()
         self._turns.end_all(ending, now)
 
@@ -546,10 +547,9 @@ class Engine:
             self._lose_contact(f"its input broke ({reason}) but it did not exit", now)
 
     def _lose_contact(self, what: str, now: float) -> None:
-        starting = self._lifecycle is Lifecycle.INIT_SENT
-        error = (
-            errors.CliExitedDuringInit(what) if starting else TransportError("session", None, what)
-        )
+        error: errors.BridleError = TransportError("session", None, what)
+        if self._lifecycle is Lifecycle.INIT_SENT:
+            error = errors.CliExitedDuringInit(what)
         self._fail(Cause.BROKEN, error, now)
 
     def _gone(self, now: float) -> None:
@@ -558,17 +558,12 @@ class Engine:
             self._fail(Cause.PROCESS_ENDED, early_exit(self._process, self._last_errors), now)
         elif self._lifecycle is Lifecycle.RUNNING:
             self._lifecycle = transition(self._lifecycle, Cause.PROCESS_ENDED)
+            last = farewell(self._process, asked_for=self.is_closing)
+            self._failure = last.reason if isinstance(last, SessionFailed) else ""
             self._settle(ProcessEnd(process=self._process, by_us=self.is_closing), now)
-            self._emit(act.Publish(farewell(self._process, asked_for=self.is_closing)))
+            self._emit(act.Publish(last))
         self.deadlines.clear_all()
         self._emit(act.Finished())
-
-    def _take(self, now: float) -> list[act.Action]:
-        actions = self._outbox.take()
-        if self._watch is not None:
-            self._watch.observe(actions, now)
-            actions += self._outbox.take()
-        return actions
 
     def _warn(self, kind: WarningKind, detail: str) -> None:
         self._emit(act.Warn(kind, detail))
@@ -590,6 +585,7 @@ class Engine:
 
     _ON_DEADLINE: ClassVar[dict[str, Callable[[Engine, Any, float], None]]] = {
         REQUEST: _on_request_overdue,
+        UNSTARTED: lambda engine, key, now: engine._requests.give_up(key),
         CALL: lambda engine, call_id, now: engine._questions.expired(call_id, now),
         MCP_PATIENCE: lambda engine, _, now: engine._questions.confirm(now),
         RUNG: lambda engine, _, now: engine._departure.climb_on(now),

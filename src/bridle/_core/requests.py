@@ -21,6 +21,7 @@ from bridle.errors import (
     InitQueueOverflow,
     OptionsError,
     ProcessInfo,
+    SessionNotInitialized,
     TooManyPendingRequests,
 )
 from bridle.events import WarningKind
@@ -29,7 +30,8 @@ MAX_QUEUED = 16
 """Operations that may wait for the session to be confirmed; the next one is refused."""
 
 REQUEST = "request"
-"""The kind of deadline token this table sets."""
+UNSTARTED = "unstarted"
+"""The kinds of deadline tokens this table sets."""
 
 INITIALIZE = "initialize"
 INTERRUPT = "interrupt"
@@ -56,7 +58,8 @@ class Requests:
     """Our requests.
 
     ``process`` tells what errors are to carry about the CLI. ``on_interrupt`` is told of each
-    interrupt that goes out.
+    interrupt that goes out. ``patience`` is for how many seconds a prompt waits for a session that
+    nobody starts; a request has its own timeout.
     """
 
     def __init__(
@@ -64,12 +67,16 @@ class Requests:
         deadlines: Deadlines,
         emit: Callable[[Action], None],
         process: Callable[[], ProcessInfo],
+        *,
         on_interrupt: Callable[[], None],
+        patience: float,
     ) -> None:
         self._deadlines = deadlines
         self._emit = emit
         self._process = process
         self._on_interrupt = on_interrupt
+        self._patience = patience
+        self._has_begun = False
         self._ledger = Ledger()
         self._queue: list[Queued] = []
         #: Which prompt each request to withdraw one was about.
@@ -80,18 +87,38 @@ class Requests:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def enqueue(self, queued: Queued) -> None:
+    def begin(self) -> None:
+        """The session is being started: what waits for it has a reason to."""
+        self._has_begun = True
+        for queued in self._queue:
+            self._deadlines.clear((UNSTARTED, queued.key))
+
+    def enqueue(self, queued: Queued, now: float) -> None:
         """Keep an operation until the session is confirmed, if there is room."""
         if len(self._queue) < MAX_QUEUED:
             self._queue.append(queued)
+            if not self._has_begun:
+                limit = queued.timeout if isinstance(queued, Request) else self._patience
+                self._deadlines.set((UNSTARTED, queued.key), now + limit)
             return
         detail = f"{queued.operation}: {MAX_QUEUED} operations are queued"
         self._emit(Warn(WarningKind.LIMIT_REACHED, detail))
         self.reject(queued.key, InitQueueOverflow(queued.operation, MAX_QUEUED))
 
+    def give_up(self, key: Hashable) -> None:
+        """Nobody has started the session that the operation under ``key`` waits for."""
+        for queued in self._queue:
+            if queued.key == key:
+                self.reject(
+                    key, SessionNotInitialized(queued.operation, "connect() was not called")
+                )
+        self.cancel(key)
+
     def take_queue(self) -> list[Queued]:
         """Remove and return what waits for the session, in order."""
         queue, self._queue = self._queue, []
+        for queued in queue:
+            self._deadlines.clear((UNSTARTED, queued.key))
         return queue
 
     def ask(self, request: Request, now: float) -> None:
@@ -183,6 +210,7 @@ class Requests:
         if request_id is not None:
             self.take(request_id)
         self._queue = [queued for queued in self._queue if queued.key != key]
+        self._deadlines.clear((UNSTARTED, key))
 
     def reject_all(self, error_for: Callable[[str, str | None], BridleError]) -> None:
         """Settle everything; ``error_for`` makes the error of (operation, request id if sent)."""

@@ -243,11 +243,11 @@ def _is_shown_as_is(value: object) -> bool:
 def _is_result(value: Mapping[object, object]) -> bool:
     """Whether this is an MCP result already, rather than data that has a "content" in it."""
     content = value.get("content")
-    if content == []:
+    if not is_list(content):
+        return False
+    if not content:
         return value.keys() <= _RESULT_KEYS
-    return is_list(content) and all(
-        is_mapping(item) and item.get("type") in _MCP_CONTENT for item in content
-    )
+    return all(is_mapping(item) and item.get("type") in _MCP_CONTENT for item in content)
 
 
 def _content(value: object) -> JsonObject:

@@ -166,9 +166,10 @@ class Actor:
             StartError: it did not; nothing of it is left behind.
         """
         key: asyncio.Future[None] = self._loop.create_future()
-        self._guard = self._loop.create_task(Begun(self._watch_over()), name="bridle-session")
         try:
             with self.observer.operation("start"):
+                watching = Begun(self._watch_over())
+                self._guard = self._loop.create_task(watching, name="bridle-session")
                 self._spawn(key, spawn)
                 await key
                 self._arm(self._deadlines.next)  # the start is over, and with it its deadline
@@ -183,7 +184,7 @@ class Actor:
             self._do(self._engine.spawn_failed(key, error, self._loop.time()))
         except BaseException as error:
             # Not a failure to start the CLI, but there is no CLI either.
-            self._do(self._engine.spawn_failed(key, SpawnError(repr(error)), self._loop.time()))
+            self._do(self._engine.spawn_failed(key, SpawnError(words_of(error)), self._loop.time()))
             key.exception()
             raise
         else:
@@ -282,7 +283,8 @@ class Actor:
         try:
             self._loop.call_soon_threadsafe(self._stop_soon)
         except RuntimeError:
-            self._release_without_loop()
+            if self._transport is not None:
+                log.warning("a session outlived its event loop; the watchdog ends its process")
 
     def fail(self, error: BridleError) -> None:
         """The session cannot go on, for a reason of ours."""
@@ -324,13 +326,13 @@ class Actor:
     # -- performing --------------------------------------------------------------------------------
 
     def _do(self, actions: Iterable[act.Action | _Failure]) -> None:
-        self._to_do.extend(actions)
+        (to_do := self._to_do).extend(actions)
         if self._is_doing:
             return  # the transport answered from within a write: that comes after what is under way
         self._is_doing = True
         try:
-            while self._to_do:
-                action = self._to_do.popleft()
+            while to_do:
+                action = to_do.popleft()
                 self._perform[type(action)](self, action)
         except BaseException:  # the rest is done all the same: somebody waits for it
             self._loop.call_soon(self._do, ())
@@ -362,7 +364,7 @@ class Actor:
         try:
             self._transport.write(action.data)
         except Exception as error:  # a transport of the application's
-            self._do(self._engine.write_failed(repr(error), self._loop.time()))
+            self.input_failed(self._redact(words_of(error)))
 
     def _end_input(self, _: act.EndInput) -> None:
         self._process.end_input()
@@ -453,10 +455,10 @@ class Actor:
         self._tell(SdkWarning(kind, detail, failure.error))
 
     def _finish(self, _: act.Finished) -> None:
-        """Everything is settled; what is left is to release the process."""
-        self.observer.finished()
-        self.feeds.close(self._slowness)
+        """Everything is settled; what is left is to release the process, come what may."""
         self._releasing = self._loop.create_task(Begun(self._release()), name="bridle-release")
+        self.feeds.close(self._slowness)
+        self.observer.finished()
 
     # -- calls and notifications -------------------------------------------------------------------
 
@@ -565,9 +567,6 @@ class Actor:
             finally:
                 if not self._gone.done():
                     self._gone.set_result(None)
-
-    def _release_without_loop(self) -> None:
-        log.warning("a session outlived its event loop; its process is ended by the watchdog")
 
     @property
     def _process(self) -> Transport:

@@ -48,7 +48,7 @@ class Running(Struct, eq=False):
     #: Where it goes on; None for a thread.
     task: asyncio.Task[Any] | None = None
     is_withdrawn: bool = False
-    waiters: list[asyncio.Future[None]] = []
+    waiters: tuple[asyncio.Future[None], ...] = ()
     #: For threads; made by the first that waits.
     event: threading.Event | None = None
 
@@ -68,8 +68,7 @@ class Running(Struct, eq=False):
             waiter.set_result(None)
         else:
             # A callback may wait in short stretches; those that are over are not kept.
-            self.waiters = [each for each in self.waiters if not each.done()]
-            self.waiters.append(waiter)
+            self.waiters = (*(each for each in self.waiters if not each.done()), waiter)
         return waiter
 
     def wait_sync(self, timeout: float | None) -> bool:
@@ -86,7 +85,7 @@ class Running(Struct, eq=False):
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self.waiters.clear()
+        self.waiters = ()
 
 
 Report = Callable[[int, Any, BaseException | None], None]

@@ -11,10 +11,16 @@ import msgspec
 from bridle._core.launch import Launch, named_documents, secrets
 from bridle._redaction import Redactor, secret_variables, secrets_in
 from bridle._shell.locate import Failed, Unreadable, VersionAnswer
-from bridle.errors import ControlRejected, StartError, TransportError
+from bridle.errors import (
+    ControlRejected,
+    SessionNotInitialized,
+    SessionStopped,
+    StartError,
+    TransportError,
+)
 
-# Errors in the CLI's own words.
-_QUOTING = (StartError, ControlRejected, TransportError)
+# Errors in the CLI's own words, or that may quote one of these.
+_QUOTING = (StartError, ControlRejected, TransportError, SessionNotInitialized, SessionStopped)
 
 
 def clean(error: BaseException | None, redact: Callable[[str], str]) -> None:

@@ -11,7 +11,7 @@ of is not put into words.
 from __future__ import annotations
 
 import contextvars
-import sys
+import traceback
 from asyncio import CancelledError
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -91,7 +91,7 @@ def _log(write: Callable[[_T], None], what: _T) -> None:
         raise
     except BaseException as error:
         with suppress(Exception):
-            sys.excepthook(type(error), error, error.__traceback__)
+            traceback.print_exception(error)
 
 
 class Teller:

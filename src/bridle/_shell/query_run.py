@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import structs
 
+from bridle._core.permissions import words_of
 from bridle._core.query_stream import News, QueryReader
 from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
@@ -218,7 +219,7 @@ class QueryRun:
 
         def failed(error: BaseException) -> None:
             # Not through on_warning: it may be the very listener that fails.
-            warning = SdkWarning(kind, repr(error), error)
+            warning = SdkWarning(kind, words_of(error), error)
             self.observer.happened(warning)
             self.warnings.append(warning)
 

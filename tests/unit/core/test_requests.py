@@ -44,8 +44,13 @@ class Desk:
         self.actions: list[Action] = []
         self.interrupts = 0
         self.requests = Requests(
-            self.deadlines, self.actions.append, lambda: PROCESS, self.count_interrupt
+            self.deadlines,
+            self.actions.append,
+            lambda: PROCESS,
+            on_interrupt=self.count_interrupt,
+            patience=30.0,
         )
+        self.requests.begin()
 
     def count_interrupt(self) -> None:
         self.interrupts += 1
@@ -74,7 +79,7 @@ def test_operations_wait_in_order_and_leave_together(desk: Desk) -> None:
     """R251, R253."""
     waiting: list[Queued] = [queued("a"), QueuedPrompt("b", "u1", b"{}\n"), queued("c")]
     for one in waiting:
-        desk.requests.enqueue(one)
+        desk.requests.enqueue(one, 0.0)
     assert (desk.requests.take_queue(), desk.requests.take_queue()) == (waiting, [])
     assert desk.actions == []
 
@@ -83,7 +88,7 @@ def test_the_seventeenth_operation_is_refused_at_once(desk: Desk) -> None:
     """R251, R252, R258, R259: the text names the limit."""
     assert MAX_QUEUED == 16
     for number in range(17):
-        desk.requests.enqueue(queued(f"k{number}"))
+        desk.requests.enqueue(queued(f"k{number}"), 0.0)
     warning, refusal = desk.taken()
     assert warning == Warn(WarningKind.LIMIT_REACHED, "interrupt: 16 operations are queued")
     assert isinstance(refusal, Reject)
@@ -95,8 +100,8 @@ def test_the_seventeenth_operation_is_refused_at_once(desk: Desk) -> None:
 
 def test_what_waits_is_rejected_in_order(desk: Desk) -> None:
     """R255, R361."""
-    desk.requests.enqueue(queued("a"))
-    desk.requests.enqueue(QueuedPrompt("b", "u1", b"{}\n"))
+    desk.requests.enqueue(queued("a"), 0.0)
+    desk.requests.enqueue(QueuedPrompt("b", "u1", b"{}\n"), 0.0)
     desk.requests.reject_queue(lambda operation: SessionNotInitialized(operation, "no"))
     rejections = only(Reject, desk.taken())
     assert [one.key for one in rejections] == ["a", "b"]
@@ -227,8 +232,8 @@ def test_an_answer_nobody_waits_for_is_reported(
 def test_a_caller_can_give_up_in_flight_or_in_the_queue(desk: Desk) -> None:
     """R344, R426."""
     desk.ask("a")
-    desk.requests.enqueue(queued("b"))
-    desk.requests.enqueue(queued("c"))
+    desk.requests.enqueue(queued("b"), 0.0)
+    desk.requests.enqueue(queued("c"), 0.0)
     desk.taken()
     for key in ("a", "b", "nobody"):
         desk.requests.cancel(key)
@@ -243,7 +248,7 @@ def test_the_end_of_the_session_settles_everything_in_flight(desk: Desk) -> None
     desk.requests.ask(Request(None, "interrupt", {}, 30.0), 100.0)
     desk.ask("b", "set_model")
     desk.taken()
-    desk.requests.enqueue(queued("c"))
+    desk.requests.enqueue(queued("c"), 0.0)
     desk.requests.reject_all(SessionStopped)
     rejections = only(Reject, desk.taken())
     assert [(one.key, type(one.error)) for one in rejections] == [
@@ -252,9 +257,9 @@ def test_the_end_of_the_session_settles_everything_in_flight(desk: Desk) -> None
         ("c", SessionStopped),
     ]
     assert [repr(one.error) for one in rejections] == [
-        "SessionStopped(operation='interrupt', request_id='req_0')",
-        "SessionStopped(operation='set_model', request_id='req_2')",
-        "SessionStopped(operation='interrupt', request_id=None)",
+        "SessionStopped(operation='interrupt', request_id='req_0', cause='')",
+        "SessionStopped(operation='set_model', request_id='req_2', cause='')",
+        "SessionStopped(operation='interrupt', request_id=None, cause='')",
     ]
     assert (desk.deadlines.next, len(desk.requests)) == (None, 0)
     assert warned(desk.taken()) == []

@@ -472,7 +472,8 @@ def test_the_parts_of_a_whole_result_may_be_models() -> None:
 
 def test_data_that_has_an_empty_content_in_it_is_data() -> None:
     """An MCP result may be empty, too; then it has nothing else in it either."""
-    found = {"content": [], "total": 0}
+    found: dict[str, Any] = {"content": [], "total": 0}
+    assert encode_result({"content": (), "total": 0}) == encode_result(found)
     result = sent(answer_result({"id": 1}, found, "tool search"))["result"]
     assert result["structuredContent"] == found
     assert msgspec.json.decode(result["content"][0]["text"]) == found
