@@ -1,54 +1,51 @@
-"""Bring tests/requirements.toml up to date with what the tests claim.
+"""Read which requirements the tests claim to prove, and list them.
 
 Usage::
 
-    python tools/requirement_claims.py
+    python tools/requirement_claims.py [ID...]
 
-A test claims a requirement by naming its id in its docstring or in `@pytest.mark.requirement`;
-`R062 to R067` names all of them. The lists of tests are made of these claims and of nothing else:
-an id somebody claims is pending no more, one whose last test is gone becomes pending. The tests of
-a retired id prove what was decided instead. Titles, reasons and comments stay.
+Prints the tests of each requirement. A test claims a requirement by naming its id in its
+docstring, or with `pytest.mark.requirement("R173")` on the test or on one of its parameter sets.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
+import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-MANIFEST = Path("tests/requirements.toml")
-MARK = re.compile(r"\bmark\.requirement\(")
 _ID = r"[RS]\d{3}|C\d{2}"
 CLAIM = re.compile(rf"\b({_ID})(?: to ({_ID}))?\b")
-
-# The last of each series: the requirements, how contradictions among them were settled, and what
-# the one-way stream adds.
-LAST = ("R472", "C58", "S034")
+MARK = "mark.requirement"
 
 
-class Entry(TypedDict):
-    """What the manifest may say about a requirement."""
+class Retirement(TypedDict):
+    """Why a requirement does not hold, and the decision record that says so."""
 
-    title: str
-    tests: NotRequired[list[str]]
-    retired: NotRequired[str]
-    adr: NotRequired[str]
-    pending: NotRequired[str]
+    adr: str
+    reason: str
 
 
-def read_manifest(repository: Path) -> dict[str, Entry]:
-    """The manifest, in its own order."""
-    parsed: dict[str, Entry] = tomllib.loads((repository / MANIFEST).read_text("utf-8"))
-    return parsed
+class Requirements(NamedTuple):
+    """The content of tests/requirements.toml."""
+
+    titles: dict[str, str]
+    retired: dict[str, Retirement]
+
+
+def read_requirements(repository: Path) -> Requirements:
+    """Return every requirement with its title, and the retired ones with their reasons."""
+    content = tomllib.loads((repository / "tests/requirements.toml").read_text("utf-8"))
+    return Requirements(content["requirements"], content["retired"])
 
 
 def read_claims(repository: Path) -> dict[str, set[str]]:
-    """Every test of the repository, by node id, with the requirements it says it proves."""
+    """Return the ids that each test claims, by the test's node id."""
     return {
         f"{path.relative_to(repository).as_posix()}::{name}": ids
         for path in sorted((repository / "tests").rglob("test_*.py"))
@@ -57,71 +54,44 @@ def read_claims(repository: Path) -> dict[str, set[str]]:
 
 
 def claims_in(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, set[str]]]:
-    """Node id inside the file, and claimed ids, of each test function."""
+    """Yield each test function's node id inside its file, and the ids it claims."""
     for node in tree.body:
         match node:
             case ast.ClassDef():
                 yield from ((f"{node.name}::{name}", ids) for name, ids in claims_in(node))
             case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name.startswith("test_"):
-                marks = filter(MARK.search, map(ast.unparse, node.decorator_list))
-                claimed = " ".join([ast.get_docstring(node) or "", *marks])
-                yield node.name, set(ids_in(claimed))
+                marks = (ids for each in node.decorator_list for ids in _marked(each))
+                yield node.name, set(ids_in(ast.get_docstring(node) or "")).union(*marks)
             case _:
                 pass
 
 
+def _marked(decorator: ast.expr) -> Iterator[set[str]]:
+    """Yield the ids of each requirement mark in a decorator, parameter sets included."""
+    for node in ast.walk(decorator):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(MARK):
+            yield {cast("str", each.value) for each in node.args if isinstance(each, ast.Constant)}
+
+
 def ids_in(text: str) -> Iterator[str]:
-    """Every id a text names, one by one or as a range."""
+    """Yield every id that a text names, alone or in a range such as `R062 to R067`."""
     for first, last in CLAIM.findall(text):
-        yield from id_range(first, last or first)
+        series, digits = first[0], len(first) - 1
+        for number in range(int(first[1:]), int((last or first)[1:]) + 1):
+            yield f"{series}{number:0{digits}}"
 
 
-def id_range(first: str, last: str) -> Iterator[str]:
-    """The ids of a series from one to another, both included."""
-    series, digits = first[0], len(first) - 1
-    for number in range(int(first[1:]), int(last[1:]) + 1):
-        yield f"{series}{number:0{digits}}"
-
-
-def every_id() -> list[str]:
-    """Every id there is, in the order of the manifest."""
-    return [id for last in LAST for id in id_range(f"{last[0]}{1:0{len(last) - 1}}", last)]
-
-
-def updated(entry: Entry, id: str, claims: Mapping[str, set[str]]) -> Entry:
-    """The entry as the claims want it; a retired one stays retired."""
-    tests = sorted(node for node, ids in claims.items() if id in ids)
-    fresh: Entry = {"title": entry["title"]}
-    if "retired" in entry and "adr" in entry:
-        fresh = {**fresh, "retired": entry["retired"], "adr": entry["adr"]}
-    elif not tests:
-        fresh["pending"] = entry.get("pending", "needs a test")
-    if tests:
-        fresh["tests"] = tests
-    return fresh
-
-
-def as_toml(id: str, entry: Entry) -> str:
-    """One entry as it is written in the manifest; JSON strings are TOML strings too."""
-    lines = [f"[{id}]"]
-    for key, value in entry.items():
-        if isinstance(value, list):
-            nodes = "".join(f"    {json.dumps(node)},\n" for node in value)
-            lines.append(f"{key} = [\n{nodes}]")
-        else:
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Rewrite the manifest in place, keeping its comments between entries."""
-    claims = read_claims(REPOSITORY)
-    text = (REPOSITORY / MANIFEST).read_text("utf-8")
-    for id, entry in read_manifest(REPOSITORY).items():
-        [old] = re.findall(rf"^\[{id}\]\n(?:.+\n)*", text, flags=re.MULTILINE)
-        text = text.replace(old, as_toml(id, updated(entry, id, claims)))
-    (REPOSITORY / MANIFEST).write_text(text, "utf-8")
+def main(ids: list[str]) -> None:
+    """Print the tests of the given requirements, or of all."""
+    requirements, claims = read_requirements(REPOSITORY), read_claims(REPOSITORY)
+    for id in ids or requirements.titles:
+        print(f"{id}  {requirements.titles[id]}")
+        if id in requirements.retired:
+            print("      retired: {reason} (docs/adr/{adr})".format(**requirements.retired[id]))
+        for node, claimed in claims.items():
+            if id in claimed:
+                print(f"      {node}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
