@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 SEEDS ?= 2000
+SAMPLE ?= 200
 PYTEST_ARGS ?= -n auto
 
 VENV := .venv
@@ -20,7 +21,7 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit soak simulate fuzz bench micro docs cov fmt lock clean
+.PHONY: help setup demo test check lint types unit soak simulate fuzz mutate bench micro docs cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -64,10 +65,11 @@ types: $(STAMP)  ## mypy and pyright, both strict
 	$(PY) -m mypy
 	$(PY) -m pyright
 
-# Many tests wait for real processes. One that fails on a crowded machine gets a second chance by
-# itself, in peace; what is really broken fails twice.
+check: lint types  ## the quick tier, for editing: lint, types, unit and property tests
+	$(PY) -m pytest $(PYTEST_ARGS) -q tests/unit tests/property tests/wire
+
 unit: $(STAMP) $(OLDER)  ## the test suite; PYTEST_ARGS=... to choose
-	$(PY) -m pytest $(PYTEST_ARGS) || $(PY) -m pytest --last-failed --last-failed-no-failures none
+	$(PY) -m pytest $(PYTEST_ARGS)
 
 soak: $(STAMP) $(OLDER)  ## hundreds of sessions, ended in every way, leave nothing behind
 	BRIDLE_SOAK=1 $(PY) -m pytest $(PYTEST_ARGS) tests/soak tests/leaks
@@ -78,6 +80,10 @@ simulate: $(STAMP)  ## seeded simulation of the engine; SEEDS=100000 for a long 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of the decoder and the engine (Linux)
 	$(PIP) install --group fuzz
 	@set -e; for target in tests/fuzz/fuzz_*.py; do echo "== $$target"; $(PY) "$$target" -max_total_time=60; done
+
+mutate: $(STAMP)  ## break the core on purpose and list what no test notices; SAMPLE=500 for more
+	$(PIP) install --group mutate
+	$(PY) tools/mutate.py --sample $(SAMPLE)
 
 bench: $(STAMP)  ## side by side with the official SDK; QUICK=1 for a glance, BENCH_ARGS=... to choose
 	$(PY) -m bench $(if $(QUICK),--quick) $(BENCH_ARGS)
