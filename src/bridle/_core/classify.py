@@ -26,7 +26,7 @@ OutputState: TypeAlias = Literal["unasked", "valid", "missing", "invalid"]
 
 
 class LimitHit(msgspec.Struct, frozen=True):
-    """A limit of ours was reached, and the turn was ended for it."""
+    """A limit of ours was reached, and the turn was told to end."""
 
     name: LimitName
     allowed: float
@@ -346,10 +346,19 @@ _SIGNS: tuple[_Sign, ...] = (
 
 
 def classify(facts: Facts) -> tuple[OutcomeReason, str]:
-    """Return the reason and its cause in words; the words are empty only for `completed`."""
-    if facts.limit is not None:
-        reason, words = _LIMITS[facts.limit.name]
-        return reason, words.format(facts.limit.allowed)
+    """Return the reason and its cause in words; the words are empty only for `completed`.
+
+    An answer that completed stays completed, also when a limit was reached before it came.
+    """
+    reason, words = _judge(facts)
+    if facts.limit is None or reason is _R.COMPLETED:
+        return reason, words
+    reason, words = _LIMITS[facts.limit.name]
+    return reason, words.format(facts.limit.allowed)
+
+
+def _judge(facts: Facts) -> tuple[OutcomeReason, str]:
+    """Return how the turn ended, whatever limit it had reached."""
     match facts.ending:
         case ResultEnd() as result:
             spoken = (sign(facts, result) for sign in _SIGNS)

@@ -89,9 +89,7 @@ class Engine:
         self._framer = LineFramer(config.max_line)
         #: Open to the shell, whose timer goes by the soonest of them.
         self.deadlines = Deadlines()
-        self._turns = TurnBook(
-            self._outbox, wants_output=config.wants_output, usd=config.limits.usd
-        )
+        self._turns = TurnBook(self._outbox, wants_output=config.wants_output)
         self._requests = Requests(
             self.deadlines,
             self._emit,
@@ -519,7 +517,9 @@ class Engine:
         self._departure.shut_down(now)
 
     def _settle(self, ending: ProcessEnd, now: float) -> None:
-        """Nothing stays open: requests, questions, turns."""
+        """Nothing stays open: requests, questions, turns. No limit counts any more."""
+        if self._watch is not None:
+            self._watch.stop()
         self.handshake.fail(SessionStopped("start").with_process(self._process))
         self._requests.reject_all(lambda what, id: SessionStopped(what, id, self._failure))
         self._questions.drop_all()
@@ -547,10 +547,10 @@ class Engine:
             self._lose_contact(f"its input broke ({reason}) but it did not exit", now)
 
     def _lose_contact(self, what: str, now: float) -> None:
-        error: errors.BridleError = TransportError("session", None, what)
-        if self._lifecycle is Lifecycle.INIT_SENT:
-            error = errors.CliExitedDuringInit(what)
-        self._fail(Cause.BROKEN, error, now)
+        if self._lifecycle is Lifecycle.RUNNING:
+            self._fail(Cause.BROKEN, TransportError("session", None, what), now)
+        elif self._lifecycle in UNCONFIRMED:
+            self._fail(Cause.PROCESS_ENDED, errors.CliExitedDuringInit(what), now)
 
     def _gone(self, now: float) -> None:
         """The process is gone and has said all it had to say."""

@@ -38,9 +38,10 @@ REACTION = 5.0
 class LimitWatch:
     """The limits of one session's turns.
 
-    A prompt that reaches one is interrupted, or taken back if it still waits for its turn
-    (``note_limit`` tells which); and if its turn does not end then, the session is given up.
-    ``is_waiting`` tells whether a callback is being awaited.
+    A prompt that reaches one is interrupted, or taken back if it still waits for its turn:
+    ``note_limit`` returns True for the first, False for the second, None for a prompt that has
+    ended. If the turn does not end then, the session is given up. ``is_waiting`` returns True
+    while a callback runs.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class LimitWatch:
         limits: Limits,
         deadlines: Deadlines,
         *,
-        note_limit: Callable[[str, LimitHit], bool],
+        note_limit: Callable[[str, LimitHit], bool | None],
         is_waiting: Callable[[], bool],
         interrupt: Callable[[float], None],
         withdraw: Callable[[str, float], None],
@@ -65,6 +66,8 @@ class LimitWatch:
         self._calls: dict[str, set[str]] = {}
         # Prompts something was heard of.
         self._alive: set[str] = set()
+        # Prompts that have reached a limit and have no outcome yet.
+        self._reached: set[str] = set()
         # Tool calls without a result yet, by the message that made them: whose it is, and its id.
         self._tools: dict[str, tuple[str | None, str | None]] = {}
 
@@ -104,15 +107,29 @@ class LimitWatch:
         """A prompt has its outcome."""
         self._calls.pop(uuid, None)
         self._alive.discard(uuid)
-        for kind in (FIRST_EVENT, IDLE, TOTAL, PATIENCE):
-            self._deadlines.clear((kind, uuid))
+        self._reached.discard(uuid)
+        self._clear_deadlines(uuid)
         if not self._calls:
             self._tools.clear()
         self._expect_life(now)
 
+    def stop(self) -> None:
+        """Watch no longer: the session is over."""
+        for uuid in (*self._calls, *self._reached):
+            self._clear_deadlines(uuid)
+
+    def _clear_deadlines(self, uuid: str) -> None:
+        for kind in (FIRST_EVENT, IDLE, TOTAL, PATIENCE):
+            self._deadlines.clear((kind, uuid))
+
+    @property
+    def _oldest(self) -> str | None:
+        """The prompt whose turn it is; None while a turn is being ended for its limit."""
+        return None if self._reached else next(iter(self._calls), None)
+
     def _expect_life(self, now: float) -> None:
         """The clock of the first event runs for the prompt whose turn it is: the oldest one."""
-        oldest = next(iter(self._calls), None)
+        oldest = self._oldest
         token = (FIRST_EVENT, oldest)
         if self._limits.first_event is None or oldest is None or oldest in self._alive:
             return
@@ -121,7 +138,7 @@ class LimitWatch:
 
     def _note_life(self) -> None:
         """The CLI asks something, so it works on the prompt whose turn it is."""
-        oldest = next(iter(self._calls), None)
+        oldest = self._oldest
         if oldest is not None:
             self._alive.add(oldest)
             self._deadlines.clear((FIRST_EVENT, oldest))
@@ -189,13 +206,16 @@ class LimitWatch:
                 self._deadlines.set(token, now + self._limits.idle)
 
     def _reach(self, uuid: str, hit: LimitHit, now: float) -> None:
-        """Tell of the first limit a prompt reaches; from then on only its patience counts."""
+        """End a prompt for the first limit it reaches; it has `REACTION` seconds then."""
+        is_running = self._note_limit(uuid, hit)
+        if is_running is None:
+            return
         self._calls.pop(uuid, None)
         self._alive.discard(uuid)
-        for kind in (FIRST_EVENT, IDLE, TOTAL):
-            self._deadlines.clear((kind, uuid))
+        self._reached.add(uuid)
+        self._clear_deadlines(uuid)
         self._deadlines.set((PATIENCE, uuid), now + REACTION)
-        if self._note_limit(uuid, hit):
+        if is_running:
             self._interrupt(now)
         else:
             self._withdraw(uuid, now)

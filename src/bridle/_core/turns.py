@@ -102,12 +102,8 @@ class Evidence(Struct):
 class TurnBook:
     """The open prompts of a session, in the order they were sent, and the turn that runs."""
 
-    def __init__(
-        self, outbox: Outbox, *, wants_output: bool = False, usd: float | None = None
-    ) -> None:
+    def __init__(self, outbox: Outbox, *, wants_output: bool = False) -> None:
         self._outbox = outbox
-        # What a turn may cost; the CLI says what it did cost when it is over.
-        self._usd = usd
         self._emit = outbox.emit
         self._wants_output = wants_output
         # When each open prompt was sent. A prompt leaves with its outcome.
@@ -152,8 +148,14 @@ class TurnBook:
         if not self.is_idle:
             self.evidence.interrupt_sent = True
 
-    def note_limit(self, uuid: str, hit: LimitHit) -> bool:
-        """A prompt reached a limit, which will be its outcome; True if it runs, or may do so."""
+    def note_limit(self, uuid: str, hit: LimitHit) -> bool | None:
+        """Make a limit the outcome of a prompt, unless its answer completes all the same.
+
+        Return True if the prompt runs or may be running, False if it waits for its turn, None if
+        it has its outcome already.
+        """
+        if uuid not in self._open:
+            return None
         self._limits[uuid] = hit
         return uuid in self._running or not self._running
 
@@ -183,7 +185,11 @@ class TurnBook:
 
     def result(self, message: ResultMessage, now: float) -> None:
         """Deliver a result. The outcome follows the last message of its turn."""
-        self._name_result(message.user_message_uuids, is_follow_up=message.origin is not None)
+        named = message.user_message_uuids or (message.user_message_uuid or "",)
+        if self._is_stale(named):
+            self._pass_over(message)
+            return
+        self._name_result(named, is_follow_up=message.origin is not None)
         self._outbox.deliver([message], self._running, line_size(message))
         self._close_turn(message, now)
 
@@ -211,7 +217,10 @@ class TurnBook:
 
     def lose_result(self, uuid: str | None, what: str, now: float) -> None:
         """A result could not be read: its turns end without it."""
-        self._name_result(() if uuid is None else (uuid,), is_follow_up=False)
+        named = () if uuid is None else (uuid,)
+        if self._is_stale(named):
+            return
+        self._name_result(named, is_follow_up=False)
         self._end(self._running, ResultLost(what), None, now)
         self._next_turn()
 
@@ -301,6 +310,25 @@ class TurnBook:
 
     # -- how it ends -----------------------------------------------------------------------------
 
+    def _is_stale(self, named: Iterable[str]) -> bool:
+        """Return True if a result names prompts, and each of them has its outcome already.
+
+        Such a result ends nothing: the prompts that are open belong to another turn.
+        """
+        names = [uuid for uuid in named if uuid]
+        return bool(names) and not any(uuid in self._open for uuid in names)
+
+    def _pass_over(self, message: ResultMessage) -> None:
+        """Deliver a stale result to no turn, and leave the prompts that run as they are."""
+        self._outbox.deliver([message], NO_TURN, line_size(message))
+        self._emit(Warn(WarningKind.STRAY_RESULT, f"subtype {message.subtype}, of a closed prompt"))
+        if message.origin is not None and self._notices:
+            self._notices -= 1
+        if (message.total_cost_usd or 0.0) >= self._spent:  # a late one does not lower the total
+            self._charge(message.total_cost_usd)
+        if not self._running and self._certainty is not Certainty.IDLE:
+            self._next_turn()  # it was a turn of the CLI's own
+
     def _name_result(self, named: Iterable[str], *, is_follow_up: bool) -> None:
         """Settle whose turn it was that now ends."""
         sure = self._running
@@ -348,7 +376,7 @@ class TurnBook:
         facts = self._facts(ending, result, seen)
         for uuid in mine:
             sent_at = self._open.pop(uuid)
-            limit = self._limits.pop(uuid, None) or self._overspent(cost)
+            limit = self._limits.pop(uuid, None)
             reason, detail = classify(structs.replace(facts, limit=limit))
             outcome: Outcome[Any] = Outcome(
                 reason=reason,
@@ -362,10 +390,6 @@ class TurnBook:
             if result is not None:
                 outcome = with_result(outcome, result, cost, pays=uuid == mine[0])
             self._emit(TurnEnded(uuid, outcome))
-
-    def _overspent(self, cost: float | None) -> LimitHit | None:
-        allowed = self._usd
-        return LimitHit("usd", allowed) if allowed is not None and (cost or 0) > allowed else None
 
     def _facts(self, ending: Ending, result: ResultMessage | None, seen: Evidence) -> Facts:
         has_output = result is not None and result.structured_output is not None

@@ -410,7 +410,6 @@ def test_a_turn_without_a_result_ends_with_its_cause(
 @pytest.mark.parametrize(
     "ending",
     [
-        ResultEnd(**CLEAN),
         ResultEnd(**BROKEN),
         ResultLost(),
         Withdrawn(),
@@ -420,11 +419,13 @@ def test_a_turn_without_a_result_ends_with_its_cause(
     ],
     ids=repr,
 )
-def test_a_limit_of_ours_outranks_however_the_turn_then_ended(
+def test_a_limit_of_ours_outranks_however_the_turn_then_failed(
     name: LimitName, allowed: float, detail: str, ending: Ending
 ) -> None:
     facts = Facts(ending=ending, limit=LimitHit(name, allowed))
     assert classify(facts) == (f"limit_{name}", detail)
+    completed = Facts(ending=ResultEnd(**CLEAN), limit=LimitHit(name, allowed))
+    assert classify(completed) == ("completed", "")
 
 
 # ---------------------------------------------------------------- the cause in words
@@ -536,7 +537,6 @@ def signs_of_failure(facts: Facts, result: ResultEnd) -> dict[str, bool]:
     """Everything in the facts that forbids calling the turn completed, told field by field."""
     no_model = result.terminal_reason is None
     return {
-        "limit": facts.limit is not None,
         "subtype": result.subtype != "success",
         "is_error": result.is_error is not False,
         "terminal_reason": result.terminal_reason not in (None, "completed"),
@@ -619,4 +619,5 @@ def test_every_combination_of_the_other_facts_gets_one_reason_and_only_a_clean_o
                 command_error=command,
                 limit=limit,
             )
-            assert (check(facts, result) == "limit_idle") == (limit is not None)
+            reason = check(facts, result)
+            assert (reason == "limit_idle") == (limit is not None and reason != "completed")

@@ -336,6 +336,52 @@ def test_a_stray_result_is_only_a_message() -> None:
     assert cli.warned(actions) == [WarningKind.STRAY_RESULT]
 
 
+@pytest.mark.parametrize("members", [{}, {"user_message_uuids": []}], ids=["list", "single"])
+def test_a_result_that_names_only_closed_prompts_ends_nothing(members: cli.Json) -> None:
+    stale = result("a", user_message_uuid="a", **members)
+    engine = cli.running()
+    engine.send("a", "a", "prompt", 1.0)
+    feed(engine, 1.0, init("a"), result("a"))
+    engine.send("b", "b", "prompt", 2.0)
+    actions = feed(engine, 2.0, stale)
+    assert outcomes(actions) == {}
+    assert cli.warned(actions) == [WarningKind.STRAY_RESULT]
+    actions = feed(engine, 3.0, init("b"), stale, cli.assistant())
+    assert outcomes(actions) == {}
+    assert delivered(actions) == [("system", ("b",)), ("result", ()), ("assistant", ("b",))]
+    assert outcomes(feed(engine, 4.0, result("b")))["b"].reason == "completed"
+
+
+def test_a_stale_result_does_not_change_what_the_next_turn_costs() -> None:
+    engine = cli.running()
+    steps = [("a", 1.0), ("b", 3.0)]
+    for uuid, total in steps:
+        engine.send(uuid, uuid, "prompt", 1.0)
+        feed(engine, 1.0, init(uuid), result(uuid, total_cost_usd=total))
+    engine.send("c", "c", "prompt", 2.0)
+    feed(engine, 2.0, init("c"), result("a", total_cost_usd=1.0))
+    assert outcomes(feed(engine, 3.0, result("c", total_cost_usd=3.5)))["c"].cost_usd == 0.5
+
+
+def test_a_turn_of_the_clis_own_that_names_a_closed_prompt_is_over_with_its_result() -> None:
+    engine = cli.running()
+    engine.send("a", "a", "prompt", 1.0)
+    feed(engine, 1.0, init("a"), result("a"), init(), follow_up("a"))
+    engine.send("b", "b", "prompt", 2.0)
+    assert outcomes(feed(engine, 3.0, init("b"), result("b")))["b"].reason == "completed"
+    engine.close(4.0)
+    assert engine.next_deadline == 9.0, "no turn is waited for"
+
+
+def test_an_unreadable_result_that_names_a_closed_prompt_ends_nothing() -> None:
+    engine = cli.running(max_line=300)
+    engine.send("a", "a", "prompt", 1.0)
+    feed(engine, 1.0, init("a"), result("a"))
+    engine.send("b", "b", "prompt", 2.0)
+    lost = cli.line(type="result", user_message_uuid="a", result="x" * 900)
+    assert outcomes(feed(engine, 3.0, init("b"), lost)) == {}
+
+
 # ------------------------------------------------------------------------- without a result
 
 

@@ -204,21 +204,10 @@ def test_calls_of_the_model_are_counted_by_message() -> None:
     assert reason(engine.receive(ABORTED, 3.0)) is OutcomeReason.LIMIT_TURNS
 
 
-@pytest.mark.parametrize(
-    ("cost", "expected"),
-    [(0.5, OutcomeReason.COMPLETED), (0.51, OutcomeReason.LIMIT_USD)],
-)
-def test_a_turn_that_cost_too_much_is_no_success(cost: float, expected: OutcomeReason) -> None:
+def test_a_turn_that_cost_too_much_stays_completed() -> None:
     engine = running(usd=0.5)
-    line = cli.line(
-        type="result",
-        subtype="success",
-        is_error=False,
-        terminal_reason="completed",
-        total_cost_usd=cost,
-        user_message_uuids=["a"],
-    )
-    assert reason(engine.receive(INIT + line, 1.0)) is expected
+    [ended] = cli.only(TurnEnded, engine.receive(INIT + cli.result("a", total_cost_usd=0.75), 1.0))
+    assert (ended.outcome.reason, ended.outcome.cost_usd) == (OutcomeReason.COMPLETED, 0.75)
 
 
 def test_a_turn_that_does_not_end_when_told_ends_the_session() -> None:
@@ -228,3 +217,76 @@ def test_a_turn_that_does_not_end_when_told_ends_the_session() -> None:
     actions = engine.advance(10.0 + REACTION)
     assert reason(actions) is OutcomeReason.LIMIT_TOTAL
     assert Terminate() in actions
+
+
+# ------------------------------------------------------------------------- two prompts, silence
+
+
+@pytest.mark.parametrize(
+    ("limits", "first"),
+    [
+        ({"total": 10.0}, OutcomeReason.LIMIT_TOTAL),
+        ({"first_event": 10.0}, OutcomeReason.LIMIT_FIRST_EVENT),
+        ({"first_event": 9.0, "total": 10.0}, OutcomeReason.LIMIT_FIRST_EVENT),
+    ],
+)
+def test_two_open_prompts_end_although_the_cli_is_silent(
+    limits: dict[str, float], first: OutcomeReason
+) -> None:
+    engine = running(**limits)
+    engine.send("key b", "b", "prompt", 0.0)
+    engine.advance(10.0)
+    ended = cli.only(TurnEnded, engine.advance(10.0 + 2 * REACTION))
+    assert [turn.uuid for turn in ended] == ["a", "b"]
+    assert ended[0].outcome.reason is first
+    assert ended[1].outcome.reason in (OutcomeReason.LIMIT_TOTAL, OutcomeReason.CLI_EXITED)
+    engine.advance(100.0)
+    engine.exited(-9, "", 101.0)
+    engine.output_ended(101.0)
+    assert engine.next_deadline is None
+
+
+def test_a_limit_that_passes_after_the_session_ended_does_nothing() -> None:
+    engine = running(total=10.0)
+    engine.send("key b", "b", "prompt", 1.0)
+    engine.advance(10.0)
+    actions = engine.advance(100.0)
+    assert len(cli.only(TurnEnded, actions)) == 2
+    assert len(cli.only(Terminate, actions)) == 1
+
+
+def test_a_limit_is_not_reached_by_a_turn_that_has_ended_in_the_same_read() -> None:
+    engine = running(turns=1)
+    done = cli.result("a")
+    actions = engine.receive(INIT + assistant("1", USE) + RESULT + assistant("2") + done, 1.0)
+    assert reason(actions) is OutcomeReason.COMPLETED
+    assert asked(actions) == [], "an interrupt would hit the next turn"
+    assert engine.next_deadline is None
+
+
+def test_a_limit_that_is_reached_by_the_last_words_writes_nothing_after_the_end() -> None:
+    engine = running(turns=1)
+    engine.exited(1, "", 1.0)
+    engine.receive(INIT + assistant("1") + assistant("2").rstrip(b"\n"), 1.0)
+    actions = engine.output_ended(1.0)
+    assert cli.written(actions) == []
+    assert engine.next_deadline is None
+
+
+def test_an_answer_that_completed_stays_completed_although_its_interrupt_is_under_way() -> None:
+    engine = running(total=10.0)
+    engine.receive(INIT, 1.0)
+    assert asked(engine.advance(10.0)) == ["interrupt"]
+    assert reason(engine.receive(cli.result("a"), 10.1)) is OutcomeReason.COMPLETED
+
+
+def test_the_first_event_of_a_waiting_prompt_is_not_expected_while_an_interrupt_is_under_way() -> (
+    None
+):
+    engine = running(first_event=2.0)
+    engine.send("key b", "b", "prompt", 0.0)
+    assert asked(engine.advance(2.0)) == ["interrupt"]
+    engine.send("key c", "c", "prompt", 2.5)
+    assert asked(engine.advance(4.5)) == []
+    assert reason(engine.receive(INIT + ABORTED, 5.0)) is OutcomeReason.LIMIT_FIRST_EVENT
+    assert asked(engine.advance(7.0)) == ["interrupt"], "now it is the turn of b"
