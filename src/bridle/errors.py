@@ -532,7 +532,7 @@ class TurnsLimitError(OutcomeError):
 
 
 class UsdLimitError(OutcomeError):
-    """The turn cost more than Limits.usd."""
+    """The turn was ended because it had cost more than Limits.usd."""
 
     advice = "Raise SdkOptions.limits.usd, or give the turn less to do."
 

@@ -64,6 +64,8 @@ class WarningKind(StrEnum):
     EVENT_CALLBACK_FAILED = "event_callback_failed"
     DUPLICATE_REQUEST = "duplicate_request"
     STRAY_RESULT = "stray_result"
+    COST_UNKNOWN = "cost_unknown"
+    USD_LIMIT_PASSED = "usd_limit_passed"
     UNKNOWN_MESSAGE = "unknown_message"
     INCOMPLETE_LINE = "incomplete_line"
     NO_RESULT = "no_result"
@@ -207,6 +209,14 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.STRAY_RESULT: (
         "debug",
         "A result came that belongs to no turn of ours; it was delivered as a message only.",
+    ),
+    WarningKind.COST_UNKNOWN: (
+        "warning",
+        "The CLI did not tell what it has spent; Limits.usd cannot end this turn while it runs.",
+    ),
+    WarningKind.USD_LIMIT_PASSED: (
+        "warning",
+        "A turn cost more than Limits.usd and ended by itself before Bridle could end it.",
     ),
     WarningKind.UNKNOWN_MESSAGE: (
         "debug",

@@ -341,7 +341,11 @@ class Limits(Record):
     idle: float | None = option(positive, _SDK, "Seconds between two signs of life.")
     total: float | None = option(positive, _SDK, "Seconds for the whole turn.")
     turns: int | None = option(integer(1), _SDK, "Model calls.")
-    usd: float | None = option(positive, _SDK, "Dollars.")
+    usd: float | None = option(
+        positive,
+        _SDK,
+        "Dollars of model calls, those of subagents included, by the CLI's own account.",
+    )
 
 
 class SdkOptions(Record):

@@ -74,6 +74,13 @@ def said(flavour: str) -> FakeCli:
     return asked(flavour).assistant("one")
 
 
+def spent(flavour: str) -> FakeCli:
+    """The model has called a tool, and the CLI has told its cost before and after."""
+    cli = asked(flavour).expect_request("get_session_cost").reply({"text": "Total cost: $0.0000"})
+    cli = cli.assistant({"type": "tool_use", **CALL})
+    return cli.expect_request("get_session_cost").reply({"text": "Total cost: $9.00"})
+
+
 def ends(data: Mapping[str, Any] = NOTHING, **members: Any) -> Scene:
     """A scene whose turn ends with a result that has these members."""
     return Scene(lambda flavour: said(flavour).result(None, **members), data)
@@ -141,11 +148,7 @@ SCENES = {
     R.LIMIT_IDLE: exceeds(said, idle=0.2),
     R.LIMIT_TOTAL: exceeds(said, total=0.2),
     R.LIMIT_TURNS: exceeds(lambda flavour: said(flavour).assistant("two"), turns=1),
-    R.LIMIT_USD: Scene(
-        lambda flavour: said(flavour).result(total_cost_usd=9.0),
-        {"cost_usd": 9.0, "text": "Done."},
-        sdk={"limits": Limits(usd=1.0)},
-    ),
+    R.LIMIT_USD: exceeds(spent, usd=1.0),
     R.EXECUTION_ERROR: ends(TOLD, subtype="error_during_execution", **FAILED),
     R.MESSAGE_LOST: Scene(
         lambda flavour: asked(flavour).huge_line(5000, "result"), sdk={"max_buffer_size": 4096}

@@ -210,10 +210,11 @@ CASES = {
         limits=Limits(turns=2),
     ),
     "limit: dollars": Case(
-        [Reply(blocks=(text("Hello"),), usage=EXPENSIVE)],
-        (R.LIMIT_USD, "Hello"),
-        ("success",),
+        [repeat(Reply(blocks=(LOOK,), usage=EXPENSIVE))],
+        (R.LIMIT_USD, None),
+        ("!error_max_budget_usd",),
         UsdLimitError,
+        options=LOOKING,
         limits=Limits(usd=0.01),
     ),
 }
@@ -284,7 +285,7 @@ async def by_query(stage: Stage, model: ScriptedModel) -> Any:
         problem = raised
     assert not is_alive(stream.pid)
     # A CLI whose last result is an error exits as if it had failed; that is no error of the query.
-    is_failure = any(result.startswith("!") for result in results)
+    is_failure = problem is None and any(result.startswith("!") for result in results)
     assert [str(one.kind) for one in stream.warnings] == ["exit_after_result"] * is_failure
     return tuple(results), None if problem is None else type(problem)
 

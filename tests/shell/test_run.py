@@ -84,12 +84,24 @@ def test_background_work_counts_for_the_total() -> None:
     assert time.monotonic() - began < 3.0, "nobody waits for what still goes on"
 
 
-def test_calls_and_dollars_of_background_work_count_too() -> None:
+def test_model_calls_of_background_work_count_too() -> None:
     again = BEGUN.emit(TASK_DONE, INIT).assistant("one").assistant("two")
     outcome = play(again.silence(), limits=Limits(turns=1))
     assert (outcome.reason, outcome.text) == (OutcomeReason.LIMIT_TURNS, "It has begun.")
+
+
+def test_background_work_is_not_awaited_once_the_dollars_are_spent() -> None:
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(TASK)
+    cli = cli.result("It has begun.", total_cost_usd=9.0)
+    outcome = play(cli.silence(), limits=Limits(usd=5.0))
+    assert (outcome.reason, outcome.text) == (OutcomeReason.LIMIT_USD, "It has begun.")
+    assert outcome.cost_usd == 9.0
+
+
+def test_an_answer_whose_background_work_is_done_stays_completed() -> None:
+    again = BEGUN.emit(TASK_DONE, INIT).assistant("one").assistant("two")
     outcome = play(again.result("Done.", total_cost_usd=9.0, **FOLLOW_UP), limits=Limits(usd=5.0))
-    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "Done.")
     assert outcome.cost_usd is not None
     assert outcome.cost_usd > 5.0
 

@@ -201,7 +201,7 @@ def bills_again_and_again(engine: Engine) -> None:
 
     def bill(close: Callable[..., None]) -> Callable[..., None]:
         def from_zero(*arguments: Any) -> None:
-            turns._spent = 0.0
+            turns.meter.total = 0.0
             close(*arguments)
 
         return from_zero

@@ -25,6 +25,8 @@ LEVELS: dict[WarningLevel, set[str]] = {
     "debug": {"late_response", "stray_result", "unknown_message"},
     "info": {"long_line", "missing_capabilities", "unknown_request"},
     "warning": {
+        "cost_unknown",
+        "usd_limit_passed",
         "unknown_callback",
         "orphan_response",
         "malformed_line",

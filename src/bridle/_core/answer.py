@@ -19,10 +19,11 @@ from typing import Any
 
 from msgspec import structs
 
-from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify
+from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify, ends_at_budget
 from bridle._core.correlation import Deadlines
 from bridle._core.followups import FollowUps
 from bridle._core.limits import TOTAL, LimitWatch
+from bridle._core.spending import Meter
 from bridle._core.turns import with_result
 from bridle.errors import ProcessInfo
 from bridle.messages import Message, ResultMessage
@@ -43,10 +44,20 @@ def _nothing(*_: object) -> None:
 class AnswerWatch:
     """Answers, one after the other, and the first limit that one of them reaches.
 
-    ``echoes`` as of :class:`FollowUps`.
+    ``echoes`` as of :class:`FollowUps`. ``keeps_completed`` is for who tells outcomes: an answer
+    that is complete stays so although it cost too much. ``has_budget`` is True if the CLI was
+    started with ``limits.usd`` as its own budget.
     """
 
-    def __init__(self, limits: Limits, deadlines: Deadlines, *, echoes: bool) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        deadlines: Deadlines,
+        *,
+        echoes: bool,
+        keeps_completed: bool = False,
+        has_budget: bool = False,
+    ) -> None:
         self._limits = limits
         self._deadlines = deadlines
         self._watch = LimitWatch(
@@ -60,6 +71,8 @@ class AnswerWatch:
             give_up=_nothing,
         )
         self._follow_ups = FollowUps(echoes=echoes)
+        self._keeps_completed = keeps_completed
+        self._has_budget = has_budget
         self._is_held = False
         # Prompts without a result.
         self._unanswered = 0
@@ -70,8 +83,9 @@ class AnswerWatch:
         self._began: float | None = None
         # The last result of the answer.
         self._result: ResultMessage | None = None
-        # What the CLI, which counts from its start, had spent before.
-        self._spent = 0.0
+        self._meter = Meter()
+        # What the answer has cost so far; None before its first result.
+        self._cost: float | None = None
         #: An answer is under way.
         self.is_open = False
         #: The limit that was reached.
@@ -128,9 +142,7 @@ class AnswerWatch:
         if self.is_open:
             return
         self.is_open = True
-        if self._result is not None:
-            self._spent = self._result.total_cost_usd or self._spent
-            self._result = None
+        self._result = self._cost = None
         self._watch.start(_ANSWER, now)
 
     def _await_end(self, now: float) -> None:
@@ -142,12 +154,21 @@ class AnswerWatch:
 
     def _hear_result(self, message: ResultMessage, now: float) -> None:
         self._result = message
+        cost = self._meter.charge(message)
+        if cost is not None:
+            self._cost = (self._cost or 0.0) + cost
         self._count_answered(message)
+        is_complete = not self._follow_ups.is_pending
         allowed = self._limits.usd
-        if allowed is not None and (self._cost or 0.0) > allowed:
+        if allowed is not None and self._is_overspent(message, allowed, is_complete=is_complete):
             self._note_limit(_ANSWER, LimitHit("usd", allowed))
-        elif not self._follow_ups.is_pending:
+        elif is_complete:
             self._end_answer(now)
+
+    def _is_overspent(self, message: ResultMessage, allowed: float, *, is_complete: bool) -> bool:
+        if self._has_budget and ends_at_budget(message):
+            return True
+        return (self._cost or 0.0) > allowed and not (is_complete and self._keeps_completed)
 
     def _count_answered(self, message: ResultMessage) -> None:
         named = len(message.user_message_uuids)
@@ -168,12 +189,6 @@ class AnswerWatch:
         return True
 
     # -- what became of it -------------------------------------------------------------------------
-
-    @property
-    def _cost(self) -> float | None:
-        total = None if self._result is None else self._result.total_cost_usd
-        # A total that fell has begun anew.
-        return total if total is None or total < self._spent else total - self._spent
 
     def outcome(self, process: ProcessInfo, now: float) -> Outcome[Any]:
         """The outcome of the answer that reached its limit, as far as it got.

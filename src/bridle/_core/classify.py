@@ -212,6 +212,12 @@ _VERDICT_FIELDS = frozenset(
 )
 
 
+def ends_at_budget(message: ResultMessage) -> bool:
+    """Return True if the CLI ended the turn because it reached its max_budget_usd."""
+    verdicts = (_TERMINAL_REASONS.get(message.terminal_reason), _SUBTYPES.get(message.subtype))
+    return any(verdict is not None and verdict[0] is _R.MAX_BUDGET for verdict in verdicts)
+
+
 # ---------------------------------------------------------------- signs of a result line
 
 _Verdict: TypeAlias = tuple[OutcomeReason, str]

@@ -12,7 +12,7 @@ be told apart without keeping a history: one we issued is late, any other is a s
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -77,6 +77,10 @@ class Deadlines:
             yield token
 
 
+Then = Callable[[object], None] | None
+"""Takes the payload of an answer, or the error in its place."""
+
+
 class Request(Struct, frozen=True):
     """One of our requests: it waits for the session first, if it has to, then for its answer."""
 
@@ -87,6 +91,8 @@ class Request(Struct, frozen=True):
     fields: Mapping[str, object]
     #: Seconds the CLI has for its answer.
     timeout: float
+    #: Called with the payload of the answer, or with the error, where the engine itself asks.
+    then: Then = None
 
 
 class Ledger:

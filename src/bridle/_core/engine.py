@@ -22,16 +22,15 @@ from bridle import controls, errors
 from bridle._core import actions as act
 from bridle._core.classify import ProcessEnd
 from bridle._core.config import EngineConfig
-from bridle._core.correlation import Deadlines, Request
+from bridle._core.correlation import Deadlines, Request, Then
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
-from bridle._core.limits import LimitWatch
+from bridle._core.limits import LimitWatch, watch_turns
 from bridle._core.news import NEWS
 from bridle._core.operations import prepare_operation
 from bridle._core.questions import CALL, MCP_PATIENCE, Questions
 from bridle._core.requests import (
-    CANCEL_PROMPT,
     INITIALIZE,
     INTERRUPT,
     REQUEST,
@@ -120,13 +119,13 @@ class Engine:
         self._session_id = config.session_id
         self._watch: LimitWatch | None = None
         if config.limits != Limits():
-            self._watch = LimitWatch(
+            self._watch = watch_turns(
                 config.limits,
                 self.deadlines,
-                note_limit=self._turns.note_limit,
+                self._turns,
+                ask=self._ask,
+                warn=self._warn,
                 is_waiting=lambda: len(self._questions) > 0,
-                interrupt=lambda now: self._ask(INTERRUPT, {}, now),
-                withdraw=lambda uuid, now: self._ask(CANCEL_PROMPT, {"message_uuid": uuid}, now),
                 give_up=self._lose_contact,
             )
             self._outbox.observe = self._watch.observe
@@ -474,12 +473,17 @@ class Engine:
         return None
 
     def _ask(
-        self, what: str, fields: Mapping[str, object], now: float, timeout: float | None = None
+        self,
+        what: str,
+        fields: Mapping[str, object],
+        now: float,
+        timeout: float = 0.0,
+        then: Then = None,
     ) -> None:
-        """Ask on our own account, if that can still be said."""
+        """Ask on our own account, if that can still be said; ``then`` gets answer or error."""
         if not self._departure.input_ended:
-            limit = self._config.control_timeout if timeout is None else timeout
-            self._requests.ask(Request(None, what, fields, limit), now)
+            limit = timeout or self._config.control_timeout
+            self._requests.ask(Request(None, what, fields, limit, then), now)
 
     def _prompt(self, prompt: QueuedPrompt, now: float) -> None:
         self._emit(act.Write(prompt.line))

@@ -22,6 +22,7 @@ from bridle.options import (
     STDIO,
     BidirOptions,
     CliOptions,
+    Limits,
     SdkOptions,
     check_session,
     managed_flags,
@@ -126,6 +127,18 @@ def plan_session(
 def plan_query(cli: CliOptions, sdk: SdkOptions, *, settings_text: bytes | None = None) -> Launch:
     """Plan a one-way query: nothing is asked back, so nothing is offered to answer."""
     return _launch(_QUERY_FLAGS, cli, sdk, {}, {}, settings_text)
+
+
+def with_budget(cli: CliOptions, limits: Limits) -> CliOptions:
+    """Return options that make the CLI enforce ``limits.usd`` itself; the same ones if it need not.
+
+    This is for a process that gives a single answer and cannot be asked what it spends: the CLI's
+    budget counts per process, and an answer whose last model call passes it is an error.
+    """
+    own, ours = cli.max_budget_usd, limits.usd
+    if ours is None or (own is not None and own <= ours):
+        return cli
+    return cli.replace(max_budget_usd=ours)
 
 
 def file_to_read(cli: CliOptions) -> str | None:

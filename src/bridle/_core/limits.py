@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from bridle._core.actions import Action, Call, Deliver, TurnEnded, TurnStarted
 from bridle._core.classify import LimitHit, LimitName
 from bridle._core.correlation import Deadlines
+from bridle._core.requests import CANCEL_PROMPT, INTERRUPT
+from bridle._core.spending import SESSION_COST, Spending
+from bridle._core.turns import TurnBook
 from bridle.content import ToolResultBlock, ToolUseBlock
+from bridle.events import WarningKind
 from bridle.messages import (
     AssistantMessage,
     CommandLifecycle,
@@ -41,7 +45,8 @@ class LimitWatch:
     A prompt that reaches one is interrupted, or taken back if it still waits for its turn:
     ``note_limit`` returns True for the first, False for the second, None for a prompt that has
     ended. If the turn does not end then, the session is given up. ``is_waiting`` returns True
-    while a callback runs.
+    while a callback runs. ``spending`` and ``running``, the prompts of the running turn, are for
+    the limit in dollars.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class LimitWatch:
         interrupt: Callable[[float], None],
         withdraw: Callable[[str, float], None],
         give_up: Callable[[str, float], None],
+        spending: Spending | None = None,
+        running: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._limits = limits
         self._deadlines = deadlines
@@ -62,6 +69,8 @@ class LimitWatch:
         self._interrupt = interrupt
         self._withdraw = withdraw
         self._give_up = give_up
+        self._spending = spending
+        self._running = running
         # Prompts that are watched, and the messages of the model each has seen begin.
         self._calls: dict[str, set[str]] = {}
         # Prompts something was heard of.
@@ -84,6 +93,27 @@ class LimitWatch:
             elif isinstance(action, Call):
                 self._note_life()
         self.mind_idleness(now)
+        if self._spending is not None:
+            self._mind_spending(self._spending, actions, now)
+
+    def _mind_spending(self, spending: Spending, actions: Iterable[Action], now: float) -> None:
+        """Ask what the running turn has spent after its model calls, and end it if too much."""
+        for action in actions:
+            if isinstance(action, TurnEnded):
+                spending.end(action.outcome)
+            elif isinstance(action, TurnStarted):
+                spending.begin(now)
+        running = [uuid for uuid in self._running() if uuid in self._calls]
+        if not running:
+            return
+        if spending.is_passed:
+            self._reach(running, LimitHit("usd", spending.allowed), now)
+            return
+        for action in actions:
+            if isinstance(action, Deliver):
+                for message in action.messages:
+                    spending.hear(message, now)
+        spending.request_if_due(now)
 
     def overdue(self, kind: str, uuid: str, now: float) -> bool:
         """A deadline has passed; False if it is none of the watch."""
@@ -93,7 +123,7 @@ class LimitWatch:
         if kind not in _TIMED:
             return False
         name = _TIMED[kind]
-        self._reach(uuid, LimitHit(name, getattr(self._limits, name)), now)
+        self._reach([uuid], LimitHit(name, getattr(self._limits, name)), now)
         return True
 
     def start(self, uuid: str, now: float) -> None:
@@ -179,7 +209,7 @@ class LimitWatch:
             return
         calls.add(message.message_id)
         if len(calls) > limit:
-            self._reach(uuid, LimitHit("turns", limit), now)
+            self._reach([uuid], LimitHit("turns", limit), now)
 
     def _end_tool(self, tool_use_id: str) -> None:
         """A tool has its result; if it was a subagent, its own tools are over as well."""
@@ -205,17 +235,55 @@ class LimitWatch:
             elif token not in self._deadlines and uuid in self._alive:
                 self._deadlines.set(token, now + self._limits.idle)
 
-    def _reach(self, uuid: str, hit: LimitHit, now: float) -> None:
-        """End a prompt for the first limit it reaches; it has `REACTION` seconds then."""
-        is_running = self._note_limit(uuid, hit)
-        if is_running is None:
-            return
-        self._calls.pop(uuid, None)
-        self._alive.discard(uuid)
-        self._reached.add(uuid)
-        self._clear_deadlines(uuid)
-        self._deadlines.set((PATIENCE, uuid), now + REACTION)
-        if is_running:
+    def _reach(self, uuids: Iterable[str], hit: LimitHit, now: float) -> None:
+        """End prompts for the first limit they reach; they have `REACTION` seconds then."""
+        interrupts = False
+        for uuid in uuids:
+            is_running = self._note_limit(uuid, hit)
+            if is_running is None:
+                continue
+            self._calls.pop(uuid, None)
+            self._alive.discard(uuid)
+            self._reached.add(uuid)
+            self._clear_deadlines(uuid)
+            self._deadlines.set((PATIENCE, uuid), now + REACTION)
+            interrupts = interrupts or is_running
+            if not is_running:
+                self._withdraw(uuid, now)
+        if interrupts:
             self._interrupt(now)
-        else:
-            self._withdraw(uuid, now)
+
+
+def watch_turns(
+    limits: Limits,
+    deadlines: Deadlines,
+    turns: TurnBook,
+    *,
+    ask: Callable[..., None],
+    warn: Callable[[WarningKind, str], None],
+    is_waiting: Callable[[], bool],
+    give_up: Callable[[str, float], None],
+) -> LimitWatch:
+    """Return the watch over a session's turns.
+
+    ``ask`` sends a control request: subtype, fields, time, and ``then``, which gets the answer.
+    """
+    spending: Spending | None = None
+    if limits.usd is not None:
+        spending = Spending(
+            limits.usd,
+            turns.meter,
+            ask=lambda then, now: ask(SESSION_COST, {}, now, then=then),
+            warn=warn,
+        )
+    return LimitWatch(
+        limits,
+        deadlines,
+        note_limit=turns.note_limit,
+        is_waiting=is_waiting,
+        interrupt=lambda now: ask(INTERRUPT, {}, now),
+        withdraw=lambda uuid, now: ask(CANCEL_PROMPT, {"message_uuid": uuid}, now),
+        give_up=give_up,
+        spending=spending,
+        running=lambda: turns.running,
+    )

@@ -83,14 +83,14 @@ def greeting(fields: Mapping[str, object]) -> bytes:
 class QueryReader:
     """One query's output. Inputs come one at a time; after the end they are ignored."""
 
-    def __init__(self, max_line: int, limits: Limits) -> None:
+    def __init__(self, max_line: int, limits: Limits, *, has_budget: bool = False) -> None:
         self._max_line = max_line
         # The framer's notice of a long line comes the moment a line is over the limit.
         self._framer = LineFramer(max_line + 1, warn_at=max_line)
         self._deadlines = Deadlines()
-        self._watch = (
-            None if limits == Limits() else AnswerWatch(limits, self._deadlines, echoes=False)
-        )
+        self._watch: AnswerWatch | None = None
+        if limits != Limits():
+            self._watch = AnswerWatch(limits, self._deadlines, echoes=False, has_budget=has_budget)
         self._news: list[News] = []
         self._process = ProcessInfo()
         self._is_greeted = False

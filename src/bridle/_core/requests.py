@@ -177,6 +177,8 @@ class Requests:
         if type(response) is ControlSuccess:
             if request.key is not None:
                 self._emit(Resolve(request.key, response.payload))
+            elif request.then is not None:
+                request.then(response.payload)
         elif isinstance(response, ControlFailure):
             words = (response.error, response.error_code)
             self.fail(request, ControlRejected(request.operation, request_id, *words))
@@ -199,6 +201,8 @@ class Requests:
         """Tell whoever waits for a request that was taken, or was never sent."""
         if request.key is not None:
             self.reject(request.key, error)
+        elif request.then is not None:
+            request.then(error)
 
     def time_out(self, request: Request, request_id: str) -> None:
         """Tell whoever waits for a request that was taken because its time is up."""

@@ -21,7 +21,6 @@ until an echo or the result tells, and attributed after the fact.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Set
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -41,6 +40,7 @@ from bridle._core.classify import (
     Withdrawn,
     classify,
 )
+from bridle._core.spending import Meter
 from bridle._source import line_size
 from bridle.events import WarningKind
 from bridle.messages import (
@@ -119,8 +119,8 @@ class TurnBook:
         self._notices = 0
         # Tool calls that run as tasks, with the turns they were started in.
         self._tasks: dict[str, Turns] = {}
-        # What the CLI has spent, as of the last result.
-        self._spent = 0.0
+        #: What the CLI has spent, as of the last result.
+        self.meter = Meter()
         self.evidence = Evidence()
         # Limits that prompts have reached.
         self._limits: dict[str, LimitHit] = {}
@@ -130,6 +130,11 @@ class TurnBook:
     def __contains__(self, uuid: str) -> bool:
         """True if that prompt has no outcome yet."""
         return uuid in self._open
+
+    @property
+    def running(self) -> Turns:
+        """The prompts of the running turn, as far as they are known."""
+        return self._running
 
     @property
     def is_idle(self) -> bool:
@@ -324,8 +329,7 @@ class TurnBook:
         self._emit(Warn(WarningKind.STRAY_RESULT, f"subtype {message.subtype}, of a closed prompt"))
         if message.origin is not None and self._notices:
             self._notices -= 1
-        if (message.total_cost_usd or 0.0) >= self._spent:  # a late one does not lower the total
-            self._charge(message.total_cost_usd)
+        self.meter.charge_late(message)
         if not self._running and self._certainty is not Certainty.IDLE:
             self._next_turn()  # it was a turn of the CLI's own
 
@@ -341,7 +345,7 @@ class TurnBook:
         self._known(mine)
 
     def _close_turn(self, message: ResultMessage, now: float) -> None:
-        cost = self._charge(message.total_cost_usd)
+        cost = self.meter.charge(message)
         if message.origin is not None and self._notices:
             self._notices -= 1
         if not self._running:
@@ -349,15 +353,6 @@ class TurnBook:
         ending = ResultEnd.of(message)
         self._end(self._running, ending, message, now, cost)
         self._next_turn()
-
-    def _charge(self, total: float | None) -> float | None:
-        """What was spent since the last result, by a total that counts from the CLI's start."""
-        if total is None or not math.isfinite(total):
-            return None
-        # A total that fell has begun anew.
-        cost = total - self._spent if total >= self._spent else total
-        self._spent = total
-        return cost
 
     def _end(
         self,

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TypeVar, cast
 from uuid import uuid4
 
-from bridle._core.launch import Launch, plan_query, redact
+from bridle._core.launch import Launch, plan_query, redact, with_budget
 from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
 from bridle._core.query_stream import QueryReader, greeting
 from bridle._shell.known_secrets import KnownSecrets, clean_answer
@@ -175,13 +175,17 @@ class _Plan:
             )
         self._cli = cli
         self._sdk = sdk
-        self._launch = plan_query(cli, sdk, settings_text=settings_text(cli))
+        at_hand = prompts_at_hand(prompt)
+        # Nothing is asked of a query's CLI, but for a single prompt it can count the dollars.
+        is_single = at_hand is not None and len(at_hand) == 1
+        budgeted = with_budget(cli, sdk.limits) if is_single else cli
+        self._launch = plan_query(budgeted, sdk, settings_text=settings_text(cli))
         self._secrets = KnownSecrets(self._launch)
         self._greeting = greeting(self._launch.initialize)
-        at_hand = prompts_at_hand(prompt)
         self._source = prompt
         self._lines = None if at_hand is None else [_encode(one) for one in at_hand]
-        self._reader = QueryReader(sdk.max_buffer_size, sdk.limits)
+        has_budget = budgeted is not cli
+        self._reader = QueryReader(sdk.max_buffer_size, sdk.limits, has_budget=has_budget)
         self._path: str | None = None
 
     def start(self) -> QueryRun:

@@ -111,7 +111,7 @@ class Run(InnerSession):
         # The turn's own silence is minded by the session, which knows whose it is.
         limits = self._sdk.limits.replace(first_event=None, idle=None)
         self._deadlines = Deadlines()
-        self._watch = AnswerWatch(limits, self._deadlines, echoes=True)
+        self._watch = AnswerWatch(limits, self._deadlines, echoes=True, keeps_completed=True)
         #: The prompt's turn, once it was sent.
         self.turn: Turn | None = None
 

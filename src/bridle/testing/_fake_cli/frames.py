@@ -393,6 +393,8 @@ class Frames:
             "result_index": self._results,
             "model_usage_since_last_result": self._model_usage(self.calls - self._accounted),
         }
+        if "total_cost_usd" in members:  # the script tells another cost than that of its calls
+            del since["model_usage_since_last_result"]
         self._accounted = self.calls
         self._results += 1
         whole = {**counted, **ours, **since, **members}

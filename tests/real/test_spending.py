@@ -1,0 +1,145 @@
+"""`Limits.usd` on the real CLIs: a turn is ended while it runs, by the CLI's own account."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.processes import run
+
+import bridle
+from bridle import CliOptions, Limits, Outcome, OutcomeReason, ResultMessage
+from bridle.errors import UsdLimitError
+from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
+from bridle.testing.script import Script
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Lab
+
+PRICE = 0.18
+"""Dollars of one model call with this usage."""
+USAGE = {"input_tokens": 50_000, "output_tokens": 2_000}
+CALLS = 41
+DELAY = 0.25
+"""Seconds a model call takes; those of a real model take longer."""
+
+
+def looking(lab: Lab, calls: int = CALLS) -> Script:
+    """A model that calls a tool again and again, and answers after so many calls."""
+    made = 0
+
+    def reply(_: ModelRequest) -> Reply:
+        nonlocal made
+        made += 1
+        if made % calls:
+            look = tool_use("Glob", pattern="*", path=str(lab.work))
+            return Reply(blocks=(text("Let me look."), look), usage=USAGE, delay=DELAY)
+        return Reply(blocks=(text("done"),), usage=USAGE)
+
+    return reply
+
+
+async def converse(
+    lab: Lab, cli: CliOptions, usd: float, prompts: int
+) -> tuple[str, list[Outcome[Any]]]:
+    async with bridle.start_session(cli, lab.sdk.replace(limits=Limits(usd=usd))) as session:
+        outcomes = [await (await session.send_user_message("go")) for _ in range(prompts)]
+        return session.id, outcomes
+
+
+def test_a_turn_of_a_session_ends_soon_after_it_passes_its_dollars(lab: Lab) -> None:
+    async def main() -> tuple[list[Outcome[Any]], int]:
+        async with ScriptedModel(looking(lab)) as model:
+            _, outcomes = await converse(lab, lab.cli(model), 0.3, prompts=2)
+            return outcomes, len(model.requests)
+
+    outcomes, calls = run(main)
+    for outcome in outcomes:
+        assert outcome.reason is OutcomeReason.LIMIT_USD
+        assert outcome.detail == "more than $0.3 was spent"
+        assert 0.3 < (outcome.cost_usd or 0) < 4.5 * PRICE
+    assert 4 <= calls <= 8
+
+
+def test_a_resumed_conversation_is_not_charged_for_what_it_cost_before(lab: Lab) -> None:
+    async def main() -> list[Outcome[Any]]:
+        async with ScriptedModel(looking(lab, calls=3)) as model:
+            cli = lab.cli(model)
+            session_id, first = await converse(lab, cli, 9.0, prompts=1)
+            resumed = cli.replace(resume_session_id=session_id)
+            _, second = await converse(lab, resumed, 1.0, prompts=2)
+            return [*first, *second]
+
+    for outcome in run(main):
+        assert outcome.reason is OutcomeReason.COMPLETED
+        assert outcome.cost_usd == pytest.approx(3 * PRICE)
+
+
+def test_a_run_ends_when_it_passes_its_dollars(lab: Lab) -> None:
+    async def main() -> tuple[Outcome[Any], int]:
+        async with ScriptedModel(looking(lab)) as model:
+            sdk = lab.sdk.replace(limits=Limits(usd=0.3))
+            outcome = await bridle.run("go", cli=lab.cli(model), sdk=sdk)
+            return outcome, len(model.requests)
+
+    outcome, calls = run(main)
+    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert outcome.detail == "more than $0.3 was spent"
+    assert 2 <= calls <= 4
+    assert 0.3 < (outcome.cost_usd or 0) < 4.5 * PRICE
+
+
+def test_a_query_ends_when_it_passes_its_dollars(lab: Lab) -> None:
+    async def main() -> tuple[float | None, int]:
+        async with ScriptedModel(looking(lab)) as model:
+            sdk = lab.sdk.replace(limits=Limits(usd=0.3))
+            messages: list[object] = []
+            try:
+                async for message in bridle.query("go", lab.cli(model), sdk):
+                    messages.append(message)
+            except UsdLimitError as error:
+                assert isinstance(messages[-1], ResultMessage)
+                return error.outcome.cost_usd, len(model.requests)
+            raise AssertionError("the query did not end for its limit")
+
+    cost, calls = run(main)
+    assert calls == 2
+    assert cost == pytest.approx(2 * PRICE)
+
+
+@pytest.mark.parametrize("door", ["session", "run"])
+def test_an_answer_that_passes_its_dollars_at_its_end_stays_completed(lab: Lab, door: str) -> None:
+    async def main() -> Outcome[Any]:
+        async with ScriptedModel(looking(lab, calls=1)) as model:
+            sdk = lab.sdk.replace(limits=Limits(usd=0.01))
+            if door == "run":
+                return await bridle.run("go", cli=lab.cli(model), sdk=sdk)
+            _, outcomes = await converse(lab, lab.cli(model), 0.01, prompts=1)
+            return outcomes[0]
+
+    outcome = run(main)
+    assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "done")
+    assert outcome.cost_usd == pytest.approx(PRICE)
+
+
+def test_the_calls_of_a_subagent_count(lab: Lab) -> None:
+    task = tool_use(
+        "Agent" if lab.is_newest else "Task",
+        description="look",
+        prompt="look around",
+        subagent_type="general-purpose",
+        run_in_background=False,
+    )
+
+    def reply(request: ModelRequest) -> Reply:
+        look = tool_use("Glob", pattern="*", path=str(lab.work))
+        return Reply(blocks=(look if request.agent_id else task,), usage=USAGE, delay=DELAY)
+
+    async def main() -> tuple[list[Outcome[Any]], int]:
+        async with ScriptedModel(reply) as model:
+            _, outcomes = await converse(lab, lab.cli(model), 0.6, prompts=1)
+            return outcomes, len(model.requests)
+
+    [outcome], calls = run(main)
+    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert 4 <= calls <= 6
