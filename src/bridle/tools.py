@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 import msgspec
 from msgspec import Struct
 
-from bridle._fields import boolean, json_object, line, matching, positive, text
+from bridle._fields import boolean, integer, json_object, line, matching, positive, text
 from bridle._signatures import Signature, read_signature
 from bridle._source import JsonObject
 from bridle.errors import OptionsError, ToolFailure
@@ -30,6 +30,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 
 _tool_name = matching(r"[A-Za-z0-9_-]{1,64}", "1 to 64 letters, digits, '-' or '_'")
+_size = integer(1)
 
 # ---------------------------------------------------------------- the context of a call
 
@@ -78,6 +79,7 @@ class Tool(Generic[P, R]):
         name: str,
         description: str,
         annotations: Mapping[str, object],
+        meta: Mapping[str, object],
         timeout: float | None,
     ) -> None:
         self.function = function
@@ -85,6 +87,8 @@ class Tool(Generic[P, R]):
         self.description = description
         #: Hints in MCP's own words: ``{"readOnlyHint": True}``.
         self.annotations = annotations
+        #: What the server's list says about the tool under ``_meta``.
+        self.meta = meta
         #: Seconds a call may take; None: as long as it wants.
         self.timeout = timeout
         self._signature = signature
@@ -124,6 +128,7 @@ class Tool(Generic[P, R]):
             name=self.name,
             description=self.description,
             annotations=self.annotations,
+            meta=self.meta,
             timeout=self.timeout,
         )
 
@@ -135,6 +140,8 @@ class Tool(Generic[P, R]):
         entry["inputSchema"] = self.input_schema
         if self.annotations:
             entry["annotations"] = dict(self.annotations)
+        if self.meta:
+            entry["_meta"] = dict(self.meta)
         return entry
 
     def validate(self, arguments: Mapping[str, object]) -> JsonObject:
@@ -164,6 +171,9 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
+    always_load: bool = True,
+    max_result_chars: int | None = None,
+    meta: Mapping[str, object] | None = None,
     annotations: Mapping[str, object] | None = None,
     read_only: bool | None = None,
     timeout: float | None = None,
@@ -174,6 +184,9 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
+    always_load: bool = True,
+    max_result_chars: int | None = None,
+    meta: Mapping[str, object] | None = None,
     annotations: Mapping[str, object] | None = None,
     read_only: bool | None = None,
     timeout: float | None = None,
@@ -185,6 +198,9 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
+    always_load: bool = True,
+    max_result_chars: int | None = None,
+    meta: Mapping[str, object] | None = None,
     annotations: Mapping[str, object] | None = None,
     read_only: bool | None = None,
     timeout: float | None = None,
@@ -209,6 +225,13 @@ def tool(
         schema: Shown to the model instead of the one from the annotations. Parameters need no
             annotation then, and ``**arguments`` takes what has no parameter of its own; what is
             annotated is still checked, the rest is passed on as the model wrote it.
+        always_load: Whether the tool is in the model's tool list from the start. With False the
+            CLI may hide it behind its tool search: the model reads the name and has to ask for
+            the rest. Use it for tools that are seldom needed.
+        max_result_chars: Characters of a result that the CLI passes on to the model. A longer
+            result goes to a file of which the model reads the beginning. Without it the limit is
+            the CLI's own, about 50,000; the CLI treats more than 500,000 as 500,000.
+        meta: More entries for the tool's ``_meta``, such as ``{"anthropic/searchHint": "…"}``.
         annotations: Hints in MCP's own words, such as ``{"destructiveHint": False}``.
         read_only: That the tool changes nothing. The CLI runs such calls in parallel.
         timeout: Seconds a call may take; the model is told if it takes longer.
@@ -218,20 +241,27 @@ def tool(
     """
 
     def make(function: object) -> Tool[..., Any]:
-        return _make(function, name, description, schema, annotations, read_only, timeout)
+        known = _name(function, name)
+        field = f"tool {known}"
+        shown = None if schema is None else json_object(f"{field}: schema", schema)
+        signature = read_signature(
+            cast("Callable[..., Any]", function), known, context=ToolContext, schema=shown
+        )
+        said = signature.description if description is None else description
+        return Tool(
+            cast("Callable[..., Any]", function),
+            signature,
+            name=known,
+            description=text(f"{field}: description", said),
+            annotations=_annotations(field, annotations, read_only),
+            meta=_meta(field, meta, always_load, max_result_chars),
+            timeout=None if timeout is None else positive(f"{field}: timeout", timeout),
+        )
 
     return make if function is None else make(function)
 
 
-def _make(
-    function: object,
-    name: str | None,
-    description: str | None,
-    schema: Mapping[str, object] | None,
-    annotations: Mapping[str, object] | None,
-    read_only: bool | None,  # noqa: FBT001  # private; the names are those of `tool`
-    timeout: float | None,
-) -> Tool[..., Any]:
+def _name(function: object, name: str | None) -> str:
     if not callable(function) or isinstance(function, type):
         fix = "Decorate a function; staticmethod and classmethod go on the outside."
         raise OptionsError("tool", f"is not a function but {function!r:.60}", fix=fix)
@@ -239,20 +269,7 @@ def _make(
     if given is None:
         fix = "Give one: tool(function, name=...)."
         raise OptionsError("tool", f"has no name: {function!r:.60}", fix=fix)
-    known = cast("str", _tool_name("tool name", given))
-    field = f"tool {known}"
-    if schema is not None:
-        schema = json_object(f"{field}: schema", schema)
-    signature = read_signature(function, known, context=ToolContext, schema=schema)
-    said = signature.description if description is None else description
-    return Tool(
-        function,
-        signature,
-        name=known,
-        description=text(f"{field}: description", said),
-        annotations=_annotations(field, annotations, read_only),
-        timeout=None if timeout is None else positive(f"{field}: timeout", timeout),
-    )
+    return cast("str", _tool_name("tool name", given))
 
 
 def _annotations(
@@ -266,6 +283,30 @@ def _annotations(
         if kept.setdefault("readOnlyHint", hint) is not hint:
             fix = "Leave one of them out."
             raise OptionsError(f"{field}: read_only", "contradicts readOnlyHint", fix=fix)
+    return MappingProxyType(kept)
+
+
+# The keys of `_meta` that the CLI reads, and the arguments of `tool` that set them.
+_ALWAYS_LOAD = "anthropic/alwaysLoad"
+_MAX_RESULT = "anthropic/maxResultSizeChars"
+_ARGUMENTS = {_ALWAYS_LOAD: "always_load", _MAX_RESULT: "max_result_chars"}
+
+
+def _meta(
+    field: str,
+    given: Mapping[str, object] | None,
+    always_load: bool,  # noqa: FBT001  # private; the names are those of `tool`
+    max_result_chars: int | None,
+) -> Mapping[str, object]:
+    kept = dict(json_object(f"{field}: meta", given or {}))
+    for key, argument in _ARGUMENTS.items():
+        if key in kept:
+            fix = f"Set it with tool({argument}=...)."
+            raise OptionsError(f"{field}: meta", f"must not have the key {key!r}", fix=fix)
+    if boolean(f"{field}: always_load", always_load):
+        kept[_ALWAYS_LOAD] = True
+    if max_result_chars is not None:
+        kept[_MAX_RESULT] = _size(f"{field}: max_result_chars", max_result_chars)
     return MappingProxyType(kept)
 
 

@@ -148,3 +148,61 @@ def test_an_interrupt_reaches_a_tool_that_is_still_at_work(lab: Lab) -> None:
             assert (await (await session.send_user_message("again"))).text == "next"
 
     run(main)
+
+
+def test_the_tools_of_a_server_are_in_the_first_request_of_the_model(lab: Lab) -> None:
+    """A newer CLI hides the tools of MCP servers behind its tool search unless a tool objects."""
+
+    @tool
+    def price(article: str) -> int:
+        """Return the price of an article."""
+        return 7
+
+    @tool(always_load=False)
+    def rare(article: str) -> int:
+        """Do something that is seldom needed."""
+        return 0
+
+    async def main() -> None:
+        bidir = BidirOptions(mcp_servers={"shop": ToolServer([price, rare])})
+        # The CLI decides by the API's address whether to search; this setting decides for it.
+        search = {"ENABLE_TOOL_SEARCH": "true"}
+        async with (
+            ScriptedModel([[text("hi")]]) as model,
+            start_session(lab.cli(model, env=model.env | search), lab.sdk, bidir) as session,
+        ):
+            assert (await (await session.send_user_message("hello"))).ok
+            offered = model.requests[0].tools
+            assert "mcp__shop__price" in offered
+            assert "mcp__shop__rare" not in offered
+
+    run(main)
+
+
+def test_a_large_result_reaches_the_model_whole_if_its_tool_says_so(lab: Lab) -> None:
+    size = 300_000
+
+    @tool(max_result_chars=400_000)
+    def long() -> str:
+        """Return a long text."""
+        return "x" * size
+
+    @tool
+    def cut() -> str:
+        """Return a long text that the CLI may cut."""
+        return "y" * size
+
+    async def main() -> None:
+        bidir = BidirOptions(
+            mcp_servers={"shop": ToolServer([long, cut])}, on_can_use_tool=lambda context: Allow()
+        )
+        script = [[tool_use("mcp__shop__long")], [tool_use("mcp__shop__cut")], [text("done")]]
+        async with (
+            ScriptedModel(script) as model,
+            start_session(lab.cli(model), lab.sdk, bidir) as session,
+        ):
+            assert (await (await session.send_user_message("go"))).ok
+            assert model.requests[1].last_tool_result == "x" * size
+            assert len(model.requests[2].last_tool_result or "") < size
+
+    run(main)

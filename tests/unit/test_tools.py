@@ -57,6 +57,7 @@ def test_a_tool_is_described_by_its_function() -> None:
             "required": ["a"],
             "additionalProperties": False,
         },
+        "_meta": {"anthropic/alwaysLoad": True},
     }
     assert (add.annotations, add.timeout) == ({}, None)
 
@@ -75,6 +76,9 @@ def test_what_the_decorator_is_told_comes_first() -> None:
         name="look-up",
         description="Look it up.",
         schema=schema,
+        always_load=False,
+        max_result_chars=200_000,
+        meta={"anthropic/searchHint": "customers"},
         annotations={"title": "Look", "openWorldHint": True},
         read_only=True,
         timeout=5,
@@ -87,8 +91,16 @@ def test_what_the_decorator_is_told_comes_first() -> None:
         "description": "Look it up.",
         "inputSchema": schema,
         "annotations": {"title": "Look", "openWorldHint": True, "readOnlyHint": True},
+        "_meta": {
+            "anthropic/searchHint": "customers",
+            "anthropic/maxResultSizeChars": 200_000,
+        },
     }
     assert function.timeout == 5
+
+
+def test_a_tool_without_meta_sends_none() -> None:
+    assert "_meta" not in tool(nothing, always_load=False).definition()
 
 
 def test_a_function_can_be_made_a_tool_without_decorating_it() -> None:
@@ -113,6 +125,16 @@ def nothing() -> None: ...
         ({"schema": {"type": object()}}, "tool nothing: schema.type", "is an object"),
         ({"schema": {"type": "array"}}, "tool nothing: schema", "is not of type object"),
         ({"annotations": {1: 2}}, "tool nothing: annotations key", "is an int"),
+        ({"always_load": 1}, "tool nothing: always_load", "is an int"),
+        ({"max_result_chars": 0}, "tool nothing: max_result_chars", "is 0"),
+        ({"max_result_chars": True}, "tool nothing: max_result_chars", "is a bool"),
+        ({"meta": {"x": object()}}, "tool nothing: meta.x", "is an object"),
+        ({"meta": {"anthropic/alwaysLoad": True}}, "tool nothing: meta", "must not have the key"),
+        (
+            {"meta": {"anthropic/maxResultSizeChars": 9}},
+            "tool nothing: meta",
+            "must not have the key",
+        ),
         ({"read_only": "yes"}, "tool nothing: read_only", "is a str"),
         (
             {"read_only": True, "annotations": {"readOnlyHint": False}},
