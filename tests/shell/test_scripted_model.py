@@ -454,6 +454,7 @@ def test_a_request_answers_the_questions_of_a_test() -> None:
     assert request.last_user_text == "do it"
     assert request.tool_results == {"a": "one", "b": "two\nthree"}
     assert request.last_tool_result == "two\nthree"
+    assert request.answers_tool_call
     assert request.headers["x-api-key"] == request.headers["authorization"] == "[redacted]"
     assert "agent sub" in str(request)
     assert "tool result 'two" in str(request)
@@ -465,6 +466,7 @@ def test_a_request_of_any_shape_answers_them_too() -> None:
     assert (request.messages, request.tools, request.thinking) == ([], (), None)
     assert (request.system_text, request.last_user_text) == ("", "")
     assert (request.tool_results, request.last_tool_result) == ({}, None)
+    assert not request.answers_tool_call
     assert "main conversation, 0 messages" in str(request)
 
 

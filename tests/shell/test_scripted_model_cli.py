@@ -16,6 +16,7 @@ import pytest
 
 from bridle.testing import (
     Block,
+    ModelRequest,
     Reply,
     ScriptedModel,
     ScriptFailure,
@@ -427,6 +428,36 @@ def test_a_refusal_and_a_full_answer_are_told_by_the_stop_reason(cli: Path) -> N
                     if line["type"] == "stream_event" and line["event"]["type"] == "message_delta"
                 }
                 assert reasons == {stop.stop_reason}
+
+    play(story)
+
+
+@with_each_cli
+@pytest.mark.parametrize("said", ["No.", ""])
+def test_a_newer_cli_asks_once_more_after_a_refusal(cli: Path, said: str) -> None:
+    async def story() -> None:
+        async with ScriptedModel([repeat(refusal(said))]) as model:
+            async with running(cli, model) as session:
+                await session.turn("x")
+            assert len(model.requests) == (1 if "2.1.197" in str(cli) else 2)
+
+    play(story)
+
+
+@with_each_cli
+def test_a_request_tells_a_tool_result_from_a_prompt(cli: Path) -> None:
+    async def story() -> None:
+        def answer(request: ModelRequest) -> list[Block]:
+            if request.answers_tool_call:
+                return [text("done")]
+            return [tool_use("Read", file_path="/nothing/there")]
+
+        async with ScriptedModel(answer) as model:
+            async with running(cli, model) as session:
+                await session.turn("one")
+                await session.turn("two")
+            asked = [request.answers_tool_call for request in model.requests]
+            assert asked == [False, True, False, True]
 
     play(story)
 

@@ -132,23 +132,27 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
         results = list(self.tool_results.values())
         return results[-1] if results else None
 
+    @property
+    def answers_tool_call(self) -> bool:
+        """Whether the latest message of the user holds the result of a tool call.
+
+        Use it in a function that plays the model, to tell a prompt from a tool's result.
+        """
+        for message in reversed(self.messages):
+            if message.get("role") == "user":
+                return any(b.get("type") == "tool_result" for b in content_blocks(message))
+        return False
+
     def __str__(self) -> str:
         """One line that tells this request from others."""
         if self.path != "/v1/messages":
             return f"{self.method} {self.path}"
         who = f"agent {self.agent_id}" if self.agent_id else "main conversation"
         said = self.last_tool_result
-        last = (
-            f"tool result {said!r:.80}" if self._answers_tool() else f"{self.last_user_text!r:.80}"
-        )
+        is_result = self.answers_tool_call
+        last = f"tool result {said!r:.80}" if is_result else f"{self.last_user_text!r:.80}"
         count = len(self.messages)
         return f"POST {self.path} ({self.model}, {who}, {count} messages, last: {last})"
-
-    def _answers_tool(self) -> bool:
-        for message in reversed(self.messages):
-            if message.get("role") == "user":
-                return any(b.get("type") == "tool_result" for b in content_blocks(message))
-        return False
 
 
 def _joined(content: object) -> str:

@@ -184,7 +184,11 @@ def disconnect() -> Reply:
 
 
 def refusal(said: str = "") -> Reply:
-    """The model declines, after saying this much."""
+    """Decline, after saying this much.
+
+    A newer CLI (2.1.325) asks the model once more after a refusal, in a message of its own, and
+    each request takes a turn of the script; 2.1.197 ends the turn. `repeat(refusal())` fits both.
+    """
     return Reply(blocks=(text(said),) if said else (), stop_reason="refusal")
 
 
