@@ -22,12 +22,16 @@ from bridle._core.actions import Call, CancelCall, Write
 from bridle._core.config import EngineConfig
 from bridle._core.hooks import HookPlan
 from bridle._core.questions import QuestionsConfig
-from bridle._doors.session import Session
 from bridle._shell.transport import TransportEvents
 from bridle.testing import FakeCli, recording
 from bridle.testing.line_redaction import LineRedactor
 from bridle.testing.recording import Entry, Recorder, RecordingError, read_recording
-from bridle.testing.replaying import replay, replay_transport
+from bridle.testing.replaying import (
+    ReplayMismatch,
+    ReplayTransport,
+    replay,
+    replay_transport,
+)
 
 GOLDEN = Path(__file__).parent.parent / "wire" / "golden"
 RECORDINGS = sorted(GOLDEN.rglob("*.ndjson"))
@@ -354,25 +358,86 @@ def test_a_wrapped_transport_is_recorded_and_otherwise_the_same() -> None:
     ]
 
 
-def test_a_recorder_takes_down_one_session(tmp_path: Path) -> None:
-    path = tmp_path / "r.ndjson"
-    recorder = Recorder(path)
+def play_pipe(recorder: Recorder, *said: bytes) -> None:
+    """One session of a recorder, whose CLI says this."""
 
-    async def main(*said: bytes) -> None:
-        about = {"argv": ["--first" if not said else "--second"]}
+    async def main() -> None:
+        about = {"argv": ["--second" if said else "--first"], "cwd": None}
         transport = recorder.wrap(Pipe, secrets=["mine-1"], about=about)(Events())
         for data in said:
             cast("Any", transport).received(data)
         await transport.aclose()
 
-    asyncio.run(main())  # a start that failed: nothing came
-    asyncio.run(main(b"mine-1\n"))
-    entries = read_recording(path)
+    asyncio.run(main())
+
+
+def test_a_start_that_failed_leaves_its_file_to_the_next_one(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.ndjson")
+    play_pipe(recorder)  # nothing came
+    play_pipe(recorder, b"mine-1\n")
+    entries = read_recording(tmp_path / "r.ndjson")
     assert [one.line for one in entries][1:] == ["***"]
     assert entries[0].members["argv"] == ["--second"]
+    assert entries[0].members["cwd"] == str(Path.cwd())
     assert str(entries[0].members["started"]).endswith("Z")
-    with pytest.raises(RuntimeError, match="one session"):
+    assert recorder.paths == (tmp_path / "r.ndjson",)
+
+
+def test_sessions_that_share_a_recorder_get_a_file_each(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.ndjson")
+
+    async def main() -> None:
+        transports = [recorder.wrap(Pipe, about={})(Events()) for _ in range(3)]
+        for number, transport in enumerate(transports):
+            cast("Any", transport).received(b"begin %d\n" % number)
+        for number, transport in enumerate(transports):
+            cast("Any", transport).received(b"end %d secret-value-1\n" % number)
+            await transport.aclose()
+
+    with recorder:
+        asyncio.run(main())
+    assert [path.name for path in recorder.paths] == ["r.ndjson", "r-2.ndjson", "r-3.ndjson"]
+    for number, path in enumerate(recorder.paths):
+        lines = [one.line for one in read_recording(path) if one.direction == "out"]
+        assert lines == [f"begin {number}", f"end {number} secret-value-1"]
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert recorder.written == {"in": 0, "out": 6, "err": 0, "meta": 3}
+    assert recorder.failure is None
+
+
+def test_sessions_that_share_options_are_recorded_apart(tmp_path: Path) -> None:
+    """Two sessions at once, with one record of options."""
+    recorder = Recorder(tmp_path / "r.ndjson")
+    sdk = bridle.SdkOptions(recorder=recorder)
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            options = bridle.CliOptions(cli_path=cli.path)
+            said = [bridle.run(f"SAY {word}", cli=options, sdk=sdk) for word in ("one", "two")]
+            assert [outcome.text for outcome in await asyncio.gather(*said)] == ["one", "two"]
+
+    asyncio.run(main())
+    played = [replay(path) for path in recorder.paths]
+    texts = [[outcome.text for outcome in one.outcomes.values()] for one in played]
+    assert sorted(texts) == [["one"], ["two"]]
+
+
+def test_an_open_file_takes_one_session() -> None:
+    recorder = Recorder(io.BytesIO())
+    play_pipe(recorder, b"x\n")
+    with pytest.raises(bridle.OptionsError, match="recorder"):
         recorder.wrap(Pipe)
+
+
+def test_a_file_that_cannot_be_made_leaves_the_session_unrecorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(tmp_path / "r.ndjson")
+    play_pipe(recorder, b"x\n")
+    (tmp_path / "r-2.ndjson").mkdir()
+    assert recorder.wrap(Pipe) is Pipe
+    assert isinstance(recorder.failure, OSError)
+    assert "without a recording" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", ["r.ndjson", Recorder, 5])
@@ -510,18 +575,22 @@ def test_an_odd_line_to_the_cli_is_no_obstacle(frame: dict[str, Any]) -> None:
 
 
 def run_client(
-    recording: Any, act: Callable[[Any, Events], object], *, speed: float = math.inf
+    recording: Any, act: Callable[[Any, Events], object], **options: Any
 ) -> tuple[list[object], list[str], Any]:
     """Let a client act on a replay, and wait until it has exited."""
 
     async def main() -> tuple[list[object], list[str], Any]:
-        factory, events = replay_transport(recording, speed=speed), Events()
+        factory, events = replay_transport(recording, **options), Events()
         transport = factory(events)
         act(transport, events)
         await asyncio.wait_for(events.gone.wait(), 10)
         await transport.drain()
         await transport.aclose()
-        return events.told, factory.deviations, transport
+        try:
+            factory.check()
+        except ReplayMismatch as mismatch:
+            return events.told, [str(one) for one in mismatch.differences], transport
+        return events.told, [str(one) for one in factory.differences], transport
 
     return asyncio.run(main())
 
@@ -543,41 +612,146 @@ def line(frame: dict[str, Any]) -> bytes:
     return json.dumps(frame).encode() + b"\n"
 
 
+GREETING = {"type": "control_request", "request_id": "q", "request": INITIALIZE}
+PROMPT = {"type": "user", "uuid": "mine", "message": {}}
+
+
 def test_a_replay_goes_on_as_the_client_does() -> None:
     def act(transport: Any, _: Events) -> None:
-        frames = [
-            {"type": "user", "uuid": "mine", "message": {}},
-            {"type": "control_request", "request_id": "q", "request": INITIALIZE},
-        ]
-        data = b"".join(map(line, frames))
+        data = line(GREETING) + line(PROMPT)
         transport.pause_reading()
         transport.write(data[:50])
         transport.write(data[50:])
         transport.end_input()
         transport.resume_reading()
 
-    told, deviations, transport = run_client(RECORDING, act)
+    told, differences, transport = run_client(RECORDING, act)
     lines = [json.loads(one) for one in told if isinstance(one, bytes)]
     assert lines == [
         {"type": "control_response", "response": {"request_id": "q"}},
         {"type": "result", "user_message_uuids": ["mine"]},
     ]
     assert told[2:] == ["oh", "output ended", 3]
-    assert (deviations, transport.stderr_tail, transport.pid) == ([], "oh", None)
+    assert (differences, transport.stderr_tail, transport.pid) == ([], "oh", None)
 
 
-def test_what_differs_is_told() -> None:
+def test_a_difference_ends_the_replay_as_a_crash_would() -> None:
     def act(transport: Any, _: Events) -> None:
-        transport.write(line({"type": "control_request", "request": {"subtype": "odd"}}))
+        transport.write(line(GREETING))
+        transport.write(line({**PROMPT, "message": {"content": "else"}}))
+
+    told, differences, transport = run_client(RECORDING, act)
+    first = 'prompt 1, message.content: recorded: nothing, now: "else"'
+    assert differences == [first]
+    assert told[-3:] == [f"replay: {first}", "output ended", 70]
+    assert transport.stderr_tail == f"replay: {first}"
+
+
+def test_an_extra_prompt_ends_the_replay_at_once() -> None:
+    """Also one that is not strict: the recording has no answer to it."""
+
+    def act(transport: Any, _: Events) -> None:
+        transport.write(line(GREETING) + line(PROMPT))
+        transport.write(line({**PROMPT, "message": {"content": "more"}}))
+
+    for strict in (True, False):
+        told, differences, _ = run_client(RECORDING, act, strict=strict)
+        assert differences == ['prompt 2: recorded: nothing, now: "more"']
+        assert told[-1] == 70
+
+
+def test_what_the_client_never_wrote_is_missing_when_it_leaves() -> None:
+    def act(transport: Any, _: Events) -> None:
+        transport.write(line(GREETING))
         transport.end_input()
 
-    told, deviations, _ = run_client(RECORDING, act)
-    assert deviations == [
-        "not written: control_request initialize",
-        "not written: user",
-        "not recorded: control_request odd",
-    ]
+    told, differences, _ = run_client(RECORDING, act)
+    assert differences == ["prompt 1: recorded: null, now: nothing"]
     assert told[-1] == 3
+
+
+def test_a_client_that_waits_for_what_never_comes_is_told_after_a_while() -> None:
+    """The recorded client interrupted its turn; this one waits for the result."""
+    interrupt = {"type": "control_request", "request_id": "r2", "request": {"subtype": "interrupt"}}
+    entries = [*RECORDING[:4], entry("in", interrupt), *RECORDING[4:]]
+
+    def act(transport: Any, _: Events) -> None:
+        transport.write(line(GREETING) + line(PROMPT))
+
+    told, differences, _ = run_client(entries, act, timeout=0.05)
+    [difference] = differences
+    assert difference.startswith("control request interrupt: recorded: ")
+    assert "nothing for 0 s" in difference
+    assert told[-1] == 70
+
+
+def test_a_client_without_an_open_turn_may_take_its_time() -> None:
+    def act(transport: Any, _: Events) -> None:
+        transport.write(line(GREETING))
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.2, transport.write, line(PROMPT))
+        loop.call_later(0.2, transport.end_input)
+
+    told, differences, _ = run_client(RECORDING, act, timeout=0.05)
+    assert (differences, told[-1]) == ([], 3)
+
+
+def test_a_replay_that_is_not_strict_only_collects_differences() -> None:
+    async def main() -> ReplayTransport:
+        events = Events()
+        with replay_transport(RECORDING, strict=False) as factory:
+            transport = factory(events)
+            transport.write(line(GREETING) + line({**PROMPT, "message": {"content": "else"}}))
+            transport.end_input()
+            await asyncio.wait_for(events.gone.wait(), 10)
+        assert events.told[-1] == 3
+        return factory
+
+    assert len(asyncio.run(main()).differences) == 1
+
+
+def test_leaving_a_replay_names_the_first_difference() -> None:
+    async def main() -> None:
+        async with replay_transport(TEXT_TURN) as factory:
+            bidir = bridle.BidirOptions(transport_factory=factory)
+            outcome = await bridle.run("something else", bidir=bidir)
+            assert outcome.reason is bridle.OutcomeReason.CLI_EXITED
+
+    with pytest.raises(ReplayMismatch) as caught:
+        asyncio.run(main())
+    said = 'prompt 1, message.content: recorded: "HELLO", now: "something else"'
+    assert [str(one) for one in caught.value.differences] == [said]
+    assert said in str(caught.value)
+    assert TEXT_TURN.name in str(caught.value)
+
+
+def test_a_replay_without_a_session_is_a_difference() -> None:
+    with pytest.raises(ReplayMismatch, match="nothing was started"), replay_transport(TEXT_TURN):
+        pass
+
+
+def test_an_exception_is_explained_by_an_earlier_difference() -> None:
+    async def main(prompt: str) -> None:
+        with replay_transport(TEXT_TURN) as factory:
+            await bridle.run(prompt, bidir=bridle.BidirOptions(transport_factory=factory))
+            raise LookupError
+
+    with pytest.raises(ReplayMismatch) as caught:
+        asyncio.run(main("something else"))
+    assert isinstance(caught.value.__cause__, LookupError)
+    with pytest.raises(LookupError):
+        asyncio.run(main("HELLO"))
+
+
+def test_an_exception_is_not_hidden_by_what_is_missing_because_of_it() -> None:
+    with pytest.raises(LookupError), replay_transport(TEXT_TURN):
+        raise LookupError
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, math.nan])
+def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout must be above 0"):
+        replay_transport([], timeout=timeout)
 
 
 @pytest.mark.parametrize(("how", "code"), [("terminate", 143), ("kill", -9)])
@@ -611,34 +785,78 @@ def test_a_speed_that_leads_nowhere_is_refused(speed: float) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])
-def test_a_session_runs_on_a_recording(version: str) -> None:
+@pytest.mark.parametrize("now", ["allow", "deny", "edit"])
+def test_a_session_runs_on_a_recording(version: str, now: str) -> None:
+    """What the program answers is compared: a changed policy is noticed."""
     seen: list[str] = []
+    answers: dict[str, bridle.PermissionResult] = {
+        "allow": bridle.Allow(),
+        "deny": bridle.Deny("no"),
+        "edit": bridle.Edit({"command": "rm made.txt"}),
+    }
 
     def note(name: str) -> Callable[[Any], None]:
         return lambda _: seen.append(name)
 
-    def allow(_: Any) -> bridle.Allow:
+    def decide(_: Any) -> bridle.PermissionResult:
         seen.append("permission")
-        return bridle.Allow()
+        return answers[now]
 
-    async def main() -> tuple[str, list[str]]:
-        factory = replay_transport(GOLDEN / version / "hook_and_permission.ndjson")
-        session = Session(
-            bridle.CliOptions(),
-            bridle.SdkOptions(),
-            bridle.BidirOptions(
-                transport_factory=factory,
-                on_pre_tool_use=note("before"),
-                on_post_tool_use=note("after"),
-                on_stop=note("stop"),
-                on_can_use_tool=allow,
-            ),
-        )
-        await session.connect()
-        turn = await session.send_user_message("hello")
-        outcome = await turn
-        await session.aclose()
-        return outcome.text, factory.deviations
+    async def main() -> str:
+        async with replay_transport(GOLDEN / version / "hook_and_permission.ndjson") as factory:
+            outcome = await bridle.run(
+                "ALPHA",
+                bidir=bridle.BidirOptions(
+                    transport_factory=factory,
+                    on_pre_tool_use=note("before"),
+                    on_post_tool_use=note("after"),
+                    on_stop=note("stop"),
+                    on_can_use_tool=decide,
+                ),
+            )
+        return outcome.text
 
-    assert asyncio.run(main()) == ("went on", [])
-    assert seen == ["before", "permission", "after", "stop"]
+    if now == "allow":
+        assert asyncio.run(main()) == "went on"
+        assert seen == ["before", "permission", "after", "stop"]
+        return
+    with pytest.raises(ReplayMismatch) as caught:
+        asyncio.run(main())
+    assert seen == ["before", "permission"]
+    asked = "answer to the permission request for Bash"
+    assert [str(one) for one in caught.value.differences] == [
+        f"{asked}: recorded: allow, now: deny"
+        if now == "deny"
+        else f'{asked}, response.updatedInput.command: recorded: "touch made.txt", '
+        'now: "rm made.txt"'
+    ]
+
+
+def test_a_missing_hook_is_noticed_at_the_start() -> None:
+    async def main() -> None:
+        async with replay_transport(GOLDEN / "2.1.325" / "hook_and_permission.ndjson") as factory:
+            await bridle.run("ALPHA", bidir=bridle.BidirOptions(transport_factory=factory))
+
+    with pytest.raises(ReplayMismatch, match=r"control request initialize, hooks\.PreToolUse"):
+        asyncio.run(main())
+
+
+def test_a_recording_is_the_runner_of_a_query(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    record_query(bridle.SdkOptions(recorder=Recorder(path)))
+
+    async def ask(prompt: str, **options: Any) -> list[str]:
+        with replay_transport(path) as runner:
+            sdk = bridle.SdkOptions(runner=runner)
+            messages = bridle.query(prompt, bridle.CliOptions(**options), sdk)
+            return [one.type async for one in messages]
+
+    assert "result" in asyncio.run(ask("SAY hello"))
+    with pytest.raises(ReplayMismatch) as caught:
+        asyncio.run(ask("SAY goodbye"))
+    assert "prompt 1" in str(caught.value)
+    with pytest.raises(ReplayMismatch) as caught:
+        asyncio.run(ask("SAY hello", model="opus"))
+    assert str(caught.value.differences[0]) == (
+        "arguments of the CLI: recorded: nothing, now: --model=opus"
+    )

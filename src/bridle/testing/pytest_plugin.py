@@ -1,13 +1,17 @@
-"""Fixtures for tests of what is built on Bridle: `scripted_model`, `fake_cli`, `real_cli`.
+"""Fixtures for tests of programs that use Bridle: `scripted_model`, `fake_cli`, `real_cli`,
+`cassette`.
 
 Nothing of the kit is imported before a test asks for it. The variable `BRIDLE_TEST_CLIS` names
-the CLIs to test with; a test that asks for `real_cli` runs once with each of them.
+the CLIs to test with; a test that asks for `real_cli` runs once with each of them. The option
+`--bridle-record` records cassettes anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from bridle.testing.cassette import Cassette
     from bridle.testing.fake_cli import FakeCli
     from bridle.testing.scripted_model import ScriptedModel
 
@@ -22,6 +27,29 @@ TEST_CLIS = "BRIDLE_TEST_CLIS"
 """Paths of CLIs, separated as those of PATH are."""
 
 _NO_CLI = f"no CLI to test with: set {TEST_CLIS} to the path of one, or of several"
+
+
+_PASSED = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare `--bridle-record`."""
+    parser.getgroup("bridle").addoption(
+        "--bridle-record",
+        action="store_true",
+        help="Run the tests that use the cassette fixture on the real CLI and record them anew.",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a test passed, for its cassette."""
+    report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
 
 
 def named_clis() -> list[Path]:
@@ -76,3 +104,34 @@ def fake_cli() -> FakeCli:
     from bridle.testing.fake_cli import FakeCli
 
     return FakeCli()
+
+
+@pytest.fixture
+def cassette(request: pytest.FixtureRequest) -> Generator[Cassette]:
+    """Records the test's sessions on the real CLI the first time, and replays them from then on.
+
+    `sync.run("Say hello.", sdk=SdkOptions(recorder=cassette))`. The files are in the directory
+    `cassettes` beside the test. A test that fails records nothing, and one whose sessions differ
+    from the recording fails. `--bridle-record` records anew.
+    """
+    from bridle.testing.cassette import Cassette
+
+    temporary = "tmp_path" in request.fixturenames
+    made = Cassette(
+        request.path.parent
+        / "cassettes"
+        / request.path.stem
+        / f"{_file_name(request.node)}.ndjson",
+        record=True if request.config.getoption("--bridle-record") else None,
+        directories={"tmp_path": request.getfixturevalue("tmp_path")} if temporary else None,
+    )
+    yield made
+    made.finish(passed=request.node.stash.get(_PASSED, False))
+
+
+def _file_name(item: pytest.Item) -> str:
+    """Return a name for the file of a test: its own, without what a file cannot be called."""
+    name = ".".join(item.nodeid.split("::")[1:])
+    plain = re.sub(r"[^\w.=,\[\]-]", "_", name)[:150]
+    # Two parameters may look the same without their special characters.
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -10,10 +10,10 @@ To record, give a session or a query a recorder::
     async with bridle.start_session(sdk=bridle.SdkOptions(recorder=recorder)) as session:
         ...
 
-What the session knows to be secret is masked, and so is what looks like a secret (see
-:mod:`bridle._redaction`); prompts, answers and the output of tools are not, so look before you
-share. A recorder that fails, for want of room or whatever else, stops and says so once; the
-session goes on.
+Sessions that share a recorder get a file each. What a session knows to be secret is masked, and
+so is what looks like a secret (see :mod:`bridle._redaction`). Prompts, answers and the output of
+tools are recorded as they are, so look at a recording before you share it. If writing fails, the
+recorder stops with one warning and the session goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import logging
 import math
 import os
 import stat
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -32,11 +34,13 @@ from typing import BinaryIO, Literal, TypeAlias, cast
 import msgspec
 
 from bridle._shell.transport import Transport, TransportEvents, TransportFactory
-from bridle.errors import BridleError
+from bridle.errors import BridleError, OptionsError
 from bridle.testing.line_redaction import LineRedactor
 
 Direction: TypeAlias = Literal["in", "out", "err", "meta"]
 JsonObject: TypeAlias = dict[str, object]
+
+_DIRECTIONS: tuple[Direction, ...] = ("in", "out", "err", "meta")
 
 END_OF_INPUT = {"stdin": "EOF"}
 
@@ -144,13 +148,15 @@ def read_recording(path: str | PathLike[str]) -> Recording:
 
 
 class Recorder:
-    """Writes the recording of one session or query.
+    """Writes recordings of sessions and queries, one file for each.
 
-    Give it to ``SdkOptions.recorder``, or :meth:`wrap` a transport's factory of your own. It is
-    closed when the session is over; closing it again is fine.
+    Give it to ``SdkOptions.recorder``, or :meth:`wrap` a transport's factory of your own. The
+    first session is written to ``target``. If several share the recorder, each following one gets
+    a file of its own with a number: ``session.ndjson``, ``session-2.ndjson``. A file is closed
+    when its session is over.
 
     Args:
-        target: A path, or a binary file that stays open when the recorder is closed.
+        target: A path, or a binary file, which takes one session and stays open.
         secrets: Strings to mask wherever they occur, beside what the session knows to be secret
             and what looks like it.
     """
@@ -158,51 +164,49 @@ class Recorder:
     def __init__(
         self, target: str | PathLike[str] | BinaryIO, *, secrets: Iterable[str] = ()
     ) -> None:
-        self._path = target if isinstance(target, str | PathLike) else None
-        self._file = open_private(target) if isinstance(target, str | PathLike) else target
+        self._path = Path(target) if isinstance(target, str | PathLike) else None
         self._secrets = [*secrets]
-        self._redactor = LineRedactor(self._secrets)
-        self._started = time.monotonic()
-        self._unfinished: dict[Direction, bytearray] = {}
-        self._is_closed = False
-        #: How many entries were written, by direction.
-        self.written: dict[Direction, int] = {"in": 0, "out": 0, "err": 0, "meta": 0}
-        #: Why nothing more is written, if something failed.
-        self.failure: Exception | None = None
+        # By hand it is written to without a session, so the first file is there from the start.
+        self._files = [_RecordingFile(target, self._secrets)]
+        self._unopened: OSError | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files, in the order of their sessions; none for a binary file."""
+        return tuple(file.path for file in self._files if file.path is not None)
+
+    @property
+    def written(self) -> dict[Direction, int]:
+        """How many entries were written, by direction."""
+        return {way: sum(file.written[way] for file in self._files) for way in _DIRECTIONS}
 
     @property
     def masked(self) -> Mapping[str, int]:
         """How many secrets were masked: by ``value``, by their ``name``, by their ``look``."""
-        return self._redactor.masked
+        total: Counter[str] = Counter()
+        for file in self._files:
+            total.update(file.masked)
+        return total
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing more is written to a file, if writing to one failed."""
+        failures = (file.failure for file in self._files if file.failure is not None)
+        return next(failures, self._unopened)
 
     def observe(self, direction: Direction, data: bytes) -> None:
-        """These bytes passed: any piece of them. A line is written once it is whole."""
-        if self.failure is None and not self._is_closed:
-            try:
-                self._take(direction, data)
-            except Exception as problem:  # a session does not end because its recording does
-                self._give_up(problem)
+        """Record bytes that passed, in any pieces. A line is written once it is complete."""
+        self._files[0].observe(direction, data)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Something about the process."""
-        self.observe("meta", json.dumps(facts, default=repr).encode() + b"\n")
+        """Record something about the process."""
+        self._files[0].note(facts)
 
     def close(self) -> None:
-        """Write what is unfinished, and let go of the file. May be called again."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            for direction, line in self._unfinished.items():
-                if line:
-                    self._write(direction, line, partial=True)
-        except Exception as problem:
-            self._give_up(problem)
-        try:
-            if self._path is not None:
-                self._file.close()
-        except Exception as problem:
-            self._give_up(problem)
+        """Write what is unfinished, and close the files. May be called again."""
+        for file in self._files:
+            file.close()
 
     def __enter__(self) -> Recorder:
         return self
@@ -217,22 +221,102 @@ class Recorder:
         secrets: Iterable[str] = (),
         about: Mapping[str, object] | None = None,
     ) -> TransportFactory:
-        """A factory whose transport is recorded: everything both ways, the end included.
+        """Return a factory whose transport is recorded: everything both ways, the end included.
 
         Args:
             secrets: More strings to mask.
             about: What to note before anything else.
+
+        Raises:
+            OptionsError: the recorder writes to an open file, which has its session already.
         """
-        if self.written["out"]:
-            raise RuntimeError("a recorder takes down one session; make another for another")
-        if self._is_closed and self._path is not None:  # a start that failed is forgotten
-            self._file, self._is_closed = open_private(self._path), False
-            self.written = dict.fromkeys(self.written, 0)
-        self._redactor = LineRedactor([*self._secrets, *secrets])
-        self._started = time.monotonic()
+        try:
+            with self._lock:
+                file = self._free_file()
+                file.begin([*self._secrets, *secrets])
+        except OSError as problem:
+            self._unopened = problem
+            log.warning("The session goes on without a recording: %s", problem.strerror)
+            return factory
         if about is not None:
-            self.note({"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **about})
-        return lambda events: _Recorded(factory, events, self)
+            place = {"cwd": about.get("cwd") or os.getcwd()} if "cwd" in about else {}
+            started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            file.note({"started": started, **about, **place})
+        return lambda events: _Recorded(factory, events, file)
+
+    def _free_file(self) -> _RecordingFile:
+        """Return a file without a session: a new one, or that of a start that failed."""
+        for file in self._files:
+            if file.is_free:
+                return file
+        if self._path is None or (self._path.exists() and not self._path.is_file()):
+            fix = "Give it a path, or make a recorder for each session."
+            raise OptionsError("recorder", "writes to a file that has its session", fix=fix)
+        number = len(self._files) + 1
+        path = self._path.with_name(f"{self._path.stem}-{number}{self._path.suffix}")
+        self._files.append(_RecordingFile(path, self._secrets))
+        return self._files[-1]
+
+
+class _RecordingFile:
+    """The file of one session."""
+
+    def __init__(self, target: str | PathLike[str] | BinaryIO, secrets: Iterable[str]) -> None:
+        self.path = Path(target) if isinstance(target, str | PathLike) else None
+        self._file = open_private(target) if isinstance(target, str | PathLike) else target
+        self._redactor = LineRedactor(secrets)
+        self._started = time.monotonic()
+        self._unfinished: dict[Direction, bytearray] = {}
+        self._is_taken = False
+        self._is_closed = False
+        self.written: dict[Direction, int] = dict.fromkeys(_DIRECTIONS, 0)
+        self.failure: Exception | None = None
+
+    @property
+    def masked(self) -> Mapping[str, int]:
+        return self._redactor.masked
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no session has it: none came, or its CLI never said anything."""
+        if self._is_closed:
+            return self.path is not None and not self.written["out"]
+        return not self._is_taken and not self.written["out"]
+
+    def begin(self, secrets: Iterable[str]) -> None:
+        """Take it for a session."""
+        if self._is_closed and self.path is not None:  # a start that failed is forgotten
+            self._file, self._is_closed = open_private(self.path), False
+            self.written = dict.fromkeys(_DIRECTIONS, 0)
+        self._is_taken = True
+        self._redactor = LineRedactor(secrets)
+        self._started = time.monotonic()
+
+    def observe(self, direction: Direction, data: bytes) -> None:
+        if self.failure is None and not self._is_closed:
+            try:
+                self._take(direction, data)
+            except Exception as problem:  # a session does not end because its recording does
+                self._give_up(problem)
+
+    def note(self, facts: Mapping[str, object]) -> None:
+        self.observe("meta", json.dumps(facts, default=repr).encode() + b"\n")
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for direction, line in self._unfinished.items():
+                if line:
+                    self._write(direction, line, partial=True)
+        except Exception as problem:
+            self._give_up(problem)
+        try:
+            if self.path is not None:
+                self._file.close()
+        except Exception as problem:
+            self._give_up(problem)
 
     def _take(self, direction: Direction, data: bytes) -> None:
         unfinished = self._unfinished.setdefault(direction, bytearray())
@@ -288,31 +372,31 @@ class _Recorded:
     """A transport and its events, with a recorder between them and the session."""
 
     def __init__(
-        self, factory: TransportFactory, events: TransportEvents, recorder: Recorder
+        self, factory: TransportFactory, events: TransportEvents, file: _RecordingFile
     ) -> None:
         self._events = events
-        self._recorder = recorder
+        self._record = file
         self._transport: Transport = factory(self)
 
     # -- what the transport tells
 
     def received(self, data: bytes) -> None:
-        self._recorder.observe("out", data)
+        self._record.observe("out", data)
         self._events.received(data)
 
     def output_ended(self) -> None:
         self._events.output_ended()
 
     def wrote_stderr(self, line: str) -> None:
-        self._recorder.observe("err", line.encode("utf-8", "surrogateescape") + b"\n")
+        self._record.observe("err", line.encode("utf-8", "surrogateescape") + b"\n")
         self._events.wrote_stderr(line)
 
     def exited(self, exit_code: int | None) -> None:
-        self._recorder.note({"exit": exit_code})
+        self._record.note({"exit": exit_code})
         self._events.exited(exit_code)
 
     def input_failed(self, reason: str) -> None:
-        self._recorder.note({"input_failed": reason})
+        self._record.note({"input_failed": reason})
         self._events.input_failed(reason)
 
     # -- what the session does
@@ -326,14 +410,14 @@ class _Recorded:
         return self._transport.stderr_tail
 
     def write(self, data: bytes) -> None:
-        self._recorder.observe("in", data)
+        self._record.observe("in", data)
         self._transport.write(data)
 
     async def drain(self) -> None:
         await self._transport.drain()
 
     def end_input(self) -> None:
-        self._recorder.note(END_OF_INPUT)
+        self._record.note(END_OF_INPUT)
         self._transport.end_input()
 
     def pause_reading(self) -> None:
@@ -343,15 +427,15 @@ class _Recorded:
         self._transport.resume_reading()
 
     def terminate(self) -> None:
-        self._recorder.note({"signal": "SIGTERM"})
+        self._record.note({"signal": "SIGTERM"})
         self._transport.terminate()
 
     def kill(self) -> None:
-        self._recorder.note({"signal": "SIGKILL"})
+        self._record.note({"signal": "SIGKILL"})
         self._transport.kill()
 
     async def aclose(self) -> None:
         try:
             await self._transport.aclose()
         finally:
-            self._recorder.close()
+            self._record.close()

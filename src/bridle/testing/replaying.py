@@ -1,8 +1,8 @@
-"""Recordings played again: through the engine alone, or to a session in place of a CLI.
+"""Replay of recordings: through the engine alone, or to a session or query in place of a CLI.
 
 Only the client's side is live. It chooses other names than the recorded client did (request ids,
 uuids of prompts, ids of hooks), so the CLI's lines are rewritten to use them; nothing else is
-changed.
+changed. What the client writes is compared with the recording (:mod:`bridle.testing.comparing`).
 """
 
 from __future__ import annotations
@@ -10,26 +10,42 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TypeAlias, TypeVar, cast
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
+from bridle._core.launch import Launch, redact, secrets
 from bridle._core.wire import Content
-from bridle._shell.transport import TransportEvents
+from bridle._shell.transport import Transport, TransportEvents
+from bridle.errors import BridleError
 from bridle.events import SessionEvent
 from bridle.messages import Message
 from bridle.outcomes import Outcome
+from bridle.testing.comparing import (
+    Comparison,
+    Difference,
+    Names,
+    Normalize,
+    compare_arguments,
+    kind_of,
+    part,
+)
 from bridle.testing.recording import Entry, JsonObject, read_recording
 
 Source: TypeAlias = str | PathLike[str] | Sequence[Entry]
 
 _T = TypeVar("_T", bound=act.Action)
+
+_MISMATCH = 70
+"""The exit code of a replay that ends with a difference; that of a fake CLI, too."""
 
 _KEPT_STDERR = 50
 """Lines of stderr an error may show."""
@@ -39,74 +55,6 @@ def _entries(recording: Source) -> list[Entry]:
     if isinstance(recording, str | PathLike):
         return read_recording(recording)
     return list(recording)
-
-
-def _part(frame: JsonObject, name: str) -> JsonObject:
-    value = frame.get(name)
-    return cast("JsonObject", value) if isinstance(value, dict) else {}
-
-
-# ------------------------------------------------------------------------- names
-
-
-class Names:
-    """What things are called in the recording, and what the live client calls them."""
-
-    def __init__(self) -> None:
-        self._requests: dict[str, str] = {}
-        self._texts: dict[bytes, bytes] = {}
-
-    def learn(self, recorded: JsonObject, written: JsonObject) -> None:
-        """These two lines say the same."""
-        if recorded.get("type") == "control_request":
-            self._requests[str(recorded.get("request_id"))] = str(written.get("request_id"))
-            ours = _callbacks(_part(written, "request"))
-            for place, name in _callbacks(_part(recorded, "request")).items():
-                self._rename(name, ours.get(place, name))
-        elif "uuid" in recorded and "uuid" in written:
-            self._rename(str(recorded["uuid"]), str(written["uuid"]))
-
-    def _rename(self, theirs: str, ours: str) -> None:
-        if theirs != ours:
-            self._texts[json.dumps(theirs).encode()] = json.dumps(ours).encode()
-
-    def translate(self, entry: Entry) -> bytes:
-        """A line of the CLI's as it would have come to the live client."""
-        data = entry.data
-        members = entry.members
-        response = _part(members, "response")
-        ours = self._requests.get(str(response.get("request_id")))
-        if members.get("type") == "control_response" and ours is not None:
-            response["request_id"] = ours
-            data = json.dumps(members, ensure_ascii=False).encode() + b"\n"
-        for old, new in self._texts.items():
-            data = data.replace(old, new)
-        return data
-
-
-def _callbacks(request: JsonObject) -> dict[tuple[str, int, int], str]:
-    """The callback ids of an initialize request, by where they stand."""
-    return {
-        (event, row, column): str(name)
-        for event, entries in _part(request, "hooks").items()
-        for row, entry in enumerate(_list(entries))
-        for column, name in enumerate(_list(_part({"": entry}, "").get("hookCallbackIds")))
-    }
-
-
-def _list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
-def kind_of(frame: JsonObject) -> tuple[str, ...]:
-    """What a line to the CLI is, names aside: a prompt, a request of a subtype, or an answer."""
-    kind = str(frame.get("type"))
-    if kind == "control_request":
-        return kind, str(_part(frame, "request").get("subtype"))
-    if kind == "control_response":
-        # The CLI chose this id, so it is the same in every run.
-        return kind, str(_part(frame, "response").get("request_id"))
-    return (kind,)
 
 
 # ------------------------------------------------------------------------- the engine
@@ -194,7 +142,7 @@ class EnginePlayer:
         """What the recorded client wrote, done again."""
         kind, *subtype = kind_of(frame)
         if kind == "user":
-            content = _part(frame, "message").get("content")
+            content = part(frame, "message").get("content")
             if not isinstance(content, str | list):
                 return []
             uuid = str(frame.get("uuid") or f"prompt at {now}")
@@ -205,7 +153,7 @@ class EnginePlayer:
         if subtype == ["initialize"]:
             actions = self._engine.start(key, now)
         else:
-            request = _part(frame, "request")
+            request = part(frame, "request")
             fields = {name: value for name, value in request.items() if name != "subtype"}
             actions = self._engine.submit(key, subtype[0], fields, now)
         for action in actions:
@@ -217,34 +165,184 @@ class EnginePlayer:
 # ------------------------------------------------------------------------- a session
 
 
-class ReplayTransport:
-    """A factory of transports, for ``BidirOptions.transport_factory``: a recording for a CLI.
+class ReplayMismatch(BridleError, AssertionError):
+    """The program did something else than the recording has.
 
-    The CLI's lines come in their order, each batch once the session has written what the recorded
-    client had written before it, whatever it is called and whatever else it wrote meanwhile. The
-    process exits as it did. What the session wrote and the recording has not, or the other way
-    round, is told in :attr:`deviations`.
-
-    Args:
-        speed: Recorded seconds per second; infinite does not wait at all.
+    `differences` has what was noticed, in order; the first one is the one to look at, because
+    what follows may be a consequence of it.
     """
 
-    def __init__(self, recording: Source, *, speed: float = math.inf) -> None:
+    def __init__(self, differences: Sequence[Difference], recording: str = "") -> None:
+        first, *rest = differences
+        where = f" of {recording}" if recording else ""
+        more = f" (and {len(rest)} more)" if rest else ""
+        super().__init__(
+            f"The program differs from the recording{where}: {first}{more}.",
+            fix="Mend the program, or record anew if the change is meant.",
+        )
+        self.differences = tuple(differences)
+
+
+class ReplayTransport:
+    """Plays a recording in place of a CLI. Made by :func:`replay_transport`."""
+
+    def __init__(
+        self,
+        recording: Source,
+        *,
+        speed: float = math.inf,
+        strict: bool = True,
+        timeout: float | None = 30.0,
+        normalize: Normalize | None = None,
+        directories: Mapping[str, str] | None = None,
+    ) -> None:
         if not speed > 0:
             raise ValueError(f"speed must be above 0, not {speed}; math.inf waits for nothing")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout must be above 0, not {timeout}; None waits for ever")
+        self._name = os.fspath(recording) if isinstance(recording, str | PathLike) else ""
         self._entries = _entries(recording)
         self._speed = speed
-        #: Where the session and the recording part, in words.
-        self.deviations: list[str] = []
+        self._strict = strict
+        self._timeout = timeout
+        self._normalize = normalize
+        self._directories = directories or {}
+        self._runs: list[_Replaying] = []
 
-    def __call__(self, events: TransportEvents) -> _Replaying:
-        """A transport that begins to play as soon as the loop runs."""
-        return _Replaying(self._entries, self._speed, events, self.deviations)
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Where the program and the recording differ, in the order it was noticed."""
+        return tuple(difference for run in self._runs for difference in run.differences)
+
+    @overload
+    def __call__(self, events: TransportEvents, /) -> Transport: ...
+    @overload
+    def __call__(self, launch: Launch, events: TransportEvents, /) -> Transport: ...
+    def __call__(self, *given: Any) -> Transport:
+        """Return a transport that begins to play as soon as the event loop runs.
+
+        A session calls this with its events, a query (``SdkOptions.runner``) with its launch plan
+        before them.
+        """
+        *plans, events = given
+        if not plans:
+            return self.open(events)
+        plan = cast("Launch", plans[0])
+        about = {"argv": redact(plan.argv), "cwd": plan.cwd}
+        return self.open(events, about=about, secrets=secrets(plan))
+
+    def open(
+        self,
+        events: TransportEvents,
+        *,
+        about: Mapping[str, object] | None = None,
+        secrets: Iterable[str] = (),
+    ) -> Transport:
+        """Return a transport, given what is known about the CLI it replaces.
+
+        Args:
+            about: ``argv`` and ``cwd``, as a recorder notes them. The arguments are compared; the
+                directory takes the place of the recorded one.
+            secrets: Strings to mask in differences.
+        """
+        names = Names()
+        compared = Comparison(self._entries, names, normalize=self._normalize, secrets=secrets)
+        run = _Replaying(
+            self._entries,
+            events,
+            names,
+            compared,
+            speed=self._speed,
+            strict=self._strict,
+            timeout=self._timeout,
+        )
+        self._runs.append(run)
+        if about is not None:
+            run.introduce(about, self._directories)
+        return run
+
+    def check(self) -> None:
+        """Raise :class:`ReplayMismatch` if the program differed from the recording.
+
+        Call it when the session or query is over: what it has not written by then is missing.
+        Leaving the transport (it is a context manager, blocking or async) does the same.
+        """
+        if not self._strict:
+            return
+        found = [*self.differences]
+        found += [missing for run in self._runs if (missing := run.missing()) is not None]
+        if not self._runs and self._entries:
+            found = [Difference(what="session", recorded="one", now="nothing was started")]
+        if found:
+            raise ReplayMismatch(found, self._name)
+
+    def __enter__(self) -> ReplayTransport:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Raise what :meth:`check` would.
+
+        If the block raised, then only what was noticed before: the rest is missing because of it.
+        """
+        if problem is None:
+            self.check()
+        elif isinstance(problem, Exception) and self._strict and self.differences:
+            raise ReplayMismatch(self.differences, self._name) from problem
+
+    async def __aenter__(self) -> ReplayTransport:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Raise what :meth:`check` would."""
+        self.__exit__(kind, problem, trace)
 
 
-def replay_transport(recording: Source, *, speed: float = math.inf) -> ReplayTransport:
-    """A recording in place of a CLI: ``BidirOptions(transport_factory=replay_transport(path))``."""
-    return ReplayTransport(recording, speed=speed)
+def replay_transport(
+    recording: Source,
+    *,
+    speed: float = math.inf,
+    strict: bool = True,
+    timeout: float | None = 30.0,
+    normalize: Normalize | None = None,
+) -> ReplayTransport:
+    """Return a recording that takes the place of the CLI.
+
+    Give it to ``BidirOptions.transport_factory``, or to ``SdkOptions.runner`` of a query::
+
+        with replay_transport("session.ndjson") as factory:
+            outcome = sync.run("Say hello.", bidir=BidirOptions(transport_factory=factory))
+
+    The CLI's lines come in their order, each one after the program has written what the recorded
+    program had written before it. Prompts, control requests and the answers to hooks, permission
+    requests and tools are compared with the recording, without ids that are new in every run.
+
+    At the first difference the replay ends as a CLI that crashes does: it writes the difference to
+    stderr and exits with 70, so an extra prompt fails at once. Leaving the ``with`` block, or
+    :meth:`~ReplayTransport.check`, raises :class:`ReplayMismatch`, also for what the program did
+    not write at all.
+
+    Args:
+        recording: The path of a recording, or its entries.
+        speed: Recorded seconds per second; infinite does not wait at all.
+        strict: With False, differences are only collected in ``differences``; the replay goes on.
+        timeout: Seconds, beside the recorded time, that a program with an open turn has for what
+            the recorded program wrote next. None waits for ever.
+        normalize: Called with each line of the program and of the recording, as JSON, before they
+            are compared. Remove there what differs from run to run, such as the time a tool tells.
+    """
+    return ReplayTransport(
+        recording, speed=speed, strict=strict, timeout=timeout, normalize=normalize
+    )
 
 
 class _Replaying:
@@ -253,26 +351,58 @@ class _Replaying:
     def __init__(
         self,
         entries: list[Entry],
-        speed: float,
         events: TransportEvents,
-        deviations: list[str],
+        names: Names,
+        compared: Comparison,
+        *,
+        speed: float,
+        strict: bool,
+        timeout: float | None,
     ) -> None:
         self._entries = entries
-        self._speed = speed
         self._events = events
-        self._deviations = deviations
-        self._names = Names()
+        self._names = names
+        self._compared = compared
+        self._speed = speed
+        self._strict = strict
+        self._timeout = timeout
+        #: Where the program and the recording differ.
+        self.differences: list[Difference] = []
         self._next = 0
         self._clock = 0.0
-        self._written: list[JsonObject] = []
         self._unfinished = b""
         self._stderr: list[str] = []
+        self._is_open = False  # a prompt was written, and no result has come since
         self._input_ended = False
         self._paused = False
+        self._is_failing = False
         self._gone = False
         self._scheduled: asyncio.Handle | None = None
+        self._overdue: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._schedule()
+
+    def introduce(self, about: Mapping[str, object], directories: Mapping[str, str]) -> None:
+        """Compare what is known about the CLI with what the recorder noted first."""
+        noted = self._entries[0].members if self._entries else {}
+        if "started" not in noted:
+            return  # made by something else, which may spell arguments in another way
+        recorded, now = (
+            [str(arg) for arg in cast("Iterable[object]", one.get("argv") or ())]
+            for one in (noted, about)
+        )
+        for old, new in zip(_session_ids(recorded), _session_ids(now), strict=False):
+            self._names.learn_word(old, new)
+        live = {"cwd": str(about.get("cwd") or os.getcwd()), **directories}
+        then = {"cwd": noted.get("cwd"), **part(noted, "directories")}
+        for name, directory in live.items():
+            if isinstance(was := then.get(name), str):
+                self._names.learn_directory(was, directory)
+        self._note(compare_arguments(recorded, now))
+
+    def missing(self) -> Difference | None:
+        """Return what the recorded client wrote and this one has not; None after a difference."""
+        return None if self.differences else self._compared.missing()
 
     # -- the transport
 
@@ -286,7 +416,11 @@ class _Replaying:
 
     def write(self, data: bytes) -> None:
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
-        self._written += [cast("JsonObject", json.loads(line)) for line in lines if line.strip()]
+        for line in filter(bytes.strip, lines):
+            written = cast("JsonObject", json.loads(line))
+            self._is_open = self._is_open or written.get("type") == "user"
+            difference, goes_on = self._compared.take(written)
+            self._note(difference, goes_on=goes_on)
         self._schedule()
 
     async def drain(self) -> None:
@@ -311,10 +445,26 @@ class _Replaying:
 
     async def aclose(self) -> None:
         self._leave(-9)
-        if self._scheduled is not None:
-            self._scheduled.cancel()
 
     # -- playing
+
+    def _note(self, difference: Difference | None, *, goes_on: bool = True) -> None:
+        """Note a difference, and end with it if the replay is strict or cannot go on."""
+        if difference is None or self._gone:
+            return
+        self.differences.append(difference)
+        if (self._strict or not goes_on) and not self._is_failing:
+            self._is_failing = True
+            # Not now: the session may be in the midst of writing.
+            self._loop.call_soon(self._fail, difference)
+
+    def _fail(self, difference: Difference) -> None:
+        """End as a CLI that crashes does."""
+        if not self._gone:
+            line = f"replay: {difference}"
+            self._stderr.append(line)
+            self._events.wrote_stderr(line)
+            self._leave(_MISMATCH)
 
     def _schedule(self) -> None:
         """Play the next entry, when its time has come."""
@@ -330,11 +480,17 @@ class _Replaying:
     def _play(self) -> None:
         self._scheduled = None
         entry = self._entries[self._next]
-        if self._paused or self._gone or not self._is_due(entry):
+        if self._paused or self._gone or self._is_failing:
             return
+        if not self._is_due(entry):
+            self._arm(entry)
+            return
+        self._disarm()
         self._next += 1
         self._clock = entry.t
         if entry.direction == "out":
+            if '"result"' in entry.line and entry.members.get("type") == "result":
+                self._is_open = False
             self._events.received(self._names.translate(entry))
         elif entry.direction == "err":
             self._stderr.append(entry.line)
@@ -344,25 +500,42 @@ class _Replaying:
         self._schedule()
 
     def _is_due(self, entry: Entry) -> bool:
-        """True unless the session has yet to do what the recorded client did here."""
+        """Return False if the session has yet to do what the recorded client did here."""
         if entry.direction == "meta" and entry.members.get("stdin") == "EOF":
             return self._input_ended
-        if entry.direction != "in":
+        if entry.direction != "in" or self._input_ended:
             return True
-        recorded = entry.members
-        for written in self._written:
-            if kind_of(written) == kind_of(recorded):
-                self._names.learn(recorded, written)
-                self._written.remove(written)
-                return True
-        if self._input_ended:
-            self._deviations.append(f"not written: {' '.join(kind_of(recorded))}")
-        return self._input_ended
+        return self._compared.is_written(self._next)
+
+    def _arm(self, entry: Entry) -> None:
+        """Wait for the client, but not for ever while it waits for the CLI."""
+        if self._timeout is not None and self._is_open and self._overdue is None:
+            wait = self._timeout + max(0.0, entry.t - self._clock)
+            self._overdue = self._loop.call_later(wait, self._give_up, wait)
+
+    def _disarm(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+
+    def _give_up(self, waited: float) -> None:
+        missing = self._compared.missing()
+        what, recorded = (
+            ("input", "closed") if missing is None else (missing.what, missing.recorded)
+        )
+        difference = Difference(what=what, recorded=recorded, now=f"nothing for {waited:.0f} s")
+        self._note(difference, goes_on=False)
 
     def _leave(self, exit_code: int | None) -> None:
         if self._gone:
             return
         self._gone = True
-        self._deviations += [f"not recorded: {' '.join(kind_of(one))}" for one in self._written]
+        self._disarm()
+        if self._scheduled is not None:
+            self._scheduled.cancel()
         self._events.output_ended()
         self._events.exited(exit_code)
+
+
+def _session_ids(argv: Iterable[str]) -> list[str]:
+    return [arg.partition("=")[2] for arg in argv if arg.startswith("--session-id=")]

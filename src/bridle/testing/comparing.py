@@ -1,0 +1,386 @@
+"""Comparison of what a client writes to the CLI with what a recorded client wrote.
+
+Nothing here does I/O. A client chooses new names in every run (request ids, uuids of prompts, ids
+of hooks, the session id), and its directories may differ. :class:`Names` translates them;
+:class:`Comparison` pairs each written line with a recorded one and tells where they differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from bridle._redaction import MASK
+from bridle.testing.line_redaction import LineRedactor
+from bridle.testing.recording import Entry, JsonObject
+
+Normalize: TypeAlias = Callable[[JsonObject], JsonObject]
+"""Removes from a line of the client what differs from run to run."""
+
+_SHOWN = 120
+"""Characters of a value that a difference shows."""
+
+_UNORDERED = ("mcp_status", "mcp_message")
+"""Control requests that change nothing, beside those that begin with ``get_``."""
+
+
+def part(frame: Mapping[str, object], name: str) -> JsonObject:
+    """Return the object under this name; empty if there is none."""
+    value = frame.get(name)
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def kind_of(frame: JsonObject) -> tuple[str, ...]:
+    """Return what a line to the CLI is: a prompt, a request of a subtype, or the answer to an id.
+
+    The CLI chose the id that an answer names, so it is the same in every run.
+    """
+    kind = str(frame.get("type"))
+    if kind == "control_request":
+        return kind, str(part(frame, "request").get("subtype"))
+    if kind == "control_response":
+        return kind, str(part(frame, "response").get("request_id"))
+    return (kind,)
+
+
+# ------------------------------------------------------------------------- names
+
+
+class Names:
+    """What things are called in the recording, and what the live client calls them."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, str] = {}
+        self._words: dict[str, str] = {}
+        self._directories: dict[str, str] = {}
+
+    def learn(self, recorded: JsonObject, written: JsonObject) -> None:
+        """Note the names in two lines that say the same."""
+        if recorded.get("type") == "control_request":
+            self._requests[str(recorded.get("request_id"))] = str(written.get("request_id"))
+            ours = _callbacks(part(written, "request"))
+            for place, name in _callbacks(part(recorded, "request")).items():
+                self.learn_word(name, ours.get(place, name))
+        elif "uuid" in recorded and "uuid" in written:
+            self.learn_word(str(recorded["uuid"]), str(written["uuid"]))
+
+    def learn_word(self, recorded: str, live: str) -> None:
+        """Note that a string of the recording is another one now."""
+        if recorded != live:
+            self._words[recorded] = live
+
+    def learn_directory(self, recorded: str, live: str) -> None:
+        """Note that a directory of the recording is another one now, with all that is in it."""
+        if recorded != live and os.path.dirname(recorded) != recorded:
+            self._directories[recorded] = live
+
+    def translate(self, entry: Entry) -> bytes:
+        """Return a line of the CLI as it would have come to the live client."""
+        data = entry.data.decode("utf-8", "surrogateescape")
+        members = entry.members
+        response = part(members, "response")
+        ours = self._requests.get(str(response.get("request_id")))
+        if members.get("type") == "control_response" and ours is not None:
+            response["request_id"] = ours
+            data = json.dumps(members, ensure_ascii=False) + "\n"
+        data = _renamed(data, self._words, self._directories)
+        return data.encode("utf-8", "surrogateescape")
+
+    def translate_back(self, written: JsonObject) -> JsonObject:
+        """Return a line of the live client as the recorded client would have written it."""
+        words = {new: old for old, new in self._words.items()}
+        directories = {new: old for old, new in self._directories.items()}
+        text = _renamed(json.dumps(written, ensure_ascii=False), words, directories)
+        return cast("JsonObject", json.loads(text))
+
+
+def _renamed(line: str, words: Mapping[str, str], directories: Mapping[str, str]) -> str:
+    """Return a JSON line with other strings, and with other directories inside its strings."""
+    for old, new in words.items():
+        line = line.replace(json.dumps(old), json.dumps(new))
+    if not directories:
+        return line
+    known = {_escaped(old): _escaped(new) for old, new in directories.items()}
+    # The longest first. Not another directory whose name only begins the same.
+    longest = sorted(known, key=len, reverse=True)
+    pattern = f"({'|'.join(map(re.escape, longest))})" + r"(?!\.?[\w-])"
+    return re.sub(pattern, lambda found: known[found[1]], line)
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _callbacks(request: JsonObject) -> dict[tuple[str, int, int], str]:
+    """Return the callback ids of an initialize request, by where they stand."""
+    return {
+        (event, row, column): str(name)
+        for event, entries in part(request, "hooks").items()
+        for row, entry in enumerate(_list(entries))
+        for column, name in enumerate(_list(part({"": entry}, "").get("hookCallbackIds")))
+    }
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+# ------------------------------------------------------------------------- differences
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where the program and the recording part."""
+
+    #: The prompt, request or answer concerned, in words.
+    what: str
+    #: What the recording has there, and what the program did now. Secrets are masked.
+    recorded: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: recorded: {self.recorded}, now: {self.now}"
+
+
+def first_difference(recorded: Any, now: Any, path: str = "") -> tuple[str, str, str] | None:
+    """Return where two JSON values differ first, and both values there; None if they are equal.
+
+    A masked part of a recorded text equals anything.
+    """
+    ours: object = recorded
+    theirs: object = now
+    if isinstance(recorded, str) and MASK in recorded:
+        pattern = ".*".join(map(re.escape, recorded.split(MASK)))
+        text = now if isinstance(now, str) else json.dumps(now)
+        is_same = re.fullmatch(pattern, text, re.DOTALL) is not None
+        return None if is_same else (path, _shown(recorded), _shown(now))
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        return _first_member(cast("JsonObject", recorded), cast("JsonObject", now), path)
+    if isinstance(recorded, list) and isinstance(now, list):
+        return _first_item(cast("list[object]", recorded), cast("list[object]", now), path)
+    same = recorded == now and isinstance(recorded, bool) == isinstance(now, bool)
+    return None if same else (path, _shown(ours, theirs), _shown(theirs, ours))
+
+
+def _first_member(recorded: JsonObject, now: JsonObject, path: str) -> tuple[str, str, str] | None:
+    for key in dict.fromkeys([*recorded, *now]):
+        inside = f"{path}.{key}" if path else key
+        if key not in now:
+            return inside, _shown(recorded[key]), "nothing"
+        if key not in recorded:
+            return inside, "nothing", _shown(now[key])
+        if (found := first_difference(recorded[key], now[key], inside)) is not None:
+            return found
+    return None
+
+
+def _first_item(
+    recorded: list[object], now: list[object], path: str
+) -> tuple[str, str, str] | None:
+    for index, (one, other) in enumerate(zip(recorded, now, strict=False)):
+        if (found := first_difference(one, other, f"{path}[{index}]")) is not None:
+            return found
+    return None if len(recorded) == len(now) else (path, _shown(recorded), _shown(now))
+
+
+def _shown(value: object, other: object = None) -> str:
+    """Return a value as JSON; of a long text the part around what differs from the other one."""
+    if isinstance(value, str) and isinstance(other, str) and len(value) > _SHOWN:
+        same = (one == two for one, two in zip(value, other, strict=False))
+        begin = max(0, sum(takewhile(bool, same)) - _SHOWN // 2)
+        value = ("…" if begin else "") + value[begin:]
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+# ------------------------------------------------------------------------- pairs
+
+
+class Comparison:
+    """Pairs the lines of a live client with those of the recorded one.
+
+    Prompts are compared in their order, and so are the control requests that change something.
+    Answers are compared by the request they answer: the CLI asks several things at once, and which
+    callback finishes first is a matter of chance. Where one answer had to come before the next
+    request, the recording itself sees to it: what the CLI wrote after an answer is played after it.
+
+    Args:
+        normalize: Applied to both lines before they are compared.
+        secrets: Strings to mask in differences.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        names: Names,
+        *,
+        normalize: Normalize | None = None,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self._names = names
+        self._normalize = normalize
+        self._redactor = LineRedactor(secrets)
+        self._asked: dict[str, JsonObject] = {}
+        # Lines of the recorded client that are yet to be written, by their index.
+        self._left: dict[int, JsonObject] = {}
+        for index, entry in enumerate(entries):
+            frame = entry.members
+            if entry.direction == "in" and "type" in frame:
+                self._left[index] = frame
+            elif entry.direction == "out" and frame.get("type") == "control_request":
+                self._asked[str(frame.get("request_id"))] = part(frame, "request")
+        self._answered = {
+            kind[1] for frame in self._left.values() if (kind := kind_of(frame))[0] == _ANSWER
+        }
+        self._prompts = 0
+
+    def is_written(self, index: int) -> bool:
+        """Return whether the client has written the line with this index."""
+        return index not in self._left
+
+    def take(self, written: JsonObject) -> tuple[Difference | None, bool]:
+        """Pair a line; return where it differs, and whether the replay can go on.
+
+        It cannot after a prompt or a request that the recording has no answer to.
+        """
+        kind = kind_of(written)
+        self._prompts += kind == ("user",)
+        pair = next(((i, one) for i, one in self._left.items() if kind_of(one) == kind), None)
+        if pair is None:
+            if kind[0] == _ANSWER and kind[1] not in self._answered:
+                return None, True  # the CLI withdrew its request, or ended, before it was answered
+            extra = self._differs(written, "nothing", self._text_of(written))
+            return extra, kind[0] == _ANSWER
+        index, recorded = pair
+        del self._left[index]
+        self._names.learn(recorded, written)
+        return self._compare(recorded, written) or self._out_of_order(index, written), True
+
+    def missing(self) -> Difference | None:
+        """Return the first recorded line that the client has not written."""
+        if not self._left:
+            return None
+        recorded = next(iter(self._left.values()))
+        label = self._label(recorded, self._prompts + 1)
+        return Difference(what=label, recorded=self._text_of(recorded), now="nothing")
+
+    def _compare(self, recorded: JsonObject, written: JsonObject) -> Difference | None:
+        clean = json.loads(self._redactor.line(json.dumps(written, ensure_ascii=False)))
+        ours = self._names.translate_back(cast("JsonObject", clean))
+        if self._normalize is not None:
+            recorded, ours = self._normalize(recorded), self._normalize(ours)
+        found = first_difference(_content(recorded), _content(ours))
+        if found is None:
+            return None
+        path, theirs, now = found
+        if path == "response.behavior":
+            return self._differs(recorded, theirs.strip('"'), now.strip('"'))
+        return self._differs(recorded, theirs, now, path)
+
+    def _out_of_order(self, index: int, written: JsonObject) -> Difference | None:
+        if not _is_ordered(written):
+            return None
+        for earlier, recorded in self._left.items():
+            if earlier < index and _is_ordered(recorded):
+                return self._differs(written, f"after the {_name(recorded)}", "before it")
+        return None
+
+    def _differs(self, frame: JsonObject, recorded: str, now: str, path: str = "") -> Difference:
+        label = self._label(frame, self._prompts)
+        what = f"{label}, {path}" if path else label
+        return Difference(what=what, recorded=recorded, now=now)
+
+    def _label(self, frame: JsonObject, prompt: int) -> str:
+        kind, *rest = kind_of(frame)
+        if kind == "user":
+            return f"prompt {prompt}"
+        if kind == _ANSWER:
+            return f"answer to {_request_name(self._asked.get(rest[0], {}))}"
+        return _name(frame)
+
+    def _text_of(self, frame: JsonObject) -> str:
+        clean = json.loads(self._redactor.line(json.dumps(frame, ensure_ascii=False)))
+        if frame.get("type") == "user":
+            return _shown(part(clean, "message").get("content"))
+        return _shown(_content(clean))
+
+
+_ANSWER = "control_response"
+
+
+def compare_arguments(recorded: Iterable[str], now: Iterable[str]) -> Difference | None:
+    """Compare the arguments of two CLIs, without the session id, which is new in every run."""
+    ours, theirs = (
+        [arg for arg in argv if not arg.startswith("--session-id")] for argv in (now, recorded)
+    )
+    gone = " ".join(arg for arg in theirs if arg not in ours)
+    new = " ".join(arg for arg in ours if arg not in theirs)
+    if not gone and not new:
+        return None
+    return Difference(what="arguments of the CLI", recorded=gone or "nothing", now=new or "nothing")
+
+
+def _is_ordered(frame: JsonObject) -> bool:
+    kind, *rest = kind_of(frame)
+    if kind == "control_request":
+        return rest[0] not in _UNORDERED and not rest[0].startswith("get_")
+    return kind == "user"
+
+
+def _name(frame: JsonObject) -> str:
+    kind, *rest = kind_of(frame)
+    if kind == "user":
+        return f"prompt {_shown(part(frame, 'message').get('content'))}"
+    return f"control request {rest[0]}" if kind == "control_request" else f"line of type {kind}"
+
+
+def _request_name(request: JsonObject) -> str:
+    """Return a request of the CLI in words."""
+    match request.get("subtype"):
+        case "can_use_tool":
+            return f"the permission request for {request.get('tool_name')}"
+        case "hook_callback":
+            about = part(request, "input")
+            tool = f" for {about['tool_name']}" if "tool_name" in about else ""
+            return f"the {about.get('hook_event_name')} hook{tool}"
+        case "mcp_message":
+            message = part(request, "message")
+            name = part(message, "params").get("name")
+            called = f" {name}" if message.get("method") == "tools/call" else ""
+            return f"{message.get('method')}{called} for the server {request.get('server_name')}"
+        case subtype:
+            return f"the request {subtype}"
+
+
+def _content(frame: JsonObject) -> JsonObject:
+    """Return what a line says, without names that are new in every run."""
+    if frame.get("type") == _ANSWER:
+        answer = {k: value for k, value in part(frame, "response").items() if k != "request_id"}
+        if (said := part(answer, "response")).get(
+            "continue"
+        ) is True:  # what a hook says by default
+            answer["response"] = {k: value for k, value in said.items() if k != "continue"}
+        return answer
+    if frame.get("type") == "control_request":
+        request = part(frame, "request")
+        return _greeting(request) if request.get("subtype") == "initialize" else request
+    volatile = ("uuid", "session_id", "type")
+    return {key: value for key, value in frame.items() if key not in volatile and value is not None}
+
+
+def _greeting(request: JsonObject) -> JsonObject:
+    """Return an initialize request with the number of each hook's callbacks for their ids."""
+    hooks = {
+        event: [
+            {"matcher": entry.get("matcher"), "callbacks": len(_list(entry.get("hookCallbackIds")))}
+            for entry in (part({"": one}, "") for one in _list(entries))
+        ]
+        for event, entries in part(request, "hooks").items()
+    }
+    said = {key: value for key, value in request.items() if value is not None}
+    return {**said, "hooks": hooks}
