@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import bridle
+from bridle.testing import ScriptedModel, repeat, text, tool_use
+from bridle.testing.cassette import Cassette
 from bridle.testing.recording import read_recording
+from bridle.testing.script import Turn
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Lab
 
 pytest_plugins = ["pytester"]
 
@@ -129,3 +139,61 @@ def test_a_missing_recording_without_a_cli_says_what_to_do(shop: Shop) -> None:
         ["*CliNotFoundError*", "*There is no recording *test_price.ndjson*"]
     )
     assert not Path(shop.directory).exists()
+
+
+def test_chance_is_no_difference(lab: Lab, tmp_path: Path) -> None:
+    """Parallel callbacks finish in another order in each run, and a turn is interrupted."""
+
+    async def talk(cassette: Cassette, cli: bridle.CliOptions, order: int) -> list[str]:
+        at_work = asyncio.Event()
+
+        async def guard(context: bridle.PreToolUseContext) -> None:
+            await asyncio.sleep(order * hash(context.tool_use_id) % 7 / 100)
+
+        @bridle.tool(read_only=True)
+        async def price(article: str) -> str:
+            at_work.set()
+            if article == "99":
+                await asyncio.Event().wait()
+            await asyncio.sleep(order * int(article) % 5 / 100)
+            return article
+
+        def decide(context: bridle.CanUseToolContext) -> bridle.PermissionResult:
+            time.sleep(order * int(context.tool_input.get("article", 0)) % 3 / 100)
+            return bridle.Allow()
+
+        bidir = bridle.BidirOptions(
+            on_pre_tool_use=guard,
+            on_can_use_tool=decide,
+            mcp_servers={"shop": bridle.ToolServer([price])},
+        )
+        sdk = lab.sdk.replace(recorder=cassette)
+        async with bridle.start_session(cli, sdk, bidir) as session:
+            first = await (await session.send_user_message("prices"))
+            await asyncio.gather(session.ping(), session.set_model("claude-haiku-4-5"))
+            at_work.clear()
+            turn = await session.send_user_message("all")
+            await asyncio.wait_for(at_work.wait(), 60)
+            await session.interrupt()
+            second = await turn
+            last = await session.send_user_message("bye")
+            return [first.text, second.reason, (await last).text]
+
+    calls = [tool_use("mcp__shop__price", article=str(number)) for number in range(12)]
+    script: list[Turn] = [
+        calls,
+        [text("cheap")],
+        [tool_use("mcp__shop__price", article="99")],
+        repeat([text("bye")]),
+    ]
+    path = tmp_path / "talk.ndjson"
+    expected = ["cheap", "interrupted", "bye"]
+    with ScriptedModel(script) as model:
+        cli = lab.cli(model, allowed_tools=[])
+        with Cassette(path) as cassette:
+            assert asyncio.run(talk(cassette, cli, 1)) == expected
+        assert cassette.is_recording
+        for order in (2, 3, 11):
+            with Cassette(path) as cassette:
+                assert asyncio.run(talk(cassette, cli, order)) == expected
+            assert not cassette.is_recording

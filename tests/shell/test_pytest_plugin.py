@@ -131,3 +131,116 @@ def test_a_fake_cli_that_was_told_nothing_says_so_at_once(pytester: pytest.Pytes
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*CliExitedDuringInit*", "*so use what it returns*"])
     assert result.duration < 20, "the timeout is 60 s"
+
+
+# ------------------------------------------------------------------------- cassettes
+
+TALK = """
+    import asyncio, os
+    import pytest
+    import bridle
+    from bridle import sync
+    from bridle.testing import FakeCli
+
+    def ask(cassette, prompt="SAY hello"):
+        with FakeCli.auto() as cli:
+            options = bridle.CliOptions(cli_path=cli.path)
+            return sync.run(prompt, cli=options, sdk=bridle.SdkOptions(recorder=cassette)).text
+"""
+
+
+def test_each_test_has_a_cassette_of_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_talk=TALK
+        + """
+    class TestHello:
+        @pytest.mark.parametrize("word", ["a", "b/c", "b c"])
+        def test_word(self, cassette, word):
+            assert ask(cassette, f"SAY {word}") == word
+
+    def test_two_sessions(cassette):
+        assert [ask(cassette, "SAY one"), ask(cassette, "SAY two")] == ["one", "two"]
+
+    def test_query(cassette):
+        with FakeCli.auto() as cli:
+            options = bridle.CliOptions(cli_path=cli.path)
+            sdk = bridle.SdkOptions(recorder=cassette)
+            assert "result" in [m.type for m in sync.query("SAY hi", options, sdk)]
+    """
+    )
+    pytester.runpytest_inprocess(*LOADED).assert_outcomes(passed=5)
+    directory = pytester.path / "cassettes" / "test_talk"
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    plain = {name for name in before if not name.startswith("TestHello.test_word[b_c]-")}
+    assert plain == {
+        "TestHello.test_word[a].ndjson",
+        "test_query.ndjson",
+        "test_two_sessions-2.ndjson",
+        "test_two_sessions.ndjson",
+    }
+    assert len(before) == 6
+    pytester.runpytest_inprocess(*LOADED).assert_outcomes(passed=5)
+    assert before == {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+SESSIONS = (
+    TALK
+    + """
+    def test_it(cassette):
+        for number in range(int(os.environ["SESSIONS"])):
+            assert ask(cassette, f"SAY {number}") == str(number)
+"""
+)
+
+
+def test_the_number_of_sessions_is_compared(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(test_talk=SESSIONS)
+    directory = pytester.path / "cassettes" / "test_talk"
+
+    def run(sessions: int, *arguments: str) -> pytest.RunResult:
+        monkeypatch.setenv("SESSIONS", str(sessions))
+        return pytester.runpytest_inprocess(*LOADED, *arguments)
+
+    run(2).assert_outcomes(passed=1)
+    fewer = run(1)
+    fewer.assert_outcomes(passed=1, errors=1)
+    fewer.stdout.fnmatch_lines(["*session 2: recorded: started, now: nothing*"])
+    more = run(3)
+    more.assert_outcomes(failed=1, errors=1)
+    more.stdout.fnmatch_lines(["*session 3: recorded: nothing, now: started*"])
+    run(1, "--bridle-record").assert_outcomes(passed=1)
+    assert [path.name for path in directory.iterdir()] == ["test_it.ndjson"]
+
+
+def test_a_cassette_that_no_session_got_fails_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(cassette): pass")
+    result = pytester.runpytest_inprocess(*LOADED)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*CassetteError: There is nothing to record in *"])
+
+
+def test_a_session_that_is_still_open_is_not_recorded(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_talk=TALK
+        + """
+    @pytest.fixture
+    def later():
+        cleanup = []
+        yield cleanup.append
+        for one in cleanup:
+            one()
+
+    def test_it(later, cassette):
+        cli = FakeCli.auto()
+        options = bridle.CliOptions(cli_path=cli.path)
+        session = sync.start_session(options, bridle.SdkOptions(recorder=cassette))
+        later(cli.close)
+        later(session.stop)
+    """
+    )
+    result = pytester.runpytest_inprocess(*LOADED)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*CassetteError: Session 1 was not recorded to its end*"])
+    assert not (pytester.path / "cassettes").exists()
