@@ -1,12 +1,12 @@
-"""Where a value came from: the line on the wire behind every message, block and control frame.
+"""The raw line behind every message, content block and control frame.
 
-The rule of this file: a typed value never copies the wire, it points at it. A message holds the
-bytes of its line; a part of a message (a block, the body of a request) holds the same bytes and
-the path to itself. `.raw` parses them when somebody asks, so decoding pays for the fields alone
-and an unread message costs its line and its fields, nothing more.
+A typed value never copies the wire: it holds its place on the line it was read from. The place of
+a message is the line itself. A part of a message (a content block, the body of a control request)
+gets its place, the line and the path to the part, when the message hands it out for the first
+time. `.raw` parses the line when it is read, so decoding pays for the fields alone.
 
-The slots live outside the msgspec fields on purpose: `==`, `repr()` and pattern matching see
-fields only, and `msgspec.structs.replace()` gives a value that no longer claims to be the wire's.
+The place is kept outside the msgspec fields: `==`, `repr()` and pattern matching see the fields
+only, and a value made by `msgspec.structs.replace()` has no raw line.
 """
 
 from __future__ import annotations
@@ -19,18 +19,24 @@ import msgspec
 
 __all__ = [
     "JsonObject",
+    "MisfitLine",
     "Path",
+    "Place",
     "Sourced",
+    "WholeLine",
     "attach",
-    "bind",
+    "bind_part",
     "line_of",
     "line_size",
+    "mark_bound",
     "parse_json",
+    "place_at",
     "repair_json",
     "revive",
     "spell_path",
     "tag_of",
     "to_wire",
+    "unbound_line",
 ]
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -39,17 +45,37 @@ JsonObject: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
 
 
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a part of a message is: its line, the path to what holds it, and the step from there.
+
+    A place refers to the line and never to the message, so values and places form no cycle, and a
+    block that is kept keeps its line alive and nothing else.
+    """
+
+    line: bytes
+    parent: Path
+    step: str | int
+    misfits: tuple[str, ...] = ()
+
+
+class MisfitLine(msgspec.Struct, frozen=True, gc=False):
+    """A line of which some fields do not fit their types."""
+
+    line: bytes
+    misfits: tuple[str, ...]
+
+
 class Sourced:
     """Mixin for msgspec structs that may have been read from the wire.
 
-    The slots stay unset on a value built by hand; its `.raw` is made from its fields.
+    The slot is unset in a value built by hand; its `.raw` is made from its fields.
     """
 
-    __slots__ = ("_line", "_misfits", "_path")
+    __slots__ = ("_place",)
 
-    _line: bytes
-    _misfits: tuple[str, ...]
-    _path: Path
+    # In a message: its line, until its parts are bound, and then a place on it (the path is then
+    # of no account). In a part: its place. One slot, as it is slow to find that a slot is unset.
+    _place: bytes | MisfitLine | Place
 
     @property
     def raw(self) -> Any:
@@ -59,16 +85,11 @@ class Sourced:
         an unknown field that are not UTF-8, read as U+FFFD; a number beyond every range reads as
         an infinity.
         """
-        line = getattr(self, "_line", None)
-        if line is None:
+        place = getattr(self, "_place", None)
+        if place is None:
             return to_wire(self)
-        value = parse_json(line)
-        try:
-            for step in getattr(self, "_path", ()):
-                value = value[step]
-        except LookupError:
-            return None  # stands for a part the line should have had
-        return value
+        value = parse_json(_line_at(place))
+        return value if isinstance(self, WholeLine) else _walk(value, place)
 
     @property
     def misfits(self) -> tuple[str, ...]:
@@ -77,10 +98,11 @@ class Sourced:
         Written as paths: `num_turns`, `message.content[0].text`. Such a field holds its default;
         `.raw` still has what was sent.
         """
-        return getattr(self, "_misfits", ())
+        place = getattr(self, "_place", b"")
+        return () if isinstance(place, bytes) else place.misfits
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and pickles keep the wire behind them; a struct alone would save its fields only.
+        # Copies and pickles keep the raw line; a struct alone would save its fields only.
         names = cast(msgspec.Struct, self).__struct_fields__
         values = {name: getattr(self, name) for name in names}
         slots = {name: getattr(self, name) for name in Sourced.__slots__ if hasattr(self, name)}
@@ -90,42 +112,86 @@ class Sourced:
         return self  # frozen: a copy could not come to differ
 
 
+class WholeLine(Sourced):
+    """Mixin for the structs that a whole line becomes; `Sourced` alone is for their parts."""
+
+    __slots__ = ()
+
+
 attach = cast(Callable[[Sourced, str, object], None], msgspec.structs.force_setattr)
-"""Set a slot of a frozen value; for those who made the value, before anybody else has it."""
+"""Set a slot of a frozen value; for the code that made the value, before it hands it out."""
 
 
 def revive(kind: Callable[..., Any], values: JsonObject, slots: JsonObject) -> Any:
-    """A value anew, from its fields and what its slots held; what copies and pickles call."""
+    """Make a value anew from its fields and what its slots held; copies and pickles call this."""
     value = kind(**values)
     for name, content in slots.items():
         attach(value, name, content)
     return value
 
 
-def bind(part: Sourced, whole: Sourced, *path: str | int) -> None:
-    """Point `part` at its place in the line behind `whole`, once; by hand built: do nothing.
+def bind_part(whole: WholeLine, part: Sourced, name: str) -> None:
+    """Give the only part of `whole`, its member `name`, its place on the line, unless it has it."""
+    line = unbound_line(whole)
+    if line is not None:
+        attach(part, "_place", place_at(line, (), name))
+        mark_bound(whole, line)
 
-    The misfits of the whole that lie below the path become the part's own.
+
+def unbound_line(whole: WholeLine) -> bytes | MisfitLine | None:
+    """Return the line of `whole` if its parts have no places yet; None if it was built by hand.
+
+    Parts are bound once, when they are first read: a block that the user puts into the content of
+    a message later has no place on the line.
     """
-    line = getattr(whole, "_line", None)
-    if line is None or hasattr(part, "_line"):
-        return
-    attach(part, "_line", line)
-    attach(part, "_path", (*getattr(whole, "_path", ()), *path))
-    if whole.misfits:
-        prefix = spell_path(path) + "."
-        own = tuple(name[len(prefix) :] for name in whole.misfits if name.startswith(prefix))
-        attach(part, "_misfits", own)
+    try:
+        line = whole._place  # pyright: ignore[reportPrivateUsage]
+    except AttributeError:
+        return None
+    return None if isinstance(line, Place) else line
+
+
+def place_at(line: bytes | MisfitLine, parent: Path, step: str | int) -> Place:
+    """Return a place on the line, with its share of the misfits."""
+    if isinstance(line, bytes):
+        return Place(line, parent, step)
+    prefix = spell_path((*parent, step)) + "."
+    own = tuple(name[len(prefix) :] for name in line.misfits if name.startswith(prefix))
+    return Place(line.line, parent, step, own)
+
+
+def mark_bound(whole: WholeLine, line: bytes | MisfitLine) -> None:
+    """Remember that the parts of `whole` have their places.
+
+    Called last: a second thread that reads the parts meanwhile must not find them unbound.
+    """
+    if isinstance(line, bytes):
+        attach(whole, "_place", Place(line, (), ""))
+    else:
+        attach(whole, "_place", Place(line.line, (), "", line.misfits))
 
 
 def line_size(value: Sourced) -> int:
-    """The bytes of the line a value was read from; 0 for one built by hand."""
-    return len(getattr(value, "_line", b""))
+    """Return the bytes of the line a value was read from; 0 for one built by hand."""
+    return len(_line_at(getattr(value, "_place", b"")))
 
 
 def line_of(value: Sourced) -> bytes:
-    """The line a value was read from, without its ending; empty for one built by hand."""
-    return getattr(value, "_line", b"").rstrip(b"\r\n")
+    """Return the line a value was read from, without its ending; empty for one built by hand."""
+    return _line_at(getattr(value, "_place", b"")).rstrip(b"\r\n")
+
+
+def _line_at(place: bytes | MisfitLine | Place) -> bytes:
+    return place if isinstance(place, bytes) else place.line
+
+
+def _walk(value: Any, place: Place) -> Any:
+    try:
+        for step in (*place.parent, place.step):
+            value = value[step]
+    except LookupError:
+        return None  # stands for a part the line should have had
+    return value
 
 
 def spell_path(path: Path) -> str:

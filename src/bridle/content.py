@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 from msgspec import Struct
 
-from bridle._source import JsonObject, Sourced, attach, bind, tag_of
+from bridle._source import (
+    JsonObject,
+    MisfitLine,
+    Path,
+    Place,
+    Sourced,
+    WholeLine,
+    attach,
+    mark_bound,
+    place_at,
+    tag_of,
+    unbound_line,
+)
 
 __all__ = [
     "BashCodeExecutionToolResultBlock",
@@ -268,26 +280,66 @@ else:
     WireBlock = Union[ContentBlock.__args__[:-1]]  # noqa: UP007  # made from the other
 
 
+_Content: TypeAlias = str | list[ContentBlock] | None
+
+
 def joined_text(content: str | Sequence[ContentBlock]) -> str:
-    """The text of some content: itself, or its text blocks joined."""
+    """Return the text of some content: itself, or its text blocks joined."""
     if isinstance(content, str):
         return content
-    return "".join([block.text for block in content if type(block) is TextBlock])
+    text = ""
+    for block in content:
+        if type(block) is TextBlock:
+            text += block.text
+    return text
 
 
-def bind_blocks(content: object, whole: Sourced, *path: str | int) -> None:
-    """Give every block of some content, and those inside it, its place in the line of `whole`.
+_HOLDERS = frozenset({ToolResultBlock, McpToolResultBlock, SearchResultBlock})
+"""The blocks whose content is made of blocks."""
 
-    Once: what somebody puts into the content later has no place there.
+
+def bind_blocks(whole: WholeLine, content: _Content, path: Path) -> None:
+    """Give the blocks of some content their places on the line of `whole`, unless they have them.
+
+    The content of nearly every message is read, and in nearly every message it is one block. So
+    this does what `bind_block` does without its calls, which cost as much again.
     """
-    if hasattr(whole, "_line") and not hasattr(whole, "_path"):
-        attach(whole, "_path", ())
-        _bind_all(content, whole, *path)
+    try:
+        line = whole._place  # pyright: ignore[reportPrivateUsage]
+    except AttributeError:
+        return
+    if isinstance(line, bytes):
+        place = None
+        if isinstance(content, list):
+            index = 0
+            for block in content:
+                place = Place(line, path, index)
+                attach(block, "_place", place)
+                if type(block) in _HOLDERS:
+                    _bind_inner(block, line, (*path, index))
+                index += 1  # noqa: SIM113  # enumerate() alone costs as much as two places
+        attach(whole, "_place", place or Place(line, (), ""))  # any place on the line will do
+    elif not isinstance(line, Place):
+        for index, block in enumerate(content if isinstance(content, list) else ()):
+            _bind(block, line, path, index)
+        mark_bound(whole, line)
 
 
-def _bind_all(content: object, whole: Sourced, *path: str | int) -> None:
-    if isinstance(content, list):
-        for index, block in enumerate(cast("list[object]", content)):
-            if isinstance(block, Block):
-                bind(block, whole, *path, index)
-                _bind_all(getattr(block, "content", None), block, "content")
+def bind_block(whole: WholeLine, block: ContentBlock, parent: Path, step: str) -> None:
+    """Give the only block of `whole` its place on the line, unless it has it."""
+    line = unbound_line(whole)
+    if line is not None:
+        _bind(block, line, parent, step)
+        mark_bound(whole, line)
+
+
+def _bind(block: ContentBlock, line: bytes | MisfitLine, parent: Path, step: str | int) -> None:
+    attach(block, "_place", place_at(line, parent, step))
+    if type(block) in _HOLDERS:
+        _bind_inner(block, line, (*parent, step))
+
+
+def _bind_inner(block: ContentBlock, line: bytes | MisfitLine, path: Path) -> None:
+    content = cast("ToolResultBlock", block).content
+    for index, inner in enumerate(content if isinstance(content, list) else ()):
+        _bind(inner, line, (*path, "content"), index)

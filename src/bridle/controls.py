@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct, field
 
-from bridle._source import JsonObject, Sourced, bind
+from bridle._source import JsonObject, Sourced, WholeLine, bind_part
 
 __all__ = [
     "CanUseToolRequest",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class ControlFrame(Sourced, Struct, frozen=True, repr_omit_defaults=True):
+class ControlFrame(WholeLine, Struct, frozen=True, repr_omit_defaults=True):
     """A line of the control protocol."""
 
 
@@ -111,14 +111,14 @@ else:
 class ControlRequest(ControlFrame, tag="control_request", frozen=True):
     """The CLI asks. Without a `request_id` the answer goes without one too."""
 
-    # Behind `.request`, which ties the body to this line before it hands it out.
+    # Behind `.request`, which binds the body before it hands it out.
     _request: WireQuestion = field(name="request")
     request_id: str | None = None
 
     @property
     def request(self) -> WireQuestion:
         """What is asked."""
-        bind(self._request, self, "request")
+        bind_part(self, self._request, "request")
         return self._request
 
     @property
@@ -166,7 +166,7 @@ class ControlResponse(ControlFrame, tag="control_response", frozen=True):
     @property
     def response(self) -> ControlSuccess | ControlFailure:
         """What is answered."""
-        bind(self._response, self, "response")
+        bind_part(self, self._response, "response")
         return self._response
 
     @property

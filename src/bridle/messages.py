@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from bridle._source import JsonObject, Sourced, bind, tag_of
+from bridle._source import JsonObject, WholeLine, tag_of
 from bridle.api import (
     ApiMessage,
     ApiUserMessage,
@@ -26,7 +26,7 @@ from bridle.api import (
     Usage,
     WireEvent,
 )
-from bridle.content import ContentBlock, TextBlock, WireBlock, bind_blocks, joined_text
+from bridle.content import ContentBlock, WireBlock, bind_block, bind_blocks, joined_text
 
 __all__ = [
     "AssistantMessage",
@@ -55,7 +55,7 @@ __all__ = [
 
 # JSON has no cycles, so the garbage collector is spared what was read from it (gc=False). Whoever
 # ties one, by putting a message into a dict or list of its own, has to untie it.
-class Message(Sourced, Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
+class Message(WholeLine, Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
     """Anything the CLI says that is not part of the control protocol."""
 
     session_id: str | None = None
@@ -84,7 +84,7 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
     Built by hand around its API message: `AssistantMessage(ApiMessage(content=[...]))`.
     """
 
-    # Behind `.message`, which ties the blocks to this line before it hands them out.
+    # Behind `.message` and `.content`, which bind the blocks before they hand them out.
     _message: ApiMessage = field(name="message", default_factory=ApiMessage)
     timestamp: str | None = None
     request_id: str | None = None
@@ -114,22 +114,20 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
     @property
     def message(self) -> ApiMessage:
         """The API's message: content, model, usage, stop reason."""
-        bind_blocks(self._message.content, self, "message", "content")
+        bind_blocks(self, self._message.content, ("message", "content"))
         return self._message
 
     @property
     def content(self) -> list[ContentBlock]:
         """The blocks of this line."""
-        return self.message.content
+        content = self._message.content
+        bind_blocks(self, content, ("message", "content"))
+        return content
 
     @property
     def text(self) -> str:
         """The text blocks joined."""
-        try:
-            (block,) = self._message.content  # one, as in nearly every line
-        except ValueError:
-            return joined_text(self._message.content)
-        return block.text if type(block) is TextBlock else ""
+        return joined_text(self._message.content)
 
     @property
     def message_id(self) -> str | None:
@@ -176,21 +174,25 @@ class UserMessage(Message, tag="user", frozen=True):
     @property
     def message(self) -> ApiUserMessage:
         """The API's message, made from the content where the line has none."""
-        if self._message is None:
-            bind_blocks(self._flat_content, self, "content")
-            return ApiUserMessage(self._flat_content or "")
-        bind_blocks(self._message.content, self, "message", "content")
-        return self._message
+        content = self.content
+        return ApiUserMessage(content) if self._message is None else self._message
 
     @property
     def content(self) -> str | list[ContentBlock]:
         """The text, or the blocks."""
-        return self.message.content
+        content = self._content
+        path = ("content",) if self._message is None else ("message", "content")
+        bind_blocks(self, content, path)
+        return content
 
     @property
     def text(self) -> str:
         """The text, or the text blocks joined; tool results are not part of it."""
-        return joined_text(self.content)
+        return joined_text(self._content)
+
+    @property
+    def _content(self) -> str | list[ContentBlock]:
+        return (self._flat_content or "") if self._message is None else self._message.content
 
 
 # ------------------------------------------------------------------------- result
@@ -288,7 +290,7 @@ class ResultMessage(Message, tag="result", frozen=True):
 class StreamEvent(Message, tag="stream_event", frozen=True):
     """A step of an answer under way; sent only with partial messages on."""
 
-    # Behind `.event`, which ties the block in it to this line before it hands it out.
+    # Behind `.event`, which binds the blocks in it before it hands it out.
     _event: WireEvent = field(name="event")
     ttft_ms: float | None = None
     thinking_display: str | None = None
@@ -303,10 +305,12 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
     def event(self) -> WireEvent:
         """The API's event."""
         event = self._event
+        if type(event) is ContentBlockDelta:  # holds no block, and nearly all events are deltas
+            return event
         if isinstance(event, ContentBlockStart):
-            bind(event.content_block, self, "event", "content_block")
+            bind_block(self, event.content_block, ("event",), "content_block")
         elif isinstance(event, MessageStart):
-            bind_blocks(event.message.content, self, "event", "message", "content")
+            bind_blocks(self, event.message.content, ("event", "message", "content"))
         return event
 
     @property

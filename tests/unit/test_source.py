@@ -7,15 +7,25 @@ import gc
 import json
 import math
 import pickle
+import sys
 from collections.abc import Callable
+from types import FrameType
 
 import msgspec
 import pytest
 
 from bridle._core.wire import decode_line
 from bridle._source import line_of, line_size, parse_json, repair_json, spell_path, to_wire
+from bridle.api import ContentBlockStart
 from bridle.content import TextBlock, ToolResultBlock, UnknownBlock
-from bridle.messages import AssistantMessage, KeepAlive, Message, ResultMessage, UserMessage
+from bridle.messages import (
+    AssistantMessage,
+    KeepAlive,
+    Message,
+    ResultMessage,
+    StreamEvent,
+    UserMessage,
+)
 
 LINE = b'{"type":"user","message":{"role":"user","content":[{"type":"text","text":"a","new":1}]}}'
 
@@ -97,6 +107,100 @@ def test_a_block_added_by_hand_claims_no_place_in_the_line(place: int) -> None:
     given, mine = {"type": "text", "text": "a", "new": 1}, {"type": "text", "text": "mine"}
     raw = [block.raw for block in message.content]
     assert raw == ([mine, given] if place == 0 else [given, mine])
+
+
+def calls_of(read: Callable[[], object]) -> dict[str, list[str]]:
+    """Return what reading calls: functions written in Python ("call") and in C ("c_call")."""
+    called: dict[str, list[str]] = {"call": [], "c_call": []}
+
+    def note(frame: FrameType, event: str, function: object) -> None:
+        if event == "call":
+            called[event].append(frame.f_code.co_name)
+        elif event == "c_call":
+            called[event].append(getattr(function, "__name__", ""))
+
+    sys.setprofile(note)
+    try:
+        read()
+    finally:
+        sys.setprofile(None)
+    assert called["call"].pop(0) == "<lambda>"
+    assert called["c_call"].pop() == "setprofile"
+    return called
+
+
+def test_reading_the_blocks_of_a_message_takes_two_calls() -> None:
+    # Calls are what reading costs. Decoding is one call into msgspec, so a few more would cost
+    # more than decoding; bench/micro/reading.py has the figures.
+    block = b'{"type":"text","text":"a"}'
+    message = read(b'{"type":"assistant","message":{"content":[' + block + b"]}}")
+    assert isinstance(message, AssistantMessage)
+    assert calls_of(lambda: message.content)["call"] == ["content", "bind_blocks"]
+
+
+def test_reading_a_delta_takes_one_call() -> None:
+    delta = b'{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}'
+    message = read(b'{"type":"stream_event","event":' + delta + b"}")
+    assert isinstance(message, StreamEvent)
+    assert calls_of(lambda: message.event) == {"call": ["event"], "c_call": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [("stream_event", "event"), ("assistant", "message"), ("user", "message")]
+)
+def test_a_block_inside_a_block_has_its_place(kind: str, key: str) -> None:
+    inner = {"type": "text", "text": "a", "new": 1}
+    outer = {"type": "tool_result", "tool_use_id": "t", "content": [inner], "new": 2}
+    part = (
+        {"type": "content_block_start", "content_block": outer}
+        if kind == "stream_event"
+        else {"content": [outer]}
+    )
+    message = read(json.dumps({"type": kind, key: part}).encode())
+    if isinstance(message, StreamEvent):
+        assert isinstance(message.event, ContentBlockStart)
+        block = message.event.content_block
+    else:
+        assert isinstance(message, AssistantMessage | UserMessage)
+        assert isinstance(message.content, list)
+        block = message.content[0]
+    assert isinstance(block, ToolResultBlock)
+    assert isinstance(block.content, list)
+    assert (block.raw, block.content[0].raw) == (outer, inner)
+
+
+def test_a_block_does_not_keep_its_message_alive() -> None:
+    message = read(LINE)
+    assert isinstance(message, UserMessage)
+    before = sys.getrefcount(message)
+    block = message.content[0]
+    assert sys.getrefcount(message) == before
+    del message
+    assert isinstance(block, TextBlock)
+    assert block.raw == {"type": "text", "text": "a", "new": 1}
+
+
+def test_a_message_is_the_same_after_its_blocks_were_read() -> None:
+    message = read(LINE)
+    assert isinstance(message, UserMessage)
+    raw, size = message.raw, line_size(message)
+    assert message.content
+    assert (message.raw, line_size(message), line_of(message)) == (raw, size, LINE)
+    twin = through_pickle(message)
+    assert isinstance(twin, UserMessage)
+    assert (twin.raw, twin.content[0]) == (raw, message.content[0])
+
+
+def test_misfits_are_shared_with_blocks_inside_blocks() -> None:
+    outer = b'{"type":"tool_result","tool_use_id":"t","content":[{"type":"text"}]}'
+    message = read(b'{"type":"user","message":{"content":[' + outer + b"]}}")
+    assert isinstance(message, UserMessage)
+    block = message.content[0]
+    assert isinstance(block, ToolResultBlock)
+    assert isinstance(block.content, list)
+    assert message.misfits == ("message.content[0].content[0].text",)
+    assert (block.misfits, block.content[0].misfits) == (("content[0].text",), ("text",))
+    assert block.content[0].raw == {"type": "text"}
 
 
 def test_a_part_has_its_own_share_of_the_misfits() -> None:

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from bridle._source import JsonObject, Path, attach, parse_json, spell_path
+from bridle._source import JsonObject, MisfitLine, Path, attach, parse_json, spell_path
 from bridle.api import ApiEvent, Delta, UnknownDelta, UnknownStreamEvent
 from bridle.content import Block, UnknownBlock
 from bridle.controls import (
@@ -101,7 +101,7 @@ def decode_line(line: bytes) -> Frame:
             frame = _system_decoder(kind).decode(line)
     except (ValueError, RecursionError):
         return _decode_patiently(line)
-    attach(frame, "_line", line)
+    attach(frame, "_place", line)
     return frame
 
 
@@ -113,7 +113,7 @@ def decode_all(items: Sequence[Any]) -> tuple[list[Any], set[type]]:
     """
     try:
         frames: list[Any] = list(map(_decode, items))
-        deque(map(attach, frames, ["_line"] * len(frames), items), maxlen=0)
+        deque(map(attach, frames, ["_place"] * len(frames), items), maxlen=0)
     except (TypeError, ValueError, RecursionError):  # something odd is among them
         frames = [decode_line(item) if isinstance(item, bytes) else item for item in items]
     kinds: set[type] = set(map(type, frames))
@@ -145,8 +145,7 @@ def _decode_patiently(line: bytes) -> Frame:
         return MalformedLine(f"not UTF-8: {error.reason} at byte {error.start}", said)
     except ValueError as error:
         return MalformedLine(f"not JSON: {error}", said)
-    attach(frame, "_line", line)
-    attach(frame, "_misfits", tuple(misfits))
+    attach(frame, "_place", MisfitLine(line, tuple(misfits)))
     return frame
 
 
