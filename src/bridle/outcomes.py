@@ -126,7 +126,8 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     reason: OutcomeReason
     #: The cause of a failure in words; empty when completed.
     detail: str = ""
-    #: The final text of the turn.
+    #: What the model said: its last text block, also if the turn failed after it. Never the CLI's
+    #: error text (see `detail`), nor text of an answer that was refused.
     text: str = ""
     #: The structured output, validated and converted; None if none was asked for or none fits.
     output: _Output_co | None = None

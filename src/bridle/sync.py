@@ -187,7 +187,11 @@ class Turn:
         return self._turn.__aiter__()
 
     def text_stream(self) -> TextPieces:
-        """The text of this turn as it is written, each piece once."""
+        """Return an iterator over the text of this turn, each part once.
+
+        Text blocks are separated by a blank line. The CLI's own error messages are left out. The
+        text of an answer that follows a refusal comes when that answer has ended.
+        """
         return TextPieces(self.__iter__(), self._text)
 
     def outcome(self) -> Outcome[Any]:
@@ -315,7 +319,7 @@ class Session:
         return self._subscribe("subscribe", self._session.subscribe)
 
     def text_stream(self) -> TextPieces:
-        """The text of the conversation as it is written, each piece once."""
+        """Return an iterator over all text of the conversation; see `Turn.text_stream`."""
         return TextPieces(self.messages(), TextStream())
 
     # -- what is asked for -------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from bridle import (
     InitializationTimeout,
     MaxBudgetError,
     MaxTurnsError,
+    Outcome,
     OutcomeError,
     OutcomeReason,
     RateLimited,
@@ -151,7 +152,8 @@ def test_a_failure_of_the_api_is_told_by_its_kind_and_the_session_lives_on(
     failed, again = play(lab, script, prompts=["go", "again"]).outcomes
     assert failed.reason is reason
     assert not failed.ok
-    assert failed.detail
+    assert "a scripted mishap" in failed.detail or reason is OutcomeReason.RATE_LIMITED
+    assert failed.text == ""
     with pytest.raises(kind):
         failed.raise_for_reason()
     assert (again.reason, again.text) == (OutcomeReason.COMPLETED, "better")
@@ -186,6 +188,58 @@ def test_a_model_that_declines_is_no_success(lab: Lab) -> None:
     assert outcome.reason is OutcomeReason.REFUSED
     with pytest.raises(RefusedError):
         outcome.raise_for_reason()
+
+
+async def streamed(lab: Lab, script: Script, *, partial: bool) -> tuple[str, Outcome[Any]]:
+    """Return the text stream of one prompt, joined, and its outcome."""
+    async with (
+        ScriptedModel(script) as model,
+        start_session(lab.cli(model, include_partial_messages=partial), lab.sdk) as session,
+    ):
+        turn = await session.send_user_message("go")
+        pieces = [piece async for piece in turn.text_stream()]
+        return "".join(pieces), await turn
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@pytest.mark.parametrize("status", [401, 429, 529])
+def test_the_error_text_of_the_cli_is_not_text_of_the_model(
+    lab: Lab, status: int, partial: bool
+) -> None:
+    async def main() -> None:
+        script: Script = [[text("First."), call(lab)], error(status, message="a scripted mishap")]
+        said, outcome = await streamed(lab, script, partial=partial)
+        assert (said, outcome.text) == ("First.", "First.")
+        assert not outcome.ok
+        assert outcome.detail
+
+    run(main)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_text_that_the_model_is_made_to_discard_is_streamed_at_most_once(
+    lab: Lab, partial: bool
+) -> None:
+    async def main() -> None:
+        said, outcome = await streamed(lab, [repeat(refusal("I cannot"))], partial=partial)
+        assert (said, outcome.text) == ("I cannot", "")
+        assert outcome.reason is OutcomeReason.REFUSED
+        assert "API Error" in outcome.detail
+
+    run(main)
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_the_answer_after_a_refusal_is_streamed(lab: Lab, partial: bool) -> None:
+    async def main() -> None:
+        script: Script = [refusal("I cannot"), [text("All right.")]]
+        said, outcome = await streamed(lab, script, partial=partial)
+        if lab.is_newest:  # it asks the model again
+            assert (said, outcome.text) == ("I cannot\n\nAll right.", "All right.")
+        else:
+            assert (said, outcome.text) == ("I cannot", "")
+
+    run(main)
 
 
 def test_an_output_that_was_asked_for_and_did_not_come_is_no_success(lab: Lab) -> None:

@@ -168,6 +168,23 @@ def test_the_text_of_a_turn_is_streamed_without_repetition(lab: Lab, partial: bo
     run(main)
 
 
+@pytest.mark.parametrize("partial", [True, False], ids=["partial", "whole"])
+def test_texts_around_a_tool_call_are_separated_by_a_blank_line(lab: Lab, partial: bool) -> None:
+    async def main() -> None:
+        call = tool_use("Glob", pattern="*", path=str(lab.work))
+        script = [[text("Let me look."), call], [text("Done."), text("Really.")]]
+        async with (
+            ScriptedModel(script) as model,
+            start_session(lab.cli(model, include_partial_messages=partial), lab.sdk) as session,
+        ):
+            turn = await session.send_user_message("look")
+            said = "".join([piece async for piece in turn.text_stream()])
+            assert said == "Let me look.\n\nDone.\n\nReally."
+            assert (await turn).text == "Really."
+
+    run(main)
+
+
 # ---------------------------------------------------------------- operations
 
 
@@ -236,6 +253,7 @@ def test_an_interrupt_ends_a_slow_answer_and_the_next_turn_works(lab: Lab) -> No
             outcome = await turn
             assert outcome.reason is OutcomeReason.INTERRUPTED
             assert not outcome.ok
+            assert outcome.text == "one "
             again = await (await session.send_user_message("and now?"))
             assert (again.reason, again.text) == (OutcomeReason.COMPLETED, "still here")
 

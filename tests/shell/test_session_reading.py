@@ -519,10 +519,10 @@ def test_an_interrupt_ends_the_turn_and_the_session_goes_on(flavour: str) -> Non
 
 ANSWERS = {
     "one block": ([[text("Hello there, how are you?")]], "Hello there, how are you?"),
-    "blocks": ([[thinking("hm"), text("One."), text("Two.")]], "One.Two."),
+    "blocks": ([[thinking("hm"), text("One."), text("Two.")]], "One.\n\nTwo."),
     "around a tool": (
-        [[text("Let me look. "), tool_use("Read", file_path="/x")], [text("Done.")]],
-        "Let me look. Done.",
+        [[text("Let me look."), tool_use("Read", file_path="/x")], [text("Done.")]],
+        "Let me look.\n\nDone.",
     ),
     "tool only": ([[tool_use("Read", file_path="/x")], [text("Seen.")]], "Seen."),
     "unicode": ([[text("Grüße 👩‍👩‍👧 你好")]], "Grüße 👩‍👩‍👧 你好"),
@@ -547,7 +547,7 @@ def test_the_text_stream_is_the_text_each_piece_once(
                 pieces = [piece async for piece in turn.text_stream()]
                 outcome = await turn
                 assert "".join(pieces) == expected
-                assert expected.endswith(outcome.text.replace("\n", ""))
+                assert expected.endswith(outcome.text)
             assert "".join([piece async for piece in stream]) == expected
             streamed = [m async for m in messages if isinstance(m, StreamEvent)]
             assert bool(streamed) is partial

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
+from bridle._core.text import UNKNOWN_COMMAND
 from bridle.errors import ProcessInfo
 from bridle.messages import ResultMessage
 from bridle.outcomes import OutcomeReason
@@ -200,7 +201,6 @@ _API_STATUSES: Mapping[int | None, OutcomeReason] = {
 # All that 2.1.197 tells of a prompt that did not get to the model; each with num_turns 0.
 _BLOCKED_TEXT = "UserPromptSubmit operation blocked by hook:"
 _STOPPED_TEXT = "Operation stopped by hook:"
-_UNKNOWN_COMMAND_TEXT = "Unknown command:"
 
 # A success whose terminal reason is neither is one nobody can vouch for. 2.0 has no such field, nor
 # do slash commands and blocked prompts.
@@ -296,7 +296,7 @@ def _command_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
     In a turn of the model, which has one, a compaction that failed was survived.
     """
     error = facts.command_error
-    if error is None and _local_text(result).startswith(_UNKNOWN_COMMAND_TEXT):
+    if error is None and _local_text(result).startswith(UNKNOWN_COMMAND):
         error = result.text
     if error is None or result.terminal_reason is not None:
         return None

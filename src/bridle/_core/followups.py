@@ -12,9 +12,10 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.classify import Facts, ResultEnd, classify
+from bridle._core.text import result_text
 from bridle.content import ToolResultBlock
 from bridle.messages import Message, ResultMessage, UserMessage
-from bridle.outcomes import Outcome
+from bridle.outcomes import Outcome, OutcomeReason
 from bridle.system import (
     BackgroundTasksChangedMessage,
     TaskNotificationMessage,
@@ -113,7 +114,7 @@ def _continued(outcome: Outcome[Any], result: ResultMessage) -> Outcome[Any]:
         outcome,
         reason=reason,
         detail=detail,
-        text=result.result or "",
+        text=result_text(result, outcome.text, completed=reason is OutcomeReason.COMPLETED),
         structured_output=(
             outcome.structured_output
             if result.structured_output is None

@@ -1,42 +1,164 @@
-"""The text of a turn as it is written, each word once.
+"""The text of a turn: what the model wrote, each part once, without the CLI's error messages.
 
-With partial messages the CLI sends the text twice: in pieces as the model writes, and whole when a
-block is done. Without them it sends it whole only. Either way each part of the answer comes out of
-:meth:`TextStream.feed` exactly once. What subagents say among themselves is left out.
+With partial messages the CLI sends each text twice: as deltas while the model writes, and whole
+when the block is complete. Without them it sends the whole block only. :class:`TextStream` returns
+each part once in both cases. :func:`result_text` returns the text of a turn's end.
 """
 
 from __future__ import annotations
 
-from bridle.api import MessageStart
-from bridle.messages import AssistantMessage, Message, StreamEvent
+from bridle.api import ContentBlockStart, MessageDelta, MessageStart
+from bridle.content import TextBlock
+from bridle.messages import AssistantMessage, Message, ResultMessage, StreamEvent, UserMessage
 
-_UNKNOWN = ""
+SEPARATOR = "\n\n"
+"""Separates two text blocks."""
+
+SYNTHETIC = "<synthetic>"
+"""The model name of messages that the CLI wrote itself."""
+
+UNKNOWN_COMMAND = "Unknown command:"
+"""How the CLI begins its answer to a slash command that does not exist."""
+
+# 2.1.197 marks a failed slash command by its wording only.
+_FAILED_COMMAND = ("Error:", "Error during compaction:", UNKNOWN_COMMAND)
+
+_CONVERSATION = (StreamEvent, AssistantMessage, UserMessage, ResultMessage)
+_REFUSAL = "refusal"
+_UNKNOWN_ID = ""
+
+
+def is_failed_command(message: AssistantMessage) -> bool:
+    """Return True if the message reports that a slash command failed."""
+    if message.model != SYNTHETIC or message.error is not None:
+        return False
+    outcome = message.local_command_outcome or {}
+    return outcome.get("kind") == "failed" or message.text.startswith(_FAILED_COMMAND)
+
+
+def is_error_report(message: AssistantMessage) -> bool:
+    """Return True if the CLI wrote the message itself, to report a failure.
+
+    The output of a slash command that succeeded is no such report.
+    """
+    return message.error is not None or message.is_api_error_message or is_failed_command(message)
+
+
+def model_text(message: AssistantMessage) -> str:
+    """Return the text of a message if the model wrote it, else ""."""
+    return "" if message.model == SYNTHETIC or is_error_report(message) else message.text
+
+
+def result_text(result: ResultMessage, last: str, *, completed: bool) -> str:
+    """Return what the model said at the end of a turn: never the CLI's report of a failure.
+
+    That is the text of the result if the turn completed. If it did not, the text of the result may
+    be a report: always with ``is_error``, and without a model call (a slash command that failed, a
+    prompt that a hook blocked). Then it is ``last``, the last text the model wrote.
+    """
+    if completed:
+        return result.result or ""
+    is_report = result.is_error or not result.num_turns
+    return last if is_report else result.result or last
 
 
 class TextStream:
-    """Turns messages into pieces of text."""
+    """Returns the text that each message of a conversation adds.
 
-    def __init__(self) -> None:
-        # The message that is coming, or came, in pieces: its whole form is skipped.
-        self._in_pieces: str | None = None
+    Text blocks are separated by ``separator``. Messages of subagents and error reports of the CLI
+    add nothing.
+
+    A safety classifier of the API may stop an answer (``stop_reason: "refusal"``) whose text has
+    been returned already. Newer CLIs then ask the model once more. The text of that second answer
+    is held back until the answer has ended, and dropped if it was stopped too.
+    """
+
+    def __init__(self, separator: str = SEPARATOR) -> None:
+        self._separator = separator
+        # The id of the message that comes in deltas; its whole blocks are skipped.
+        self._in_deltas: str | None = None
+        self._is_new_block = True
+        self._has_text = False
+        # Text of an answer after a refusal, until it is known whether that answer stands.
+        self._held: list[str] | None = None
 
     def feed(self, message: Message) -> str:
-        """The text ``message`` adds; empty if it adds none."""
+        """Return the text to show now that ``message`` came; "" if there is none."""
+        if not isinstance(message, _CONVERSATION):
+            return ""
+        if not isinstance(message, ResultMessage) and message.parent_tool_use_id is not None:
+            return ""
+        text = ""
         if isinstance(message, StreamEvent):
-            if message.parent_tool_use_id is not None:
-                return ""
-            event = message.event
-            if isinstance(event, MessageStart):
-                self._in_pieces = event.message.id
-            elif self._in_pieces is None and message.text_delta:
-                self._in_pieces = _UNKNOWN  # somebody else has heard it begin
-            return message.text_delta or ""
-        if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
-            return "" if self._is_in_pieces(message) else message.text
-        return ""
+            text = self._of_event(message)
+        elif isinstance(message, AssistantMessage):
+            text = self._of_message(message)
+        elif isinstance(message, UserMessage) and message.refused_message_id is not None:
+            self._held = []
+            return ""
+        if self._held is not None:
+            text = self._hold(self._held, message, text)
+        return self._show(text) if text else ""
 
-    def _is_in_pieces(self, message: AssistantMessage) -> bool:
-        if self._in_pieces == _UNKNOWN:
-            self._in_pieces = message.message_id
+    def _of_event(self, message: StreamEvent) -> str:
+        event = message.event
+        if isinstance(event, MessageStart):
+            self._in_deltas = event.message.id
+        elif isinstance(event, ContentBlockStart):
+            self._is_new_block = True
+        delta = message.text_delta
+        if not delta:
+            return ""
+        if self._in_deltas is None:
+            self._in_deltas = _UNKNOWN_ID  # this reader came after the message had begun
+            self._is_new_block = False
+        return self._begin(delta)
+
+    def _of_message(self, message: AssistantMessage) -> str:
+        if is_error_report(message) or self._came_in_deltas(message):
+            return ""
+        texts: list[str] = []
+        for block in message.content:
+            if isinstance(block, TextBlock) and block.text:
+                self._is_new_block = True
+                texts.append(self._begin(block.text))
+        self._is_new_block = True
+        return "".join(texts)
+
+    def _came_in_deltas(self, message: AssistantMessage) -> bool:
+        if self._in_deltas == _UNKNOWN_ID:
+            self._in_deltas = message.message_id
             return True
-        return self._in_pieces is not None and message.message_id == self._in_pieces
+        return self._in_deltas is not None and message.message_id == self._in_deltas
+
+    def _begin(self, text: str) -> str:
+        """Put the separator before the first text of a block."""
+        is_new, self._is_new_block = self._is_new_block, False
+        return self._separator + text if is_new else text
+
+    def _hold(self, held: list[str], message: Message, text: str) -> str:
+        held.append(text)
+        stands = _stands(message)
+        if stands is None:
+            return ""
+        self._held = None
+        return "".join(held) if stands else ""
+
+    def _show(self, text: str) -> str:
+        if not self._has_text:
+            self._has_text = True
+            return text.removeprefix(self._separator)
+        return text
+
+
+def _stands(message: Message) -> bool | None:
+    """Return whether the answer before ``message`` stands; None if that is not known yet."""
+    if isinstance(message, StreamEvent):
+        event = message.event
+        reason = event.delta.stop_reason if isinstance(event, MessageDelta) else None
+        return None if reason is None else reason != _REFUSAL
+    if isinstance(message, AssistantMessage):
+        return False if is_error_report(message) else None
+    if isinstance(message, ResultMessage):
+        return message.stop_reason != _REFUSAL
+    return True if isinstance(message, UserMessage) else None

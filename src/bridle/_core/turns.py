@@ -41,6 +41,7 @@ from bridle._core.classify import (
     classify,
 )
 from bridle._core.spending import Meter
+from bridle._core.text import is_failed_command, model_text, result_text
 from bridle._source import line_size
 from bridle.events import WarningKind
 from bridle.messages import (
@@ -51,7 +52,7 @@ from bridle.messages import (
     ResultMessage,
     UserMessage,
 )
-from bridle.outcomes import Outcome
+from bridle.outcomes import Outcome, OutcomeReason
 from bridle.system import (
     InformationalMessage,
     InitMessage,
@@ -64,9 +65,6 @@ Turns = tuple[str, ...]
 """Uuids of prompts."""
 
 NO_TURN: Turns = ()
-
-_SYNTHETIC = "<synthetic>"
-"""The model of what the CLI says itself."""
 
 _MAX_TASKS = 1024
 """Tasks whose turns are remembered: one that is never said to end must not stay for ever."""
@@ -91,6 +89,8 @@ class Evidence(Struct):
     interrupt_sent: bool = False
     #: The last message of the main thread: what went wrong before it was survived.
     assistant: AssistantMessage | None = None
+    #: The last text block that the model wrote, and that was not refused.
+    text: str = ""
     compact_error: str | None = None
     hook_notice: HookNotice | None = None
     rate_limit_rejected: bool = False
@@ -182,10 +182,7 @@ class TurnBook:
                 self.deliver(message)
             return
         if AssistantMessage in kinds:
-            for message in reversed(messages):
-                if type(message) is AssistantMessage and message.parent_tool_use_id is None:
-                    self.evidence.assistant = message
-                    break
+            self._note_last(messages)
         self._outbox.deliver(messages, self._running, size)
 
     def result(self, message: ResultMessage, now: float) -> None:
@@ -269,6 +266,8 @@ class TurnBook:
         """An echo tells that a prompt is part of the turn, or will be part of the next one."""
         if message.is_replay and message.uuid in self._open:
             self._echo(message.uuid)
+        elif message.refused_message_id is not None and message.parent_tool_use_id is None:
+            self.evidence.text = ""
         return self._running
 
     def _echo(self, uuid: str) -> None:
@@ -376,6 +375,7 @@ class TurnBook:
             outcome: Outcome[Any] = Outcome(
                 reason=reason,
                 detail=detail,
+                text="" if reason is OutcomeReason.REFUSED else seen.text,
                 uuid=uuid,
                 merged_with=tuple(other for other in mine if other != uuid),
                 duration=now - sent_at,
@@ -404,7 +404,19 @@ class TurnBook:
     def _on_assistant(self, message: AssistantMessage) -> Turns:
         if message.parent_tool_use_id is None:
             self.evidence.assistant = message
+            self.evidence.text = model_text(message) or self.evidence.text
         return self._running
+
+    def _note_last(self, messages: list[Message]) -> None:
+        """Note the last of many messages, and the last text among them."""
+        last: AssistantMessage | None = None
+        for message in reversed(messages):
+            if type(message) is AssistantMessage and message.parent_tool_use_id is None:
+                last = last or message
+                if text := model_text(message):
+                    self.evidence.text = text
+                    break
+        self.evidence.assistant = last or self.evidence.assistant
 
     def _on_status(self, message: StatusMessage) -> Turns:
         if message.compact_error:
@@ -461,10 +473,10 @@ class TurnBook:
 def with_result(
     outcome: Outcome[Any], result: ResultMessage, cost: float | None, *, pays: bool
 ) -> Outcome[Any]:
-    """The outcome with what a result says. Of merged prompts one pays for all."""
+    """Return the outcome with what a result says. Of merged prompts one pays for all."""
     return structs.replace(
         outcome,
-        text=result.result or "",
+        text=result_text(result, outcome.text, completed=outcome.ok),
         structured_output=result.structured_output,
         errors=tuple(result.errors or ()),
         session_id=result.session_id,
@@ -477,12 +489,8 @@ def with_result(
 
 
 def _complaint(message: AssistantMessage | None) -> str | None:
-    """The words of a slash command that failed. Older CLIs do not mark them as such."""
-    if message is None or message.model != _SYNTHETIC:
-        return None
-    outcome = message.local_command_outcome or {}
-    failed = outcome.get("kind") == "failed" or message.text.startswith("Error:")
-    return message.text if failed else None
+    """Return what a slash command that failed said."""
+    return message.text if message is not None and is_failed_command(message) else None
 
 
 def _text(value: object) -> str | None:

@@ -259,7 +259,7 @@ class Session:
         return Subscription(feeds.updates(), feeds.leave)
 
     def text_stream(self) -> TextPieces:
-        """The text of the conversation as it is written, each piece once."""
+        """Return an iterator over all text of the conversation; see `Turn.text_stream`."""
         return TextPieces(self.messages(), TextStream())
 
     # -- what is asked for -------------------------------------------------------------------------

@@ -42,7 +42,11 @@ class Turn:
         return Subscription(self._state.read(), self._state.leave)
 
     def text_stream(self) -> TextPieces:
-        """The text of this turn as it is written, each piece once."""
+        """Return an iterator over the text of this turn, each part once.
+
+        Text blocks are separated by a blank line. The CLI's own error messages are left out. The
+        text of an answer that follows a refusal comes when that answer has ended.
+        """
         return TextPieces(self.__aiter__(), self._text)
 
     async def outcome(self) -> Outcome[Any]:

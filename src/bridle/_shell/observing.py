@@ -23,6 +23,7 @@ from msgspec import structs
 from bridle._core.actions import Call
 from bridle._core.launch import Launch
 from bridle._core.news import NEWS
+from bridle._core.text import SYNTHETIC
 from bridle._core.toolserver import tool_use_of
 from bridle._fields import is_mapping
 from bridle._shell.journal import QUERY, SESSION, Journal
@@ -57,7 +58,6 @@ Clock = Callable[[], float]
 _T = TypeVar("_T")
 
 _ids = count(1)
-_SYNTHETIC = "<synthetic>"  # the CLI speaks in the model's place
 
 
 def traced(launch: Launch, variables: Mapping[str, str]) -> Launch:
@@ -279,7 +279,7 @@ class SessionObserver:
         for message in messages:
             if isinstance(message, InitMessage):
                 self._model = message.model or self._model
-            elif isinstance(message, AssistantMessage) and message.model not in (None, _SYNTHETIC):
+            elif isinstance(message, AssistantMessage) and message.model not in (None, SYNTHETIC):
                 self._answering.update(dict.fromkeys(known, message.model))
             self._tools.see(message, turn, session_id)
 
@@ -419,7 +419,7 @@ class QueryObserver:
             self._session_id = message.session_id or self._session_id
             if isinstance(message, ResultMessage):
                 self._results.append(message)
-            elif isinstance(message, AssistantMessage) and message.model != _SYNTHETIC:
+            elif isinstance(message, AssistantMessage) and message.model != SYNTHETIC:
                 self._answering = message.model or self._answering
             elif type(message) in NEWS:
                 self.happened(NEWS[type(message)](message))

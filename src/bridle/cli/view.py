@@ -118,7 +118,7 @@ class View:
 
     def __init__(self, now: float, *, epoch: float = 0.0) -> None:
         self._epoch = epoch
-        self._text = TextStream()
+        self._text = TextStream(separator="")  # here every block has lines of its own
         # The answer's last line has no end yet.
         self._is_open = False
         self._tools: dict[str, _Tool] = {}
@@ -202,18 +202,13 @@ class View:
         """The next message or event; returns what it adds to the view."""
         seen = self._SEE.get(type(update))
         shown = [] if seen is None else seen(self, update, now)
-        if isinstance(update, AssistantMessage | StreamEvent):
-            return [*self._answer(update), *shown]
-        return shown
+        return [*self._answer(update), *shown] if isinstance(update, Message) else shown
 
-    def _answer(self, message: AssistantMessage | StreamEvent) -> list[Shown]:
-        """The text of a message. Every block of it begins and ends a line."""
-        if isinstance(message, AssistantMessage):
-            if message.is_api_error_message or message.error is not None:
-                return []  # the CLI's own words about a failure; the outcome says it
-            text = self._text.feed(message)
-            return [*self.close_answer(), *self._say(text), *self.close_answer()] if text else []
+    def _answer(self, message: Message) -> list[Shown]:
+        """Return the text that a message adds. Every block begins and ends a line."""
         text = self._text.feed(message)
+        if not isinstance(message, StreamEvent):
+            return [*self.close_answer(), *self._say(text), *self.close_answer()] if text else []
         if message.parent_tool_use_id is None and isinstance(message.event, _BOUNDARIES):
             return self.close_answer()
         return self._say(text)

@@ -247,10 +247,10 @@ class Talk:
         while True:
             results = self._perform(call)
             if results is None:
-                said = "\n".join(b["text"] for b in call.blocks if b["type"] == "text")
-                feedback = self._stop_hooks(said)
+                texts = [block["text"] for block in call.blocks if block["type"] == "text"]
+                feedback = self._stop_hooks("\n".join(texts))
                 if feedback is None:
-                    return said
+                    return texts[-1] if texts else ""  # a result holds the last block only
                 results = []
             if self.speaker.calls == self.flags["max_turns"]:
                 raise Halted(
