@@ -87,6 +87,7 @@ def test_a_blocked_prompt_does_not_reach_the_model_and_the_next_one_does(lab: La
     blocked, answered = scene.outcomes
     assert blocked.reason is OutcomeReason.PROMPT_BLOCKED
     assert "no secrets" in blocked.detail
+    assert "secret is 7" not in f"{blocked.detail} {blocked.text}"
     assert answered.text == "hello"
     assert [request.last_user_text for request in scene.requests] == ["hi"]
     assert "secret is 7" not in str(scene.requests[0].messages)
@@ -162,6 +163,7 @@ def test_the_end_of_a_turn_is_where_a_hook_puts_it(
         ):
             outcome = await (await session.send_user_message("go"))
             assert outcome.reason is OutcomeReason.STOPPED_BY_HOOK
+            assert outcome.detail.endswith(": enough for today")
             assert len(model.requests) == requests
             assert files(lab) == written
             again = await (await session.send_user_message("again"))

@@ -205,6 +205,34 @@ def test_a_version_that_tells_a_secret_does_not_pass_it_on(
     assert "nightly" not in caplog.text
 
 
+def test_what_an_outcome_tells_holds_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The detail, the errors, and the exception that is made of them."""
+    caplog.set_level(logging.DEBUG)
+    said = f"API Error: 401 invalid key {MARKERS['cli_variable']}"
+
+    def failing() -> FakeCli:
+        script = FakeCli().expect_initialize().start_turn()
+        return script.result(said, is_error=True, errors=[said])
+
+    async def main() -> list[bridle.Outcome[Any]]:
+        with failing() as cli:
+            ran = await bridle.run("go", cli=options(cli, tmp_path / "settings.json"))
+        with failing() as cli:
+            async with start_session(options(cli, tmp_path / "settings.json")) as session:
+                return [ran, await (await session.send_user_message("go"))]
+
+    for outcome in run(main):
+        with pytest.raises(bridle.OutcomeError) as caught:
+            outcome.raise_for_reason()
+        error = caught.value
+        assert "invalid key ***" in outcome.detail
+        told = (outcome.detail, outcome.errors, outcome, error, repr(error), error.args)
+        assert leaks(" ".join(map(str, told))) == []
+    assert leaks(caplog.text) == []
+
+
 def test_what_is_said_of_a_session_that_failed_holds_no_secret(tmp_path: Path) -> None:
     """By those who waited for its start, and by those who come later."""
 

@@ -76,6 +76,9 @@ class Withdrawn(msgspec.Struct, frozen=True):
 class TurnedAway(msgspec.Struct, frozen=True):
     """The CLI was done with a prompt that never became part of a turn. There is no result then."""
 
+    #: The reason of the hook that blocked it.
+    reason: str = ""
+
 
 class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI ended, or we gave up on it, before any result."""
@@ -109,6 +112,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     #: Why a hook of ours ended the turn, where that took an interrupt: 2.1.197 goes on after a
     #: tool that was denied with `continue: false`.
     ended_by_hook: str | None = None
+    #: Reason of the last hook of ours that ended the turn (`EndTurn`), or blocked its prompt
+    #: (`Block`). Not every CLI repeats it.
+    hook_reason: str = ""
     #: `error` of the turn's last assistant message of the main thread: an earlier one was survived.
     assistant_error: str | None = None
     #: What a slash command said of its failure, beside the result: `compact_error` of a
@@ -201,6 +207,7 @@ _API_STATUSES: Mapping[int | None, OutcomeReason] = {
 # All that 2.1.197 tells of a prompt that did not get to the model; each with num_turns 0.
 _BLOCKED_TEXT = "UserPromptSubmit operation blocked by hook:"
 _STOPPED_TEXT = "Operation stopped by hook:"
+_ORIGINAL_PROMPT = "\n\nOriginal prompt:"
 
 # A success whose terminal reason is neither is one nobody can vouch for. 2.0 has no such field, nor
 # do slash commands and blocked prompts.
@@ -236,14 +243,19 @@ def _aborted(facts: Facts, result: ResultEnd) -> _Verdict | None:
     return _R.INTERRUPTED, _ABORTED.get(result.terminal_reason, "interrupted")
 
 
-def _named(_: Facts, result: ResultEnd) -> _Verdict | None:
+def _named(facts: Facts, result: ResultEnd) -> _Verdict | None:
     """A field names the reason outright; the more specific field first."""
     verdict = (
         _TERMINAL_REASONS.get(result.terminal_reason)
         or _SUBTYPES.get(result.subtype)
         or _STOP_REASONS.get(result.stop_reason)
     )
-    return verdict and (verdict[0], _with_words(verdict[1], result))
+    if verdict is None:
+        return None
+    reason, sentence = verdict
+    if reason is _R.STOPPED_BY_HOOK:
+        return reason, _join(sentence, _clip(facts.hook_reason))
+    return reason, _with_words(sentence, result)
 
 
 def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
@@ -256,7 +268,7 @@ def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
         return None
     notice = facts.hook_notice or HookNotice()
     text = _local_text(result)
-    words = _clip(notice.reason or text)
+    words = _clip(notice.reason or facts.hook_reason or _hook_words(text))
     if notice.kind == "blocked_by_hook" or text.startswith(_BLOCKED_TEXT):
         return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", words)
     if (
@@ -373,9 +385,9 @@ def _judge(facts: Facts) -> tuple[OutcomeReason, str]:
             return _R.MESSAGE_LOST, _join("the result could not be read", what)
         case Withdrawn():
             return _R.INTERRUPTED, "the prompt was withdrawn before it ran"
-        case TurnedAway():
+        case TurnedAway(why):
             # So 2.1.325 does with a prompt that a hook blocks on its way into a running turn.
-            return _R.PROMPT_BLOCKED, "a hook blocked the prompt"
+            return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", _clip(why))
         case ProcessEnd() as end:
             if end.by_us:
                 return _R.STOPPED, _join("the session was stopped before the turn ended", end.cause)
@@ -401,6 +413,12 @@ def _with_words(sentence: str, result: ResultEnd) -> str:
 def _local_text(result: ResultEnd) -> str:
     """The text, if the CLI wrote it itself: no model was called."""
     return result.text if result.num_turns == 0 else ""
+
+
+def _hook_words(text: str) -> str:
+    """Return a hook's reason from the CLI's text about it, without the prompt it quotes."""
+    text = text.partition(_ORIGINAL_PROMPT)[0]
+    return text.removeprefix(_BLOCKED_TEXT).removeprefix(_STOPPED_TEXT)
 
 
 def _join(sentence: str, words: str) -> str:

@@ -26,6 +26,7 @@ from bridle._core.correlation import Deadlines, Request, Then
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
+from bridle._core.hooks import HookAnswer
 from bridle._core.limits import LimitWatch, watch_turns
 from bridle._core.news import NEWS
 from bridle._core.operations import prepare_operation
@@ -102,7 +103,7 @@ class Engine:
             self.deadlines,
             self._emit,
             departure=self._departure,
-            end_turn=self._end_turn_by_interrupt,
+            end_turn=self._on_hook_verdict,
         )
         self._unreadable = Unreadable(
             config.max_line,
@@ -490,10 +491,10 @@ class Engine:
         self._turns.start(prompt.uuid, now)
         self._emit(act.Resolve(prompt.key, prompt.uuid))
 
-    def _end_turn_by_interrupt(self, event: str, reason: str, now: float) -> None:
-        """A hook ended the turn, but its answer alone may not: then an interrupt does."""
-        if self.handshake.is_with_older_cli or event not in _ENDED_BY_NEWER_CLIS:
-            self._turns.evidence.ended_by_hook = reason
+    def _on_hook_verdict(self, event: str, answer: HookAnswer, now: float) -> None:
+        """Note why a hook ended the turn; interrupt it if the answer alone does not end it."""
+        goes_on = self.handshake.is_with_older_cli or event not in _ENDED_BY_NEWER_CLIS
+        if self._turns.note_hook(answer, interrupt=answer.needs_interrupt and goes_on):
             self._ask(INTERRUPT, {}, now)
 
     def _on_request_overdue(self, request_id: str, now: float) -> None:

@@ -315,6 +315,12 @@ class HookAnswer(Answer, frozen=True):
     ends_turn: bool = False
     needs_interrupt: bool = False
 
+    @property
+    def reason(self) -> str:
+        """Return the reason to end the turn, or else to block; "" if there is none."""
+        reason = self.payload.get("stopReason" if self.ends_turn else "reason")
+        return reason if isinstance(reason, str) else ""
+
 
 _HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
 

@@ -64,10 +64,23 @@ def with_output(outcome: Outcome[Any], output_type: Any) -> Outcome[Any]:
     try:
         output = _load(output_type, outcome.structured_output)
     except Exception as error:  # a model's validators are the user's code and may raise anything
-        detail = f"the structured output does not fit: {error}"
+        detail = f"the structured output does not fit: {_problem(error)}"
         failed = OutcomeReason.OUTPUT_INVALID
         return msgspec.structs.replace(outcome, reason=failed, detail=detail[:500])
     return msgspec.structs.replace(outcome, output=output)
+
+
+def _problem(error: Exception) -> str:
+    """Return what is wrong with an output, without the output itself, which pydantic quotes."""
+    found: object = getattr(error, "errors", None)
+    if not callable(found):
+        return str(error)
+    try:
+        told = cast("list[dict[str, Any]]", found(include_url=False, include_input=False))
+        places = [".".join(map(str, one["loc"])) for one in told]
+        return "; ".join(f"{place}: {one['msg']}" for place, one in zip(places, told, strict=True))
+    except Exception:  # not pydantic's
+        return type(error).__name__
 
 
 def _is_model(kind: object) -> bool:

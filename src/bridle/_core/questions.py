@@ -110,8 +110,8 @@ class QuestionsConfig(Struct, frozen=True, kw_only=True):
 class Questions:
     """The table of open questions.
 
-    ``departure`` tells whether the CLI still takes answers. ``end_turn`` is called with an
-    event and a hook's reason when its answer does not make every CLI end the turn by itself.
+    ``departure`` tells whether the CLI still takes answers. ``end_turn`` is called with the event
+    and the answer when a hook has ended the turn, and with every answer about a prompt.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Questions:
         emit: Callable[[Action], None],
         *,
         departure: Departure,
-        end_turn: Callable[[str, str, float], None],
+        end_turn: Callable[[str, HookAnswer, float], None],
     ) -> None:
         self._config = config
         self._deadlines = deadlines
@@ -312,8 +312,8 @@ class Questions:
             self._call(_HOOK, hook.callback, run.context, run.label, request_id, timeout, now, run)
             return
         self._answer(request_id, answer)
-        if answer.needs_interrupt:
-            self._end_turn(run.event, _stop_reason(answer), now)
+        if answer.ends_turn or run.event == "UserPromptSubmit":
+            self._end_turn(run.event, answer, now)
 
     def _refuse_hook(self, request_id: str, run: HookRun) -> None:
         if run.answer is None and run.event in _GATES:
@@ -578,8 +578,3 @@ class Questions:
         UnknownControlRequest: _ask_unknown,
     }
     """Who takes a question."""
-
-
-def _stop_reason(answer: HookAnswer) -> str:
-    reason = answer.payload.get("stopReason")
-    return reason if isinstance(reason, str) else ""

@@ -40,6 +40,7 @@ from bridle._core.classify import (
     Withdrawn,
     classify,
 )
+from bridle._core.hooks import HookAnswer
 from bridle._core.spending import Meter
 from bridle._core.text import is_failed_command, model_text, result_text
 from bridle._source import line_size
@@ -97,6 +98,10 @@ class Evidence(Struct):
     resets_at: float | None = None
     #: A hook's reason to end the turn, which an interrupt of ours carries out.
     ended_by_hook: str | None = None
+    #: Reason of the last hook that ended the turn (`EndTurn`).
+    hook_reason: str = ""
+    #: Reason of the last hook that blocked a prompt: the turn's, or one that came while it ran.
+    block_reason: str = ""
 
 
 class TurnBook:
@@ -152,6 +157,19 @@ class TurnBook:
         """An interrupt goes out; if a turn is under way it will explain its end."""
         if not self.is_idle:
             self.evidence.interrupt_sent = True
+
+    def note_hook(self, answer: HookAnswer, *, interrupt: bool) -> bool:
+        """Note the reason of a hook that ended the turn, or blocked a prompt.
+
+        Returns ``interrupt``: whether it takes an interrupt to end the turn.
+        """
+        if not answer.ends_turn:
+            self.evidence.block_reason = answer.reason
+        else:
+            self.evidence.hook_reason = answer.reason
+            if interrupt:
+                self.evidence.ended_by_hook = answer.reason
+        return interrupt
 
     def note_limit(self, uuid: str, hit: LimitHit) -> bool | None:
         """Make a limit the outcome of a prompt, unless its answer completes all the same.
@@ -210,7 +228,8 @@ class TurnBook:
         if message.state == "cancelled":
             self._end((uuid,), Withdrawn(), None, now)
         elif message.state == "completed":
-            self._end((uuid,), TurnedAway(), None, now)
+            self._end((uuid,), TurnedAway(self.evidence.block_reason), None, now)
+            self.evidence.block_reason = ""
 
     def lose_echo(self, uuid: str) -> None:
         """The echo of a prompt was too long to keep; that it came is what counts."""
@@ -392,6 +411,7 @@ class TurnBook:
             ending=ending,
             interrupt_sent=seen.interrupt_sent,
             ended_by_hook=seen.ended_by_hook,
+            hook_reason=seen.hook_reason or seen.block_reason,
             assistant_error=seen.assistant.error if seen.assistant else None,
             command_error=seen.compact_error or _complaint(seen.assistant),
             hook_notice=seen.hook_notice,

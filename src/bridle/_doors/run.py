@@ -17,6 +17,7 @@ from bridle._core.wire import Content
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.subscription import Subscription
 from bridle._doors.turn import Turn
+from bridle._shell.known_secrets import clean_outcome
 from bridle.errors import OptionsError, ProcessInfo
 from bridle.events import SessionEnded, SessionFailed
 from bridle.messages import Message, ResultMessage
@@ -126,7 +127,9 @@ class Run(InnerSession):
             await self.drop_rest()
         if self._kept is not None:
             outcome = structs.replace(outcome, messages=tuple(self._kept))
-        return outcome if self._output_type is None else with_output(outcome, self._output_type)
+        if self._output_type is not None:
+            outcome = with_output(outcome, self._output_type)
+        return clean_outcome(outcome, self.redact)
 
     async def answer(self) -> Outcome[Any]:
         """Ask, and wait until nothing of the answer is to come, or may come."""
@@ -145,7 +148,7 @@ class Run(InnerSession):
         if outcome.ok and self._watch.is_open:
             outcome = self._watch.complete(outcome, await self._read_rest(messages))
             outcome = structs.replace(outcome, duration=loop.time() - began)
-        return outcome
+        return clean_outcome(outcome, self.redact)
 
     async def drop_rest(self) -> None:
         """End at once if something still goes on in the background: nobody waits for it."""

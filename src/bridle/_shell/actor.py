@@ -30,7 +30,7 @@ from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
 from bridle._shell.callbacks import Callbacks, Notifier
 from bridle._shell.feeds import Feeds
-from bridle._shell.known_secrets import clean, clean_answer
+from bridle._shell.known_secrets import clean, clean_answer, clean_outcome
 from bridle._shell.locate import Version, VersionAnswer
 from bridle._shell.mailbox import size_of
 from bridle._shell.observing import SessionObserver
@@ -409,10 +409,11 @@ class Actor:
         self.observer.turn_began(action.uuid)
 
     def _end_turn(self, action: act.TurnEnded) -> None:
-        self.observer.turn_ended(action.uuid, action.outcome)
+        outcome = clean_outcome(action.outcome, self._redact)
+        self.observer.turn_ended(action.uuid, outcome)
         state = self._turns.get(action.uuid)
         if state is not None:
-            state.end(action.outcome)
+            state.end(outcome)
 
     def _resolve(self, action: act.Resolve) -> None:
         key: Any = action.key

@@ -5,30 +5,53 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
 from bridle._core.launch import Launch, named_documents, secrets
 from bridle._redaction import Redactor, secret_variables, secrets_in
 from bridle._shell.locate import Failed, Unreadable, VersionAnswer
 from bridle.errors import (
     ControlRejected,
+    OutcomeError,
     SessionNotInitialized,
     SessionStopped,
     StartError,
     TransportError,
 )
+from bridle.outcomes import Outcome
+
+_T = TypeVar("_T")
 
 # Errors in the CLI's own words, or that may quote one of these.
-_QUOTING = (StartError, ControlRejected, TransportError, SessionNotInitialized, SessionStopped)
+_QUOTING = (
+    StartError,
+    ControlRejected,
+    TransportError,
+    SessionNotInitialized,
+    SessionStopped,
+    OutcomeError,
+)
 
 
 def clean(error: BaseException | None, redact: Callable[[str], str]) -> None:
-    """Take the secrets out of an error that quotes the CLI."""
+    """Mask the secrets in an error that quotes the CLI."""
+    if isinstance(error, OutcomeError):
+        error.outcome = clean_outcome(error.outcome, redact)
     if isinstance(error, _QUOTING):
         error.args = tuple(redact(one) if isinstance(one, str) else one for one in error.args)
         words = {name: value for name, value in vars(error).items() if isinstance(value, str)}
         vars(error).update({name: redact(value) for name, value in words.items()})
+
+
+def clean_outcome(outcome: Outcome[_T], redact: Callable[[str], str]) -> Outcome[_T]:
+    """Return the outcome with the secrets masked in what it quotes of the CLI."""
+    if not outcome.detail and not outcome.errors:
+        return outcome
+    errors = tuple(map(redact, outcome.errors))
+    return structs.replace(outcome, detail=redact(outcome.detail), errors=errors)
 
 
 def clean_answer(answer: VersionAnswer, redact: Callable[[str], str]) -> VersionAnswer:

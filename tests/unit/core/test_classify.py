@@ -430,6 +430,9 @@ def test_a_limit_of_ours_outranks_however_the_turn_then_failed(
 
 # ---------------------------------------------------------------- the cause in words
 
+_BLOCKED = "UserPromptSubmit operation blocked by hook:"
+_STOPPED = "Operation stopped by hook:"
+
 
 @pytest.mark.parametrize(
     ("fields", "others", "detail"),
@@ -467,7 +470,27 @@ def test_a_limit_of_ours_outranks_however_the_turn_then_failed(
             {"hook_notice": HookNotice(kind="blocked_by_hook", reason="R")},
             "a hook blocked the prompt: R",
         ),
-        (LOCAL | {"text": STOPPED_TEXT}, {}, f"a hook stopped the prompt: {STOPPED_TEXT}"),
+        (
+            CLEAN | {"terminal_reason": "stop_hook_prevented", "text": "the answer"},
+            {"hook_reason": "enough"},
+            "a Stop hook ended the turn: enough",
+        ),
+        (
+            CLEAN | {"terminal_reason": "hook_stopped", "text": ""},
+            {"hook_reason": "enough"},
+            "a hook ended the turn: enough",
+        ),
+        (
+            LOCAL | {"text": f"{_BLOCKED}\nwhy\n\nOriginal prompt: my words"},
+            {},
+            "a hook blocked the prompt: why",
+        ),
+        (LOCAL | {"text": f"{_STOPPED} why"}, {}, "a hook stopped the prompt: why"),
+        (
+            LOCAL | {"text": f"{_BLOCKED}\nothers"},
+            {"hook_reason": "ours"},
+            "a hook blocked the prompt: ours",
+        ),
         (LOCAL, {"command_error": " too short "}, "the command failed: too short"),
         (
             CLEAN | {"misfits": ("usage", "is_error", "errors")},

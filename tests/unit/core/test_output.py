@@ -97,6 +97,26 @@ def test_an_answer_that_does_not_fit_is_no_success(kind: Any) -> None:
     assert (outcome.reason, outcome.output) == (OutcomeReason.OUTPUT_INVALID, None)
     assert outcome.structured_output == {"total": "much"}
     assert outcome.text == "prose"
+    assert "total" in outcome.detail
+    assert "much" not in outcome.detail
+
+
+def test_the_detail_of_an_odd_validation_error_names_its_class() -> None:
+    class Odd(Exception):
+        def errors(self) -> None:
+            """Take no arguments."""
+
+    class Model:
+        @staticmethod
+        def model_json_schema() -> dict[str, object]:
+            return {"type": "object"}
+
+        @staticmethod
+        def model_validate(value: object) -> None:
+            raise Odd(value)
+
+    outcome = with_output(answered({"total": "much"}), Model)
+    assert outcome.detail == "the structured output does not fit: Odd"
 
 
 def test_a_failure_stays_what_it_was() -> None:

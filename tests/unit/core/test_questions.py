@@ -254,6 +254,34 @@ def test_a_turn_that_a_hook_ends_is_interrupted_where_the_answer_is_not_enough(
     assert ended.outcome.reason == ("stopped_by_hook" if interrupts else "interrupted")
 
 
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse", "Stop"])
+@pytest.mark.parametrize("info", [cli.NEWER, cli.OLDER], ids=["newer", "older"])
+def test_the_reason_to_end_a_turn_is_in_its_detail(event: str, info: cli.Json) -> None:
+    engine = answering(info, {event: [Hook(first)]})
+    engine.send("k", "u1", "hello", 0.5)
+    feed(engine, 0.5, cli.init("u1"), cli.hook_callback("r"))
+    engine.finished_call(1, EndTurn("enough for today"), 2.0)
+    stopped = "stop_hook_prevented" if event == "Stop" else "hook_stopped"
+    (ended,) = only(TurnEnded, feed(engine, 3.0, cli.result("u1", terminal_reason=stopped)))
+    assert ended.outcome.reason == "stopped_by_hook"
+    assert ended.outcome.detail.endswith(": enough for today")
+
+
+def test_the_reason_to_block_a_prompt_that_comes_in_a_turn_is_in_its_detail() -> None:
+    engine = answering(cli.NEWER, {"UserPromptSubmit": [Hook(first)]})
+    engine.send("k1", "u1", "hello", 0.5)
+    feed(engine, 0.5, cli.init("u1"))
+    engine.send("k2", "u2", "and this", 0.6)
+    called = {"hook_event_name": "UserPromptSubmit", "prompt": "and this"}
+    feed(engine, 0.7, cli.hook_callback("r", input=called))
+    engine.finished_call(1, Block("not now"), 0.8)
+    (second,) = only(TurnEnded, feed(engine, 0.9, cli.lifecycle("u2", "completed")))
+    assert (second.uuid, second.outcome.reason) == ("u2", "prompt_blocked")
+    assert second.outcome.detail.endswith(": not now")
+    (turn,) = only(TurnEnded, feed(engine, 1.0, cli.result("u1")))
+    assert (turn.outcome.reason, turn.outcome.detail) == ("completed", "")
+
+
 # ------------------------------------------------------------------------- permissions
 
 
