@@ -147,6 +147,50 @@ def test_descendants_of_the_cli_are_ended_with_it(name: str, way: str) -> None:
         assert not is_alive(cli.pid or 0)
 
 
+# Ends a session while no descriptor is free; prints the pids of its processes that are left.
+EXHAUSTED = """
+import asyncio, os, resource, sys
+from tests.soak.sessions import options
+from tests.support.processes import is_alive, until
+from bridle import start_session
+from bridle.testing import FakeCli
+
+async def main():
+    script = FakeCli().expect_initialize().fork_grandchild(setsid=True, ignore_sigterm=True)
+    with script as cli:
+        session = await start_session(options(cli))
+        await until(lambda: cli.grandchildren)
+        pids = [session.pid, *cli.grandchildren]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        held = []
+        try:
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+        async with asyncio.timeout(5):
+            await session.{way}()
+        print([pid for pid in pids if is_alive(pid)])
+        for descriptor in held:
+            os.close(descriptor)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("way", ["stop", "aclose"])
+def test_a_session_ends_without_free_descriptors(way: str) -> None:
+    """R356."""
+    done = subprocess.run(
+        [sys.executable, "-c", EXHAUSTED.format(way=way)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
 def test_a_version_that_is_still_asked_for_does_not_outlive_the_session() -> None:
     """The CLI that was only to tell its version is a process of the session too."""
 

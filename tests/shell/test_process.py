@@ -654,6 +654,61 @@ def test_closing_may_be_repeated_and_shared(programs: Programs, run_on: RunOn) -
     run_on(main)
 
 
+ESCAPES = {
+    "own session": "subprocess.Popen(sleeper, env={}, start_new_session=True, **null)",
+    "orphan": """
+if not os.fork():
+    os.setsid()
+    print(subprocess.Popen(sleeper, env={}, start_new_session=True, **null).pid, flush=True)
+    os._exit(0)
+os.wait()""",
+}
+ESCAPES["own session"] = f"print({ESCAPES['own session']}.pid, flush=True)"
+
+
+@pytest.mark.parametrize("how", ESCAPES)
+@pytest.mark.parametrize("end", ["exit", "kill", "terminate", "close"])
+def test_a_descendant_without_environment_in_its_own_session_is_ended(
+    how: str, end: str, programs: Programs
+) -> None:
+    """R137: also if the CLI is gone before anything looks for its descendants."""
+    source = f"""
+null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(300)"
+sleeper = [sys.executable, "-ISc", deaf]
+{ESCAPES[how]}
+sys.stdin.read()
+"""
+
+    async def main() -> None:
+        recorder = Recorder()
+        process = CliProcess.spawn(programs.python(source), plan(), recorder)
+        await until(lambda: recorder.output.endswith(b"\n"))
+        child = int(recorder.output)
+        assert is_alive(child)
+        if end == "exit":
+            process.end_input()
+        elif end == "kill":
+            os.kill(process.pid, SIGKILL)
+        elif end == "terminate":
+            process.terminate()
+        if end != "close":
+            await until(lambda: recorder.has_exited)
+        await process.aclose()
+        assert not is_alive(child)
+
+    run(main)
+
+
+def test_a_process_that_the_cli_starts_at_once_is_ended(programs: Programs) -> None:
+    """It may be started before the CLI is labelled, and inherit no label then."""
+    source = "for n in 1 2 3; do setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $!; done"
+
+    for _ in range(20):
+        recorder = run(lambda: run_to_end(programs.shell(source)))
+        assert not any(map(is_alive, map(int, recorder.output.split())))
+
+
 def test_a_descriptor_that_somebody_else_closed_does_not_stop_the_close(
     programs: Programs,
 ) -> None:
@@ -687,7 +742,7 @@ def test_cancelling_the_close_does_not_stop_it(programs: Programs) -> None:
     run(main)
 
 
-def test_closing_is_bounded_even_if_nothing_dies(
+def test_closing_gives_up_in_time_and_the_watchdog_goes_on(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> int:
@@ -696,6 +751,7 @@ def test_closing_is_bounded_even_if_nothing_dies(
         with monkeypatch.context() as immortal:
             immortal.setattr(process, "_CLOSE_LIMIT", 0.1)
             immortal.setattr(tree, "_signal", lambda *_: None)
+            immortal.setattr(os, "kill", lambda *_: None)
             await child.aclose()
         assert recorder.log == [("exited", None)]
         return child.pid
@@ -703,9 +759,8 @@ def test_closing_is_bounded_even_if_nothing_dies(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         pid = run(main)
-        assert is_alive(pid)
+        wait_until(lambda: not is_alive(pid))
         gc.collect()
-    os.kill(pid, SIGKILL)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 

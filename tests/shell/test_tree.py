@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.processes import is_alive, wait_until
@@ -36,15 +39,18 @@ os.wait()""",
 }
 
 
-def start(tmp_path: Path, source: str, mark: str) -> subprocess.Popen[bytes]:
+def start(tmp_path: Path, source: str, mark: str, **options: Any) -> subprocess.Popen[bytes]:
     """Run a program that knows a `sleeper`, which notes its pid; it waits to be killed."""
     pids = tmp_path / "pids"
     deaf = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     note = f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')"
     sleeper = [sys.executable, "-ISc", f"{deaf}; {note}; time.sleep(300)"]
-    program = f"import os, subprocess, time\nsleeper = {sleeper!r}\n{source}\ntime.sleep(300)"
-    return subprocess.Popen(
-        [sys.executable, "-ISc", program], env={**os.environ, MARK: mark}, start_new_session=True
+    program = f"import os, subprocess, sys, time\nsleeper = {sleeper!r}\n{source}\ntime.sleep(300)"
+    return subprocess.Popen[bytes](
+        [sys.executable, "-ISc", program],
+        env={**os.environ, MARK: mark},
+        start_new_session=True,
+        **options,
     )
 
 
@@ -83,6 +89,95 @@ def test_members_are_found_when_the_root_is_long_gone(how: str, tmp_path: Path, 
         assert list(tree.find([members])) == [sleeper]
         assert members.end(10.0)
         assert not is_alive(sleeper)
+
+
+DETACHED = {
+    "bare setsid": ESCAPES["bare setsid"],
+    "bare daemon": ESCAPES["daemon"].replace(
+        "execv(sleeper[0], sleeper)", "execve(sleeper[0], sleeper, {})"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DETACHED)
+def test_a_label_is_inherited_whatever_else_a_member_leaves_behind(
+    how: str, tmp_path: Path, mark: str
+) -> None:
+    with start(tmp_path, f"os.read(0, 1)\n{DETACHED[how]}", mark, stdin=subprocess.PIPE) as process:
+        members = tree.labelled(mark, process.pid)
+        assert members.label
+        assert process.stdin
+        os.write(process.stdin.fileno(), b"g")
+        sleeper = pid_of_sleeper(tmp_path)
+        process.kill()
+        process.wait()
+        assert list(tree.find([members])) == [sleeper]
+        assert members.end(10.0)
+        assert not is_alive(sleeper)
+
+
+def test_inside_another_tree_both_labels_count(tmp_path: Path, mark: str) -> None:
+    """As when the CLI runs a program that uses Bridle."""
+    inner = os.urandom(16).hex()
+    source = f"""
+sys.path.insert(0, {str(Path(tree.__file__).parent)!r})
+import tree
+os.read(0, 1)
+child = subprocess.Popen(sleeper, env={{}}, start_new_session=True)
+print(tree.labelled({inner!r}, child.pid).label, flush=True)"""
+    with start(tmp_path, source, mark, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        outer = tree.labelled(mark, process.pid)
+        assert process.stdin
+        assert process.stdout
+        os.write(process.stdin.fileno(), b"g")
+        label = int(process.stdout.readline())
+        sleeper = pid_of_sleeper(tmp_path)
+        assert list(tree.find([Tree(inner, label=label)])) == [sleeper]
+        assert list(tree.find([outer])) == [process.pid, sleeper]
+        assert outer.end(10.0)
+        assert not is_alive(sleeper)
+
+
+def test_a_limit_that_is_in_use_is_left_alone(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1000, 1000))
+    with subprocess.Popen(["/bin/sleep", "300"]) as process:
+        assert tree.labelled(mark, process.pid).label == 0
+        process.kill()
+
+
+def test_a_system_that_does_not_allow_labels_is_searched_by_mark(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(resource, "prlimit", refuse)
+    with start(tmp_path, ESCAPES["daemon"], mark) as process:
+        members = tree.labelled(mark, process.pid)
+        assert members.label == 0
+        sleeper = pid_of_sleeper(tmp_path)
+        assert members.end(10.0)
+        assert not is_alive(sleeper)
+        assert process.wait() == -SIGKILL
+
+
+def test_a_process_table_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(["/bin/sleep", "300"], env={MARK: mark}) as process:
+        members = Tree(mark, process.pid)
+        real, failures = os.listdir, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+        def listdir(path: str) -> list[str]:
+            if failures:
+                raise failures.pop()
+            return real(path)
+
+        monkeypatch.setattr(os, "listdir", listdir)
+        with pytest.raises(OSError, match="Too many"):
+            tree.find([members])
+        assert members.end(10.0)
+        assert process.wait() == -SIGKILL
 
 
 def test_a_member_of_the_session_is_found_as_long_as_the_root_is_not_reaped(
@@ -228,16 +323,23 @@ def test_at_the_end_of_the_pipe_everything_guarded_is_ended(tmp_path: Path, mark
     with start(tmp_path, ESCAPES["daemon"], mark) as process:
         sleeper = pid_of_sleeper(tmp_path)
         guarded = Tree(mark, process.pid)
-        first = f"+ {mark} 0 0 {directory}\0"
-        watch(f"{first}+ {mark} {guarded.pid} {guarded.started} {directory}\0".encode())
+        first = f"+ {mark} 0 0 0 {directory}\0"
+        watch(f"{first}+ {mark} {guarded.pid} {guarded.started} 0 {directory}\0".encode())
         assert process.wait() == -SIGKILL
         assert not is_alive(sleeper)
         assert not directory.exists()
 
 
+def test_a_tree_is_ended_at_once_on_request(mark: str) -> None:
+    with subprocess.Popen(["/bin/sleep", "300"], env={MARK: mark}) as process:
+        started = Tree(mark, process.pid).started
+        watch(f"+ {mark} {process.pid} {started} 0 \0! never\0! {mark}\0- {mark}\0".encode())
+        assert process.wait() == -SIGKILL
+
+
 def test_what_was_released_or_only_half_said_is_left_alone(tmp_path: Path, mark: str) -> None:
     with start(tmp_path, "", mark) as process:
-        watch(f"+ {mark} {process.pid} 0 {tmp_path}\0- {mark}\0- never\0+ {mark}".encode())
+        watch(f"+ {mark} {process.pid} 0 0 {tmp_path}\0- {mark}\0- never\0+ {mark}".encode())
         assert is_alive(process.pid)
         assert tmp_path.exists()
         process.kill()

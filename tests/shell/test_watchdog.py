@@ -233,6 +233,47 @@ def test_what_is_released_is_not_ended(own: Watchdog, sleeper: Sleeper, tmp_path
     assert tmp_path.exists()
 
 
+def test_it_names_itself_in_lists_of_processes(own: Watchdog, sleeper: Sleeper) -> None:
+    own.guard(sleeper[1], "")
+    wait_until(lambda: fcntl.ioctl(own._pipe, termios.FIONREAD, bytes(4)) == bytes(4))
+    place = Path(f"/proc/{own.pid}")
+    assert place.joinpath("comm").read_text() == "bridle-watchdog\n"
+    assert b"bridle-watchdog" in place.joinpath("cmdline").read_bytes().split(b"\0")
+
+
+def test_it_rests_only_while_it_has_nothing_to_guard(own: Watchdog, sleeper: Sleeper) -> None:
+    process, guarded = sleeper
+    own.guard(guarded, "")
+    first = own.pid or 0
+    own.rest()
+    assert own.pid == first
+    own.release(guarded)
+    own.rest()
+    assert not Path(f"/proc/{first}").exists()
+    assert is_alive(process.pid)
+    own.rest()
+    own.guard(guarded, "")
+    assert own.pid not in (None, first)
+    own.close()
+    assert process.wait() == -SIGKILL
+
+
+def test_it_ends_some_time_after_the_last_session(tmp_path: Path) -> None:
+    """Not at once: the next session of a busy program need not start another one."""
+    then = """
+    from bridle._shell import reaper
+    reaper._LINGER = 0.3
+    first = watchdog.shared.pid
+    await process.aclose()
+    print(first == watchdog.shared.pid, flush=True)
+    await until(lambda: not os.path.exists(f"/proc/{first}"))
+    print(watchdog.shared.pid, flush=True)
+"""
+    with running(tmp_path, then.strip()) as program:
+        assert program.process.stdout is not None
+        assert program.process.stdout.read().split() == [b"True", b"None"]
+
+
 def test_one_that_was_killed_is_replaced_by_one_that_knows_all(
     own: Watchdog, sleeper: Sleeper
 ) -> None:

@@ -36,7 +36,7 @@ from bridle.testing.fake_cli import FLAVOURS
 
 TAG = "BRIDLE_SOAK_TAG"
 PATIENCE = 10.0
-OURS = ("bridle-callback", "bridle-sync")
+OURS = ("bridle-callback", "bridle-sync", "bridle-reaper")
 """Threads that stay for the next call: daemons, shared by all sessions."""
 
 
@@ -55,7 +55,7 @@ def tagged(tag: str) -> list[int]:
 
 
 def children() -> list[int]:
-    """Our own processes, zombies included, but for the watchdog, which lives as long as we do."""
+    """Return our child processes, zombies included, without the watchdog all sessions share."""
     path = Path(f"/proc/self/task/{threading.main_thread().native_id}/children")
     found = [int(pid) for pid in path.read_text("utf-8").split()]
     return [pid for pid in found if b"tree.watch" not in _command(pid)]

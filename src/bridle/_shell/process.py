@@ -1,4 +1,4 @@
-"""The CLI as a child process: started, fed, listened to, and gone without a trace in the end.
+"""The CLI as a child process: start it, write to it, read from it, and end its whole tree.
 
 The process is watched and its pipes are served by the event loop alone, on any loop that can watch
 descriptors, in any thread, and no signal handler is installed. Once it has exited it stays a
@@ -20,12 +20,12 @@ from signal import SIGTERM
 from typing import IO, cast
 
 from bridle._core.launch import Launch, LaunchFile
+from bridle._shell import reaper, watchdog
 from bridle._shell import tree as trees
-from bridle._shell import watchdog
 from bridle._shell.begun import Begun
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
 from bridle._shell.transport import TransportEvents
-from bridle._shell.tree import MARK, SIGKILL, Tree, remove_directory
+from bridle._shell.tree import MARK, SIGKILL, Tree, labelled, remove_directory
 from bridle.errors import SpawnError
 
 _CLOSE_LIMIT = 5.0  # seconds until processes that do not even yield to SIGKILL are left alone
@@ -150,15 +150,18 @@ class CliProcess:
             self._belongings.release(is_ended=is_ended)
 
     async def _end_tree(self) -> bool:
-        """Kill until no process is left, without holding up the loop."""
-        until = self._loop.time() + _CLOSE_LIMIT
-        pause = 0.001
-        while self._belongings.signal(SIGKILL) or not _look(self._belongings.popen)[0]:
-            if self._loop.time() > until:
-                return False
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        return True
+        """Kill until no process is left; false if some are after five seconds."""
+        belongings, loop = self._belongings, self._loop
+        ended = asyncio.Event()
+
+        def done() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(ended.set)
+
+        belongings.signal_cli(SIGKILL)
+        ending = reaper.shared.end(belongings.tree, belongings.is_dead, _CLOSE_LIMIT, done)
+        await ended.wait()
+        return ending.is_complete
 
     def _watch(self) -> None:
         """See to it that the exit is noticed."""
@@ -216,9 +219,21 @@ class _Belongings:
         self._is_released = False
         _live.add(self)
 
-    def signal(self, number: int) -> int:
-        """Signal the process tree; the number of processes found."""
-        return 0 if self._is_released else self.tree.signal(number)
+    def signal(self, number: int) -> None:
+        """Signal the CLI now and the rest of its tree soon."""
+        if not self._is_released:
+            self.signal_cli(number)
+            reaper.shared.signal(self.tree, number)
+
+    def signal_cli(self, number: int) -> None:
+        """Signal the CLI itself, which takes no descriptor."""
+        if not self.is_dead():
+            with contextlib.suppress(OSError):
+                os.kill(self.popen.pid, number)
+
+    def is_dead(self) -> bool:
+        """Return whether the CLI itself has ended."""
+        return self._is_released or _look(self.popen)[0]
 
     @property
     def files(self) -> list[IO[bytes]]:
@@ -238,8 +253,11 @@ class _Belongings:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(0)
         remove_directory(self._directory)
-        if is_ended:  # else the watchdog may have better luck
+        if is_ended:
             watchdog.shared.release(self.tree)
+        else:
+            watchdog.shared.end(self.tree)
+        reaper.shared.wake()
 
     def abandon(self) -> bool:
         """End the process tree and give back all but the descriptors; false if that was done."""
@@ -321,8 +339,9 @@ def _start(
     except BaseException:
         remove_directory(directory)
         watchdog.shared.release(tree)
+        reaper.shared.wake()
         raise
-    tree = Tree(tree.mark, popen.pid)
+    tree = labelled(tree.mark, popen.pid)
     watchdog.shared.guard(tree, directory)
     return _Belongings(loop, popen, tree, directory)
 

@@ -1,10 +1,10 @@
-"""The watchdog: a small process that outlives this one, to end what it leaves behind.
+"""The watchdog: a small process that ends the CLIs of this process if this process is killed.
 
-One is shared by all sessions and started with the first. It holds the reading end of a pipe whose
-only writing end is ours, so the end of this process, ``kill -9`` included, is the end of the pipe;
-then it kills every process tree it was told of and removes their private files. What it does is
-:func:`bridle._shell.tree.watch`; here is our side. Without a watchdog everything works as long as
-this process gets to clean up: it is never a reason to fail.
+All sessions share one. It is started with the first session and ends ten seconds after the last.
+It holds the reading end of a pipe whose only writing end is ours, so it reads the end of the pipe
+when this process ends, by ``kill -9`` too; then it kills every process tree on its list and removes
+their private files. What it does is :func:`bridle._shell.tree.watch`; here is our side. Without a
+watchdog everything works as long as this process cleans up itself: it is never a reason to fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from bridle._shell import tree as tree_module
 from bridle._shell.tree import Tree
 
 # The module is taken from its directory: as a part of the package it would bring the package along.
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); import tree; tree.watch(0)"
+_PROGRAM = "import sys; sys.path.append(sys.argv[2]); import tree; tree.watch(0)"
+_NAME = "bridle-watchdog"  # for lists of processes that show arguments
 
 # Blocked in a watchdog, by inheritance: what is meant for the program must not end it.
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -56,17 +57,34 @@ class Watchdog:
 
         Once before the CLI is started, so that no moment is left out, and again with its pid.
         """
-        text = f"+ {tree.mark} {tree.pid} {tree.started} {directory}\0"
+        text = f"+ {tree.mark} {tree.pid} {tree.started} {tree.label} {directory}\0"
         with self._lock:
             self._records[tree.mark] = record = os.fsencode(text)
             if not self._is_useless and not self._tell(record):
                 self._start()
 
     def release(self, tree: Tree) -> None:
-        """Nothing is left of this tree."""
+        """Take a tree off the list: nothing is left of it."""
         with self._lock:
             if self._records.pop(tree.mark, None):
                 self._tell(os.fsencode(f"- {tree.mark}\0"))
+
+    def end(self, tree: Tree) -> None:
+        """Have the watchdog end a tree now, because this process could not."""
+        with self._lock:
+            if tree.mark in self._records:
+                self._tell(os.fsencode(f"! {tree.mark}\0"))
+
+    def rest(self) -> None:
+        """Let the watchdog end if there is no tree on its list."""
+        with self._lock:
+            if self._records or self._pipe < 0:
+                return
+            process, self._process = self._process, None
+            self._hang_up(0.0)
+        if process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE)
 
     def close(self) -> None:
         """The program ends: have the rest done now, and see it done."""
@@ -131,7 +149,7 @@ def _launch() -> tuple[subprocess.Popen[bytes], int]:
     try:
         os.set_blocking(writing, False)
         process = subprocess.Popen(
-            [interpreter, "-I", "-S", "-B", "-c", _PROGRAM, directory],
+            [interpreter, "-I", "-S", "-B", "-c", _PROGRAM, _NAME, directory],
             stdin=reading,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,0 +1,153 @@
+"""Signals and ends process trees in a background thread.
+
+Looking for the processes of a tree means reading the process table, which takes milliseconds on a
+machine with thousands of processes. One thread does it for all trees of this process, and one look
+serves all trees that are waiting at that moment, so event loops never wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from bridle._shell import tree as trees
+from bridle._shell import watchdog
+from bridle._shell.tree import SIGKILL, Tree
+
+_LINGER = 10.0
+"""Seconds the thread waits for more work; then it also lets an unused watchdog end."""
+
+_PAUSES = (0.001, 0.05)
+"""The shortest and the longest pause, in seconds, between two looks at the process table."""
+
+
+class Ending:
+    """A tree that is being ended. ``is_complete`` says, at the end, whether nothing is left."""
+
+    __slots__ = ("done", "is_complete", "is_dead", "tree", "until")
+
+    def __init__(
+        self, tree: Tree, is_dead: Callable[[], bool], limit: float, done: Callable[[], None]
+    ) -> None:
+        self.tree = tree
+        self.is_dead = is_dead
+        self.until = time.monotonic() + limit
+        self.done = done
+        self.is_complete = False
+
+
+class Reaper:
+    """The thread and what it has to do. May be used from any thread; nothing here blocks."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: in a forked child there is no thread, and the trees are its parent's."""
+        # Garbage collection may come in the midst of it, and a finalizer of it may come here.
+        self._changed = threading.Condition(threading.RLock())
+        self._signals: list[tuple[Tree, int]] = []
+        self._endings: list[Ending] = []
+        self._is_running = False
+
+    def signal(self, tree: Tree, number: int) -> None:
+        """Signal every process of a tree, soon."""
+        with self._changed:
+            self._signals.append((tree, number))
+        self.wake()
+
+    def end(
+        self, tree: Tree, is_dead: Callable[[], bool], limit: float, done: Callable[[], None]
+    ) -> Ending:
+        """Kill the processes of a tree until none is left.
+
+        ``done`` is called in the thread: when nothing is left and ``is_dead()`` is true of the CLI
+        itself, or after ``limit`` seconds.
+        """
+        ending = Ending(tree, is_dead, limit, done)
+        with self._changed:
+            self._endings.append(ending)
+        self.wake()
+        return ending
+
+    def wake(self) -> None:
+        """Have the thread look for work, and let an unused watchdog end some time later."""
+        with self._changed:
+            self._changed.notify()
+            if self._is_running:
+                return
+            self._is_running = True
+        thread = threading.Thread(target=self._run, name="bridle-reaper", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system allows no more threads, or the interpreter is ending
+            self._work()
+            self._is_running = False
+
+    def _run(self) -> None:
+        while self._wait_for_work():
+            self._work()
+
+    def _wait_for_work(self) -> bool:
+        with self._changed:
+            while not self._signals and not self._endings:
+                if not self._changed.wait(_LINGER):
+                    break
+            else:
+                return True
+        # Not under the lock: it may take a moment.
+        watchdog.shared.rest()
+        with self._changed:
+            self._is_running = bool(self._signals or self._endings)
+            return self._is_running
+
+    def _work(self) -> None:
+        pause, longest = _PAUSES
+        endings: list[Ending] = []
+        while True:
+            with self._changed:
+                signals, self._signals = self._signals, []
+                endings += self._endings
+                self._endings = []
+            began = time.monotonic()
+            for number in dict.fromkeys(number for _, number in signals):
+                _signal([tree for tree, each in signals if each == number], number)
+            endings = _kill(endings)
+            if not endings:
+                return
+            # At most a third of the time is spent looking, however long a look takes.
+            time.sleep(max(pause, 2 * (time.monotonic() - began)))
+            pause = min(2 * pause, longest)
+
+
+def _signal(targets: list[Tree], number: int) -> bool:
+    """Signal trees; false if their processes could not be looked for."""
+    if not targets:
+        return True
+    try:
+        trees.signal_all(targets, number)
+    except OSError:  # no descriptor is free: those that close next free some
+        return False
+    return True
+
+
+def _kill(endings: list[Ending]) -> list[Ending]:
+    """Kill what is left of trees; those that are not ended yet."""
+    can_tell = _signal([each.tree for each in endings], SIGKILL)
+    now = time.monotonic()
+    rest: list[Ending] = []
+    for each in endings:
+        each.is_complete = can_tell and not each.tree.known and each.is_dead()
+        if each.is_complete or now > each.until:
+            each.done()
+        else:
+            rest.append(each)
+    return rest
+
+
+shared = Reaper()
+"""The reaper of this process."""
+
+os.register_at_fork(after_in_child=shared.forget)
