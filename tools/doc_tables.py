@@ -22,14 +22,14 @@ from bridle._core.operations import FIELDS
 from bridle._core.precedence import variable_of
 from bridle._core.questions import MAX_PENDING_CALLBACKS
 from bridle._core.requests import MAX_QUEUED
-from bridle._fields import Channel, Field, Record
+from bridle._fields import Channel, Field, Record, always
 from bridle.agents import AgentConfig
 from bridle.cli import COMMANDS
 from bridle.cli.diagnosis import Problem
 from bridle.cli.exits import ExitCode
 from bridle.events import WarningKind
 from bridle.hooks import CONTEXTS
-from bridle.options import Limits, option_rows
+from bridle.options import GATE_VARIABLES, Limits, option_rows
 from bridle.outcomes import OUTCOME_ERRORS, OutcomeReason
 from bridle.testing.fake_cli import PROMPT_WORDS
 from bridle.testing.recording import read_recording
@@ -104,9 +104,14 @@ _MERGES = {"replace": "", "append": " (appends)", "deep": " (merges)"}
 
 def _sources(row: Field) -> str:
     """Where else than in the program it can be said."""
-    variable = code(variable_of(row)) if row.env is not None else ""
-    words = ", ".join(filter(None, [variable, "file" if row.config else ""]))
+    variable = code(variable_of(row)) if _counts_from_variable(row) else ""
+    file = "file that the program names" if row.weakens is not None else "file"
+    words = ", ".join(filter(None, [variable, file if row.config else ""]))
     return f"also: {words}{_MERGES[row.merge]}" if words else "program only"
+
+
+def _counts_from_variable(row: Field) -> bool:
+    return row.env is not None and row.weakens is not always
 
 
 def _options(record: type[Record], rows: Iterable[Field]) -> str:
@@ -184,9 +189,24 @@ def variables() -> str:
         [
             [code(variable_of(row)), code(f"{record}.{row.name}"), row.doc]
             for record, row in option_rows()
-            if row.env is not None
+            if _counts_from_variable(row)
         ],
     )
+
+
+def gate_options() -> str:
+    """The options that can weaken a gate, and so do not count from the environment."""
+    return "\n".join(
+        f"- {code(f'{record}.{row.name}')}{_EXCEPT.get(row.name, '')}"
+        for record, row in option_rows()
+        if row.weakens is not None
+    )
+
+
+_EXCEPT = {
+    "permission_mode": ", except `default`, `manual`, `plan` and `dontAsk`",
+    "env": f", if it sets {' or '.join(map(code, GATE_VARIABLES))}",
+}
 
 
 def merged_options() -> str:

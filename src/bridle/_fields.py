@@ -87,6 +87,14 @@ class Field(msgspec.Struct, frozen=True):
     env: Callable[[str], object] | None = None  # reads CLAUDE_<NAME>; None: not from there
     merge: Literal["replace", "append", "deep"] = "replace"
     config: bool = True  # may stand in a configuration file
+    # Whether a value can weaken a gate (hooks, permissions, the version check). Such a value counts
+    # only from the program or from a file that the program names.
+    weakens: Callable[[Any], bool] | None = None
+
+
+def always(_: object) -> bool:
+    """Return True: every value of this option can weaken a gate."""
+    return True
 
 
 def option(
@@ -98,9 +106,20 @@ def option(
     env: Callable[[str], object] | None = None,
     merge: Literal["replace", "append", "deep"] = "replace",
     config: bool = True,
+    weakens: Callable[[Any], bool] | None = None,
 ) -> Any:
     """A row with a default; type checkers see the annotation beside it."""
-    return Field("", check, channel, doc, default=default, env=env, merge=merge, config=config)
+    return Field(
+        "",
+        check,
+        channel,
+        doc,
+        default=default,
+        env=env,
+        merge=merge,
+        config=config,
+        weakens=weakens,
+    )
 
 
 def required(check: Check, channel: Channel, doc: str) -> Any:

@@ -70,6 +70,7 @@ class WarningKind(StrEnum):
     INCOMPLETE_LINE = "incomplete_line"
     NO_RESULT = "no_result"
     EXIT_AFTER_RESULT = "exit_after_result"
+    SETTING_IGNORED = "setting_ignored"
 
     @property
     def level(self) -> WarningLevel:
@@ -233,6 +234,10 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.EXIT_AFTER_RESULT: (
         "warning",
         "The CLI gave its result and did not end in order then; the result stands.",
+    ),
+    WarningKind.SETTING_IGNORED: (
+        "warning",
+        "The environment set something that could weaken a gate; it was ignored.",
     ),
 }
 

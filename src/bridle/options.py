@@ -4,6 +4,14 @@ Every class body below is a table, one row per option: its type, the check of it
 channel to the reader, one line of documentation. Launch planning, precedence, the documentation
 and the check of `extra_args` all read these tables; an option is spelled in one place.
 
+`weakens` marks what can weaken a gate, so that the environment cannot say it (see `precedence`).
+It stands on every option that lets a tool run which a callback of the program would have been asked
+about, or that decides for a callback: rules and modes that allow, timeouts of callbacks, whatever
+brings settings, flags, agents or plugins that could do the same, and the version check. It is
+absent from options that choose what the model does (model, prompts, budgets, tools, servers: their
+tool calls pass the gates), that only end a session earlier, and from `cli_path`, `cwd` and
+`inherit_env`: without them PATH, the shell and the environment decide the same thing.
+
 Rules: None is "not said" and an empty list is "said: none"; values are checked and copied when a
 record is made; contradictions inside a record are refused there too, those between records by
 `check_session`. Nothing here reads a file or the environment.
@@ -19,6 +27,7 @@ from bridle._fields import (
     Channel,
     Field,
     Record,
+    always,
     anything,
     boolean,
     callback,
@@ -77,10 +86,34 @@ STDIO = "stdio"  # the CLI's name for "ask over the pipe" where an MCP tool coul
 _MIB = 1024 * 1024
 _SDK = Channel("sdk")
 
+GATE_VARIABLES: tuple[str, ...] = ("CLAUDE_CODE_SIMPLE",)
+"""Variables with which a CLI starts but calls no hook of the program.
 
-def switch(channel: Channel, doc: str, *, env: Callable[[str], object] | None = None) -> Any:
+The CLI inherits none of them. Found by setting, on 2.1.325 and 2.1.197, every variable that the
+binary names and looking whether a PreToolUse hook and a permission callback were still called.
+"""
+
+_ASKING_MODES = frozenset({"default", "manual", "plan", "dontAsk"})
+
+
+def _allows_unasked(mode: str) -> bool:
+    """Whether tools run in this permission mode that the program would have been asked about."""
+    return mode not in _ASKING_MODES
+
+
+def _sets_gate_variable(env: Mapping[str, str]) -> bool:
+    return any(name in env for name in GATE_VARIABLES)
+
+
+def switch(
+    channel: Channel,
+    doc: str,
+    *,
+    env: Callable[[str], object] | None = None,
+    weakens: Callable[[Any], bool] | None = None,
+) -> Any:
     """A row for something that is off unless said."""
-    return option(boolean, channel, doc, default=False, env=env)
+    return option(boolean, channel, doc, default=False, env=env, weakens=weakens)
 
 
 def handler(channel: Channel, doc: str) -> Any:
@@ -171,8 +204,11 @@ class CliOptions(Record):
         check_agents,
         initialize("agents", "--agents"),
         "Subagents: a list, or a mapping from their names.",
+        weakens=always,  # an agent can bring a permission mode
     )
-    agent: str | None = option(line, flag("--agent"), "The agent that leads the session.")
+    agent: str | None = option(
+        line, flag("--agent"), "The agent that leads the session.", weakens=always
+    )
     skills: Sequence[str] | None = option(
         many(line), initialize("skills"), "Skills in sight; using them is a permission of its own."
     )
@@ -182,7 +218,10 @@ class CliOptions(Record):
         forms.tools, flag("--tools"), "Built-in tools there are; [] for none."
     )
     allowed_tools: Sequence[str] | None = option(
-        many(forms.rule), each("--allowedTools", "--allowed-tools"), "Rules for what runs unasked."
+        many(forms.rule),
+        each("--allowedTools", "--allowed-tools"),
+        "Rules for what runs unasked.",
+        weakens=bool,
     )
     disallowed_tools: Sequence[str] | None = option(
         many(forms.rule),
@@ -190,13 +229,23 @@ class CliOptions(Record):
         "Rules for what never runs.",
     )
     tool_aliases: Mapping[str, str] | None = option(
-        mapping(line), initialize("toolAliases"), "Other tools to take for built-in names."
+        mapping(line),
+        initialize("toolAliases"),
+        "Other tools to take for built-in names.",
+        weakens=always,  # guards go by the names of tools
     )
     permission_mode: PermissionMode | None = option(
-        forms.permission_mode, flag("--permission-mode"), "What is asked about.", env=str
+        forms.permission_mode,
+        flag("--permission-mode"),
+        "When the CLI asks for permission: 'default', 'plan', 'acceptEdits', and so on.",
+        env=str,
+        weakens=_allows_unasked,
     )
     permission_prompt_tool_name: str | None = option(
-        line, flag("--permission-prompt-tool"), "An MCP tool that answers instead of your code."
+        line,
+        flag("--permission-prompt-tool"),
+        "An MCP tool that answers instead of your code.",
+        weakens=always,
     )
     permission_prompts: Literal["host", "none"] | None = option(
         one_of("host", "none"), flag("--permission-prompts"), "'none': deny instead of asking."
@@ -204,6 +253,7 @@ class CliOptions(Record):
     allow_dangerously_skip_permissions: bool = switch(
         flag("--allow-dangerously-skip-permissions"),
         "Let the session switch to bypassPermissions later.",
+        weakens=bool,
     )
     mcp_config: StrPath | Json | None = option(
         forms.mcp_config, document("--mcp-config"), "MCP servers: a path, JSON text or a mapping."
@@ -262,33 +312,49 @@ class CliOptions(Record):
         path, Channel("process", "working directory"), "Where the CLI works."
     )
     add_dirs: Sequence[StrPath] | None = option(
-        many(path), each("--add-dir"), "More directories its tools may enter.", merge="append"
+        many(path),
+        each("--add-dir"),
+        "More directories its tools may enter.",
+        merge="append",
+        weakens=bool,  # files in there are read unasked
     )
     project_config_root: StrPath | None = option(
-        path, flag("--project-config-root"), "Where project configuration is looked for."
+        path,
+        flag("--project-config-root"),
+        "Where project configuration is looked for.",
+        weakens=always,
     )
     env: Mapping[str, str] | None = option(
         mapping(forms.variable_value, key=forms.settable_variable),
         Channel("process", "environment"),
         "Variables of the CLI, over those it inherits.",
         merge="deep",
+        weakens=_sets_gate_variable,
     )
     settings: StrPath | Json | None = option(
         json_or_path,
         document("--settings"),
         "Settings: a path, JSON text or a mapping.",
         merge="deep",
+        weakens=always,  # modes, rules, command hooks and variables
     )
     sandbox: Json | None = option(
-        json_object, Channel("settings", "sandbox"), "Sandbox settings, over those in `settings`."
+        json_object,
+        Channel("settings", "sandbox"),
+        "Sandbox settings, over those in `settings`.",
+        weakens=always,  # commands in a sandbox can be allowed unasked
     )
     setting_sources: Sequence[SettingSource] | None = option(
         many(forms.setting_source),
         flag("--setting-sources"),
         "Settings files to load; [] for none.",
+        weakens=always,  # a file that is left out may be the one that denies
     )
     plugins: Sequence[StrPath | Json] | None = option(
-        many(forms.plugin), each("--plugin-dir", "--plugin-dir-no-mcp"), "Directories of plugins."
+        many(forms.plugin),
+        each("--plugin-dir", "--plugin-dir-no-mcp"),
+        "Directories of plugins.",
+        weakens=bool,  # their hooks can allow
     )
     client_app: str | None = option(
         line,
@@ -300,6 +366,7 @@ class CliOptions(Record):
         Channel("process", "arguments"),
         "Further flags of the CLI, as --flag, --flag=value or --flag followed by its value.",
         merge="append",
+        weakens=bool,  # --bare, --dangerously-skip-permissions
     )
 
     def _check(self) -> None:
@@ -352,7 +419,11 @@ class SdkOptions(Record):
     """How Bridle behaves, for sessions and queries alike."""
 
     max_buffer_size: int = option(
-        integer(1024), _SDK, "Longest line read from the CLI, in bytes.", default=16 * _MIB
+        integer(1024),
+        _SDK,
+        "Longest line read from the CLI, in bytes.",
+        default=16 * _MIB,
+        weakens=always,  # a hook request that is longer is not read
     )
     max_unread_bytes: int = option(
         integer(1024),
@@ -371,9 +442,11 @@ class SdkOptions(Record):
         _SDK, "Called with every line of the CLI's stderr."
     )
     on_warning: Callable[[SdkWarning], object] | None = handler(_SDK, "Called with every warning.")
-    skip_version_check: bool = switch(_SDK, "Do not ask for the CLI's version.")
+    skip_version_check: bool = switch(_SDK, "Do not ask for the CLI's version.", weakens=bool)
     permissive_version_check: bool = switch(
-        _SDK, "Let a query go on, with a warning, when the CLI's version is not known."
+        _SDK,
+        "Let a query go on, with a warning, when the CLI's version is not known.",
+        weakens=bool,
     )
     inherit_env: bool | Sequence[str] = option(
         forms.inherit_env,
@@ -424,10 +497,18 @@ class BidirOptions(Record):
         config=False,
     )
     hook_timeouts: Mapping[str, float] | None = option(
-        mapping(positive, key=forms.hook_event), _SDK, "Seconds for the hooks of an event."
+        mapping(positive, key=forms.hook_event),
+        _SDK,
+        "Seconds for the hooks of an event.",
+        weakens=always,
     )
     callback_timeout: float = option(
-        positive, _SDK, "Seconds for a hook without its own.", default=60.0, env=float
+        positive,
+        _SDK,
+        "Seconds for a hook without its own.",
+        default=60.0,
+        env=float,
+        weakens=always,
     )
     on_can_use_tool: CanUseToolCallback | None = handler(_SDK, "Decides whether a tool may run.")
     on_question: QuestionCallback | None = handler(_SDK, "Answers questions of the model.")
@@ -438,6 +519,7 @@ class BidirOptions(Record):
         _SDK,
         "Seconds for those four; people take their time, so none by default.",
         env=float,
+        weakens=always,
     )
     mcp_servers: Mapping[str, object] | Sequence[tuple[str, object]] | None = option(
         forms.mcp_servers,

@@ -55,6 +55,11 @@ HEALTHY: dict[str, Any] = {
 }
 
 
+def test_a_setting_that_was_ignored_is_a_warning() -> None:
+    found = findings(ignored=["CLAUDE_PERMISSION_MODE is ignored."])["options"]
+    assert (found.state, found.text) == ("warning", "CLAUDE_PERMISSION_MODE is ignored.")
+
+
 def findings(**changes: object) -> dict[str, Finding]:
     """The findings about a machine that is healthy but for the changes."""
     return {one.check: one for one in diagnose(Facts(**{**HEALTHY, **changes}))}

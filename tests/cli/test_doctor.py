@@ -89,22 +89,27 @@ def test_a_real_cli_without_a_login_says_so(real_cli: Path, machine: Machine) ->
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root is refused")
-@pytest.mark.parametrize("by", ["argument", "variable", "settings"])
+@pytest.mark.parametrize("by", ["argument", "settings"])
 def test_root_that_would_bypass_permissions_is_warned(
     by: str, real_cli: Path, machine: Machine
 ) -> None:
     """The CLI would only exit; where its own settings ask for it, its last words tell."""
     arguments = ("--permission-mode", "bypassPermissions") if by == "argument" else ()
-    env = {"CLAUDE_PERMISSION_MODE": "bypassPermissions"} if by == "variable" else {}
     if by == "settings":
         (machine.home / ".claude").mkdir()
         settings = {"permissions": {"defaultMode": "bypassPermissions"}}
         (machine.home / ".claude/settings.json").write_text(json.dumps(settings))
-    told = machine.ask("--cli", str(real_cli), *arguments, **env)
+    told = machine.ask("--cli", str(real_cli), *arguments)
     assert (told.code, list(told.problems)) == (15, ["user"])
     assert "IS_SANDBOX=1" in told.out
     if by == "argument":
         assert machine.ask("--cli", str(real_cli), *arguments, IS_SANDBOX="1").code == 0
+
+
+def test_a_variable_that_would_weaken_a_gate_is_a_warning(real_cli: Path, machine: Machine) -> None:
+    told = machine.ask("--cli", str(real_cli), CLAUDE_PERMISSION_MODE="bypassPermissions")
+    assert told.code == 0
+    assert "CLAUDE_PERMISSION_MODE is ignored" in told.out
 
 
 # ---------------------------------------------------------------- CLIs that are not well

@@ -17,6 +17,7 @@ import doc_lifecycle
 import doc_tables
 from bridle._core.precedence import variable_of
 from bridle._core.state import MOVES
+from bridle._fields import always
 from bridle.events import WarningKind
 from bridle.hooks import HOOK_EVENTS
 from bridle.options import option_rows
@@ -58,7 +59,8 @@ def test_the_options_page_has_every_option_with_its_channel(texts: dict[str, str
         line = rows[f"{record}.{row.name}"]
         assert row.doc in line
         assert row.channel.name in line
-        assert (variable_of(row) in line) is (row.env is not None)
+        assert (variable_of(row) in line) is (row.env is not None and row.weakens is not always)
+        assert ("file that the program names" in line) is (row.weakens is not None)
 
 
 def test_the_precedence_of_sources_is_explained(texts: dict[str, str]) -> None:
@@ -70,8 +72,10 @@ def test_the_precedence_of_sources_is_explained(texts: dict[str, str]) -> None:
     for record, row in option_rows():
         if row.merge != "replace":
             assert f"`{record}.{row.name}`" in page
-        if row.env is not None:
+        if row.env is not None and row.weakens is not always:
             assert f"`{variable_of(row)}`" in page
+        if row.weakens is not None:
+            assert f"- `{record}.{row.name}`" in page
 
 
 def test_every_outcome_warning_hook_event_and_move_is_in_its_table() -> None:

@@ -174,6 +174,18 @@ def test_a_close_in_the_middle_of_an_answer_interrupts_it_and_is_quick(lab: Lab)
     run(main)
 
 
+@pytest.mark.parametrize(("way", "exit_code"), [("stop", 143), ("aclose", 0)])
+def test_the_last_event_tells_how_the_process_ended(lab: Lab, way: str, exit_code: int) -> None:
+    async def main() -> None:
+        async with ScriptedModel([]) as model:
+            session = await start_session(lab.cli(model), lab.sdk)
+            await getattr(session, way)()
+            events = [event async for event in session.events()]
+            assert events[-1] == SessionEnded(exit_code)
+
+    run(main)
+
+
 def test_an_ended_session_refuses_operations_and_ends_again_in_peace(lab: Lab) -> None:
     """R425."""
 

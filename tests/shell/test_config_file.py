@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 import bridle
-from bridle import CliOptions, Message, OptionsError, ResultMessage, SdkOptions, sync
+from bridle import (
+    BidirOptions,
+    CliOptions,
+    Message,
+    OptionsError,
+    ResultMessage,
+    SdkOptions,
+    SdkWarning,
+    sync,
+)
 from bridle._shell.preflight import CONFIG_VARIABLE, settle_options
 from bridle.testing import FakeCli
 
@@ -123,6 +132,43 @@ def test_an_empty_variable_names_no_file() -> None:
     assert settle_options(None, None, None, {CONFIG_VARIABLE: ""}).cli.model is None
 
 
+WEAKENING = """
+[cli]
+model = "from-config"
+permission_mode = "acceptEdits"
+allowed_tools = ["Bash"]
+
+[sdk]
+skip_version_check = true
+
+[bidir]
+callback_timeout = 0.01
+"""
+
+
+def test_a_file_that_a_variable_names_cannot_weaken_a_gate(config: Callable[[str], Path]) -> None:
+    path = config(WEAKENING)
+    options = settle_options(None, None, None, {CONFIG_VARIABLE: str(path)})
+    assert options.cli == CliOptions(model="from-config")
+    assert (options.sdk, options.bidir) == (SdkOptions(), BidirOptions())
+    assert {setting.field for setting in options.ignored} == {
+        "cli.permission_mode",
+        "cli.allowed_tools",
+        "sdk.skip_version_check",
+        "bidir.callback_timeout",
+    }
+
+
+def test_a_file_that_the_program_names_may(config: Callable[[str], Path]) -> None:
+    path = config(WEAKENING)
+    # The variable names it too; the program's word counts.
+    environ = {CONFIG_VARIABLE: str(path)}
+    options = settle_options(None, SdkOptions(config_file=path), None, environ)
+    assert options.cli.permission_mode == "acceptEdits"
+    assert (options.sdk.skip_version_check, options.bidir.callback_timeout) == (True, 0.01)
+    assert options.ignored == ()
+
+
 async def _run(sdk: SdkOptions) -> str:
     return (await bridle.run("hello", sdk=sdk)).text
 
@@ -170,3 +216,18 @@ def test_every_door_reads_the_file(door: str, config: Callable[[str], Path]) -> 
         path = config(f'[cli]\ncli_path = "{cli.path}"\nmodel = "from-config"\n')
         assert DOORS[door](SdkOptions(config_file=path)) == "fine"
         assert "--model=from-config" in cli.argv
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_warns_of_a_setting_that_it_ignores(
+    door: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CLAUDE_CALLBACK_TIMEOUT", "0.01")
+    warnings: list[SdkWarning] = []
+    with FakeCli.auto("fine") as cli:
+        monkeypatch.setenv("BRIDLE_CLI", str(cli.path))
+        assert DOORS[door](SdkOptions(on_warning=warnings.append)) == "fine"
+    [warning] = [one for one in warnings if one.kind == "setting_ignored"]
+    assert "CLAUDE_CALLBACK_TIMEOUT is ignored" in warning.detail
+    assert "BidirOptions.callback_timeout" in warning.detail
+    assert "CLAUDE_CALLBACK_TIMEOUT is ignored" in caplog.text

@@ -46,7 +46,7 @@ from bridle import (
     query,
 )
 from bridle._core.launch import Launch
-from bridle._doors import query as door
+from bridle._shell import preflight
 from bridle._shell.query_run import QueryRun
 from bridle._shell.transport import TransportEvents
 from bridle.testing import FakeCli
@@ -676,11 +676,12 @@ def test_a_cli_that_says_nothing_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("permissive", [True, False])
-def test_a_cli_that_is_too_old_never_gets_the_prompt(permissive: bool) -> None:
-    """S025, C21, C22: whatever is permitted."""
+@pytest.mark.parametrize("after", [0.0, 1.0])
+def test_a_cli_that_is_too_old_never_gets_the_prompt(permissive: bool, after: float) -> None:
+    """S025, C21, C22: whatever is permitted, and however slowly it tells its version."""
 
     async def main() -> None:
-        with FakeCli.auto().version("1.9.9 (Claude Code)") as cli:
+        with FakeCli.auto().version("1.9.9 (Claude Code)", after=after) as cli:
             stream = ask(cli, sdk=SdkOptions(permissive_version_check=permissive))
             with pytest.raises(UnsupportedCliVersionError) as caught:
                 await read(stream)
@@ -704,7 +705,7 @@ def test_an_unknown_version_is_refused_unless_that_is_permitted(
     name: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S017, S022, S025, C22: the warning comes before anything else."""
-    monkeypatch.setattr(door, "_VERSION_PATIENCE", 0.3)
+    monkeypatch.setattr(preflight, "VERSION_TIMEOUT", 0.3)
     sdk = SdkOptions(
         permissive_version_check=policy == "permissive", skip_version_check=policy == "skip"
     )

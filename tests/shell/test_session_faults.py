@@ -270,6 +270,7 @@ def test_a_fault_while_the_session_ends_does_not_hold_up_the_end(name: str) -> N
                 await ping
             events = await told_by(session)
             assert isinstance(events[-1], SessionEnded)
+            assert events[-1].exit_code is not None
             assert (session.alive, session.lifecycle) == (False, "stopped")
             assert not is_alive(session.pid or 0)
 

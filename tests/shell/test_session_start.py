@@ -28,6 +28,7 @@ from bridle import (
     UnsupportedCliVersionError,
     start_session,
 )
+from bridle._shell import preflight
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -257,6 +258,9 @@ class VersionCase(NamedTuple):
 VERSIONS = {
     "new enough": VersionCase({"text": "2.0.0 (Claude Code)"}),
     "too old": VersionCase({"text": "1.0.33 (Claude Code)"}, error=UnsupportedCliVersionError),
+    "too old, and slow to say so": VersionCase(
+        {"text": "1.0.33 (Claude Code)", "after": 1.5}, error=UnsupportedCliVersionError
+    ),
     "too old, permissive": VersionCase(
         {"text": "1.0.33"}, {"permissive_version_check": True}, error=UnsupportedCliVersionError
     ),
@@ -273,8 +277,7 @@ def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> Non
     case = VERSIONS[name]
 
     async def main() -> None:
-        # Slow enough that the version is known before the session runs.
-        with FakeCli.auto().slow_start(0.4).version(**case.version) as cli:
+        with FakeCli.auto().version(**case.version) as cli:
             session = Session(options(cli), SdkOptions(**case.sdk))
             clock = Clock()
             if case.error is not None:
@@ -282,32 +285,47 @@ def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> Non
                     await session.connect()
                 assert caught.value.cli_version == "1.0.33"
                 assert "1.0.33" in str(caught.value)
+                assert [line["type"] for line in cli.received] == ["control_request"]
             else:
                 await session.connect()
                 assert (await (await session.send_user_message("go"))).ok
-            assert clock.elapsed < SOON
+            assert clock.elapsed < SOON + case.version.get("after", 0.0)
             await session.stop()
             assert tuple(warnings_of(await told_by(session))) == case.warned
 
     run(main)
 
 
-def test_a_version_that_is_never_told_holds_nothing_up_and_warns() -> None:
+def test_a_version_that_is_never_told_is_a_warning_before_the_session_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """R140, R144."""
+    monkeypatch.setattr(preflight, "VERSION_TIMEOUT", 0.3)
 
     async def main() -> None:
-        warned = asyncio.Event()
-
-        async def note(warning: object) -> None:
-            warned.set()
-
         with FakeCli.auto().version(hang=True) as cli:
             clock = Clock()
-            async with start_session(options(cli), SdkOptions(on_warning=note)) as session:
-                assert (await (await session.send_user_message("go"))).ok
-                assert clock.elapsed < SOON
-                await asyncio.wait_for(warned.wait(), 5.0)
-            assert warnings_of(await told_by(session)) == ["version_inconclusive"]
+            session = await start_session(options(cli))
+            assert 0.3 <= clock.elapsed < SOON
+            assert (await (await session.send_user_message("go"))).ok
+            await session.stop()
+            events = [type(event).__name__ for event in await told_by(session)]
+            assert events[:2] == ["SdkWarning", "SessionReady"]
+
+    run(main)
+
+
+def test_a_version_that_is_known_is_not_asked_for_again() -> None:
+    async def main() -> None:
+        with FakeCli.auto().version(after=1.0) as cli:
+            first = Clock()
+            await (await start_session(options(cli))).stop()
+            assert first.elapsed >= 1.0
+            second = Clock()
+            session = await start_session(options(cli))
+            assert second.elapsed < 1.0
+            await session.stop()
+            assert warnings_of(await told_by(session)) == []
 
     run(main)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from bridle._core.actions import Action, EndInput, Kill, Terminate
+from bridle._core.actions import Action, EndInput, Kill, Publish, Terminate
 from bridle._core.correlation import Deadlines
 from bridle.errors import ProcessInfo
 from bridle.events import SessionCompleted, SessionEnded, SessionFailed
@@ -71,6 +71,8 @@ class Departure:
         self.rung = Rung.NONE
         #: True once somebody wants the end.
         self.is_asked_for = False
+        #: A process is being brought down by `stop`; the session's last event tells its exit code.
+        self.is_stopped = False
         #: There is, or was, a process.
         self.spawned = False
         self.exited = False
@@ -119,6 +121,13 @@ class Departure:
             self._deadlines.clear((RUNG, None))
         if not self.is_complete:
             self._deadlines.set((OUTPUT, None), now + OUTPUT_GRACE)
+
+    def stop(self, now: float) -> None:
+        """The session was told to end: bring the process down, and tell of its end afterwards."""
+        self.is_stopped = self.spawned
+        if not self.spawned:
+            self._emit(Publish(SessionEnded()))
+        self.shut_down(now)
 
     def shut_down(self, now: float) -> None:
         """The session is over: bring the process down, if there is one."""

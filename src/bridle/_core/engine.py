@@ -52,7 +52,7 @@ from bridle._core.wire import (
     encode_user_message,
 )
 from bridle.errors import OptionsError, ProcessInfo, SessionStopped, TransportError
-from bridle.events import SessionEnded, SessionFailed, SessionReady, WarningKind
+from bridle.events import SessionFailed, WarningKind
 from bridle.messages import (
     CommandLifecycle,
     MalformedLine,
@@ -220,6 +220,12 @@ class Engine:
             self._departure.lose_input(reason, now)
         return self._take(now)
 
+    def version_accepted(self, now: float) -> list[act.Action]:
+        """The CLI's version, which the handshake was told to await, is one we can talk to."""
+        if self.handshake.accept_version() and self._lifecycle is _INIT_SENT:
+            self._confirm(now)
+        return self._take(now)
+
     def advance(self, now: float) -> list[act.Action]:
         """Time has come to ``now``: whatever is due happens."""
         for token in self.deadlines.pop_expired(now):
@@ -321,8 +327,7 @@ class Engine:
         if self._lifecycle not in TERMINAL:
             self._lifecycle = transition(self._lifecycle, Cause.STOP_REQUESTED)
             self._settle(ProcessEnd(process=self._process, by_us=True), now)
-            self._emit(act.Publish(SessionEnded(self._process.exit_code)))
-            self._departure.shut_down(now)
+            self._departure.stop(now)
         return self._take(now)
 
     def break_off(self, error: errors.BridleError, now: float) -> list[act.Action]:
@@ -430,9 +435,7 @@ class Engine:
         """The CLI answers initialize; it may have confirmed the session already, by asking."""
         confirmed = self._lifecycle is not Lifecycle.INIT_SENT
         if isinstance(response, controls.ControlSuccess):
-            self.handshake.server_info = response.payload
-            if not self.handshake.capabilities:
-                self._warn(WarningKind.MISSING_CAPABILITIES, "initialize named none")
+            self.handshake.answered(response.payload)
             if not confirmed:
                 self._confirm(now)
         elif confirmed:
@@ -441,11 +444,11 @@ class Engine:
             self._fail(Cause.REFUSED, errors.InitializationError(response.error), now)
 
     def _confirm(self, now: float) -> None:
+        if not self.handshake.confirm():
+            return
         self._lifecycle = transition(self._lifecycle, Cause.CONFIRMED)
         self.handshake.succeed()
-        version = self._process.cli_version or self.handshake.cli_version
-        ready = SessionReady(self._session_id or None, self.handshake.capabilities, version)
-        self._emit(act.Publish(ready))
+        self._emit(act.Publish(self.handshake.ready(self._session_id, self._process)))
         for queued in self._requests.take_queue():
             if isinstance(queued, QueuedPrompt):
                 self._prompt(queued, now)
@@ -567,6 +570,8 @@ class Engine:
             self._failure = last.reason if isinstance(last, SessionFailed) else ""
             self._settle(ProcessEnd(process=self._process, by_us=self.is_closing), now)
             self._emit(act.Publish(last))
+        elif self._departure.is_stopped:
+            self._emit(act.Publish(farewell(self._process, asked_for=True)))
         self.deadlines.clear_all()
         self._emit(act.Finished())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import cast
 
-from bridle._core.actions import Action, Reject, Resolve
+from bridle._core.actions import Action, Reject, Resolve, Warn
 from bridle._core.requests import INITIALIZE
 from bridle._core.wire import Unencodable, encode_request
 from bridle.errors import (
@@ -16,6 +16,7 @@ from bridle.errors import (
     StartError,
     UnsupportedCliVersionError,
 )
+from bridle.events import SessionReady, WarningKind
 
 MINIMUM_CLI_VERSION = "2.0.0"
 """The oldest CLI that speaks the control protocol as sessions need it."""
@@ -36,6 +37,9 @@ class Handshake:
             raise OptionsError("options", str(problem), fix="Use JSON values.") from None
         self._emit = emit
         self._key: Hashable | None = None
+        #: The CLI's version is still being checked: the session does not run before that is over.
+        self.awaits_version = False
+        self._is_confirmed = False
         #: The session has been running at some time.
         self.is_done = False
         #: The CLI's answer as it came; None before, or if it had no content.
@@ -60,6 +64,27 @@ class Handshake:
         turn that a hook ended, once the tool is skipped.
         """
         return "claude_code_version" not in (self.server_info or {})
+
+    def answered(self, info: Mapping[str, object] | None) -> None:
+        """The CLI answered initialize."""
+        self.server_info = info
+        if not self.capabilities:
+            self._emit(Warn(WarningKind.MISSING_CAPABILITIES, "initialize named none"))
+
+    def ready(self, session_id: str, process: ProcessInfo) -> SessionReady:
+        """Return the event that says the session is running."""
+        version = process.cli_version or self.cli_version
+        return SessionReady(session_id or None, self.capabilities, version)
+
+    def confirm(self) -> bool:
+        """Note that the CLI accepts the session. Return whether it may run now."""
+        self._is_confirmed = True
+        return not self.awaits_version
+
+    def accept_version(self) -> bool:
+        """Note that the CLI's version is accepted. Return whether the session may run now."""
+        self.awaits_version = False
+        return self._is_confirmed
 
     def wait(self, key: Hashable) -> None:
         """``key`` is to be told how it ends."""

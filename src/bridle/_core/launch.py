@@ -19,6 +19,7 @@ from bridle._fields import Field, Record, is_list, is_mapping, json_object
 from bridle._redaction import secret_variables, secrets_in
 from bridle.agents import AgentConfig
 from bridle.options import (
+    GATE_VARIABLES,
     STDIO,
     BidirOptions,
     CliOptions,
@@ -231,7 +232,7 @@ def _launch(
     return Launch(
         argv=(*base, *_flags(cli), *where, *_joined(cli.extra_args or ())),
         env={"CLAUDE_CODE_ENTRYPOINT": "sdk-py", **_variables(cli), **variables, **(cli.env or {})},
-        unset_env=(*_OUTER_SESSION, _CHECKPOINTING),
+        unset_env=(*_OUTER_SESSION, _CHECKPOINTING, *GATE_VARIABLES),
         inherit_env=cast("bool | tuple[str, ...]", sdk.inherit_env),
         cwd=cast("str | None", cli.cwd),
         files=tuple(files),

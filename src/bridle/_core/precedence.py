@@ -9,36 +9,76 @@ The highest source that says a field replaces the others whole, with two excepti
 `settings` merge key by key and deeply, the higher source winning a key; `add_dirs` and `extra_args`
 append, configuration first, duplicates kept. Every value passes the same check wherever it comes
 from, and an error names the source. Nothing is read here: the caller hands the sources in.
+
+A value that can weaken a gate (`Field.weakens`) counts only from an argument, or from a
+configuration that the program named. From the environment, or from a configuration that a variable
+named, it is left out and listed in `ResolvedOptions.ignored`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
 from bridle._fields import Field, Record, is_list, is_mapping, refuse_unknown
 from bridle.errors import OptionsError
-from bridle.options import RECORDS, BidirOptions, CliOptions, SdkOptions, check_session
+from bridle.options import (
+    GATE_VARIABLES,
+    RECORDS,
+    BidirOptions,
+    CliOptions,
+    SdkOptions,
+    check_session,
+)
 
 # Inside a tool call of another session the CLI exports these about itself: no wish of the user's.
 _EXPORTED_BY_CLI = {"CLAUDE_EFFORT"}
 _MARK_OF_CLI = "CLAUDECODE"
+
+_OFF = frozenset({"", "0", "false", "no", "off"})
+
+
+class IgnoredSetting(msgspec.Struct, frozen=True):
+    """A setting that was left out because it could weaken a gate; `str()` says what to do."""
+
+    #: The field it would have set, such as `"bidir.callback_timeout"`.
+    field: str
+    #: The environment variable that set it, or that named the file it stands in.
+    variable: str
+
+    def __str__(self) -> str:
+        table, name = self.field.split(".")
+        option = f"{RECORDS[table].__name__}.{name}"
+        if self.variable in GATE_VARIABLES:
+            return (
+                f"{self.variable} is not passed on to the CLI, because it switches hooks off. "
+                f"Set it in {option} if the CLI must have it."
+            )
+        row = RECORDS[table].fields[name]
+        setting = self.variable
+        if setting != variable_of(row):
+            setting = f"{name} under [{table}] in the file that {self.variable} names"
+        return (
+            f"{setting} is ignored, because it can weaken hooks, permissions or the version "
+            f"check. Set {option} in the program, or name the file in SdkOptions.config_file."
+        )
 
 
 class ResolvedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The final records, and for every field (`"cli.model"`) the source it came from.
 
     Origins are `argument`, `environment:CLAUDE_MODEL`, `config`, `default`, and `config+argument`
-    for a field merged from both.
+    for a field merged from both. `ignored` lists what was left out because it could weaken a gate.
     """
 
     cli: CliOptions
     sdk: SdkOptions
     bidir: BidirOptions
     origin: Mapping[str, str]
+    ignored: tuple[IgnoredSetting, ...] = ()
 
 
 def resolve_options(
@@ -48,11 +88,20 @@ def resolve_options(
     *,
     environ: Mapping[str, str] | None = None,
     config: Mapping[str, object] | None = None,
+    config_variable: str | None = None,
 ) -> ResolvedOptions:
-    """Combine the sources into final records. Pure: reads neither environment nor files."""
+    """Combine the sources into final records. Pure: reads neither environment nor files.
+
+    `config_variable` is the environment variable that named the configuration file; None if the
+    program named it.
+
+    Raises:
+        OptionsError: a value is wrong, or contradicts another one.
+    """
     given: dict[str, Record | None] = {"cli": cli, "sdk": sdk, "bidir": bidir}
     tables = _tables(config or {})
     origin: dict[str, str] = {}
+    ignored: list[IgnoredSetting] = []
     final: dict[str, Record] = {}
     for table, cls in RECORDS.items():
         record = given[table]
@@ -60,7 +109,19 @@ def resolve_options(
             found = type(cast("object", record)).__name__
             raise OptionsError(table, f"is a {found}", fix=f"Give a {cls.__name__} here.")
         said: Mapping[str, object] = record.given() if record is not None else {}
-        values = _resolve(table, cls, said, environ or {}, tables.get(table, {}), origin)
+        values: dict[str, object] = {}
+        for name, row in cls.fields.items():
+            variable = variable_of(row)
+            layers = [
+                _Layer("argument", said.get(name)),
+                _Layer(f"environment:{variable}", _from_environment(row, environ or {}), variable),
+                _Layer("config", _from_config(table, row, tables.get(table, {})), config_variable),
+            ]
+            field = f"{table}.{name}"
+            kept = _effective(field, row, layers, ignored)
+            origin[field] = "+".join(layer.source for layer in kept) or "default"
+            for layer in kept:
+                values[name] = _merged(name, values.get(name), layer.value)
         final[table] = cls(**values)
     resolved = ResolvedOptions(
         cli=cast("CliOptions", final["cli"]),
@@ -69,32 +130,46 @@ def resolve_options(
         origin=MappingProxyType(origin),
     )
     check_session(resolved.cli, resolved.bidir)
-    return resolved
+    ignored.extend(_withheld_variables(resolved, environ or {}))
+    return msgspec.structs.replace(resolved, ignored=tuple(ignored))
 
 
-def _resolve(
-    table: str,
-    cls: type[Record],
-    said: Mapping[str, object],
-    environ: Mapping[str, str],
-    configured: Mapping[str, object],
-    origin: dict[str, str],
-) -> dict[str, object]:
-    """The values of one record that differ from not being said, noting where each came from."""
-    values: dict[str, object] = {}
-    for name, row in cls.fields.items():
-        layers = {
-            "config": _from_config(table, row, configured),
-            f"environment:{variable_of(row)}": _from_environment(row, environ),
-            "argument": said.get(name),
-        }
-        present = {source: value for source, value in layers.items() if value is not None}
+class _Layer(NamedTuple):
+    """What one source says about a field; None if it says nothing."""
+
+    source: str
+    value: object
+    #: The variable of the environment that is behind it; None if the program is.
+    variable: str | None = None
+
+
+def _effective(
+    field: str, row: Field, layers: Iterable[_Layer], ignored: list[IgnoredSetting]
+) -> list[_Layer]:
+    """The layers that make up the value, lowest first, out of all of them, highest first."""
+    kept: list[_Layer] = []
+    for layer in layers:
+        if layer.value is None:
+            continue
+        if layer.variable is not None and row.weakens is not None and row.weakens(layer.value):
+            ignored.append(IgnoredSetting(field, layer.variable))
+            continue
+        kept.insert(0, layer)
         if row.merge == "replace":
-            present = dict(list(present.items())[-1:])
-        origin[f"{table}.{name}"] = "+".join(present) or "default"
-        for value in present.values():  # lowest first
-            values[name] = _merged(name, values.get(name), value)
-    return values
+            break
+    return kept
+
+
+def _withheld_variables(
+    options: ResolvedOptions, environ: Mapping[str, str]
+) -> Iterator[IgnoredSetting]:
+    """The variables that switch hooks off and that the CLI would otherwise have inherited."""
+    inherits = options.sdk.inherit_env
+    for name in GATE_VARIABLES:
+        is_on = environ.get(name, "").strip().lower() not in _OFF
+        is_inherited = inherits is True or (is_list(inherits) and name in inherits)
+        if is_on and is_inherited and name not in (options.cli.env or {}):
+            yield IgnoredSetting("cli.env", name)
 
 
 # ---------------------------------------------------------------- sources

@@ -13,14 +13,16 @@ from typing import TypeVar, cast
 from uuid import uuid4
 
 from bridle._core.launch import Launch, plan_query, redact, with_budget
+from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
 from bridle._core.query_stream import QueryReader, greeting
-from bridle._shell.known_secrets import KnownSecrets, clean_answer
-from bridle._shell.locate import Version, find_cli, version_of
+from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.locate import find_cli
 from bridle._shell.mailbox import Closed
 from bridle._shell.observing import traced
 from bridle._shell.preflight import (
-    judge_version,
+    check_version,
+    option_warnings,
     refuse_real_api,
     settings_text,
     settle_options,
@@ -35,12 +37,9 @@ from bridle._shell.transport import (
 )
 from bridle._shell.workers import WORKERS
 from bridle.errors import OptionsError, StartError
-from bridle.events import SdkWarning, WarningKind
+from bridle.events import SdkWarning
 from bridle.messages import Message
 from bridle.options import STDIO, CliOptions, SdkOptions
-
-_VERSION_PATIENCE = 5.0
-"""Seconds a CLI has to tell its version. A query insists on it, so it waits longer."""
 
 _T = TypeVar("_T")
 _NO_MORE = object()
@@ -160,13 +159,14 @@ def query(
         OptionsError: an option or the prompt is refused, here and now; nothing is started.
     """
     options = settle_options(cli, sdk, None)
-    return QueryStream(_Plan(prompt, options.cli, options.sdk))
+    return QueryStream(_Plan(prompt, options))
 
 
 class _Plan:
     """All that is settled before a query starts. Holds nothing of the stream."""
 
-    def __init__(self, prompt: Prompts, cli: CliOptions, sdk: SdkOptions) -> None:
+    def __init__(self, prompt: Prompts, options: ResolvedOptions) -> None:
+        cli, sdk = options.cli, options.sdk
         if cli.permission_prompt_tool_name == STDIO:
             raise OptionsError(
                 "permission_prompt_tool_name",
@@ -175,6 +175,7 @@ class _Plan:
             )
         self._cli = cli
         self._sdk = sdk
+        self._warnings = option_warnings(options)
         at_hand = prompts_at_hand(prompt)
         # Nothing is asked of a query's CLI, but for a single prompt it can count the dollars.
         is_single = at_hand is not None and len(at_hand) == 1
@@ -200,6 +201,8 @@ class _Plan:
             telemetry=sdk.telemetry,
             model=self._cli.model,
         )
+        for warning in self._warnings:
+            run.warn(warning)
         try:
             run.start(self._spawn, self._greeting, self._input(run), sdk.init_timeout)
         except StartError as error:
@@ -245,13 +248,15 @@ class _Plan:
                 yield _encode(prompt)
 
     async def _check_version(self, path: str, run: QueryRun) -> None:
-        asked = await version_of(path, self._launch, timeout=_VERSION_PATIENCE)
-        answer = clean_answer(asked, self._secrets.redact)
-        if isinstance(answer, Version):
-            self._reader.describe(cli_version=str(answer))
-        doubt = judge_version(answer, strict=not self._sdk.permissive_version_check)
-        if doubt is not None:
-            run.warn(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt))
+        warning = await check_version(
+            path,
+            self._launch,
+            redact=self._secrets.redact,
+            describe=self._reader.describe,
+            strict=not self._sdk.permissive_version_check,
+        )
+        if warning is not None:
+            run.warn(warning)
 
 
 def _encode(prompt: object) -> bytes:

@@ -26,10 +26,16 @@ from bridle._fields import callback
 from bridle._shell.actor import Actor, Listeners
 from bridle._shell.feeds import Update
 from bridle._shell.known_secrets import KnownSecrets
-from bridle._shell.locate import find_cli, version_of
+from bridle._shell.locate import find_cli
 from bridle._shell.mcp_adapter import McpConversation, protocol_server
 from bridle._shell.observing import traced
-from bridle._shell.preflight import refuse_real_api, settings_text, settle_options
+from bridle._shell.preflight import (
+    check_version,
+    option_warnings,
+    refuse_real_api,
+    settings_text,
+    settle_options,
+)
 from bridle._shell.process import CliProcess
 from bridle._shell.transport import (
     Transport,
@@ -75,6 +81,7 @@ class Session:
     ) -> None:
         options = settle_options(cli, sdk, bidir)
         self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
+        self._warnings = option_warnings(options)
         self._plan = HookPlan.from_options(
             self._bidir.all_hooks(), self._bidir.callback_timeout, self._bidir.hook_timeouts
         )
@@ -102,7 +109,7 @@ class Session:
         if self._engine.lifecycle is not Lifecycle.STARTING:
             raise SessionStopped("connect")
         self._connecting = True
-        await self._actor.start(self._spawn)
+        await self._actor.start(self._spawn, *self._warnings)
 
     def _spawn(self, actor: Actor) -> Transport:
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
@@ -123,7 +130,15 @@ class Session:
         launch = traced(self._launch, actor.observer.environment())
         process = CliProcess.spawn(path, launch, events)
         if not self._sdk.skip_version_check:
-            actor.check_version(partial(version_of, path, self._launch))
+            actor.await_version(
+                partial(
+                    check_version,
+                    path,
+                    self._launch,
+                    redact=self._secrets.redact,
+                    describe=self._engine.describe,
+                )
+            )
         return process
 
     def _plan_launch(self) -> Launch:

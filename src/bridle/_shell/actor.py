@@ -30,11 +30,10 @@ from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
 from bridle._shell.callbacks import Callbacks, Notifier
 from bridle._shell.feeds import Feeds
-from bridle._shell.known_secrets import clean, clean_answer, clean_outcome
-from bridle._shell.locate import Version, VersionAnswer
+from bridle._shell.known_secrets import clean, clean_outcome
 from bridle._shell.mailbox import size_of
 from bridle._shell.observing import SessionObserver
-from bridle._shell.preflight import judge_version, running_loop
+from bridle._shell.preflight import running_loop
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
 from bridle.errors import (
@@ -159,13 +158,15 @@ class Actor:
 
     # -- the application ---------------------------------------------------------------------------
 
-    async def start(self, spawn: Callable[[Actor], Transport]) -> None:
-        """Start the process and wait until the session is running.
+    async def start(self, spawn: Callable[[Actor], Transport], *warnings: SdkWarning) -> None:
+        """Report warnings about the options, start the process, wait until the session runs.
 
         Raises:
             StartError: it did not; nothing of it is left behind.
         """
         key: asyncio.Future[None] = self._loop.create_future()
+        for warning in warnings:
+            self._tell(warning)
         try:
             with self.observer.operation("start"):
                 watching = Begun(self._watch_over())
@@ -190,25 +191,22 @@ class Actor:
         else:
             self._do(self._engine.start(key, self._loop.time()))
 
-    def check_version(self, ask: Callable[[], Coroutine[Any, Any, VersionAnswer]]) -> None:
-        """Judge the CLI's version as soon as it is known; the start does not wait for it."""
-        self._version_check = self._loop.create_task(
-            self._judge_version(ask), name="bridle-version"
-        )
+    def await_version(self, check: Callable[[], Coroutine[Any, Any, SdkWarning | None]]) -> None:
+        """Check the CLI's version while it starts. The session runs once both are done."""
+        self._engine.handshake.awaits_version = True
+        self._version_check = self._loop.create_task(self._await(check), name="bridle-version")
 
-    async def _judge_version(self, ask: Callable[[], Coroutine[Any, Any, VersionAnswer]]) -> None:
+    async def _await(self, check: Callable[[], Coroutine[Any, Any, SdkWarning | None]]) -> None:
         # A loop that starts tasks eagerly is still in the midst of starting the session.
         await asyncio.sleep(0)
-        answer = clean_answer(await ask(), self._redact)
-        if isinstance(answer, Version):
-            self._engine.describe(cli_version=str(answer))
         try:
-            doubt = judge_version(answer)
+            warning = await check()
         except UnsupportedCliVersionError as error:
             self.fail(error)
             return
-        if doubt is not None:
-            self._tell(SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt))
+        if warning is not None:
+            self._tell(warning)
+        self._do(self._engine.version_accepted(self._loop.time()))
 
     async def submit(
         self, operation: str, fields: Mapping[str, object], timeout: float | None = None

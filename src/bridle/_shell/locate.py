@@ -26,6 +26,9 @@ from bridle.errors import CliNotFoundError, SpawnError
 VARIABLE = "BRIDLE_CLI"
 """The variable that names the CLI to use."""
 
+VERSION_TIMEOUT = 5.0
+"""Seconds a CLI has to tell its version. It takes well under one; a crowded machine needs more."""
+
 _NAME = "claude"
 
 # Known habits of installers, each only looked at when it is not on PATH anyway.
@@ -183,8 +186,8 @@ _ASK = Launch(
     session_id=None,
 )
 
-# A file by path, time of change and size: an update in place is noticed.
-_Key = tuple[str, int, int]
+# The file behind a path: whatever replaces or changes it is noticed.
+_Key = tuple[str, int, int, int, int]
 _known: dict[_Key, Version] = {}
 # Sessions that start together ask once. Who asks holds the question: with a loop that is closed in
 # the midst of it all of them go, and are not held here for ever.
@@ -210,7 +213,7 @@ async def version_of(
     launch: Launch = _ASK,
     *,
     environ: Mapping[str, str] = os.environ,
-    timeout: float = 2.0,
+    timeout: float = VERSION_TIMEOUT,
 ) -> VersionAnswer:
     """Ask a CLI for its version, in the environment and directory of a launch. Never raises.
 
@@ -220,7 +223,7 @@ async def version_of(
         status = os.stat(executable)
     except OSError as error:
         return Failed(f"{error.strerror}: {executable}")
-    key = (executable, status.st_mtime_ns, status.st_size)
+    key = (executable, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     if key in _known:
         return _known[key]
     here = (asyncio.get_running_loop(), key)

@@ -5,17 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from errno import EISDIR, ENOENT, ENOTDIR
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import structs
 
-from bridle._core.launch import file_to_read, named_files
+from bridle._core.launch import Launch, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
-from bridle._shell.locate import MINIMUM, VARIABLE, Version, VersionAnswer
+from bridle._shell.known_secrets import clean_answer
+from bridle._shell.locate import (
+    MINIMUM,
+    VARIABLE,
+    VERSION_TIMEOUT,
+    Version,
+    VersionAnswer,
+    version_of,
+)
 from bridle.errors import OptionsError, UnsupportedCliVersionError
+from bridle.events import SdkWarning, WarningKind
 from bridle.options import BidirOptions, CliOptions, SdkOptions
+
+if TYPE_CHECKING:
+    from bridle.options import StrPath
 
 CONFIG_VARIABLE = "BRIDLE_CONFIG"
 """The variable that names the configuration file, where ``SdkOptions.config_file`` does not."""
@@ -44,17 +56,32 @@ def settle_options(
 ) -> ResolvedOptions:
     """The final options: what was given, then the environment, then the configuration file.
 
+    Whoever starts something with them reports :func:`option_warnings`.
+
     Raises:
         OptionsError: an option is wrong, in whichever source, or a file cannot be read: that one,
             or one that the CLI would not start without.
     """
-    options = resolve_options(cli, sdk, bidir, environ=environ, config=_config(sdk, environ))
+    named = sdk.config_file if isinstance(sdk, SdkOptions) else None
+    options = resolve_options(
+        cli,
+        sdk,
+        bidir,
+        environ=environ,
+        config=_config(named, environ),
+        config_variable=CONFIG_VARIABLE if named is None else None,
+    )
     if options.origin["cli.cli_path"] == "config" and environ.get(VARIABLE):
         # BRIDLE_CLI is the environment's word for it, and outranks the file as any other does.
         options = structs.replace(options, cli=options.cli.replace(cli_path=environ[VARIABLE]))
     if options.bidir.transport_factory is None and options.sdk.runner is None:
         _look_for_files(options)
     return options
+
+
+def option_warnings(options: ResolvedOptions) -> list[SdkWarning]:
+    """What is to be reported about the options before anything is started with them."""
+    return [SdkWarning(WarningKind.SETTING_IGNORED, str(setting)) for setting in options.ignored]
 
 
 def _look_for_files(options: ResolvedOptions) -> None:
@@ -87,9 +114,9 @@ def unreadable(blame: str, path: str, error: OSError | ValueError, *, fix: str) 
     return OptionsError(blame, f"{path} cannot be read: {error.strerror}", fix=fix)
 
 
-def _config(sdk: SdkOptions | None, environ: Mapping[str, str]) -> Mapping[str, object] | None:
+def _config(named: StrPath | None, environ: Mapping[str, str]) -> Mapping[str, object] | None:
     """The configuration file, parsed; None where none is named."""
-    blame, path = "config_file", sdk.config_file if isinstance(sdk, SdkOptions) else None
+    blame, path = "config_file", named
     if path is None:
         blame, path = CONFIG_VARIABLE, environ.get(CONFIG_VARIABLE) or None
     if path is None:
@@ -168,6 +195,31 @@ def _beyond_loopback(cli_environ: Mapping[str, str]) -> str | None:
     except ValueError:
         here = False
     return None if here else f"{_BASE_URL} is not on loopback"
+
+
+async def check_version(
+    path: str,
+    launch: Launch,
+    *,
+    redact: Callable[[str], str],
+    describe: Callable[..., None],
+    strict: bool = False,
+) -> SdkWarning | None:
+    """Ask the CLI at ``path`` for its version, and judge the answer.
+
+    ``describe`` is told the version, as the field ``cli_version`` of ``ProcessInfo``.
+
+    Returns:
+        A warning if the version is not known.
+
+    Raises:
+        UnsupportedCliVersionError: the CLI is too old or, if ``strict``, its version is not known.
+    """
+    answer = clean_answer(await version_of(path, launch, timeout=VERSION_TIMEOUT), redact)
+    if isinstance(answer, Version):
+        describe(cli_version=str(answer))
+    doubt = judge_version(answer, strict=strict)
+    return None if doubt is None else SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt)
 
 
 def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:

@@ -116,6 +116,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     credentials: Sequence[str] = ()
     sdk: SdkOptions
     open_files: int | None = None
+    #: Settings that were ignored because they could weaken a gate, with what to do instead.
+    ignored: Sequence[str] = ()
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +139,7 @@ def diagnose(facts: Facts) -> list[Finding]:
     """The findings, what others depend on first."""
     return [
         Finding(check="bridle", state="ok", text=f"{facts.bridle} on {facts.platform}"),
+        *(Finding(check="options", state="warning", text=text) for text in facts.ignored),
         _cli(facts),
         *_version(facts),
         *map(_directory, facts.directories),

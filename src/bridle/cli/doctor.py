@@ -164,6 +164,7 @@ async def _facts(
         credentials=list(credentials(environ)),
         sdk=settled.sdk,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        ignored=list(map(str, settled.ignored)),
     )
 
 

@@ -45,6 +45,7 @@ _DEFAULTS: Json = MappingProxyType(
     {
         "flavour": NEWEST,
         "version": f"{NEWEST} (Claude Code)",
+        "version_after": 0.0,
         "patience": 10.0,
         "lifetime": 300,
         "slow_start": 0.0,
@@ -374,12 +375,21 @@ class FakeCli:
     # -- the start ---------------------------------------------------------------------------------
 
     def version(
-        self, text: str | None = None, *, hang: bool = False, exit_code: int | None = None
+        self,
+        text: str | None = None,
+        *,
+        hang: bool = False,
+        exit_code: int | None = None,
+        after: float = 0.0,
     ) -> FakeCli:
-        """What ``--version`` does: print a text, never answer, or exit with a code."""
+        """Say what ``--version`` does: print a text, never answer, or exit with a code.
+
+        It does so ``after`` so many seconds.
+        """
         if exit_code is not None:
-            return self._set(version=exit_code)
-        return self._set(version=None if hang else text or f"{self._plan['flavour']} (Claude Code)")
+            return self._set(version=exit_code, version_after=after)
+        said = None if hang else text or f"{self._plan['flavour']} (Claude Code)"
+        return self._set(version=said, version_after=after)
 
     def slow_start(self, seconds: float) -> FakeCli:
         """Do nothing for so long after the start."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.support import cli
 from tests.support.cli import (
+    START,
     aborted,
     delivered,
     echo,
@@ -33,6 +34,7 @@ from bridle._core.actions import (
     Terminate,
     TurnEnded,
 )
+from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.hooks import HookPlan
 from bridle._core.questions import QuestionsConfig
@@ -248,7 +250,7 @@ def test_a_stop_settles_everything_and_brings_the_process_down(
     else:
         opened = engine.stop(1.0)
     assert reasons(opened) == {"a": "stopped", "b": "stopped"}
-    assert (events(opened), opened[-1]) == ([SessionEnded(None)], Terminate())
+    assert (events(opened), opened[-1]) == ([], Terminate())
     assert written(opened) == []
     assert (engine.lifecycle, engine.next_deadline) == (Lifecycle.STOPPED, 6.0)
 
@@ -259,8 +261,39 @@ def test_a_stop_may_be_repeated() -> None:
     engine.stop(1.0)
     assert (engine.stop(2.0), engine.close(2.0)) == ([], [])
     engine.output_ended(3.0)
-    assert engine.exited(-15, "", 3.0) == [Finished()]
+    assert engine.exited(-15, "", 3.0) == [Publish(SessionEnded(-15)), Finished()]
     assert engine.stop(4.0) == []
+
+
+def test_a_stop_before_the_start_ends_the_session_at_once() -> None:
+    engine = Engine(EngineConfig())
+    assert engine.stop(1.0) == [Publish(SessionEnded(None))]
+    engine.start(START, 2.0)
+    engine.output_ended(3.0)
+    assert engine.exited(-15, "", 3.0) == [Finished()]
+
+
+@pytest.mark.parametrize("before", [untouched, draining], ids=["running", "closing"])
+def test_a_stop_leaves_no_open_request(before: Callable[[Engine], None]) -> None:
+    """R361: neither ours nor the CLI's, nor one that waits for the session to run."""
+    engine = busy(waiting=True, questions=ASKING)
+    engine.submit("k", "mcp_status", {}, 0.0)
+    feed(engine, 0.0, cli.can_use_tool("p"), cli.hook_callback("h"))
+    assert (len(engine._requests), len(engine._questions)) == (1, 2)
+    before(engine)
+    engine.stop(1.0)
+    assert (len(engine._requests), len(engine._questions)) == (0, 0)
+    assert engine._questions._by_call == {}
+    assert engine._requests.take_queue() == []
+
+
+def test_a_stop_empties_the_queue_of_a_session_that_never_ran() -> None:
+    """R361."""
+    engine = started()
+    engine.submit("k", "mcp_status", {}, 0.0)
+    engine.send("p", "u1", "go", 0.0)
+    assert set(rejected(engine.stop(1.0))) == {START, "k", "p"}
+    assert (len(engine._requests), engine._requests.take_queue()) == (0, [])
 
 
 def test_a_process_that_does_not_go_is_killed() -> None:

@@ -74,6 +74,43 @@ def test_the_clis_success_makes_the_session_run() -> None:
     assert engine.handshake.server_info == cli.NEWER
 
 
+@pytest.mark.parametrize(
+    "line", [cli.success("req_0", cli.NEWER), cli.hook_callback("r")], ids=["answer", "hook"]
+)
+def test_a_session_does_not_run_before_the_version_is_accepted(line: bytes) -> None:
+    engine = started(questions=ASKING)
+    engine.handshake.awaits_version = True
+    engine.send("prompt", "u1", "go", 0.0)
+    assert only(Write, feed(engine, 1.0, line)) == []
+    assert engine.lifecycle == "init_sent"
+    actions = engine.version_accepted(2.0)
+    assert engine.lifecycle == "running"
+    assert [type(action) for action in actions][:2] == [Resolve, Publish]
+    assert [sent["uuid"] for sent in written(actions)] == ["u1"]
+
+
+def test_a_version_that_is_accepted_first_does_not_make_the_session_run() -> None:
+    engine = started()
+    engine.handshake.awaits_version = True
+    assert engine.version_accepted(1.0) == []
+    assert engine.lifecycle == "init_sent"
+    feed(engine, 2.0, cli.success("req_0", cli.NEWER))
+    assert engine.lifecycle == "running"
+
+
+def test_a_version_that_is_refused_fails_the_start_before_any_prompt() -> None:
+    engine = started()
+    engine.handshake.awaits_version = True
+    engine.send("prompt", "u1", "go", 0.0)
+    feed(engine, 1.0, cli.success("req_0", cli.NEWER))
+    actions = engine.break_off(UnsupportedCliVersionError("1.0.33", "2.0.0"), 2.0)
+    rejected = {action.key: type(action.error) for action in only(Reject, actions)}
+    assert rejected == {START: UnsupportedCliVersionError, "prompt": SessionNotInitialized}
+    assert written(actions) == []
+    assert engine.version_accepted(3.0) == []
+    assert engine.lifecycle is Lifecycle.FAILED
+
+
 @pytest.mark.parametrize("payload", [None, {}, {"commands": []}, {"capabilities": 5}])
 def test_a_thin_answer_still_confirms_but_is_noticed(payload: cli.Json | None) -> None:
     """R224, R228, R454, C23."""

@@ -437,6 +437,13 @@ def test_the_marks_of_an_outer_session_are_not_inherited(variable: str) -> None:
     assert session().environment({variable: "1"}) == {"CLAUDE_CODE_ENTRYPOINT": "sdk-py"}
 
 
+def test_a_variable_that_switches_hooks_off_is_passed_on_only_by_the_program() -> None:
+    variable = {"CLAUDE_CODE_SIMPLE": "1"}
+    assert "CLAUDE_CODE_SIMPLE" not in session().environment(variable)
+    given = plan_query(CliOptions(env=variable), SdkOptions())
+    assert given.environment({})["CLAUDE_CODE_SIMPLE"] == "1"
+
+
 def test_the_process_takes_the_rest() -> None:
     """R045, R046: directory and executable are not arguments."""
     launch = query(CliOptions(cwd="/w", cli_path="/c"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridle._core.precedence import deep_merge, resolve_options, variable_of
+from bridle._core.precedence import IgnoredSetting, deep_merge, resolve_options, variable_of
 from bridle.errors import OptionsError
 from bridle.options import AgentConfig, BidirOptions, CliOptions, Limits, SdkOptions, option_rows
 
@@ -245,6 +245,138 @@ def test_what_an_outer_session_exports_is_no_wish() -> None:
     inside = {"CLAUDECODE": "1", "CLAUDE_EFFORT": "max", "CLAUDE_MODEL": "opus"}
     resolved = resolve_options(environ=inside)
     assert (resolved.cli.effort, resolved.cli.model) == (None, "opus")
+
+
+# ---------------------------------------------------------------- gates
+
+BYPASS = "bypassPermissions"
+
+
+@pytest.mark.parametrize(
+    ("variable", "word", "field"),
+    [
+        ("CLAUDE_PERMISSION_MODE", BYPASS, "cli.permission_mode"),
+        ("CLAUDE_PERMISSION_MODE", "acceptEdits", "cli.permission_mode"),
+        ("CLAUDE_PERMISSION_MODE", "auto", "cli.permission_mode"),
+        ("CLAUDE_CALLBACK_TIMEOUT", "0.01", "bidir.callback_timeout"),
+        ("CLAUDE_PERMISSION_TIMEOUT", "0.01", "bidir.permission_timeout"),
+    ],
+)
+def test_a_variable_that_weakens_a_gate_is_ignored_and_named(
+    variable: str, word: str, field: str
+) -> None:
+    resolved = resolve_options(environ={variable: word})
+    table, name = field.split(".")
+    record = getattr(resolved, table)
+    assert getattr(record, name) == record.fields[name].default
+    assert resolved.origin[field] == "default"
+    assert resolved.ignored == (IgnoredSetting(field, variable),)
+    told = str(resolved.ignored[0])
+    assert variable in told
+    assert f"{type(record).__name__}.{name}" in told
+
+
+@pytest.mark.parametrize("mode", ["default", "manual", "plan", "dontAsk"])
+def test_a_mode_that_allows_nothing_counts_from_a_variable(mode: str) -> None:
+    resolved = resolve_options(environ={"CLAUDE_PERMISSION_MODE": mode})
+    assert (resolved.cli.permission_mode, resolved.ignored) == (mode, ())
+
+
+def test_a_variable_that_is_outranked_is_not_reported() -> None:
+    resolved = resolve_options(
+        CliOptions(permission_mode="plan"), environ={"CLAUDE_PERMISSION_MODE": BYPASS}
+    )
+    assert (resolved.cli.permission_mode, resolved.ignored) == ("plan", ())
+
+
+WEAKENING: dict[str, object] = {
+    "cli.agent": "reviewer",
+    "cli.agents": {"a": {"description": "d", "prompt": "p"}},
+    "cli.allowed_tools": ["Bash"],
+    "cli.tool_aliases": {"Bash": "mcp__a__b"},
+    "cli.permission_mode": BYPASS,
+    "cli.permission_prompt_tool_name": "mcp__a__b",
+    "cli.allow_dangerously_skip_permissions": True,
+    "cli.add_dirs": ["/"],
+    "cli.project_config_root": "/tmp",
+    "cli.env": {"CLAUDE_CODE_SIMPLE": "1"},
+    "cli.settings": {"permissions": {"allow": ["Bash"]}},
+    "cli.sandbox": {"autoAllowBashIfSandboxed": True},
+    "cli.setting_sources": [],
+    "cli.plugins": ["/plugin"],
+    "cli.extra_args": ["--bare"],
+    "sdk.max_buffer_size": 1024,
+    "sdk.skip_version_check": True,
+    "sdk.permissive_version_check": True,
+    "bidir.callback_timeout": 0.01,
+    "bidir.hook_timeouts": {"PreToolUse": 0.01},
+    "bidir.permission_timeout": 0.01,
+}
+
+
+def test_every_option_that_can_weaken_a_gate_is_tried_here() -> None:
+    tables = {"CliOptions": "cli", "SdkOptions": "sdk", "BidirOptions": "bidir"}
+    marked = {f"{tables[owner]}.{row.name}" for owner, row in option_rows() if row.weakens}
+    assert marked == set(WEAKENING)
+
+
+@pytest.mark.parametrize("field", WEAKENING)
+def test_a_file_weakens_a_gate_only_if_the_program_named_it(field: str) -> None:
+    table, name = field.split(".")
+    config = {table: {name: WEAKENING[field]}}
+    named = resolve_options(config=config)
+    assert (named.origin[field], named.ignored) == ("config", ())
+    resolved = resolve_options(config=config, config_variable="BRIDLE_CONFIG")
+    assert resolved.origin[field] == "default"
+    assert getattr(resolved, table) == type(getattr(resolved, table))()
+    assert resolved.ignored == (IgnoredSetting(field, "BRIDLE_CONFIG"),)
+    assert f"{name} under [{table}]" in str(resolved.ignored[0])
+    assert "SdkOptions.config_file" in str(resolved.ignored[0])
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"cli": {"model": "opus", "permission_mode": "plan", "disallowed_tools": ["Bash"]}},
+        {"cli": {"env": {"LANG": "C"}, "allowed_tools": [], "extra_args": []}},
+        {"sdk": {"skip_version_check": False, "limits": {"usd": 1}}},
+    ],
+)
+def test_what_weakens_nothing_counts_from_a_file_that_a_variable_named(harmless: Any) -> None:
+    resolved = resolve_options(config=harmless, config_variable="BRIDLE_CONFIG")
+    assert resolved.ignored == ()
+    assert resolve_options(config=harmless) == resolved
+
+
+def test_the_rest_of_a_merged_option_stands_when_a_source_is_ignored() -> None:
+    resolved = resolve_options(
+        CliOptions(extra_args=["--mine"], env={"A": "1"}),
+        config={"cli": {"extra_args": ["--bare"], "env": {"CLAUDE_CODE_SIMPLE": "1"}}},
+        config_variable="BRIDLE_CONFIG",
+    )
+    assert (resolved.cli.extra_args, resolved.cli.env) == (("--mine",), {"A": "1"})
+    assert [setting.field for setting in resolved.ignored] == ["cli.env", "cli.extra_args"]
+
+
+@pytest.mark.parametrize(
+    ("word", "sdk", "cli", "is_reported"),
+    [
+        ("1", None, None, True),
+        ("true", SdkOptions(inherit_env=["CLAUDE_CODE_SIMPLE"]), None, True),
+        ("1", SdkOptions(inherit_env=False), None, False),
+        ("1", SdkOptions(inherit_env=["PATH"]), None, False),
+        ("1", None, CliOptions(env={"CLAUDE_CODE_SIMPLE": "1"}), False),
+        ("0", None, None, False),
+        ("", None, None, False),
+    ],
+)
+def test_a_variable_that_the_cli_does_not_inherit_is_reported(
+    word: str, sdk: SdkOptions | None, cli: CliOptions | None, is_reported: bool
+) -> None:
+    resolved = resolve_options(cli, sdk, environ={"CLAUDE_CODE_SIMPLE": word})
+    withheld = IgnoredSetting("cli.env", "CLAUDE_CODE_SIMPLE")
+    assert resolved.ignored == ((withheld,) if is_reported else ())
+    assert "not passed on" in str(withheld)
 
 
 # ---------------------------------------------------------------- mistakes

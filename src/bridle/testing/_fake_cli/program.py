@@ -24,6 +24,7 @@ def main(script: str, argv: list[str]) -> NoReturn:
         plan: Json = json.load(file)
     signal.alarm(plan["lifetime"])
     if argv in (["--version"], ["-v"]):
+        time.sleep(plan["version_after"])
         _tell_version(plan["version"])
     where = os.path.dirname(script)
     newer = plan["flavour"] == NEWEST
