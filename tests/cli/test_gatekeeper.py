@@ -24,8 +24,10 @@ from bridle import (
     PlanContext,
     PreToolUseContext,
     QuestionContext,
+    UserPromptSubmitContext,
 )
 from bridle.cli.gatekeeper import Gatekeeper, Otherwise
+from bridle.cli.path_patterns import Place
 from bridle.cli.policy import parse_policy
 from bridle.cli.screens import PlainScreen
 from bridle.cli.shown import Line, Note, plain
@@ -45,6 +47,9 @@ reason = "No shell."
 tool = "Write"
 decision = "deny"
 """
+
+
+ALLOW = 'decision = "allow"'
 
 
 class Person(PlainScreen):
@@ -78,7 +83,7 @@ class Case:
             self.view,
             person,
             lambda: 0.0,
-            policy=parse_policy(policy, "policy"),
+            policy=parse_policy(policy, "policy", Place("/repo", "/home")),
             otherwise=otherwise,
         )
 
@@ -179,6 +184,36 @@ def test_a_policy_binds_before_the_cli_asks(policy: str, expected: object, told:
     assert case.asks(case.gate.before_tool, context) == expected
     assert told in case.ended()
     assert case.person.asked == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "expected"), [("/repo", AllowOnce), ("/etc", Deny), (None, Deny)]
+)
+def test_a_relative_path_counts_from_where_the_hook_said_the_call_is_made(
+    directory: str | None, expected: type[object]
+) -> None:
+    """A permission request does not say where."""
+    case = Case(Person(), "absent", '[[rule]]\ntool = "Bash"\ninput.command = "wc *"\n' + ALLOW)
+    if directory is not None:
+        before = PreToolUseContext(
+            tool_name="Bash", tool_use_id="t1", tool_input={"command": "wc a"}, cwd=directory
+        )
+        assert asyncio.run(case.gate.before_tool(before)) is None
+    answer = case.asks(case.gate.can_use_tool, bash(command="wc a"))
+    assert isinstance(answer, expected)
+
+
+def test_a_policy_that_no_hook_has_reached_is_bypassed() -> None:
+    gate = Case(Person(), "ask", 'default = "deny"').gate
+    assert gate.is_bypassed
+    assert gate.hooks is not None
+    asyncio.run(gate.before_prompt(UserPromptSubmitContext(prompt="go")))
+    assert not gate.is_bypassed
+
+
+def test_without_a_policy_there_are_no_hooks() -> None:
+    gate = Case(Person(), "ask").gate
+    assert (gate.hooks, gate.is_bypassed) == (None, False)
 
 
 @pytest.mark.parametrize(

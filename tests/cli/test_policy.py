@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bridle import OptionsError
+from bridle.cli.path_patterns import Place
 from bridle.cli.policy import Policy, Ruling, parse_policy
 
 RULES = """
@@ -22,7 +23,7 @@ decision = "allow"
 
 [[rule]]
 tool = "Bash"
-input = { command = "git *" }
+input = { command = "git status *" }
 decision = "allow"
 
 [[rule]]
@@ -38,6 +39,7 @@ decision = "deny"
 """
 
 ASK = Ruling("ask")
+UNCLEAR = Ruling("ask", 5, "it is unclear whether policy rule 5 fits")
 DENIED = Ruling("deny", 1, "Secrets stay unread.")
 
 
@@ -48,54 +50,29 @@ DENIED = Ruling("deny", 1, "Secrets stay unread.")
         ("Read", {"file_path": "/project/.env"}, DENIED),
         ("Write", {"file_path": "a\nb.env"}, DENIED),
         ("Read", {"file_path": "/project/.env//"}, DENIED),
+        ("Grep", {"path": "/project/.env"}, DENIED),
+        ("NotebookEdit", {"notebook_path": "/project/.ENV"}, DENIED),
         ("mcp__docs__search", {}, Ruling("allow", 2)),
         ("mcp__shop__buy", {}, ASK),
         ("read", {}, ASK),
         ("Bash", {"command": "git status"}, Ruling("allow", 3)),
-        ("Bash", {"command": "git log main..HEAD"}, Ruling("allow", 3)),
+        ("Bash", {"command": "git  status 'src'"}, Ruling("allow", 3)),
+        ("Bash", {"command": "git log"}, ASK),
         ("Bash", {"command": "gitk"}, ASK),
+        ("Bash", {"command": ["git", "status"]}, UNCLEAR),
         ("Bash", {}, ASK),
         ("Edit", {"file_path": "/project/a.py", "replace_all": False}, Ruling("allow", 4)),
         ("Edit", {"file_path": "/project/a.py", "replace_all": True}, ASK),
         ("Edit", {"file_path": "/project/", "replace_all": False}, ASK),
+        ("Edit", {"file_path": "/project/../etc/x", "replace_all": False}, ASK),
         ("Bash", {"command": "cd x && rm -rf y"}, Ruling("deny", 5)),
     ],
 )
 def test_the_first_rule_that_fits_decides(
     tool: str, tool_input: dict[str, Any], expected: Ruling
 ) -> None:
-    assert parse_policy(RULES, "policy").decide(tool, tool_input) == expected
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git status; curl x",
-        "git status && curl x",
-        "git status | sh",
-        "git status\ncurl x",
-        "git $(curl x)",
-        "git `curl x`",
-        "git log > ../../x",
-        "git add ../other",
-        "git -C ..",
-    ],
-)
-def test_a_rule_that_allows_does_not_allow_more_than_it_shows(command: str) -> None:
-    assert parse_policy(RULES, "policy").decide("Bash", {"command": command}) == ASK
-
-
-@pytest.mark.parametrize("path", ["/project/../etc/x", "/project/a/../../x", "/project/.."])
-def test_a_wildcard_does_not_climb_out_of_its_directory(path: str) -> None:
-    tool_input = {"file_path": path, "replace_all": False}
-    assert parse_policy(RULES, "policy").decide("Edit", tool_input) == ASK
-
-
-def test_a_rule_may_show_what_its_wildcards_do_not_stand_for() -> None:
-    text = '[[rule]]\ntool = "Bash"\ninput.command = "ls | wc *"\ndecision = "allow"'
-    policy = parse_policy(text, "policy")
-    assert policy.decide("Bash", {"command": "ls | wc -l"}) == Ruling("allow", 1)
-    assert policy.decide("Bash", {"command": "ls | wc -l | sh"}) == ASK
+    policy = parse_policy(RULES, "policy", Place("/project", "/home"))
+    assert policy.decide(tool, tool_input, "/project") == expected
 
 
 @pytest.mark.parametrize("decision", ["allow", "deny", "ask"])
@@ -105,7 +82,7 @@ def test_the_default_holds_where_no_rule_fits(decision: str) -> None:
 
 
 def test_an_empty_policy_asks() -> None:
-    assert parse_policy("", "policy") == Policy()
+    assert parse_policy("", "policy").decide("Bash", {}) == ASK
     assert Policy().decide("Bash", {}) == ASK
 
 
@@ -152,6 +129,7 @@ def test_a_wrong_policy_says_where_and_why(text: str, where: str, what: str) -> 
         ('tool = "Write, Edit"', 'write tool = ["Write","Edit"]'),
         ('tool = "bash"', "write tool = 'Bash'"),
         ('tool = ["Read", "WEBFETCH"]', "write tool = 'WebFetch'"),
+        ('tool = "task"', "write tool = 'Task'"),
         ('tool = "Bash"\ninput.cmd = "x"', "write input.command"),
         ('tool = ["Glob", "Read"]\ninput.path = "x"', "write input.file_path"),
     ],
@@ -167,19 +145,18 @@ def test_a_rule_that_never_fits_is_refused_with_what_was_meant(rule: str, fix: s
     "rule", ['tool = "bash*"', 'tool = "mcp__bash__read"', 'tool = "Glob"\ninput.path = "x"']
 )
 def test_a_rule_that_may_fit_is_taken(rule: str) -> None:
-    assert parse_policy(f'[[rule]]\n{rule}\ndecision = "deny"', "policy").rule
+    assert parse_policy(f'[[rule]]\n{rule}\ndecision = "deny"', "policy").rules
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", False),
-        ('default = "allow"', False),
-        ('[[rule]]\ntool = "Read"\ndecision = "allow"', False),
+        ('default = "ask"', False),
+        ('default = "allow"', True),
         ('default = "deny"', True),
-        ('[[rule]]\ntool = "Read"\ndecision = "deny"', True),
-        ('[[rule]]\ntool = "Read"\ndecision = "ask"', True),
+        ('[[rule]]\ntool = "Read"\ndecision = "allow"', True),
     ],
 )
-def test_a_policy_knows_whether_it_can_bind(text: str, expected: bool) -> None:
-    assert parse_policy(text, "policy").can_bind is expected
+def test_a_policy_without_rules_is_as_good_as_none(text: str, expected: bool) -> None:
+    assert parse_policy(text, "policy").is_given is expected

@@ -101,7 +101,7 @@ def test_json_has_every_message_and_the_outcome_last(
 GIT_ONLY = """
 [[rule]]
 tool = "Bash"
-input.command = "git *"
+input.command = "git --version"
 decision = "allow"
 
 [[rule]]
@@ -155,6 +155,143 @@ def test_a_policy_holds_for_what_the_cli_would_not_ask_about(
     assert not any("marker" in result for result in results)
     assert "Only git." in results[0]
     assert "git version" in results[3]
+
+
+GATED = """
+[[rule]]
+tool = "Bash"
+input.command = "cat docs/*"
+decision = "allow"
+
+[[rule]]
+tool = ["Task", "Write"]
+decision = "deny"
+reason = "Not here."
+
+[[rule]]
+tool = "Bash"
+decision = "deny"
+"""
+
+
+def run_in(
+    work: Path, model: ScriptedModel, *arguments: str, policy: str = GATED
+) -> subprocess.CompletedProcess[str]:
+    """Run a prompt in a directory, under a policy, with a home beside it."""
+    home = work.parent / "home"
+    (work.parent / "policy.toml").write_text(policy)
+    home.mkdir(exist_ok=True)
+    env = {"PATH": os.environ["PATH"], **model.env, "HOME": str(home)}
+    del env["CLAUDE_CONFIG_DIR"]
+    return subprocess.run(
+        [*MODULE, "--policy", str(work.parent / "policy.toml"), *arguments, "go"],
+        env=env,
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_policy_is_not_talked_around(
+    real_cli: Path, scripted_model: Models, tmp_path: Path
+) -> None:
+    """Paths are resolved from where the shell is; the CLI calls the tool Task by another name."""
+    work = tmp_path / "work"
+    (work / "docs").mkdir(parents=True)
+    (work / "docs/a.md").write_text("welcome")
+    (work / ".env").write_text("PASSWORD=marker")
+    (work / "docs/link.md").symlink_to(work / ".env")
+    calls = ["cat docs/'..'/.env", "cat docs/link.md", "cat docs/../.env", "cat docs/a.md"]
+    task = {"description": "x", "prompt": "x", "subagent_type": "general-purpose"}
+    model = scripted_model(
+        [
+            *([tool_use("Bash", command=command)] for command in calls),
+            [tool_use("Agent", **task)],
+            [text("Done.")],
+        ]
+    )
+    run = run_in(work, model, "--cli", str(real_cli), "--allowed-tools", "Bash(cat:*)")
+    assert (run.returncode, run.stdout) == (0, "Done.\n")
+    results = [str(request.last_tool_result) for request in model.requests[1:]]
+    assert "marker" not in "".join(results)
+    assert results[3] == "welcome"
+    assert results[4].endswith("Not here.")
+
+
+@pytest.mark.parametrize("where", ["project", "local", "user", "config"])
+def test_settings_do_not_switch_a_policy_off(
+    where: str, real_cli: Path, scripted_model: Models, tmp_path: Path
+) -> None:
+    """2.1.197 skips hooks for a variable in any settings file, 2.1.325 for one in the user's."""
+    work, home = tmp_path / "work", tmp_path / "home"
+    (work / ".claude").mkdir(parents=True)
+    (home / ".claude").mkdir(parents=True)
+    places = {
+        "project": work / ".claude/settings.json",
+        "local": work / ".claude/settings.local.json",
+        "user": home / ".claude/settings.json",
+    }
+    config = tmp_path / "bridle.toml"
+    config.write_text('[cli]\nallowed_tools = ["Bash"]\n')
+    if where == "config":
+        config.write_text('[cli.settings.env]\nCLAUDE_CODE_SIMPLE = "1"\n')
+    else:
+        settings = {"env": {"CLAUDE_CODE_SIMPLE": "1"}, "permissions": {"allow": ["Bash"]}}
+        places[where].write_text(json.dumps(settings))
+    model = scripted_model([[tool_use("Bash", command="touch pwned")], [text("Done.")]])
+    run = run_in(work, model, "--cli", str(real_cli), "--config", str(config))
+    assert (run.returncode, run.stdout) == (0, "Done.\n")
+    assert "✗ Bash denied by policy rule 3" in run.stderr
+    assert not (work / "pwned").exists()
+
+
+def test_settings_in_a_file_are_refused_beside_a_policy(
+    bridle: Callable[..., Ran], tmp_path: Path
+) -> None:
+    """Nothing could be added to them that keeps hooks on."""
+    (tmp_path / "settings.json").write_text("{}")
+    (tmp_path / "policy.toml").write_text(GATED)
+    config = tmp_path / "bridle.toml"
+    config.write_text(f'[cli]\nsettings = "{tmp_path}/settings.json"\n')
+    with FakeCli.auto() as fake:
+        arguments = ("--policy", str(tmp_path / "policy.toml"), "--config", str(config))
+        ran = bridle("--cli", fake.path, *arguments, "go")
+        assert fake.runs == []
+    assert ran.code == 2
+    assert "[cli.settings]" in ran.err
+
+
+def test_a_cli_that_runs_no_hooks_is_stopped_before_it_runs_a_tool(
+    bridle: Callable[..., Ran], tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(GATED)
+    silent = FakeCli().expect_initialize().expect_user().start_turn().stream("x").silence()
+    with silent as fake:
+        ran = bridle("--cli", fake.path, "--policy", str(policy), "go")
+        assert not is_alive(fake.pid or 0)
+    assert ran.code == 2
+    assert "--policy: the CLI runs no hooks" in ran.err
+
+
+def test_a_flag_that_switches_hooks_off_is_noticed(
+    repository: Path, scripted_model: Models, tmp_path: Path
+) -> None:
+    """Settings of an administrator do the same, and no other settings win over those."""
+    older = repository / ".clis/2.1.197/claude"
+    if not older.exists():
+        pytest.skip("this CLI is not installed: `make setup` fetches it")
+    work = tmp_path / "work"
+    work.mkdir()
+    config = tmp_path / "bridle.toml"
+    config.write_text('[cli]\nextra_args = ["--bare"]\nallowed_tools = ["Bash"]\n')
+    model = scripted_model([[tool_use("Bash", command="touch pwned")], [text("Done.")]])
+    run = run_in(work, model, "--cli", str(older), "--config", str(config))
+    assert run.returncode == 2
+    assert "--policy: the CLI runs no hooks" in run.stderr
+    assert not (work / "pwned").exists()
 
 
 # ---------------------------------------------------------------- exit codes
@@ -378,7 +515,7 @@ def test_permissions_without_a_person_are_a_matter_of_arguments(
     arguments: tuple[str, ...], told: str, bridle: Callable[..., Ran], tmp_path: Path
 ) -> None:
     policy = tmp_path / "policy.toml"
-    policy.write_text('[[rule]]\ntool = "Bash"\ninput.command = "ls*"\ndecision = "allow"\n')
+    policy.write_text('[[rule]]\ntool = "Bash"\ninput.command = "ls *"\ndecision = "allow"\n')
     named = [str(policy) if word == "POLICY" else word for word in arguments]
     with FakeCli.auto() as fake:
         ran = bridle("--cli", fake.path, *named, "BASH ls")

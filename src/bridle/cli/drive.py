@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -26,10 +26,9 @@ from bridle.cli.screens import Screen
 from bridle.cli.shown import Note, Span
 from bridle.cli.terminal import Terminal
 from bridle.cli.view import View
-from bridle.errors import BridleError, UnsupportedCliVersionError
+from bridle.errors import BridleError, OptionsError, UnsupportedCliVersionError
 from bridle.events import SessionEvent
-from bridle.hooks import Hook
-from bridle.messages import Message
+from bridle.messages import Message, StreamEvent
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -37,6 +36,14 @@ _FRAME = 0.1
 """Seconds between two drawings of what goes on."""
 
 _HOOK_EVENTS = "--include-hook-events"
+
+_NO_HOOKS = (
+    "the CLI runs no hooks, so the policy would not hold; it was stopped before any tool ran"
+)
+_HOOKS_FIX = (
+    "Managed settings switch hooks off (disableAllHooks, or CLAUDE_CODE_SIMPLE in env), or "
+    "extra_args do (--bare). Take that away, or run without --policy."
+)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,11 +162,11 @@ class Drive:
             on_question=gate.question,
             on_plan=gate.plan,
             on_elicitation=gate.elicitation,
-            hooks=_hooks(gate, self._job.policy),
+            hooks=gate.hooks,
         )
         sdk = self._job.sdk.replace(on_stderr=self._on_stderr)
         self._session = Run(self._job.prompt, cli, sdk, bidir)
-        reading = asyncio.create_task(self._read(self._session.subscribe()))
+        reading = asyncio.create_task(self._read(self._session.subscribe(), gate))
         try:
             async with self._session:
                 self._outcome = await self._converse(self._session, reading)
@@ -185,8 +192,12 @@ class Drive:
         finally:
             answer.cancel()
 
-    async def _read(self, updates: AsyncIterable[Message | SessionEvent]) -> None:
+    async def _read(self, updates: AsyncIterable[Message | SessionEvent], gate: Gatekeeper) -> None:
         async for update in updates:
+            if isinstance(update, StreamEvent) and gate.is_bypassed:
+                assert self._session is not None, "it is the session that tells"
+                await self._session.stop()
+                raise OptionsError("--policy", _NO_HOOKS, fix=_HOOKS_FIX)
             if isinstance(update, Message):
                 self._screen.hear(update)
             self._screen.show(self._view.see(update, time.monotonic()))
@@ -196,14 +207,6 @@ class Drive:
             assert self._session is not None, "it is the session that tells"
             said = one_line(self._session.redact(line), 500)
             self._screen.show([Note((Span(f"  claude: {said}", "dim"),))])
-
-
-def _hooks(gate: Gatekeeper, policy: Policy) -> Mapping[str, Sequence[Hook]] | None:
-    """The hook that makes a policy hold for what the CLI does not ask about, where one is needed.
-
-    If it fails, the tool does not run.
-    """
-    return {"PreToolUse": [Hook(gate.before_tool, on_error="block")]} if policy.can_bind else None
 
 
 async def _interrupt(session: Session) -> None:

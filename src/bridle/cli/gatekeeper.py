@@ -15,7 +15,14 @@ from bridle.cli.printable import one_line
 from bridle.cli.screens import Screen
 from bridle.cli.shown import Line, Note, Span
 from bridle.cli.view import WARN, Verdict, View, allowed, denied
-from bridle.hooks import Block, HookOutput, HookResult, PreToolUseContext
+from bridle.hooks import (
+    Block,
+    Hook,
+    HookOutput,
+    HookResult,
+    PreToolUseContext,
+    UserPromptSubmitContext,
+)
 from bridle.permissions import (
     Allow,
     AllowAll,
@@ -76,23 +83,54 @@ class Gatekeeper:
         self._clock = clock
         self._policy = policy or Policy()
         self._otherwise: Otherwise = otherwise
-        # Questions overlap, a person answers one at a time.
+        # Permission requests overlap, a person answers one at a time.
         self._turn = asyncio.Lock()
+        # The working directory of each call, which only the hook before it tells.
+        self._directories: dict[str, str] = {}
+        self._has_seen_prompt = False
 
     # -- what the CLI may not ask about ------------------------------------------------------------
 
-    async def before_tool(self, context: PreToolUseContext) -> HookResult | None:
-        """What the policy insists on for a call that is about to run, asked about or not.
+    @property
+    def hooks(self) -> Mapping[str, Sequence[Hook]] | None:
+        """The hooks that make a policy hold, if there is one. If they fail, nothing runs."""
+        if not self._policy.is_given:
+            return None
+        return {
+            "UserPromptSubmit": [Hook(self.before_prompt, on_error="block")],
+            "PreToolUse": [Hook(self.before_tool, on_error="block")],
+        }
 
-        Whoever is to be asked is asked by the CLI's question, which this makes it put.
+    @property
+    def is_bypassed(self) -> bool:
+        """Whether the CLI has run no hook although it has taken a prompt by now.
+
+        To be asked when the model begins to answer, which is after the hook of the prompt.
         """
-        ruling = self._policy.decide(context.tool_name, context.tool_input)
+        return self._policy.is_given and not self._has_seen_prompt
+
+    async def before_prompt(self, context: UserPromptSubmitContext) -> None:
+        """Note that the CLI runs hooks."""
+        self._has_seen_prompt = True
+
+    async def before_tool(self, context: PreToolUseContext) -> HookResult | None:
+        """Return what the policy insists on for a call that is about to run, asked about or not.
+
+        Where a person is to be asked, this makes the CLI send a permission request.
+        """
+        if context.tool_use_id:
+            self._directories[context.tool_use_id] = context.cwd
+        ruling = self._policy.decide(context.tool_name, context.tool_input, context.cwd or None)
         if not ruling.is_binding:
             return None
         if ruling.decision == "ask":
             reason = ruling.reason or f"policy rule {ruling.rule}"
             return HookOutput(permission_decision="ask", permission_decision_reason=reason)
         return self._decided(context, Block(ruling.reason or _BY_POLICY), _verdict(ruling))
+
+    def _ruling(self, context: CanUseToolContext) -> Ruling:
+        directory = self._directories.pop(context.tool_use_id or "", None)
+        return self._policy.decide(context.tool_name, context.tool_input, directory or None)
 
     # -- tools -------------------------------------------------------------------------------------
 
@@ -103,7 +141,7 @@ class Gatekeeper:
 
     def _settled(self, context: CanUseToolContext, allow: _Result) -> _Result | Deny | None:
         """The answer that needs nobody to be asked; None if somebody has to be."""
-        ruling = self._policy.decide(context.tool_name, context.tool_input)
+        ruling = self._ruling(context)
         if ruling.decision == "ask":
             verdict = _SETTLED.get(self._otherwise)
             why = _TO_MODEL.get(self._otherwise, "")
@@ -200,7 +238,7 @@ class Gatekeeper:
 
     async def question(self, context: QuestionContext) -> QuestionResult:
         """What does the user say to the model's questions?"""
-        ruling = self._policy.decide(context.tool_name, context.tool_input)
+        ruling = self._ruling(context)
         if ruling.decision == "deny" or self._otherwise != "ask":
             nobody = denied("unanswered: nobody is there to ask")
             return self._decided(context, Deny(ruling.reason or _UNANSWERED), nobody)

@@ -8,7 +8,7 @@
 
     [[rule]]
     tool = "Bash"
-    input.command = "git *"      # every member named here must fit
+    input.command = "git diff *" # every member named here must fit
     decision = "allow"
 
     [[rule]]
@@ -18,43 +18,62 @@
     reason = "Secrets stay unread."
 
 The first rule that fits decides. A rule that denies or asks does so even where the CLI would have
-let the call pass unasked; one that allows answers the CLI's question, if there is one. ``default``
-speaks where no rule fits: ``deny`` denies all of it, the other two answer what the CLI asks about.
+let the call pass unasked; one that allows answers the CLI's request, if there is one. ``default``
+decides where no rule fits: ``deny`` denies everything, the other two answer the CLI's requests.
 
-``*`` stands for any characters, ``?`` for any one, everything
-else for itself. A rule that allows is read narrowly: there, the two do not stand for what would
-make a command or a path mean more than the rule shows (``;``, ``&``, ``|``, a newline, ``../``…).
-
-Nothing here reads a file: the text is given.
+A rule that allows is read narrowly: paths are resolved, commands must be one simple command with
+literal words, URLs are taken apart. A rule that denies or asks is read widely; where it cannot
+tell whether a command is meant, the command is asked about.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
 
+from bridle.cli.command_patterns import CommandPattern
+from bridle.cli.path_patterns import PathPattern, Place, here
+from bridle.cli.url_patterns import UrlPattern
+from bridle.cli.wildcards import compiled
 from bridle.errors import OptionsError
 
 Decision = Literal["allow", "deny", "ask"]
+Kind = Literal["command", "path", "url", "text"]
 
-_ANY = {"*": ".*", "?": "."}
 _PLAIN = r"(?!\.\.(?:/|$))[^;&|`$()<>\n\r\\]"
-_NARROW = {"*": f"(?:{_PLAIN})*", "?": f"(?:{_PLAIN})"}
+"""What wildcards in a rule that allows stand for, where nothing is known about the member."""
 
-
+# Names of the CLI's tools, in both directions: a rule may use the old name or the new one.
+_ALIASES: Mapping[str, str] = {
+    "AgentOutput": "TaskOutput",
+    "AgentOutputTool": "TaskOutput",
+    "BashOutput": "TaskOutput",
+    "BashOutputTool": "TaskOutput",
+    "Brief": "SendUserMessage",
+    "Eval": "REPL",
+    "KillBash": "TaskStop",
+    "KillShell": "TaskStop",
+    "ListMcpResources": "ListMcpResourcesTool",
+    "ListPeers": "ListAgents",
+    "ReadMcpResource": "ReadMcpResourceTool",
+    "ReadMcpResourceDir": "ReadMcpResourceDirTool",
+    "Task": "Agent",
+}
 # Tools of the CLI. Others exist, and servers bring their own: this is for catching mistakes only.
 _TOOLS = (
-    *("Agent", "AskUserQuestion", "Bash", "BashOutput", "Edit", "EnterPlanMode", "ExitPlanMode"),
-    *("Glob", "Grep", "KillShell", "LSP", "ListMcpResourcesTool", "MultiEdit", "NotebookEdit"),
-    *("Read", "ReadMcpResourceTool", "Skill", "SlashCommand", "Task", "TodoWrite", "ToolSearch"),
-    *("WebFetch", "WebSearch", "Write"),
+    *("Agent", "AskUserQuestion", "Bash", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob", "Grep"),
+    *("LSP", "ListAgents", "ListMcpResourcesTool", "Monitor", "MultiEdit", "NotebookEdit"),
+    *("PowerShell", "REPL", "Read", "ReadMcpResourceDirTool", "ReadMcpResourceTool"),
+    *("SendUserMessage", "Skill", "SlashCommand", "TaskCreate", "TaskGet", "TaskList"),
+    *("TaskOutput", "TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch"),
+    *("Workflow", "Write"),
 )
-_BY_LOWER = {name.lower(): name for name in _TOOLS}
+_BY_LOWER = {name.lower(): name for name in (*_TOOLS, *_ALIASES)}
 _NOT_FILE_PATH: Mapping[str, str] = dict.fromkeys(
     ("path", "file", "filename", "filepath", "filePath"), "file_path"
 )
@@ -68,8 +87,15 @@ _MISNAMED: Mapping[str, Mapping[str, str]] = {
 """Names that members of an input do not have, and those they have."""
 
 
-class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is decided about calls of these tools, with such an input."""
+_PATHS = ("file_path", "notebook_path", "path")
+"""Members in which the CLI's own tools have a path."""
+
+_UNSANDBOXED = "dangerouslyDisableSandbox"
+"""The member of Bash that takes a command out of the CLI's sandbox."""
+
+
+class RuleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A rule as it is written in the file."""
 
     tool: str | list[str]
     decision: Decision
@@ -84,25 +110,64 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             _check_name(name)
             for field in self.input:
                 _check_field(name, field)
+        if self.decision == "allow" and "pattern" in self.input and "Glob" in self.tools:
+            raise ValueError("input.pattern of Glob can lead anywhere: write input.path")
 
     @property
     def tools(self) -> list[str]:
         """The names, with wildcards, of the tools that are meant."""
         return [self.tool] if isinstance(self.tool, str) else self.tool
 
-    def fits(self, tool_name: str, tool_input: Mapping[str, Any]) -> bool:
-        """Whether a call is meant."""
-        return any(_matches(name, tool_name) for name in self.tools) and all(
-            field in tool_input and self._fits_value(pattern, tool_input[field])
-            for field, pattern in self.input.items()
-        )
 
-    def _fits_value(self, pattern: str, value: object) -> bool:
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+class PolicyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A policy as it is written in the file."""
+
+    default: Decision = "ask"
+    rule: list[RuleTable] = []
+
+
+class Rule:
+    """What is decided about calls of some tools, with some inputs.
+
+    Raises:
+        ValueError: the rule would allow more than it shows.
+    """
+
+    def __init__(self, table: RuleTable, place: Place) -> None:
+        self.decision: Decision = table.decision
+        self.reason = table.reason
+        self._tools = table.tools
+        self._names_sandbox = _UNSANDBOXED in table.input
+        make = _allowing if table.decision == "allow" else _concerning
+        self._members = {field: make(field, text, place) for field, text in table.input.items()}
+
+    def fits(self, tool_name: str, tool_input: Mapping[str, Any], cwd: str | None) -> bool | None:
+        """Return whether a call is meant; None if that cannot be told."""
         if self.decision == "allow":
-            return _matches(pattern, text, narrow=True)
-        # The CLI resolves paths before it asks, but for slashes at the end that change nothing.
-        return _matches(pattern, text) or _matches(pattern, text.rstrip("/"))
+            return self._allows(tool_name, tool_input, cwd)
+        if not any(_matches(name, alias) for name in self._tools for alias in _names(tool_name)):
+            return False
+        answers = [
+            _any(test(value, cwd) for value in _values(field, tool_input))
+            for field, test in self._members.items()
+        ]
+        if False in answers:
+            return False
+        return None if None in answers else True
+
+    def _allows(self, tool_name: str, tool_input: Mapping[str, Any], cwd: str | None) -> bool:
+        known = _ALIASES.get(tool_name, tool_name)
+        is_meant = any(
+            _ALIASES.get(name, name) == known or _matches(name, tool_name) for name in self._tools
+        )
+        if not is_meant:
+            return False
+        if self._members and tool_input.get(_UNSANDBOXED) and not self._names_sandbox:
+            return False
+        return all(
+            field in tool_input and test(tool_input[field], cwd) is True
+            for field, test in self._members.items()
+        )
 
 
 class Ruling(msgspec.Struct, frozen=True):
@@ -118,42 +183,140 @@ class Ruling(msgspec.Struct, frozen=True):
         return self.decision == "deny" or (self.decision == "ask" and self.rule > 0)
 
 
-class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Policy:
     """Rules, and what holds where none fits."""
 
-    default: Decision = "ask"
-    rule: list[Rule] = []
+    def __init__(self, default: Decision = "ask", rules: Sequence[Rule] = ()) -> None:
+        self.default: Decision = default
+        self.rules = rules
 
     @property
-    def can_bind(self) -> bool:
-        """Whether some ruling may be a binding one."""
-        return self.default == "deny" or any(rule.decision != "allow" for rule in self.rule)
+    def is_given(self) -> bool:
+        """Whether it differs from no policy at all."""
+        return self.default != "ask" or bool(self.rules)
 
-    def decide(self, tool_name: str, tool_input: Mapping[str, Any]) -> Ruling:
-        """The ruling on a call."""
-        for number, rule in enumerate(self.rule, 1):
-            if rule.fits(tool_name, tool_input):
+    def decide(
+        self, tool_name: str, tool_input: Mapping[str, Any], cwd: str | None = None
+    ) -> Ruling:
+        """Return the ruling on a call.
+
+        ``cwd`` is the call's working directory, None if it is not known. Relative paths fit no
+        rule that allows then.
+        """
+        doubt = 0
+        for number, rule in enumerate(self.rules, 1):
+            fits = rule.fits(tool_name, tool_input, cwd)
+            if fits is None:
+                doubt = doubt or number
+            elif fits and (rule.decision != "allow" or not doubt):
                 return Ruling(rule.decision, number, rule.reason)
+            elif fits:
+                break
+        if doubt and self.default != "deny":
+            return Ruling("ask", doubt, f"it is unclear whether policy rule {doubt} fits")
         return Ruling(self.default)
 
 
-def parse_policy(text: str, name: str) -> Policy:
-    """The policy in a file's text; ``name`` is what an error calls it.
+def parse_policy(text: str, name: str, place: Place | None = None) -> Policy:
+    """Return the policy in a file's text.
+
+    ``name`` is what an error calls the file. ``place`` is where the run starts, by default the
+    working directory; paths in rules are resolved now.
 
     Raises:
-        OptionsError: it is none; says where and why.
+        OptionsError: the text is not a policy, or a rule never fits or allows more than it shows.
     """
+    fix = (
+        "A rule has tool, decision (allow, deny or ask) and, if you like, input and reason; "
+        "outside of rules there is only default."
+    )
     try:
-        return msgspec.convert(tomllib.loads(text), Policy)
+        table = msgspec.convert(tomllib.loads(text), PolicyTable)
     except tomllib.TOMLDecodeError as error:
         raise OptionsError(name, f"is not TOML: {error}", fix="Mend that line.") from None
     except msgspec.ValidationError as error:
         what, where = _located(str(error), text)
-        fix = (
-            "A rule has tool, decision (allow, deny or ask) and, if you like, input and reason; "
-            "outside of rules there is only default."
-        )
         raise OptionsError(f"{name}{where}", what, fix=fix) from None
+    rules: list[Rule] = []
+    for number, rule in enumerate(table.rule):
+        try:
+            rules.append(Rule(rule, place or here()))
+        except ValueError as error:
+            _, where = _located(f" - at `$.rule[{number}]`", text)
+            fix = "Say exactly what may run, or let the rule ask instead of allow."
+            raise OptionsError(f"{name}{where}", str(error), fix=fix) from None
+    return Policy(table.default, rules)
+
+
+# ---------------------------------------------------------------- members of an input
+
+_Test = Callable[[object, str | None], bool | None]
+
+
+def _kind(field: str) -> Kind:
+    """What a member of an input holds, by its name."""
+    if field == "command":
+        return "command"
+    if field in ("url", "uri"):
+        return "url"
+    is_path = re.search(r"(?:^|_)(?:path|file|filename|dir|directory|folder|cwd)$|Path$", field)
+    return "path" if is_path else "text"
+
+
+def _allowing(field: str, pattern: str, place: Place) -> _Test:
+    """The test of a member in a rule that allows."""
+    match _kind(field):
+        case "command":
+            command = CommandPattern(pattern, place, allows=True)
+            return lambda value, cwd: isinstance(value, str) and command.allows(value, cwd)
+        case "path":
+            path = PathPattern(pattern, place)
+            return lambda value, cwd: isinstance(value, str) and path.allows(value, cwd)
+        case "url":
+            url = UrlPattern(pattern)
+            return lambda value, _: isinstance(value, str) and url.allows(value)
+        case "text":
+            return lambda value, _: _matches(pattern, _told(value), narrow=True)
+
+
+def _concerning(field: str, pattern: str, place: Place) -> _Test:
+    """The test of a member in a rule that denies or asks."""
+    match _kind(field):
+        case "command":
+            command = CommandPattern(pattern, place, allows=False)
+            return lambda value, _: command.concerns(_told(value))
+        case "path":
+            path = PathPattern(pattern, place)
+            return lambda value, cwd: path.concerns(_told(value), cwd)
+        case "url" | "text":
+            folded = pattern.casefold()
+            return lambda value, _: _matches(folded, _told(value).casefold())
+
+
+def _values(field: str, tool_input: Mapping[str, Any]) -> list[object]:
+    """The values a member stands for in a rule that denies: a path, whichever way it is named."""
+    fields = _PATHS if field in _PATHS else (field,)
+    return [tool_input[name] for name in fields if name in tool_input]
+
+
+def _any(answers: Iterable[bool | None]) -> bool | None:
+    known = list(answers)
+    if True in known:
+        return True
+    return None if None in known else False
+
+
+def _told(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _names(tool_name: str) -> set[str]:
+    """Every name a tool goes by."""
+    known = _ALIASES.get(tool_name, tool_name)
+    return {tool_name, known, *(old for old, new in _ALIASES.items() if new == known)}
+
+
+# ---------------------------------------------------------------- mistakes
 
 
 def _check_name(name: str) -> None:
@@ -207,6 +370,4 @@ def _matches(pattern: str, text: str, *, narrow: bool = False) -> bool:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str, narrow: bool) -> re.Pattern[str]:  # noqa: FBT001  # cached by position
-    stands_for = _NARROW if narrow else _ANY
-    parts: Sequence[str] = [stands_for.get(char) or re.escape(char) for char in pattern]
-    return re.compile("".join(parts), re.DOTALL)
+    return compiled(pattern, star=_PLAIN, mark=_PLAIN) if narrow else compiled(pattern)

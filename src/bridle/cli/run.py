@@ -16,9 +16,10 @@ from bridle.cli import exits
 from bridle.cli.drive import Drive, Job
 from bridle.cli.endings import failure
 from bridle.cli.gatekeeper import Otherwise
+from bridle.cli.path_patterns import Place
 from bridle.cli.policy import Policy, parse_policy
 from bridle.cli.screens import JsonScreen, PlainScreen, Screen
-from bridle.cli.settling import settle
+from bridle.cli.settling import settle, with_hooks_on
 from bridle.cli.terminal import Terminal, is_attended
 from bridle.errors import BridleError, CliExitedDuringInit, OptionsError, StartError
 from bridle.options import CliOptions, Limits, PermissionMode, SdkOptions
@@ -37,9 +38,13 @@ denies or asks holds even for what the CLI would let pass unasked, and so does d
   default = "ask"              # where none fits: ask and allow answer what the CLI asks about
   [[rule]]
   tool = "Bash"                # * and ? are wildcards; a list of names will do as well
-  input.command = "git *"      # every member named here must fit
+  input.command = "git diff *" # every member named here must fit
   decision = "allow"           # allow, deny or ask
   reason = "..."               # told to the model when denied
+
+A rule that allows is read narrowly: paths are resolved, a command must be one simple command with
+literal words, and a * in it stands for operands in the working directory, not for options. Rules
+that would allow more than they show, such as "git *", are refused.
 
 Ctrl-C interrupts the turn; a second one ends the program.
 
@@ -164,8 +169,15 @@ def _job(options: argparse.Namespace, *, is_attended: bool) -> Job:
     otherwise: Otherwise = "ask" if is_attended else "absent"
     if options.yes or options.deny:
         otherwise = "yes" if options.yes else "deny"
-    cli, sdk, policy = _cli_options(options), _sdk_options(options), _policy(options.policy)
-    named = settle(cli, sdk).cli.cli_path
+    cli, sdk = _cli_options(options), _sdk_options(options)
+    settled = settle(cli, sdk).cli
+    policy = Policy()
+    if options.policy is not None:
+        policy = parse_policy(
+            _read("--policy", options.policy), f"--policy {options.policy}", _place(settled)
+        )
+        cli = cli.replace(settings=with_hooks_on(settled))
+    named = settled.cli_path
     prompt = _prompt(options.prompt)
     find_cli(None if named is None else os.fspath(named))
     open_recorder = getattr(options, "open_recorder", None)  # `bridle record`
@@ -220,10 +232,10 @@ def _sdk_options(options: argparse.Namespace) -> SdkOptions:
     return SdkOptions(**said)
 
 
-def _policy(path: str | None) -> Policy:
-    if path is None:
-        return Policy()
-    return parse_policy(_read("--policy", path), f"--policy {path}")
+def _place(cli: CliOptions) -> Place:
+    """Where the session starts, which is what paths in a policy count from."""
+    home = (cli.env or {}).get("HOME") or os.path.expanduser("~")
+    return Place(os.path.abspath(os.getcwd() if cli.cwd is None else cli.cwd), home)
 
 
 def _read(name: str, path: str) -> str:

@@ -1,0 +1,129 @@
+"""Patterns for paths in a policy: resolved before they are compared.
+
+A path is compared as the file system sees it: relative to the working directory, with ``~``,
+``..`` and symbolic links resolved. A rule that allows must fit every reading of the path, a rule
+that denies needs to fit one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterator
+
+import msgspec
+
+from bridle.cli.wildcards import compiled, has_wildcard
+
+# Like a shell's, these wildcards do not stand for the dot at the start of a name. The star does
+# stand for slashes: a pattern for a directory covers what is below it.
+_STAR = r"(?:(?<!/)[^\0]|(?<=/)[^\0.])"
+_MARK = r"(?:(?<!/)[^/\0]|(?<=/)[^/\0.])"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a run starts: the directory that relative patterns count from, and what ``~`` means."""
+
+    directory: str
+    home: str
+
+
+def here() -> Place:
+    """Return the place of this process."""
+    return Place(os.getcwd(), os.path.expanduser("~"))
+
+
+class PathPattern:
+    """A pattern for paths. Its directory is resolved once, before anything can change it."""
+
+    def __init__(self, pattern: str, place: Place) -> None:
+        self._place = place
+        self._pattern = pattern
+        is_literal = not has_wildcard(pattern)
+        whole = _joined(place.directory, _at_home(pattern, place.home))
+        whole = whole.rstrip("/") if is_literal else whole
+        head = re.split(r"[*?]", whole, maxsplit=1)[0]
+        directory = head.rpartition("/")[0] + "/"
+        rest = whole[len(directory) :]
+        if ".." in rest.split("/"):
+            raise ValueError(f"{pattern!r} has '..' after a wildcard, which nothing fits")
+        rest = re.sub(r"/(?:\.?/)+", "/", rest)
+        lexical, real = _normal(directory), _real(directory)
+        wholes = [f"{base.rstrip('/')}/{rest}" for base in dict.fromkeys((lexical, real))]
+        self._lexical = [_narrow(one) for one in wholes]
+        self._real = _narrow(f"{real.rstrip('/')}/{rest}")
+        wide = [pattern, _composed(pattern), *wholes]
+        if is_literal:  # what it leads to, and what is below it
+            wide = [*wide, _real(whole)]
+            wide += [f"{one.rstrip('/')}/*" for one in wide]
+        self._wide = [compiled(one.casefold()) for one in dict.fromkeys(wide)]
+
+    def allows(self, path: str, cwd: str | None) -> bool:
+        """Return whether a path is meant under every reading of it.
+
+        ``cwd`` is the working directory of the call; None if it is not known, and then a relative
+        path is not allowed.
+        """
+        # The CLI trims paths and composes characters, and expands "~" and "~/" only.
+        if not path or path != path.strip() or path != _composed(path) or "\0" in path:
+            return False
+        if path.startswith("~") and path[1:2] not in ("", "/"):
+            return False
+        expanded = _at_home(path, self._place.home)
+        if not expanded.startswith("/") and cwd is None:
+            return False
+        full = _joined(cwd or "", expanded)
+        try:
+            lexical = _normal(full)
+            reals = {_real(full), _real(lexical)}
+        except (OSError, ValueError):
+            return False
+        return any(one.fullmatch(lexical) for one in self._lexical) and all(
+            self._real.fullmatch(real) for real in reals
+        )
+
+    def concerns(self, path: str, cwd: str | None) -> bool:
+        """Return whether a path may be meant under some reading of it."""
+        readings = {reading.casefold() for reading in self._readings(path, cwd)}
+        readings |= {f"{reading}/" for reading in readings}
+        return any(one.fullmatch(reading) for one in self._wide for reading in readings)
+
+    def _readings(self, path: str, cwd: str | None) -> Iterator[str]:
+        for text in dict.fromkeys((path, path.strip(), _composed(path.strip()))):
+            yield from (text, text.rstrip("/"))
+            for directory in dict.fromkeys((cwd or self._place.directory, self._place.directory)):
+                full = _joined(directory, _at_home(text, self._place.home))
+                try:
+                    places = {_normal(full), _real(full), _real(_normal(full))}
+                except (OSError, ValueError):
+                    continue
+                yield from places
+                for place in places:
+                    yield os.path.relpath(place, directory)
+
+
+def _narrow(pattern: str) -> re.Pattern[str]:
+    return compiled(pattern, star=_STAR, mark=_MARK)
+
+
+def _composed(path: str) -> str:
+    return unicodedata.normalize("NFC", path)
+
+
+def _at_home(path: str, home: str) -> str:
+    is_home = path == "~" or path.startswith("~/")
+    return home.rstrip("/") + path[1:] if is_home else path
+
+
+def _joined(directory: str, path: str) -> str:
+    return path if path.startswith("/") else f"{directory.rstrip('/')}/{path}"
+
+
+def _normal(path: str) -> str:
+    # Two slashes at the start are kept by POSIX, and mean one.
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def _real(path: str) -> str:
+    return "/" + os.path.realpath(path).lstrip("/")

@@ -1,0 +1,155 @@
+"""Shell commands, read twice: strictly, for rules that allow, and loosely, for rules that deny.
+
+The strict reading accepts one simple command whose words are literal, and nothing else: whatever
+bash, dash or zsh might expand, substitute, redirect or chain is rejected. The loose reading looks
+for every program a command line may start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+# Unquoted, these characters stand for themselves in bash, dash and zsh. Everything else is left
+# out, letters beyond ASCII included: some locales count a few of them as blanks.
+_BARE = r"[A-Za-z0-9_./:=@%+,-]"
+# No control characters, and no half of a surrogate pair, which cannot be encoded.
+_QUOTED = r"\x00-\x1f\x7f\ud800-\udfff"
+_SINGLE = rf"'[^'{_QUOTED}]*'"
+_DOUBLE = rf'"[^"$`\\!{_QUOTED}]*"'
+_WORD = rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+"
+_PATTERN_WORD = rf"(?:{_BARE}|[*?]|{_SINGLE}|{_DOUBLE})+"
+_PIECE = re.compile(rf"(?P<bare>(?:{_BARE})+)|(?P<quoted>{_SINGLE}|{_DOUBLE})|(?P<wild>[*?])")
+
+
+def _named(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_RESERVED = _named(
+    "! [[ ]] { } case coproc do done elif else end esac fi for foreach function if in nocorrect "
+    "noglob repeat select then time until while"
+)
+_PREFIXES = _RESERVED | _named(
+    ". bash builtin busybox chroot command csh dash doas env eval exec fish flock ionice ksh nice "
+    "nohup nsenter parallel pkexec script setsid sh source ssh stdbuf strace su sudo systemd-run "
+    "tcsh timeout trap unshare watch xargs zsh"
+)
+"""Words before the program that is really started, in the loose reading."""
+
+_SPLIT = re.compile(r"[;&|\n\r()`]|[<>]\(")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_PLAIN_PROGRAM = re.compile(r"[\w./:@%+,~=-]+|\[")
+_REDIRECTION = re.compile(r"\d*[<>]+")
+_LOOKED_AT = 32
+"""Words after a prefix among which the program is looked for."""
+
+_RUNS_NEXT = {"-exec", "-execdir", "-ok", "-okdir"}
+"""Options of find that are followed by a command."""
+
+
+class Wild(msgspec.Struct, frozen=True):
+    """A wildcard in a word of a pattern: ``*`` or ``?``."""
+
+    sign: str
+
+
+Piece = str | Wild
+"""A part of a pattern's word: literal text, or a wildcard."""
+
+
+def literal_words(command: str) -> tuple[str, ...] | None:
+    """Return the words of a command, unquoted, as the program would get them.
+
+    Returns None if the command is anything but one simple command with literal words.
+    """
+    words = _words(command, _WORD)
+    if words is None or any(word.startswith("=") for word in words):
+        return None
+    if words[0] in _RESERVED or "=" in words[0]:
+        return None
+    return tuple(
+        "".join(piece for piece in _pieces(word) if isinstance(piece, str)) for word in words
+    )
+
+
+def pattern_words(pattern: str) -> list[list[Piece]] | None:
+    """Return the words of a pattern, in which an unquoted ``*`` or ``?`` is a wildcard.
+
+    Returns None if the pattern is not one simple command with literal words and wildcards.
+    """
+    words = _words(pattern, _PATTERN_WORD)
+    if words is None or words[0] in _RESERVED or any(word.startswith("=") for word in words):
+        return None
+    return [list(_pieces(word)) for word in words]
+
+
+def _words(text: str, word: str) -> list[str] | None:
+    if re.fullmatch(rf"[ \t]*{word}(?:[ \t]+{word})*[ \t]*", text) is None:
+        return None
+    return re.findall(word, text)
+
+
+def _pieces(word: str) -> Iterator[Piece]:
+    for found in _PIECE.finditer(word):
+        if found["wild"]:
+            yield Wild(found["wild"])
+        else:
+            yield found["bare"] or found["quoted"][1:-1]
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a command line may run, as far as its text tells."""
+
+    #: Each with its program first, quotes removed, words separated by one space.
+    commands: tuple[str, ...]
+    #: Whether the text names every program: there is no variable, substitution or glob in the way.
+    is_complete: bool
+
+
+def loose_reading(command: str) -> Reading:
+    """Return every command that a command line may run.
+
+    Quotes and backslashes are removed before words are looked at, so text inside quotes counts as
+    commands, too.
+    """
+    joined = command.replace("\\\r\n", "").replace("\\\n", "")
+    is_complete = "$" not in joined and "`" not in joined
+    found: dict[str, None] = {}
+    for part in _SPLIT.split(joined):
+        words = re.sub(r"[\\'\"]", "", part).split()
+        start, runs_next = _program_of(words)
+        starts = {0, start}
+        if runs_next:  # options may take values, so the program may be any of the next words
+            starts |= set(range(start, min(len(words), start + _LOOKED_AT)))
+            is_complete = is_complete and len(words) - start <= _LOOKED_AT
+        found_by_find = [i + 1 for i, word in enumerate(words) if word in _RUNS_NEXT]
+        starts |= set(found_by_find[:_LOOKED_AT])
+        for first in sorted(start for start in starts if start < len(words)):
+            rest = words[first + 1 :]
+            found[" ".join([words[first], *rest])] = None
+            found[" ".join([words[first].rpartition("/")[2], *rest])] = None
+        if start < len(words) and _PLAIN_PROGRAM.fullmatch(words[start]) is None:
+            is_complete = False
+    return Reading(tuple(found), is_complete)
+
+
+def _program_of(words: Sequence[str]) -> tuple[int, bool]:
+    """Where the program stands, and whether it follows one that runs others."""
+    position, runs_next = 0, False
+    while position < len(words) and _is_before_program(words[position]):
+        name = words[position].rpartition("/")[2]
+        runs_next = runs_next or name in _PREFIXES - _RESERVED
+        position += 2 if _REDIRECTION.fullmatch(words[position]) else 1
+    return position, runs_next
+
+
+def _is_before_program(word: str) -> bool:
+    name = word.rpartition("/")[2]
+    return (
+        name in _PREFIXES
+        or _ASSIGNMENT.match(word) is not None
+        or _REDIRECTION.match(word) is not None
+    )

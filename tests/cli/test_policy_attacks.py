@@ -1,0 +1,563 @@
+"""What hostile commands, paths and URLs make of a policy: nothing that its rules do not show."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from bridle import OptionsError
+from bridle.cli.path_patterns import Place
+from bridle.cli.policy import Policy, parse_policy
+from bridle.cli.shell_words import literal_words
+
+Decision = Literal["allow", "deny", "ask"]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A repository with a few files, a secret, and links that lead out of it and into it."""
+    repo = tmp_path / "repo"
+    for directory in ("docs", ".claude", "src", ".git/hooks"):
+        (repo / directory).mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("docs/a.md", "src/a.py", ".env", ".claude/notes.md", "../elsewhere/x.md"):
+        (repo / name).touch()
+    (repo / "out").symlink_to(tmp_path / "elsewhere")
+    (repo / "docs/out.md").symlink_to(tmp_path / "elsewhere/x.md")
+    (repo / "docs/loop.md").symlink_to("loop.md")
+    (tmp_path / "elsewhere/in.md").symlink_to(repo / "docs/a.md")
+    (tmp_path / "alias").symlink_to(repo)
+    return repo
+
+
+def policy(repo: Path, *rules: str) -> Policy:
+    """The policy of a run that starts in the repository."""
+    text = "".join(f"[[rule]]\n{rule}\n" for rule in rules)
+    return parse_policy(text, "policy", Place(str(repo), str(repo.parent / "home")))
+
+
+def bash(pattern: str, decision: Decision = "allow") -> str:
+    """A rule about a command."""
+    return f'tool = "Bash"\ninput.command = """{pattern}"""\ndecision = "{decision}"'
+
+
+def files(pattern: str, decision: Decision = "allow") -> str:
+    """A rule about a file."""
+    return f'tool = "Read"\ninput.file_path = """{pattern}"""\ndecision = "{decision}"'
+
+
+# ---------------------------------------------------------------- commands
+
+ALLOWED = (
+    *("git status *", "git diff -- *", "cat .claude/*", "wc *", "echo *", "ls docs/*.md"),
+    *("git commit -m *", "curl https://api.example.com/v1/*", "rg --glob=* *", "cp * docs"),
+)
+
+FIT = [
+    "git status",
+    "git status src docs/a.md",
+    "git diff -- src/a.py",
+    "cat .claude/notes.md",
+    "wc 'src/a.py'",
+    'wc "src/a.py"',
+    "wc src/../docs/a.md",
+    "ls docs/a.md",
+    "git commit -m 'Mend it; do not $ask | why'",
+    'git commit -m "fix: a (b) & c"',
+    "curl https://api.example.com/v1/items",
+    "rg --glob=src word src",
+    "cp src/a.py docs",
+    "\twc  src/a.py ",
+]
+
+
+@pytest.mark.parametrize("command", FIT)
+def test_plain_commands_are_allowed(repo: Path, command: str) -> None:
+    rules = policy(repo, *map(bash, ALLOWED))
+    assert rules.decide("Bash", {"command": command}, str(repo)).decision == "allow"
+
+
+ATTACKS = [
+    # other commands beside it
+    "git status; touch pwned",
+    "git status && touch pwned",
+    "git status || touch pwned",
+    "git status & touch pwned",
+    "git status | sh",
+    "git status |& sh",
+    "git status\ntouch pwned",
+    "git status\r\ntouch pwned",
+    "git status\\\n; touch pwned",
+    "(git status)",
+    "{ git status; }",
+    "! git status",
+    "time git status",
+    "if git status; then touch pwned; fi",
+    # expansions
+    "git status $(touch pwned)",
+    "git status `touch pwned`",
+    'git status "$(touch pwned)"',
+    'git status "`touch pwned`"',
+    "git status <(touch pwned)",
+    "git status $HOME",
+    'git status "${x:=y}"',
+    "git status $((1))",
+    "git status $'\\x2e\\x2e'",
+    "git status {a,/etc}",
+    "git status ~/x",
+    "git status ~root/x",
+    "wc src/*.py",
+    "wc src/?.py",
+    "wc [a-z]",
+    "wc =ls",
+    "git status sr\\c",
+    # redirections
+    "git status > docs/a.md",
+    "git status >docs/a.md",
+    "git status 2>&1",
+    "cat .claude/notes.md < /etc/passwd",
+    "echo x >> src/a.py",
+    "git status <<< x",
+    "git status <<X\nX",
+    # assignments and other programs
+    "GIT_EXTERNAL_DIFF=x git status",
+    "PATH=. git status",
+    "A+=1 git status",
+    "/repo/evil/git status",
+    "./git status",
+    "gitstatus",
+    "git 'status touch'",
+    # options that nobody named
+    "git -c alias.x='!touch pwned' x",
+    "git -c core.fsmonitor=touch status",
+    "git status -c x",
+    "git status --porcelain",
+    "git -C /etc status",
+    "git --exec-path=/tmp status",
+    "wc --files0-from=x",
+    "wc -",
+    "wc -- x",
+    "wc '-c'",
+    "git diff --output=x -- src/a.py",
+    "git config alias.x '!touch pwned'",
+    "git",
+    # paths that lead out, or to hidden files
+    "cat .claude/'..'/.env",
+    'cat .claude/".."/.env',
+    "cat .claude/../.env",
+    "cat .claude/../../elsewhere/x.md",
+    "cat .claude/'../../elsewhere/x.md'",
+    "cat .claude",
+    "wc ..",
+    "wc /etc/passwd",
+    "wc //etc/passwd",
+    "wc '/etc/passwd'",
+    "wc '~/x'",
+    "wc .env",
+    "wc src/../.env",
+    "wc .git/config",
+    "wc out/x.md",
+    "wc docs/out.md",
+    "wc out/../x",
+    "ls docs/out.md",
+    "echo if=/etc/passwd",
+    "echo of=../x",
+    "echo host:/etc/passwd",
+    "echo a,/etc/passwd",
+    "echo @/etc/passwd",
+    "echo HEAD:.env",
+    "rg --glob=/etc word",
+    "rg --glob=../x word",
+    "rg --glob= word",
+    "rg --globx=a word",
+    "cp /etc/passwd docs",
+    "cp src/a.py docs extra",
+    "cp docs",
+    # URLs
+    "curl https://api.example.com/v1/../admin",
+    "curl https://api.example.com/v1/%2e%2e/admin",
+    "curl https://api.example.com/v1%2f..%2fadmin",
+    "curl https://api.example.com@evil.org/v1/x",
+    "curl https://api.example.com.evil.org/v1/x",
+    "curl https://api.example.com:8080/v1/x",
+    "curl http://api.example.com/v1/x",
+    "curl file:///etc/passwd",
+    # odd characters
+    "git status\x00touch",
+    "git status\x0btouch",
+    "git status\xa0touch",
+    "git status\u2028touch",
+    "git\u200bstatus",
+    "git status '\ud800'",
+    "git status 'unfinished",
+    'git status "unfinished',
+    "git status # comment",
+    "git status !!",
+    'git status "!x"',
+    "",
+    " ",
+]
+
+
+@pytest.mark.parametrize("command", ATTACKS)
+def test_hostile_commands_are_not_allowed(repo: Path, command: str) -> None:
+    rules = policy(repo, *map(bash, ALLOWED))
+    assert rules.decide("Bash", {"command": command}, str(repo)).decision == "ask"
+
+
+@pytest.mark.parametrize("command", ["wc src/a.py", "cat .claude/notes.md"])
+def test_relative_words_need_the_directory_of_the_call(repo: Path, command: str) -> None:
+    """The shell of the CLI keeps its directory from one command to the next."""
+    rules = policy(repo, *map(bash, ALLOWED))
+    assert rules.decide("Bash", {"command": command}, "/etc").decision == "ask"
+    assert rules.decide("Bash", {"command": command}, None).decision == "ask"
+    assert rules.decide("Bash", {"command": "wc a.py"}, str(repo / "src")).decision == "allow"
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_a_real_shell_reads_the_words_that_were_compared(shell: str) -> None:
+    """Random commands of awkward characters; those the parser accepts are run by the shell."""
+    chance = random.Random(7)
+    parts = [*"a-='\" \t$`\\~*{,}!#;%^[](:/+@&<?|\n\x01\xa0é", "..", "X=", "--x=", "''"]
+    commands = {
+        "p " + "".join(chance.choices(parts, k=chance.randint(1, 7))) for _ in range(20_000)
+    }
+    read = {
+        command: words
+        for command in sorted(commands)
+        if (words := literal_words(command)) is not None
+    }
+    assert len(read) > 300
+    script = """
+        p() { for word; do printf '%s\\0' "$word"; done; printf '\\n\\0'; }
+        for command; do eval "$command"; done
+    """
+    ran = subprocess.run([shell, "-c", script, shell, *read], capture_output=True, check=True)
+    said = ran.stdout.decode().split("\n\0")[:-1]
+    assert [("p", *one.split("\0")[:-1]) for one in said] == list(read.values())
+    assert ran.stderr == b""
+
+
+def test_a_command_outside_the_sandbox_must_be_named(repo: Path) -> None:
+    call = {"command": "git status", "dangerouslyDisableSandbox": True}
+    named = bash("git status") + '\ninput.dangerouslyDisableSandbox = "true"'
+    assert policy(repo, bash("git status")).decide("Bash", call).decision == "ask"
+    assert policy(repo, named).decide("Bash", call).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("*", "leave input.command out"),
+        ("git *", "name the subcommand"),
+        ("git -C * status", "name the subcommand"),
+        ("git push *", "push"),
+        ("git submodule foreach *", "foreach"),
+        ("npm run *", "run"),
+        ("find . -exec *", "-exec"),
+        ("/usr/bin/git *", "name the subcommand"),
+        ("g?t status", "name the program"),
+        ("sh *", "runs what it is given"),
+        ("python3.12 *", "runs what it is given"),
+        ("make *", "runs what it is given"),
+        ("env * git", "runs what it is given"),
+        ("ls | wc *", "one simple command"),
+        ("ls > *", "one simple command"),
+        ("ls $HOME", "one simple command"),
+        ("ls ~/*", "one simple command"),
+        ("X=1 ls *", "assignment"),
+        ("ls --*", "options"),
+        ("ls -*", "options"),
+        ("rg --gl*=x", "options"),
+        ("ls 'a*'b*", "quoted"),
+        ("curl https://example.com*", "host"),
+        ("curl https://*/x", "host"),
+        ("curl ftp://example.com/*", "host"),
+        ("cat docs/*/../*", "'..'"),
+    ],
+)
+def test_what_a_rule_cannot_promise_is_refused(repo: Path, pattern: str, what: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        policy(repo, bash(pattern))
+    assert caught.value.field == "policy, rule 1 (line 1)"
+    assert what in caught.value.problem
+    assert caught.value.fix
+    assert policy(repo, bash(pattern, "ask")).rules, "a rule that asks may be that wide"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["git status", "python tools/x.py", "make test", "find . -name '*.py'", "sh x.sh"]
+)
+def test_a_command_that_is_written_out_is_allowed_as_it_is(repo: Path, pattern: str) -> None:
+    rules = policy(repo, bash(pattern))
+    assert rules.decide("Bash", {"command": pattern}).decision == "allow"
+    assert rules.decide("Bash", {"command": f"{pattern} more"}).decision == "ask"
+
+
+# ---------------------------------------------------------------- commands that are denied
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm x",
+        "rm",
+        "rm  -rf   x",
+        "/bin/rm x",
+        "r\\m x",
+        "r''m x",
+        '"rm" x',
+        "RM x",
+        "true; rm x",
+        "true && rm x",
+        "true | rm x",
+        "true & rm x",
+        "true\nrm x",
+        "r\\\nm x",
+        "$(rm x)",
+        "`rm x`",
+        'echo "$(rm x)"',
+        "(rm x)",
+        "{ rm x; }",
+        "if true; then rm x; fi",
+        "for i in a; do rm x; done",
+        "X=1 rm x",
+        "> y rm x",
+        ">y rm x",
+        "2>/dev/null rm x",
+        "sudo rm x",
+        "sudo -u root rm x",
+        "/usr/bin/env A=b rm x",
+        "timeout 5 rm x",
+        "xargs -n 1 rm",
+        "bash -c 'rm x'",
+        "eval 'rm x'",
+        "find . -exec rm {} ;",
+        "exec rm x",
+        "! rm x",
+    ],
+)
+def test_a_denied_command_is_found_wherever_it_stands(repo: Path, command: str) -> None:
+    rules = policy(repo, bash("rm *", "deny"), 'tool = "Bash"\ndecision = "allow"')
+    assert rules.decide("Bash", {"command": command}).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$X x",
+        "$'\\x72m' x",
+        "X=rm; $X x",
+        "{rm,x}",
+        "/bin/r? x",
+        "/bin/r[m] x",
+        "echo $HOME",
+        "sudo " + "-x " * 40 + "rm",
+    ],
+)
+def test_a_command_that_a_deny_rule_cannot_read_is_asked_about(repo: Path, command: str) -> None:
+    rules = policy(repo, bash("rm *", "deny"), 'tool = "Bash"\ndecision = "allow"')
+    ruling = rules.decide("Bash", {"command": command})
+    assert (ruling.decision, ruling.rule, ruling.is_binding) == ("ask", 1, True)
+
+
+@pytest.mark.parametrize(
+    "command", ["ls", "cat src/*.py", "git rm x", "[ -f x ]", "ls 2>/dev/null"]
+)
+def test_other_commands_are_not_denied(repo: Path, command: str) -> None:
+    rules = policy(repo, bash("rm *", "deny"), 'tool = "Bash"\ndecision = "allow"')
+    assert rules.decide("Bash", {"command": command}).decision == "allow"
+
+
+def test_a_doubt_does_not_weaken_what_is_denied_anyway(repo: Path) -> None:
+    doubt, rest = bash("rm *", "deny"), 'tool = "*"\ndecision = "deny"'
+    assert policy(repo, doubt, rest).decide("Bash", {"command": "$X"}).rule == 2
+
+
+def test_a_huge_command_is_decided_in_no_time(repo: Path) -> None:
+    """Time grows with the length, not with a power of it."""
+    rules = policy(repo, bash("*rm*-rf*/*x", "deny"), bash("wc *"), files("/*a*a*a*b"))
+    begun = time.process_time()
+    rules.decide("Bash", {"command": "rm -rf / " * 30_000}, str(repo))
+    rules.decide("Bash", {"command": "sudo " * 30_000}, str(repo))
+    rules.decide("Bash", {"command": "wc " + "'a'" * 30_000}, str(repo))
+    rules.decide("Read", {"file_path": "/" + "a" * 30_000}, str(repo))
+    assert time.process_time() - begun < 5
+
+
+# ---------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("docs/*.md", "docs/a.md"),
+        ("docs/*.md", "{repo}/docs/a.md"),
+        ("docs/*.md", "{repo}/src/../docs/./a.md"),
+        ("{repo}/*", "{repo}/src/a.py"),
+        ("{repo}/*", "{repo}/new/file"),
+        ("{repo}/.claude/*", "{repo}/.claude/notes.md"),
+        ("{repo}/.*", "{repo}/.env"),
+        ("{alias}/docs/*", "{alias}/docs/a.md"),
+        ("{alias}/docs/*", "{repo}/docs/a.md"),
+        ("../elsewhere/*", "../elsewhere/x.md"),
+        ("~/*", "~/x"),
+        ("docs/a.md", "docs/a.md"),
+        ("docs/", "docs"),
+        ("/*", "/etc/passwd"),
+    ],
+)
+def test_paths_below_the_named_directory_are_allowed(repo: Path, pattern: str, path: str) -> None:
+    names = {"repo": repo, "alias": repo.parent / "alias"}
+    rules = policy(repo, files(pattern.format(**names)))
+    ruling = rules.decide("Read", {"file_path": path.format(**names)}, str(repo))
+    assert ruling.decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("{repo}/*.md", "{repo}/docs/out.md"),
+        ("{repo}/*.md", "{repo}/out/x.md"),
+        ("{repo}/*.md", "{repo}/docs/loop.md/../../../elsewhere/x.md"),
+        ("{repo}/*", "{repo}/../elsewhere/x.md"),
+        ("{repo}/*", "{repo}/docs/../../elsewhere/x.md"),
+        ("{repo}/*", "{repo}/out/../x"),
+        ("{repo}/*", "{repo}"),
+        ("{repo}/*", "{repo}/.env"),
+        ("{repo}/*", "{repo}/.git/hooks/pre-commit"),
+        ("{repo}/*", "{repo}/.claude/settings.json"),
+        ("{repo}/*", "{repo}/docs/.hidden"),
+        ("{repo}/.*", "{repo}/../elsewhere/x.md"),
+        ("{repo}/.*", "{repo}/.."),
+        ("{repo}/.*", "{repo}/src/a.py"),
+        ("{repo}/docs/*", "{repo}/docs-private/x"),
+        ("{repo}/docs/?", "{repo}/docs//"),
+        ("*", "/etc/passwd"),
+        ("*", "//etc/passwd"),
+        ("*", " /etc/passwd"),
+        ("*", "/etc/passwd "),
+        ("*", "~/x"),
+        ("*", "~root/x"),
+        ("*", "~"),
+        ("*", "..\x00"),
+        ("*", ""),
+        ("*", "e\u0301"),
+        ("*.md", "/elsewhere/x.md"),
+        ("docs/a.md", "{repo}/../elsewhere/in.md"),
+        ("docs/out.md", "docs/out.md"),
+        ("~/*", "~/../elsewhere/x.md"),
+        ("/proc/self/*", "/proc/self/cwd/x"),
+    ],
+)
+def test_hostile_paths_are_not_allowed(repo: Path, pattern: str, path: str) -> None:
+    rules = policy(repo, files(pattern.format(repo=repo)))
+    ruling = rules.decide("Read", {"file_path": path.format(repo=repo)}, str(repo))
+    assert ruling.decision == "ask"
+
+
+def test_a_directory_of_a_rule_is_resolved_before_anything_runs(repo: Path) -> None:
+    rules = policy(repo, files("docs/*"))
+    os.rename(repo / "docs", repo / "old")
+    (repo / "docs").symlink_to(repo.parent / "elsewhere")
+    assert rules.decide("Read", {"file_path": "docs/x.md"}, str(repo)).decision == "ask"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*.env", "{repo}/.env"),
+        ("*.env", "{repo}/.ENV"),
+        ("*.env", ".env"),
+        (".env", "{repo}/.env"),
+        (".env", "docs/../.env"),
+        (".env", "./.env"),
+        ("{repo}/.env", ".env"),
+        ("{repo}/.env", "{alias}/.env"),
+        ("{repo}/.env", " {repo}/.env"),
+        ("{alias}/.env", "{repo}/.env"),
+        ("{repo}/src/*", "{repo}/src"),
+        ("{repo}/src", "{repo}/src/a.py"),
+        ("../elsewhere/*", "{repo}/docs/out.md"),
+        ("../elsewhere/*", "{repo}/out/x.md"),
+        ("out", "{repo}/../elsewhere/x.md"),
+        ("~/.ssh/*", "~/.ssh/id"),
+        ("~/.ssh/*", "../home/.ssh/id"),
+    ],
+)
+def test_a_denied_path_is_found_under_every_name(repo: Path, pattern: str, path: str) -> None:
+    names = {"repo": repo, "alias": repo.parent / "alias"}
+    rules = policy(repo, files(pattern.format(**names), "deny"), 'tool = "*"\ndecision = "allow"')
+    ruling = rules.decide("Read", {"file_path": path.format(**names)}, str(repo))
+    assert ruling.decision == "deny"
+
+
+# ---------------------------------------------------------------- URLs and names of tools
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "decision"),
+    [
+        ("https://example.com/*", "https://example.com/a?b#c", "allow"),
+        ("https://example.com/*", "HTTPS://Example.COM", "allow"),
+        ("https://example.com", "https://example.com/", "allow"),
+        ("https://*.example.com/*", "https://docs.example.com/a", "allow"),
+        ("https://*.example.com/*", "https://example.com/a", "ask"),
+        ("https://*.example.com/*", "https://evil.org/.example.com/a", "ask"),
+        ("https://example.com/docs/*", "https://example.com/docs/../a", "ask"),
+        ("https://example.com/*", "https://example.com.evil.org/", "ask"),
+        ("https://example.com/*", "https://x@example.com/", "ask"),
+        ("https://example.com/*", "https://example.com\\@evil.org/", "ask"),
+        ("https://example.com/*", "https://example.com:1/", "ask"),
+        ("https://example.com/*", " https://example.com/", "ask"),
+        ("https://example.com/*", "https://example.com/\n", "ask"),
+        ("https://example.com", "https://example.com/a", "ask"),
+    ],
+)
+def test_urls_are_compared_by_their_parts(
+    repo: Path, pattern: str, url: str, decision: Decision
+) -> None:
+    rules = policy(repo, f'tool = "WebFetch"\ninput.url = "{pattern}"\ndecision = "allow"')
+    assert rules.decide("WebFetch", {"url": url}).decision == decision
+
+
+@pytest.mark.parametrize("pattern", ["*", "*example.com*", "https://example.com*", "example.com/*"])
+def test_a_url_pattern_without_a_host_is_refused(repo: Path, pattern: str) -> None:
+    with pytest.raises(OptionsError):
+        policy(repo, f'tool = "WebFetch"\ninput.url = "{pattern}"\ndecision = "allow"')
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny", "ask"])
+@pytest.mark.parametrize(
+    ("written", "called"),
+    [
+        ("Task", "Agent"),
+        ("Agent", "Task"),
+        ("KillShell", "TaskStop"),
+        ("KillBash", "KillShell"),
+        ("BashOutput", "TaskOutput"),
+        ("ListMcpResources", "ListMcpResourcesTool"),
+    ],
+)
+def test_old_and_new_names_of_a_tool_are_the_same(
+    repo: Path, written: str, called: str, decision: Decision
+) -> None:
+    rules = policy(repo, f'tool = "{written}"\ndecision = "{decision}"')
+    assert rules.decide(called, {}).rule == 1
+
+
+def test_a_wildcard_reaches_an_old_name_only_to_deny(repo: Path) -> None:
+    assert policy(repo, 'tool = "Ta*k"\ndecision = "deny"').decide("Agent", {}).rule == 1
+    assert policy(repo, 'tool = "Ta*k"\ndecision = "allow"').decide("Agent", {}).rule == 0
+
+
+def test_a_glob_that_can_lead_anywhere_is_refused(repo: Path) -> None:
+    with pytest.raises(OptionsError, match=r"input\.path"):
+        policy(repo, 'tool = ["Glob"]\ninput.pattern = "src/*"\ndecision = "allow"')
