@@ -12,7 +12,8 @@ only, and a value made by `msgspec.structs.replace()` has no raw line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -28,6 +29,7 @@ __all__ = [
     "bind_part",
     "line_of",
     "line_size",
+    "lines_of",
     "mark_bound",
     "parse_json",
     "place_at",
@@ -179,6 +181,17 @@ def line_size(value: Sourced) -> int:
 def line_of(value: Sourced) -> bytes:
     """Return the line a value was read from, without its ending; empty for one built by hand."""
     return _line_at(getattr(value, "_place", b"")).rstrip(b"\r\n")
+
+
+def lines_of(values: Sequence[Sourced]) -> list[bytes]:
+    """Return the lines that many values were read from; none of them may be built by hand."""
+    places: list[bytes | MisfitLine | Place] = list(map(_get_place, values))
+    if set(map(type, places)) <= {bytes}:  # as a rule: nothing of them was read yet
+        return cast("list[bytes]", places)
+    return list(map(_line_at, places))
+
+
+_get_place = attrgetter("_place")
 
 
 def _line_at(place: bytes | MisfitLine | Place) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from bridle._core.wire import decode_line
-from bridle._source import line_of, line_size, parse_json, repair_json, spell_path, to_wire
+from bridle._source import line_of, line_size, lines_of, parse_json, repair_json, spell_path, to_wire
 from bridle.api import ContentBlockStart
 from bridle.content import TextBlock, ToolResultBlock, UnknownBlock
 from bridle.messages import (
@@ -61,6 +61,16 @@ def test_the_line_of_a_value_is_given_without_its_ending(ending: bytes) -> None:
     message = read(line + ending)
     assert (line_of(message), line_size(message)) == (line, len(line + ending))
     assert (line_of(KeepAlive()), line_size(KeepAlive())) == (b"", 0)
+
+
+def test_the_lines_of_many_values_are_given_whatever_was_read_of_them() -> None:
+    lines = [LINE, b'{"type":"result"}', LINE]
+    messages = [read(line) for line in lines]
+    assert isinstance(messages[0], UserMessage)
+    assert lines_of(messages[2:]) == [LINE]
+    assert messages[0].content
+    assert lines_of(messages) == lines
+    assert lines_of([]) == []
 
 
 def test_what_was_read_is_no_work_for_the_garbage_collector() -> None:

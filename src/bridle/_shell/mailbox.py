@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from bridle._core.wire import decode_all
+from bridle._source import lines_of
 from bridle.messages import Message
 
 _KEPT_DECODED = 1 << 20
@@ -37,12 +37,9 @@ class Closed(Exception):
         self.error = error
 
 
-_wire_line = attrgetter("_line")
-
-
 def size_of(messages: Sequence[Message]) -> int:
-    """The bytes of the lines these were read from."""
-    return sum(map(len, map(_wire_line, messages)))
+    """Return the bytes of the lines these were read from."""
+    return sum(map(len, lines_of(messages)))
 
 
 class Mailbox(Generic[_T]):
@@ -74,7 +71,7 @@ class Mailbox(Generic[_T]):
     def put_messages(self, messages: list[Message], size: int) -> None:
         """Add messages of that many bytes; only for mailboxes whose items may be messages."""
         is_behind = self.unread_bytes > _KEPT_DECODED
-        self._put(list(map(_wire_line, messages)) if is_behind else messages, size)
+        self._put(lines_of(messages) if is_behind else messages, size)
 
     def put_back(self, items: list[_T]) -> None:
         """Have these taken once more, before all others."""
