@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bridle._core.correlation import MAX_PENDING_REQUESTS
-from bridle._core.hooks import _RULES, EventRule
+from bridle._core.hook_rules import RULES, EventRule
 from bridle._core.mcp import MAX_BUFFERED
 from bridle._core.operations import FIELDS
 from bridle._core.precedence import variable_of
-from bridle._core.questions import MAX_PENDING_CALLBACKS
+from bridle._core.questions import MAX_OPEN_REQUESTS
 from bridle._core.requests import MAX_QUEUED
 from bridle._fields import Channel, Field, Record, always
 from bridle.agents import AgentConfig
@@ -296,9 +296,9 @@ def hook_events() -> str:
             [
                 code(event),
                 f"[`{context.__name__}`][bridle.{context.__name__}]",
-                code(_RULES[event].subject or "") or "nothing",
-                _can_block(_RULES[event]),
-                "yes" if "additionalContext" in _RULES[event].specific else "",
+                code(RULES[event].subject or "") or "nothing",
+                _can_block(RULES[event]),
+                "yes" if "additionalContext" in RULES[event].specific else "",
             ]
             for event, context in CONTEXTS.items()
         ],
@@ -335,7 +335,7 @@ def bounds() -> str:
             ],
             [
                 "hooks, permissions and elicitations being answered",
-                str(MAX_PENDING_CALLBACKS),
+                str(MAX_OPEN_REQUESTS),
                 "gets its failure answer: a hook its `on_error`, a permission is denied",
             ],
             [

@@ -16,7 +16,8 @@ from tests.support.values import Lazy
 from bridle import CanUseToolContext, Hook
 from bridle._core.actions import Call, CallKind
 from bridle._shell.callbacks import Callbacks, Notifier, is_async
-from bridle._shell.workers import WORKERS, Workers
+from bridle._shell.lanes import MAX_ABANDONED, MAX_THREADS
+from bridle._shell.workers import WORKERS, Worker, Workers
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
@@ -35,15 +36,35 @@ class Desk:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.reports: asyncio.Queue[tuple[int, object, BaseException | None]] = asyncio.Queue()
+        self.going_on: dict[int, float] = {}
+        self.refused: dict[int, str] = {}
         self.abandoned: list[str] = []
-        self.callbacks = Callbacks(self.loop, self.report, self.abandoned.append)
+        self.callbacks = Callbacks(self.loop, self)
 
-    def report(self, call_id: int, result: object, error: BaseException | None) -> None:
+    def call_starts(self, call: Call) -> contextvars.Context:
+        return contextvars.copy_context()
+
+    def call_goes_on(self, call_id: int, started_at: float) -> None:
+        self.going_on[call_id] = started_at
+
+    def call_ended(self, call_id: int, result: object, error: BaseException | None) -> None:
         assert asyncio.get_running_loop() is self.loop
         self.reports.put_nowait((call_id, result, error))
 
-    def start(self, function: object, argument: object = None, call_id: int = 1) -> None:
-        self.callbacks.start(Call(call_id, CallKind.HOOK, function, argument, f"call {call_id}"))
+    def call_refused(self, call_id: int, why: str) -> None:
+        self.refused[call_id] = why
+
+    def call_abandoned(self, call: Call) -> None:
+        self.abandoned.append(call.label)
+
+    def start(
+        self,
+        function: object,
+        argument: object = None,
+        call_id: int = 1,
+        kind: CallKind = CallKind.HOOK,
+    ) -> None:
+        self.callbacks.start(Call(call_id, kind, function, argument, f"call {call_id}"))
 
 
 def test_a_plain_function_runs_outside_the_loops_thread() -> None:
@@ -336,6 +357,229 @@ def test_an_object_that_keeps_an_async_function_is_what_it_is_itself() -> None:
         desk = Desk()
         desk.start(Blocking())
         assert await desk.reports.get() == (1, "answer", None)
+
+    run(main)
+
+
+# ---------------------------------------------------------------- slots
+
+
+class Gate:
+    """A plain function that waits to be released, and counts how many run at once."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running = 0
+        self.most = 0
+        self.order: list[Any] = []
+        self.release = threading.Event()
+
+    def __call__(self, argument: Any) -> Any:
+        with self.lock:
+            self.order.append(argument)
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.release.wait(20)
+        with self.lock:
+            self.running -= 1
+        return argument
+
+
+async def started(gate: Gate, count: int) -> None:
+    while len(gate.order) < count:
+        await asyncio.sleep(0.001)
+
+
+def test_plain_functions_wait_for_a_slot_in_their_order_and_all_run() -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(100):
+            desk.start(gate, number, number)
+        await started(gate, MAX_THREADS)
+        assert (len(desk.going_on), len(desk.callbacks)) == (MAX_THREADS, 100)
+        gate.release.set()
+        reports = [await desk.reports.get() for _ in range(100)]
+        results: list[Any] = [result for _, result, _ in reports]
+        assert sorted(results) == list(range(100))
+        assert gate.most <= MAX_THREADS
+        assert sorted(gate.order[:MAX_THREADS]) == list(range(MAX_THREADS))
+        assert (len(desk.callbacks), desk.refused, len(desk.going_on)) == (0, {}, 100)
+
+    run(main)
+
+
+def test_a_call_starts_only_when_it_has_a_slot() -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_THREADS):
+            desk.start(gate, number, number)
+        desk.start(lambda _: "late", None, 1000)
+        await asyncio.sleep(0.05)
+        assert 1000 not in desk.going_on
+        before = desk.loop.time()
+        gate.release.set()
+        reports = {}
+        while 1000 not in reports:
+            call_id, result, _ = await desk.reports.get()
+            reports[call_id] = result
+        assert (reports[1000], desk.going_on[1000] >= before) == ("late", True)
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [CallKind.PERMISSION, CallKind.ELICITATION, CallKind.TOOL])
+def test_functions_of_other_kinds_do_not_hold_up_a_hook(kind: CallKind) -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_THREADS + 5):
+            desk.start(gate, number, number, kind)
+        desk.start(lambda _: "at once", None, 1000)
+        assert await desk.reports.get() == (1000, "at once", None)
+        gate.release.set()
+
+    run(main)
+
+
+def test_async_functions_need_no_slot() -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        go = asyncio.Event()
+
+        async def wait(argument: object) -> object:
+            await go.wait()
+            return argument
+
+        for number in range(MAX_THREADS):
+            desk.start(gate, number, number)
+        for number in range(100, 1100):
+            desk.start(wait, number, number)
+        await asyncio.sleep(0)
+        assert len(desk.going_on) == MAX_THREADS + 1000
+        go.set()
+        reports = [await desk.reports.get() for _ in range(1000)]
+        assert {call_id for call_id, _, _ in reports} == set(range(100, 1100))
+        gate.release.set()
+
+    run(main)
+
+
+def test_a_cancelled_call_that_waits_for_a_slot_never_starts() -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_THREADS + 3):
+            desk.start(gate, number, number)
+        await started(gate, MAX_THREADS)
+        desk.callbacks.cancel(MAX_THREADS + 1)
+        assert len(desk.callbacks) == MAX_THREADS + 2
+        gate.release.set()
+        for _ in range(MAX_THREADS + 2):
+            await desk.reports.get()
+        assert MAX_THREADS + 1 not in gate.order
+        assert desk.abandoned == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["cancel", "close"])
+def test_calls_that_are_cancelled_together_do_not_start_one_another(close: bool) -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_THREADS * 3):
+            desk.start(gate, number, number)
+        await started(gate, MAX_THREADS)
+        if close:
+            desk.callbacks.close()
+        else:
+            for number in range(MAX_THREADS * 3):
+                desk.callbacks.cancel(number)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (len(gate.order), len(desk.callbacks)) == (MAX_THREADS, 0)
+        gate.release.set()
+
+    run(main)
+
+
+def test_an_abandoned_function_gives_its_slot_back() -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_THREADS):
+            desk.start(gate, number, number)
+        desk.start(lambda _: "started", None, 1000)
+        desk.callbacks.cancel(0)
+        assert await desk.reports.get() == (1000, "started", None)
+        assert desk.abandoned == ["call 0"]
+        gate.release.set()
+
+    run(main)
+
+
+def test_too_many_abandoned_functions_make_further_calls_be_refused_until_one_returns() -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_ABANDONED):
+            desk.start(gate, number, number)
+            desk.callbacks.cancel(number)
+        await started(gate, MAX_ABANDONED)
+        desk.start(lambda _: None, None, 1000)
+        assert list(desk.refused) == [1000]
+        assert str(MAX_ABANDONED) in desk.refused[1000]
+        desk.start(lambda _: "another kind", None, 1001, CallKind.PERMISSION)
+        assert await desk.reports.get() == (1001, "another kind", None)
+        gate.release.set()
+        while gate.running:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        desk.start(lambda _: "again", None, 1002)
+        assert await desk.reports.get() == (1002, "again", None)
+
+    run(main)
+
+
+def test_calls_that_wait_are_refused_when_the_last_slot_is_abandoned() -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_ABANDONED + 10):
+            desk.start(gate, number, number)
+        for number in range(MAX_ABANDONED):
+            while number not in desk.going_on:
+                await asyncio.sleep(0)
+            desk.callbacks.cancel(number)
+        await asyncio.sleep(0)
+        assert sorted(desk.refused) == list(range(MAX_ABANDONED, MAX_ABANDONED + 10))
+        gate.release.set()
+
+    run(main)
+
+
+def refuse() -> Worker:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_function_that_gets_no_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        desk = Desk()
+        monkeypatch.setattr(WORKERS, "take", refuse)
+        desk.start(lambda _: None)
+        assert list(desk.refused) == [1]
+        assert "can't start new thread" in desk.refused[1]
+        assert len(desk.callbacks) == 0
+
+    run(main)
+
+
+def test_a_function_that_gets_no_thread_waits_for_those_that_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        desk.start(gate, "first", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(WORKERS, "take", refuse)
+            desk.start(lambda _: "second", None, 2)
+            assert desk.refused == {}
+        gate.release.set()
+        assert [(await desk.reports.get())[1] for _ in range(2)] == ["first", "second"]
 
     run(main)
 

@@ -1,7 +1,9 @@
 """What the application's callbacks return, and what that must come to on the wire.
 
-The rule of this file: tables. The effect of a result is the verdict its answer must carry, or
-``pass`` (the next hook is asked, and if there is none the CLI is told to go on), or ``fail``.
+Tables. The effect of a result is the verdict its answer must carry, or ``pass`` (the next hook is
+asked, and if there is none the CLI is told to go on), ``defer`` (the same, but the tool is deferred
+unless a later hook blocks), ``fail`` (the hook's `on_error` decides) or ``invalid`` (a gate blocks,
+at other events it is a failure).
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from bridle.hooks import Hook
 from bridle.tools import McpResponse
 
 PASS = "pass"
+DEFER = "defer"
 FAIL = "fail"
+INVALID = "invalid"
 
 RAISES = object()
 """Stands for a callback that raises."""
@@ -71,6 +75,7 @@ EVERYTHING = QuestionsConfig(
     elicitation=_never_called,
     mcp_servers={"calc": _never_called},
     permission_timeout=40.0,
+    max_open=24,
 )
 PATIENT = QuestionsConfig(
     hooks=_PLAN,
@@ -90,17 +95,23 @@ _HOOK_RESULTS: tuple[tuple[object, str], ...] = (
     (hooks.Continue("context", "message"), PASS),
     (hooks.Block("not this"), "block"),
     (hooks.EndTurn("enough"), "end"),
-    (hooks.ModifyInput({"command": "pwd"}), "go"),
+    (hooks.ModifyInput({"command": "pwd"}), PASS),
     (hooks.HookOutput(permission_decision="deny"), "block"),
-    (hooks.HookOutput(permission_decision="defer"), "defer"),
-    (hooks.HookOutput(updated_input=_UNENCODABLE), FAIL),
-    (hooks.HookOutput(continue_turn=cast("bool", "yes")), FAIL),
-    (hooks.Block(cast("str", _Hostile())), FAIL),
-    (42, FAIL),
+    (hooks.HookOutput(permission_decision="defer"), DEFER),
+    (hooks.HookOutput(updated_input=_UNENCODABLE), INVALID),
+    (hooks.HookOutput(continue_turn=cast("bool", "yes")), INVALID),
+    (hooks.Block(cast("str", _Hostile())), INVALID),
+    (42, INVALID),
+    (False, INVALID),
+    ({"decision": "block", "reason": "not this"}, "block"),
+    (permissions.Deny("not this"), "block"),
+    ({"continue_": True}, PASS),
     (RAISES, FAIL),
 )
-# Of these the events but PreToolUse know nothing; the rest of them says nothing.
-_ONLY_BEFORE_TOOLS = frozenset({5, 6, 7, 8})
+# Of these the other events know nothing: gates take them as invalid, the rest ignores them.
+_ONLY_BEFORE_TOOLS = frozenset({5, 7, 8})
+# A refusal in words that only some events know: every gate understands it.
+_DENIAL = 6
 
 _PERMISSION_RESULTS: tuple[tuple[object, str], ...] = (
     (permissions.Allow(), "allow"),
@@ -140,10 +151,14 @@ def choose(rng: Random, call: Call, question: Question) -> tuple[object, str]:
     if question.kind == "hook":
         number = int(rng.random() * len(_HOOK_RESULTS))
         result, effect = _HOOK_RESULTS[number]
-        if (number in _ONLY_BEFORE_TOOLS and question.about != "PreToolUse") or (
-            effect == "block" and question.about in UNBLOCKABLE
-        ):
+        if question.about in GATES:
+            if number in _ONLY_BEFORE_TOOLS and question.about != "PreToolUse":
+                effect = INVALID
+        elif number in _ONLY_BEFORE_TOOLS or number == _DENIAL:
             effect = PASS
+        elif question.about in UNBLOCKABLE and effect == "block":
+            # A whole output is sent as it is, with a warning.
+            effect = effect if isinstance(result, dict) else PASS
         return result, effect
     if question.kind == "permission":
         result, effect = _PERMISSION_RESULTS[int(rng.random() * len(_PERMISSION_RESULTS))]
@@ -160,13 +175,17 @@ def choose(rng: Random, call: Call, question: Question) -> tuple[object, str]:
 
 def expected(question: Question, effect: str) -> str:
     """The verdict an effect comes to; ``next`` if another hook is to be called instead."""
-    if question.kind != "hook" or effect not in (PASS, FAIL):
+    if question.kind != "hook" or effect not in (PASS, DEFER, FAIL, INVALID):
         return effect
+    if effect == INVALID and question.about in GATES:
+        return "block"
     kinds = ON_ERROR[question.about]
     blocks = kinds[question.stage - 1] == "block" and question.about not in UNBLOCKABLE
-    if effect == FAIL and blocks:
+    if effect in (FAIL, INVALID) and blocks:
         return "block"
-    return "next" if question.stage < len(kinds) else "go"
+    if question.stage < len(kinds):
+        return "next"
+    return "defer" if effect == DEFER or question.is_deferred else "go"
 
 
 # ---------------------------------------------------------------- answers without a callback
@@ -181,12 +200,19 @@ def failure(question: Question) -> frozenset[str]:
     return frozenset({_FAILED[question.kind]})
 
 
-def crowded_out(question: Question) -> frozenset[str]:
-    """What a question gets that finds every place taken."""
+def unasked(question: Question) -> frozenset[str]:
+    """What a request gets whose callbacks cannot be called: a gate blocks."""
     if question.kind == "hook":
-        blocks = "block" in ON_ERROR[question.about] and question.about not in UNBLOCKABLE
-        return frozenset({"block" if blocks else "go"})
+        left = ON_ERROR[question.about][max(0, question.stage - 1) :]
+        blocks = "block" in left and question.about not in UNBLOCKABLE
+        return frozenset({"block" if blocks or question.about in GATES else "go"})
     return frozenset({_FAILED[question.kind]})
+
+
+def unread(question: Question, config: QuestionsConfig) -> frozenset[str]:
+    """What a hook callback gets that cannot be read; its id tells the event."""
+    is_known = bool(config.hooks.by_callback_id) and question.about in ON_ERROR
+    return unasked(question) if is_known else frozenset({"error"})
 
 
 def refusal(question: Question) -> frozenset[str]:
@@ -211,7 +237,7 @@ def time_limit(question: Question, config: QuestionsConfig) -> float | None:
 
 def is_failure(result: object, effect: str) -> bool:
     """True if the callback did not do what it is for; that is never passed over in silence."""
-    if effect == FAIL:
+    if effect in (FAIL, INVALID):
         return True
     on_purpose = (permissions.Deny, permissions.Decline, permissions.Cancel)
     return effect in ("deny", "cancel", "failed") and not isinstance(result, on_purpose)

@@ -68,6 +68,8 @@ class Question(Struct):
     withdrawn: bool = False
     #: How many hooks have been called for it.
     stage: int = 0
+    #: One of them has deferred the tool.
+    is_deferred: bool = False
 
 
 # ---------------------------------------------------------------- control

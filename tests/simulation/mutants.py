@@ -140,12 +140,12 @@ def permits_when_the_callback_fails(engine: Engine) -> None:
     questions = engine._questions
 
     def allow(real: Callable[..., None]) -> Callable[..., None]:
-        def fail(question: Any, kind: str, detail: str, now: float) -> None:
-            if question.permission is None:
-                real(question, kind, detail, now)
+        def fail(call: act.Call, kind: str, detail: str, now: float, **more: bool) -> None:
+            if call.kind is not act.CallKind.PERMISSION:
+                real(call, kind, detail, now, **more)
             else:
                 allowed = b'{"behavior":"allow","updatedInput":{}}'
-                questions._answer(question.request_id, Answer(allowed, ((kind, detail),)))
+                questions._answer(call.request_id, Answer(allowed, ((kind, detail),)))
 
         return fail
 
@@ -157,17 +157,47 @@ def blocks_when_a_hook_fails(engine: Engine) -> None:
     questions = engine._questions
 
     def block(real: Callable[..., None]) -> Callable[..., None]:
-        def fail(question: Any, kind: str, detail: str, now: float) -> None:
-            if question.run is None:
-                real(question, kind, detail, now)
+        def fail(call: act.Call, kind: str, detail: str, now: float, **more: bool) -> None:
+            if call.kind is not act.CallKind.HOOK:
+                real(call, kind, detail, now, **more)
             else:
-                questions._warn(kind, detail)  # type: ignore[arg-type]  # a kind is its own text
-                question.run.done(Block("it failed"))
-                questions._step_hook(question, question.run, now)
+                call.subject.warn(kind, detail)
+                call.subject.done(Block("it failed"))
+                questions._step_hook(call.request_id, call.subject, now)
 
         return fail
 
     _replace(questions, "_fail", block)
+
+
+@mutant
+def takes_requests_beyond_the_bound(engine: Engine) -> None:
+    _replace(engine._questions, "_is_full", lambda _: lambda label, now: False)
+
+
+@mutant
+def goes_on_when_a_callback_cannot_be_called(engine: Engine) -> None:
+    def pass_on(failed: Callable[..., None]) -> Callable[..., None]:
+        def fail(call_id: int, detail: str, now: float, *, was_called: bool = True) -> None:
+            failed(call_id, detail, now)
+
+        return fail
+
+    _replace(engine._questions, "failed", pass_on)
+
+
+@mutant
+def counts_the_deadline_of_calls_that_have_not_started(engine: Engine) -> None:
+    questions = engine._questions
+
+    def at_once(call: Callable[..., None]) -> Callable[..., None]:
+        def make(*arguments: Any) -> None:
+            call(*arguments)
+            questions.started(questions._calls, 0.0)
+
+        return make
+
+    _replace(questions, "_call", at_once)
 
 
 @mutant

@@ -23,7 +23,6 @@ from bridle._core import actions as act
 from bridle._core.ending import HOLD
 from bridle._core.engine import Engine
 from bridle._core.mcp import MAX_BUFFERED
-from bridle._core.questions import MAX_PENDING_CALLBACKS
 from bridle._core.requests import MAX_QUEUED
 from bridle._core.state import TERMINAL
 from bridle._source import line_of
@@ -81,7 +80,8 @@ class Promises:
         # -- turns: open or done
         self.turns: dict[str, str] = {}
         self.calls: dict[int, tuple[act.Call, Question]] = {}
-        self._callbacks_open = 0
+        #: Calls that wait for a thread.
+        self.unstarted: set[int] = set()
         # -- when what was asked for is due at the latest
         self._call_limits: dict[int, float] = {}
         self._request_limits: dict[Hashable, float] = {}
@@ -180,12 +180,26 @@ class Promises:
         for action in actions:
             _CHECKS[type(action)](self, action)
         for action in actions:
-            if isinstance(action, act.Call) and self.engine.waiting_call(action.call_id, self.now):
-                raise Violation(f"call {action.call_id} waits, which is more than its time")
+            if isinstance(action, act.Call) and not self._must_wait():
+                self._start_call(action.call_id)
         if self._terminated and not (self._killed or self.exited):
             deadline = self.engine.next_deadline
             if deadline is None or deadline > self.now + _LONGEST_RUNG:
                 raise Violation("the ladder has no next rung")
+
+    def _must_wait(self) -> bool:
+        """Whether a call finds no thread and starts later."""
+        return False
+
+    def _start_call(self, call_id: int) -> None:
+        """A callback starts: its deadline counts from here."""
+        self.unstarted.discard(call_id)
+        if self.engine.started_call(call_id, self.now):
+            raise Violation(f"the start of call {call_id} made the engine act")
+        if call_id in self.calls:
+            limit = callbacks.time_limit(self.calls[call_id][1], self.setting.questions)
+            if limit is not None:
+                self._call_limits[call_id] = self.now + limit
 
     def _on_write(self, action: act.Write) -> None:
         self.coverage.actions["Write"] += 1
@@ -243,6 +257,9 @@ class Promises:
         """What a question may be answered with in this step."""
         if question is self._subject:
             return frozenset({self._expected_verdict})
+        if question.kind == "hook" and question.instant == {"error"} and question.about:
+            # It could not be read: an error would make the CLI go on.
+            return callbacks.unread(question, self.setting.questions)
         if question.instant:
             return question.instant
         if question.kind == "hook" and self.setting.questions is callbacks.NOTHING:
@@ -251,8 +268,8 @@ class Promises:
             return callbacks.refusal(question)
         if self._cause == "advance":
             return callbacks.failure(question)
-        if self._callbacks_open >= MAX_PENDING_CALLBACKS and question.kind != "mcp":
-            return callbacks.crowded_out(question)
+        if len(self.calls) >= self.setting.questions.max_open:
+            return callbacks.unasked(question)
         if self.setting.questions is callbacks.NOTHING:
             return callbacks.nobody(question)
         # All that is left is a call the CLI itself has cancelled, or one crowded out early.
@@ -267,20 +284,19 @@ class Promises:
             raise Violation(f"another call for {question}, which is settled")
         question.stage += 1
         self.calls[action.call_id] = (action, question)
-        limit = callbacks.time_limit(question, self.setting.questions)
-        if limit is not None:
-            self._call_limits[action.call_id] = self.now + limit
-        self._callbacks_open += action.kind is not act.CallKind.MCP
-        if self._callbacks_open > MAX_PENDING_CALLBACKS:
-            raise Violation("too many callbacks are pending")
+        self.unstarted.add(action.call_id)
+        if len(self.calls) > self.setting.questions.max_open:
+            raise Violation("too many requests are open")
 
     def _on_cancel_call(self, action: act.CancelCall) -> None:
         self.coverage.actions["CancelCall"] += 1
         entry = self.calls.pop(action.call_id, None)
         if entry is None:
             raise Violation(f"call {action.call_id} is not open")
-        call, question = entry
-        self._callbacks_open -= call.kind is not act.CallKind.MCP
+        _, question = entry
+        if action.timed_out and action.call_id in self.unstarted:
+            raise Violation(f"call {action.call_id} timed out before it started")
+        self.unstarted.discard(action.call_id)
         if self._cause in _READING:
             # It was taken back. Should it be put again, its hooks begin anew.
             question.stage = 0

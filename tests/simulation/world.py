@@ -252,11 +252,23 @@ class World(Promises):
     def break_off(self) -> None:
         self._step("break_off", self.engine.break_off(_BREAK_OFF, self.now))
 
+    def _must_wait(self) -> bool:
+        return self.chance() < 0.2
+
     def complete_call(self, call_id: int) -> None:
-        """A callback comes to its end, in one of many ways."""
+        """A callback comes to its end, in one of many ways; one that waits is started first."""
+        if call_id in self.unstarted:
+            way = self.chance()
+            if way < 0.2:
+                self._refuse_call(call_id)
+                return
+            self._start_call(call_id)
+            if way < 0.6:
+                return
         call, question = self.calls.pop(call_id)
-        self._callbacks_open -= call.kind is not act.CallKind.MCP
         result, effect = callbacks.choose(self.rng, call, question)
+        if question.stage == 1:
+            question.is_deferred = False
         self._subject = question
         self._expected_verdict = wanted = callbacks.expected(question, effect)
         answers, stage = question.answers, question.stage
@@ -265,6 +277,7 @@ class World(Promises):
         else:
             self._step("finish", self.engine.finished_call(call_id, result, self.now))
         self._subject = None
+        question.is_deferred = question.is_deferred or effect == callbacks.DEFER
         if wanted == "next":
             if question.stage != stage + 1:
                 raise Violation(f"the next hook of {question} was not called")
@@ -272,6 +285,19 @@ class World(Promises):
             raise Violation(f"{question} was not answered although its callback was done")
         if callbacks.is_failure(result, effect) and not self._warned:
             raise Violation(f"the callback of {question} failed silently")
+
+    def _refuse_call(self, call_id: int) -> None:
+        """No thread is left for a callback."""
+        _, question = self.calls.pop(call_id)
+        self.unstarted.discard(call_id)
+        self._subject = question
+        [self._expected_verdict] = callbacks.unasked(question)
+        answers = question.answers
+        actions = self.engine.failed_call(call_id, "no thread", self.now, was_called=False)
+        self._step("refuse", actions)
+        self._subject = None
+        if question.answers != answers + 1:
+            raise Violation(f"{question} was not answered although it could not be asked")
 
     # -- rest and end --------------------------------------------------------------------------
 
@@ -413,7 +439,7 @@ class World(Promises):
             *(engine.exited(0, "", now) if self.spawned else ()),
             *(engine.output_ended(now) if self.spawned else ()),
             *engine.advance(now),
-            *engine.waiting_call(1, now),
+            *engine.started_call(1, now),
             *engine.finished_call(1, None, now),
             *engine.failed_call(2, "", now),
             *engine.write_failed("EPIPE", now),

@@ -201,7 +201,7 @@ def begin(engine: Engine, now: float, *lines: bytes) -> list[Action]:
     """The same; the calls that come of it are made, and wait."""
     actions = feed(engine, now, *lines)
     for call in only(Call, actions):
-        assert engine.waiting_call(call.call_id, now) == []
+        assert engine.started_call(call.call_id, now) == []
     return actions
 
 

@@ -15,7 +15,15 @@ import msgspec
 import pytest
 
 from bridle._core.wire import decode_line
-from bridle._source import line_of, line_size, lines_of, parse_json, repair_json, spell_path, to_wire
+from bridle._source import (
+    line_of,
+    line_size,
+    lines_of,
+    parse_json,
+    repair_json,
+    spell_path,
+    to_wire,
+)
 from bridle.api import ContentBlockStart
 from bridle.content import TextBlock, ToolResultBlock, UnknownBlock
 from bridle.messages import (

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bridle._core.permissions import name_of
 from bridle.errors import BridleError
 from bridle.events import SessionEvent, WarningKind
 from bridle.messages import Message
@@ -98,9 +99,9 @@ class CallKind(StrEnum):
 class Call(Struct, frozen=True):
     """Call a function of the user's and report back with ``call_id``.
 
-    The engine keeps the time of calls that do not end at once: told that one is waiting, it
-    withdraws it with :class:`CancelCall` when that takes too long, and ignores what it reports
-    afterwards.
+    The call may have to wait before it starts. The engine keeps its deadline from the moment it is
+    told that the call has started, withdraws it with :class:`CancelCall` when that passes, and
+    ignores what is reported afterwards.
     """
 
     call_id: int
@@ -113,10 +114,19 @@ class Call(Struct, frozen=True):
     label: str
     #: The question it answers.
     request_id: str = ""
-    #: When it must have ended; None: it may take for ever.
-    deadline: float | None = None
+    #: Seconds it may take once it has started; None: no limit.
+    timeout: float | None = None
     #: What the engine makes the answer of, besides the result.
     subject: Any = None
+    #: The uuid of the prompt that the CLI works on; None for work of its own.
+    prompt: str | None = None
+
+    @property
+    def who(self) -> str:
+        """What the call is for and the name of its callback, for warnings."""
+        if self.kind is CallKind.TOOL or self.kind is CallKind.MCP:
+            return self.label
+        return f"{self.label} ({name_of(self.callback)})"
 
 
 class CancelCall(Struct, frozen=True):

@@ -26,7 +26,7 @@ from bridle._core.correlation import Deadlines, Request, Then
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
-from bridle._core.hooks import HookAnswer
+from bridle._core.hook_run import HookAnswer
 from bridle._core.limits import LimitWatch, watch_turns
 from bridle._core.news import NEWS
 from bridle._core.operations import prepare_operation
@@ -103,6 +103,7 @@ class Engine:
             self.deadlines,
             self._emit,
             departure=self._departure,
+            prompt=lambda: self._turns.current,
             end_turn=self._on_hook_verdict,
         )
         self._unreadable = Unreadable(
@@ -286,9 +287,9 @@ class Engine:
         self.handshake.cancel(key)
         return []
 
-    def waiting_call(self, call_id: int, now: float) -> list[act.Action]:
-        """A callback did not return at once; its deadline is kept from here on."""
-        self._questions.waiting(call_id)
+    def started_call(self, call_id: int, now: float) -> list[act.Action]:
+        """A callback started at ``now`` and goes on; its deadline counts from there."""
+        self._questions.started(call_id, now)
         return self._take(now)
 
     def finished_call(self, call_id: int, result: object, now: float) -> list[act.Action]:
@@ -296,9 +297,11 @@ class Engine:
         self._questions.finished(call_id, result, now)
         return self._take(now)
 
-    def failed_call(self, call_id: int, detail: str, now: float) -> list[act.Action]:
-        """A callback raised; ``detail`` says what, for the logs."""
-        self._questions.failed(call_id, detail, now)
+    def failed_call(
+        self, call_id: int, detail: str, now: float, *, was_called: bool = True
+    ) -> list[act.Action]:
+        """A callback raised, or could not be called; ``detail`` says why, for the logs."""
+        self._questions.failed(call_id, detail, now, was_called=was_called)
         return self._take(now)
 
     def end_input(self, now: float) -> list[act.Action]:

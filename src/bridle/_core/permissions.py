@@ -9,6 +9,7 @@ returned; only a request without its key field cannot be decoded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -311,6 +312,21 @@ def as_json(payload: JsonObject) -> JsonObject:
 def kind_of(value: object) -> str:
     """What somebody gave, in words that show when parentheses were forgotten."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def name_of(function: object) -> str:
+    """Return the name of a callback, for messages that say which one they are about."""
+    inner: Any = function.func if isinstance(function, partial) else function
+    try:
+        name = str(getattr(inner, "__qualname__", ""))
+    except Exception:  # a proxy whose object cannot be reached here
+        name = ""
+    return name or type(inner).__qualname__
+
+
+def copied(value: JsonObject) -> JsonObject:
+    """Return a deep copy of a JSON object, so that a callback may change what it is given."""
+    return cast("JsonObject", msgspec.to_builtins(value))
 
 
 def words_of(error: BaseException) -> str:

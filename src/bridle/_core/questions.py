@@ -1,30 +1,35 @@
-"""What the CLI asks us, from the moment it asks to the one answer it gets.
+"""The requests of the CLI, from the moment they come to the one answer each of them gets.
 
-Each question is answered exactly once, unless the CLI takes it back first. Whichever comes first
+Each request is answered exactly once, unless the CLI withdraws it first. Whichever comes first
 decides: the callback's result, its failure, its deadline, the withdrawal, or the end of the
-session. The question leaves the table in that same step, so whatever comes later finds nothing to
-answer. A hook that fails lets the CLI go on, a permission that fails is denied, an MCP call that
-fails is an error for the model; none of them is silent.
+session. The request leaves the table in that same step, so whatever comes later finds nothing to
+answer. A hook that fails lets the CLI go on unless its `on_error` says otherwise, a permission that
+fails is denied, an MCP call that fails is an error for the model; each with a warning.
+
+Load decides nothing: requests wait for their callbacks, as many as there are. Where none can be
+asked (the table is full, a request cannot be read, no thread is left), gates block.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bridle._core import mcp, toolserver
 from bridle._core.actions import Action, Call, CallKind, CancelCall, Warn, Write
 from bridle._core.correlation import Deadlines
 from bridle._core.ending import Departure
-from bridle._core.hooks import HookAnswer, HookPlan, HookRun
+from bridle._core.hook_run import HookAnswer, HookRun
+from bridle._core.hooks import HookPlan
 from bridle._core.permissions import (
     Answer,
     cancel,
     checked,
+    copied,
     decode_can_use_tool,
     decode_elicitation,
     deny,
@@ -32,6 +37,7 @@ from bridle._core.permissions import (
     encode_permission,
     words_of,
 )
+from bridle._core.scan import LineIdentity
 from bridle._core.wire import Unencodable, encode_error, encode_json, encode_success
 from bridle._source import JsonObject
 from bridle.controls import (
@@ -43,15 +49,14 @@ from bridle.controls import (
     UnknownControlRequest,
 )
 from bridle.events import WarningKind
-from bridle.hooks import Block
 from bridle.permissions import bind_raw
 from bridle.tools import ToolServer
 
-MAX_PENDING_CALLBACKS = 32
-"""Hooks, permissions and elicitations answered at once; the next one gets its failure answer."""
+MAX_OPEN_REQUESTS = 4096
+"""Requests of the CLI that may be open at once. Real CLIs stay far below: this stops a runaway."""
 
-_REMEMBERED_ANSWERS = 256
-"""Answers of ours that are recognised when the CLI repeats them on its output."""
+_WARN_AGAIN = 10.0
+"""Seconds between two warnings about the same limit."""
 
 CALL = "call"
 MCP_PATIENCE = "mcp"
@@ -72,25 +77,15 @@ _ELICITATION = CallKind.ELICITATION
 _MCP = CallKind.MCP
 _TOOL = CallKind.TOOL
 
-# Events whose answer decides whether something happens at all. When nobody can decide any more,
-# it must not happen; for other events (a Stop, say) blocking would make the CLI go on instead.
-_GATES = frozenset({"PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpansion"})
-
-_FAILED: dict[CallKind, WarningKind] = {
-    _HOOK: WarningKind.HOOK_FAILED,
-    _PERMISSION: WarningKind.PERMISSION_FAILED,
-    CallKind.QUESTION: WarningKind.PERMISSION_FAILED,
-    CallKind.PLAN: WarningKind.PERMISSION_FAILED,
-    CallKind.ELICITATION: WarningKind.ELICITATION_FAILED,
-    CallKind.MCP: WarningKind.MCP_FAILED,
-    _TOOL: WarningKind.MCP_FAILED,
-}
-_TIMED_OUT: dict[CallKind, WarningKind] = {
-    **_FAILED,
-    _HOOK: WarningKind.HOOK_TIMED_OUT,
-    _PERMISSION: WarningKind.PERMISSION_TIMED_OUT,
-    CallKind.QUESTION: WarningKind.PERMISSION_TIMED_OUT,
-    CallKind.PLAN: WarningKind.PERMISSION_TIMED_OUT,
+# Warnings about a callback that failed, and about one that missed its deadline.
+_WARNINGS: dict[CallKind, tuple[WarningKind, WarningKind]] = {
+    _HOOK: (WarningKind.HOOK_FAILED, WarningKind.HOOK_TIMED_OUT),
+    **dict.fromkeys(
+        (_PERMISSION, CallKind.QUESTION, CallKind.PLAN),
+        (WarningKind.PERMISSION_FAILED, WarningKind.PERMISSION_TIMED_OUT),
+    ),
+    _ELICITATION: (WarningKind.ELICITATION_FAILED, WarningKind.ELICITATION_FAILED),
+    **dict.fromkeys((_MCP, _TOOL), (WarningKind.MCP_FAILED, WarningKind.MCP_FAILED)),
 }
 
 
@@ -105,13 +100,26 @@ class QuestionsConfig(Struct, frozen=True, kw_only=True):
     mcp_servers: Mapping[str, object] = {}
     #: Seconds a permission or an elicitation may take; None: a human may think for ever.
     permission_timeout: float | None = None
+    #: Requests that may be open at once; a constant of sessions, smaller in simulations.
+    max_open: int = MAX_OPEN_REQUESTS
+
+
+class _Asked(Struct):
+    """A request of the CLI that has just come."""
+
+    id: str
+    body: Any
+    frame: ControlRequest
+    session_id: str
+    now: float
 
 
 class Questions:
-    """The table of open questions.
+    """The table of open requests of the CLI.
 
-    ``departure`` tells whether the CLI still takes answers. ``end_turn`` is called with the event
-    and the answer when a hook has ended the turn, and with every answer about a prompt.
+    ``departure`` tells whether the CLI still takes answers. ``prompt`` tells which prompt the CLI
+    works on. ``end_turn`` is called with the event and the answer when a hook has ended the turn,
+    and with every answer about a prompt.
     """
 
     def __init__(
@@ -121,12 +129,14 @@ class Questions:
         emit: Callable[[Action], None],
         *,
         departure: Departure,
+        prompt: Callable[[], str | None],
         end_turn: Callable[[str, HookAnswer, float], None],
     ) -> None:
         self._config = config
         self._deadlines = deadlines
         self._emit = emit
         self._departure = departure
+        self._prompt = prompt
         self._end_turn = end_turn
         # The call that each open question waits for, by the question's id and by the call's.
         self._open: dict[str, Call] = {}
@@ -134,9 +144,12 @@ class Questions:
         self._calls = 0
         # MCP messages that came before the session was confirmed; None once it is.
         self._early: mcp.McpBuffer | None = mcp.McpBuffer()
-        self._answered: deque[str] = deque(maxlen=_REMEMBERED_ANSWERS)
-        # The session is closing: nothing is put to a callback, everything is turned down at once.
+        # Ids of the last answers, as many as may be due at once: the CLI repeats them.
+        self._answered: OrderedDict[str, None] = OrderedDict()
+        # The session is closing: no callback is called, everything is refused at once.
         self._refusing = False
+        # When to warn again about a limit, by the words for it.
+        self._warn_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -157,38 +170,42 @@ class Questions:
         else:
             try:
                 body = frame.body
-                self._ASK[type(body)](self, request_id, body, frame, session_id, now)
-            except RecursionError:  # read once more, deeper in the stack than the first time
-                self._refuse(WarningKind.INVALID_REQUEST, request_id, "it is nested too deeply")
-            except Exception as error:  # raised by the user's own types, which check arguments
-                text = f"it cannot be read: {words_of(error)}"
-                self._refuse(WarningKind.INVALID_REQUEST, request_id, text)
+                self._ASK[type(body)](self, _Asked(request_id, body, frame, session_id, now))
+            except Exception as error:  # nested too deeply, or raised by types of the user's
+                callback_id = getattr(frame.body, "callback_id", None)
+                self._refuse_unread(request_id, callback_id, f"cannot be read ({words_of(error)})")
 
-    def _refuse_incomplete(self, request_id: str, frame: ControlRequest, *names: str) -> bool:
-        """Refuse a question if the wire left one of these fields out; True if so.
+    def _refuse_incomplete(self, asked: _Asked, *names: str) -> bool:
+        """Refuse a request if the wire left one of these fields out; True if so.
 
-        It takes a while to find out. Such a field is empty, so others need not be asked about.
+        Finding out is slow. A missing field is empty, so it is called only where one is.
         """
-        missing = [name for name in names if name in frame.request.misfits]
+        missing = [name for name in names if name in asked.frame.request.misfits]
         if missing:
-            self._refuse(WarningKind.INVALID_REQUEST, request_id, f"{missing[0]} is missing")
+            self._refuse(WarningKind.INVALID_REQUEST, asked.id, f"{missing[0]} is missing")
         return bool(missing)
 
-    def _ask_unknown(
-        self,
-        request_id: str,
-        body: UnknownControlRequest,
-        frame: ControlRequest,
-        session_id: str,
-        now: float,
-    ) -> None:
-        text = f"unknown control request subtype {body.subtype!r:.80}"
-        self._refuse(WarningKind.UNKNOWN_REQUEST, request_id, text)
+    def _ask_unknown(self, asked: _Asked) -> None:
+        text = f"unknown control request subtype {asked.body.subtype!r:.80}"
+        self._refuse(WarningKind.UNKNOWN_REQUEST, asked.id, text)
 
-    def refuse_unread(self, request_id: str, what: str) -> None:
-        """A question could not be read: all that is left is to say so."""
-        if not self._is_open(request_id):
-            self._refuse(WarningKind.INVALID_REQUEST, request_id, f"cannot be read ({what})")
+    def refuse_unread(self, line: LineIdentity, what: str) -> None:
+        """Answer a request of which only the identity could be read."""
+        if line.request_id is not None and not self._is_open(line.request_id):
+            text = f"{line.subtype or 'request'}: cannot be read ({what})"
+            self._refuse_unread(line.request_id, line.callback_id, text)
+
+    def _refuse_unread(self, request_id: str, callback_id: str | None, text: str) -> None:
+        """Answer a request that cannot be read: a gate blocks, the rest gets an error.
+
+        An error would let the tool run: older CLIs take it for an empty answer of the hook.
+        """
+        run = self._config.hooks.unreadable(callback_id)
+        if run is None:
+            self._refuse(WarningKind.INVALID_REQUEST, request_id, text)
+        else:
+            self._warn(WarningKind.INVALID_REQUEST, text)
+            self._answer(request_id, run.settled)
 
     def withdraw(self, request_id: str) -> None:
         """The CLI takes a question back. It gets no answer then."""
@@ -200,11 +217,11 @@ class Questions:
 
     # -- answers out -------------------------------------------------------------------------------
 
-    def waiting(self, call_id: int) -> None:
-        """A callback did not return at once: from now on its deadline is kept."""
+    def started(self, call_id: int, now: float) -> None:
+        """Keep the deadline of a callback that has started and not returned at once."""
         call = self._by_call.get(call_id)
-        if call is not None and call.deadline is not None:
-            self._deadlines.set((CALL, call_id), call.deadline)
+        if call is not None and call.timeout is not None:
+            self._deadlines.set((CALL, call_id), now + call.timeout)
 
     def finished(self, call_id: int, result: object, now: float) -> None:
         """A callback returned."""
@@ -214,8 +231,12 @@ class Questions:
         try:
             self._conclude(call, result, now)
         except Exception as error:  # raised by the result's own methods: they are the user's
-            kind = WarningKind.UNENCODABLE_RESULT
-            self._fail(call, kind, f"{call.label}: its result raised {words_of(error)}", now)
+            kind, text = WarningKind.UNENCODABLE_RESULT, f"its result raised {words_of(error)}"
+            if call.kind is _HOOK:
+                call.subject.invalid(kind, text)
+                self._step_hook(call.request_id, call.subject, now)
+            else:
+                self._fail(call, kind, f"{call.who}: {text}", now)
 
     def _conclude(self, call: Call, result: object, now: float) -> None:
         kind, request_id = call.kind, call.request_id
@@ -231,20 +252,34 @@ class Questions:
         elif kind is _ELICITATION:
             self._answer(request_id, encode_elicitation(result))
         else:
-            self._answer(request_id, encode_permission(result, call.argument))
+            self._answer(request_id, encode_permission(result, call.subject))
 
-    def failed(self, call_id: int, detail: str, now: float) -> None:
-        """A callback raised."""
+    def failed(self, call_id: int, detail: str, now: float, *, was_called: bool = True) -> None:
+        """Answer for a callback that raised, or that could not be called.
+
+        In the second case the callback decided nothing: a gate blocks, a permission is denied.
+        """
         call = self._take_call(call_id)
-        if call is not None:
-            self._fail(call, _FAILED[call.kind], f"{call.label}: {detail}", now)
+        if call is None:
+            return
+        if was_called:
+            self._fail(call, _WARNINGS[call.kind][0], f"{call.who}: {detail}", now)
+            return
+        self._warn_of_limit(detail, call.who, now)
+        if call.kind is _HOOK:
+            call.subject.refuse()
+            self._step_hook(call.request_id, call.subject, now)
+        else:
+            text = f"{call.label}: {detail}"
+            self._fail(call, WarningKind.LIMIT_REACHED, text, now, warned=True)
 
     def expired(self, call_id: int, now: float) -> None:
         """A callback missed its deadline. It is cancelled; what it still reports is ignored."""
         call = self._take_call(call_id)
         assert call is not None, "a deadline is cleared with its call"
         self._emit(CancelCall(call_id, timed_out=True))
-        self._fail(call, _TIMED_OUT[call.kind], f"{call.label} did not answer in time", now)
+        text = f"{call.who} did not answer within {call.timeout:g} s"
+        self._fail(call, _WARNINGS[call.kind][1], text, now)
 
     # -- the session's own life --------------------------------------------------------------------
 
@@ -263,7 +298,7 @@ class Questions:
         for call in list(self._open.values()):
             self._cancel(call)
             if call.kind is _HOOK:
-                self._refuse_hook(call.request_id, call.subject)
+                self._answer(call.request_id, call.subject.close(_CLOSING))
             elif call.kind is _TOOL or call.kind is _MCP:
                 self._refuse_mcp(call.subject, _CLOSING)
             else:
@@ -282,22 +317,17 @@ class Questions:
 
     # -- hooks -------------------------------------------------------------------------------------
 
-    def _ask_hook(
-        self,
-        request_id: str,
-        body: HookCallbackRequest,
-        frame: ControlRequest,
-        session_id: str,
-        now: float,
-    ) -> None:
-        if not body.callback_id and self._refuse_incomplete(request_id, frame, "callback_id"):
+    def _ask_hook(self, asked: _Asked) -> None:
+        request_id, now = asked.id, asked.now
+        body: HookCallbackRequest = asked.body
+        if not body.callback_id and self._refuse_incomplete(asked, "callback_id"):
             return
         run = self._config.hooks.begin(body.callback_id, body.input, body.tool_use_id)
         if self._refusing:
-            self._refuse_hook(request_id, run)
+            self._answer(request_id, run.close(_CLOSING))
             return
-        if self._is_crowded() and run.answer is None:
-            run.abandon(WarningKind.LIMIT_REACHED, f"{run.event}: {self._crowd()}")
+        if run.answer is None and self._is_full(run.label, now):
+            run.refuse()
         self._step_hook(request_id, run, now)
 
     def _step_hook(self, request_id: str, run: HookRun, now: float) -> None:
@@ -309,48 +339,37 @@ class Questions:
                 for kind, detail in run.take_warnings():
                     self._warn(WarningKind(kind), detail)
             hook, timeout = run.waiting[0].hook, run.waiting[0].timeout
-            self._call(_HOOK, hook.callback, run.context, run.label, request_id, timeout, now, run)
+            self._call(_HOOK, hook.callback, run.context, run.label, request_id, timeout, run)
             return
         self._answer(request_id, answer)
         if answer.ends_turn or run.event == "UserPromptSubmit":
             self._end_turn(run.event, answer, now)
 
-    def _refuse_hook(self, request_id: str, run: HookRun) -> None:
-        if run.answer is None and run.event in _GATES:
-            run.done(Block(_CLOSING))
-        if run.answer is None:
-            self._send(request_id, {})
-        else:
-            self._answer(request_id, run.answer)
-
     # -- permissions and elicitations --------------------------------------------------------------
 
-    def _ask_permission(
-        self,
-        request_id: str,
-        body: CanUseToolRequest,
-        frame: ControlRequest,
-        session_id: str,
-        now: float,
-    ) -> None:
+    def _ask_permission(self, asked: _Asked) -> None:
+        request_id, now = asked.id, asked.now
+        body: CanUseToolRequest = asked.body
         if not (body.tool_name and body.input) and self._refuse_incomplete(
-            request_id, frame, "tool_name", "input"
+            asked, "tool_name", "input"
         ):
             return
-        context = decode_can_use_tool(body, session_id)
-        bind_raw(context, frame.wire_body)
-        kind, callback = self._permission_callback(context.tool_name)
-        label = f"permission for {context.tool_name}"
+        subject = decode_can_use_tool(body, asked.session_id)
+        kind, callback = self._permission_callback(subject.tool_name)
+        label = f"permission for {subject.tool_name}"
         if self._refusing:
             self._send(request_id, _DENIED)
         elif callback is None:
             self._warn(WarningKind.NO_PERMISSION_CALLBACK, label)
             self._send(request_id, _NO_CALLBACK)
-        elif self._is_crowded():
-            self._answer(request_id, deny(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
+        elif self._is_full(label, now):
+            self._answer(request_id, deny(WarningKind.LIMIT_REACHED, label), warned=True)
         else:
+            # The callback may change its copy. What `Allow` sends back stays what the CLI asked.
+            context = structs.replace(subject, tool_input=copied(subject.tool_input))
+            bind_raw(context, asked.frame.wire_body)
             timeout = self._config.permission_timeout
-            self._call(kind, callback, context, label, request_id, timeout, now)
+            self._call(kind, callback, context, label, request_id, timeout, subject)
 
     def _permission_callback(self, tool_name: str) -> tuple[CallKind, object | None]:
         """Two tools ask the user rather than for permission; they may have their own callback."""
@@ -361,14 +380,9 @@ class Questions:
             return CallKind.PLAN, config.plan
         return _PERMISSION, config.can_use_tool
 
-    def _ask_elicitation(
-        self,
-        request_id: str,
-        body: ElicitationRequest,
-        frame: ControlRequest,
-        session_id: str,
-        now: float,
-    ) -> None:
+    def _ask_elicitation(self, asked: _Asked) -> None:
+        request_id, now = asked.id, asked.now
+        body: ElicitationRequest = asked.body
         callback = self._config.elicitation
         label = f"elicitation of {body.mcp_server_name}"
         if self._refusing:
@@ -376,27 +390,22 @@ class Questions:
         elif callback is None:
             # Nothing failed: an application that offers no answers gives none.
             self._send(request_id, {"action": "decline"})
-        elif self._is_crowded():
-            self._answer(request_id, cancel(WarningKind.LIMIT_REACHED, f"{label}: {self._crowd()}"))
+        elif self._is_full(label, now):
+            self._send(request_id, _CANCELLED)
         else:
-            wire = {**frame.wire_body(), "mcp_server_name": body.mcp_server_name}
+            wire = {**asked.frame.wire_body(), "mcp_server_name": body.mcp_server_name}
             context = decode_elicitation(wire)
-            bind_raw(context, frame.wire_body)
+            bind_raw(context, asked.frame.wire_body)
             timeout = self._config.permission_timeout
-            self._call(_ELICITATION, callback, context, label, request_id, timeout, now)
+            self._call(_ELICITATION, callback, context, label, request_id, timeout)
 
     # -- MCP ---------------------------------------------------------------------------------------
 
-    def _ask_mcp(
-        self,
-        request_id: str,
-        body: McpMessageRequest,
-        frame: ControlRequest,
-        session_id: str,
-        now: float,
-    ) -> None:
+    def _ask_mcp(self, asked: _Asked) -> None:
+        request_id, now = asked.id, asked.now
+        body: McpMessageRequest = asked.body
         if not (body.server_name and body.message) and self._refuse_incomplete(
-            request_id, frame, "server_name", "message"
+            asked, "server_name", "message"
         ):
             return
         message = mcp.BufferedMessage(request_id, body.server_name, body.message)
@@ -423,20 +432,23 @@ class Questions:
         method = message.message.get("method")
         if method == mcp.CANCELLED:
             self._cancel_mcp(message)
+        if self._is_full(f"MCP server {message.server:.80}", now):
+            self._refuse_mcp(message, "too many requests are open")
+            return
         if isinstance(handler, ToolServer):
-            self._route_tool(handler, message, now)
+            self._route_tool(handler, message)
             return
         label = f"{method or 'answer'} for MCP server {message.server}"
         # A copy: what the handler does to it must not change whom the answer is for.
         asked = dict(message.message)
-        self._call(_MCP, handler, asked, label, message.request_id, None, now, message)
+        self._call(_MCP, handler, asked, label, message.request_id, None, message)
 
-    def _route_tool(self, server: ToolServer, message: mcp.BufferedMessage, now: float) -> None:
+    def _route_tool(self, server: ToolServer, message: mcp.BufferedMessage) -> None:
         call = toolserver.handle(message.server, server, message.message)
         if isinstance(call, toolserver.ToolCall):
             label = f"tool {call.context.name} of MCP server {message.server}"
             request_id, timeout = message.request_id, call.tool.timeout
-            self._call(_TOOL, call, call.context, label, request_id, timeout, now, message)
+            self._call(_TOOL, call, call.context, label, request_id, timeout, message)
         else:
             self._send(message.request_id, {"mcp_response": call})
 
@@ -480,15 +492,19 @@ class Questions:
     def _is_open(self, request_id: str) -> bool:
         return request_id in self._open or (self._early is not None and request_id in self._early)
 
-    def _is_crowded(self) -> bool:
-        """Whether as many callbacks are pending as may be; calls of tools are not counted."""
-        if len(self._open) < MAX_PENDING_CALLBACKS:
+    def _is_full(self, label: str, now: float) -> bool:
+        """Tell whether no further request can be taken, and warn if so."""
+        limit = self._config.max_open
+        if len(self._open) < limit:
             return False
-        callbacks = [call for call in self._open.values() if call.kind not in (_TOOL, _MCP)]
-        return len(callbacks) >= MAX_PENDING_CALLBACKS
+        self._warn_of_limit(f"{limit} requests of the CLI are open", label, now)
+        return True
 
-    def _crowd(self) -> str:
-        return f"{MAX_PENDING_CALLBACKS} callbacks are pending already"
+    def _warn_of_limit(self, limit: str, label: str, now: float) -> None:
+        """Warn that a limit was reached; about the same limit only now and then."""
+        if now >= self._warn_at.get(limit, -math.inf):
+            self._warn_at[limit] = now + _WARN_AGAIN
+            self._warn(WarningKind.LIMIT_REACHED, f"{label}: {limit}")
 
     def _call(
         self,
@@ -498,12 +514,11 @@ class Questions:
         label: str,
         request_id: str,
         timeout: float | None,
-        now: float,
         subject: object = None,
     ) -> None:
         self._calls = call_id = self._calls + 1
-        deadline = None if timeout is None else now + timeout
-        call = Call(call_id, kind, callback, argument, label, request_id, deadline, subject)
+        prompt = self._prompt()
+        call = Call(call_id, kind, callback, argument, label, request_id, timeout, subject, prompt)
         self._open[request_id] = self._by_call[call_id] = call
         self._emit(call)
 
@@ -516,7 +531,10 @@ class Questions:
         self._take_call(call.call_id)
         self._emit(CancelCall(call.call_id))
 
-    def _fail(self, call: Call, kind: WarningKind, detail: str, now: float) -> None:
+    def _fail(
+        self, call: Call, kind: WarningKind, detail: str, now: float, *, warned: bool = False
+    ) -> None:
+        """Answer for a callback that gave no answer; ``warned`` if the warning was given."""
         request_id = call.request_id
         if call.kind is _HOOK:
             call.subject.failed(kind, detail)
@@ -524,20 +542,22 @@ class Questions:
         elif call.kind is _TOOL:
             message = call.subject.message
             answer = toolserver.answer_failure(message, kind, detail, call.label)
-            self._answer(request_id, answer)
+            self._answer(request_id, answer, warned=warned)
         elif call.kind is _MCP:
-            self._warn(kind, detail)
+            if not warned:
+                self._warn(kind, detail)
             self._open.pop(request_id, None)
             self._refuse_mcp(call.subject, "the server failed to handle the message")
         elif call.kind is _ELICITATION:
-            self._answer(request_id, cancel(kind, detail))
+            self._answer(request_id, cancel(kind, detail), warned=warned)
         else:
-            self._answer(request_id, deny(kind, detail))
+            self._answer(request_id, deny(kind, detail), warned=warned)
 
-    def _answer(self, request_id: str, answer: Answer) -> None:
+    def _answer(self, request_id: str, answer: Answer, *, warned: bool = False) -> None:
         self._open.pop(request_id, None)
-        for kind, detail in answer.warnings:
-            self._warn(WarningKind(kind), detail)
+        if not warned:
+            for kind, detail in answer.warnings:
+                self._warn(WarningKind(kind), detail)
         try:
             line = encode_success(request_id, answer.body)
         except Unencodable as error:
@@ -560,7 +580,9 @@ class Questions:
 
     def _write(self, request_id: str, line: bytes) -> None:
         if not self._departure.input_ended:
-            self._answered.append(request_id)
+            self._answered[request_id] = None
+            if len(self._answered) > MAX_OPEN_REQUESTS:
+                self._answered.popitem(last=False)
             self._emit(Write(line))
         else:
             self._warn(WarningKind.UNANSWERED_REQUEST, f"request id {request_id!r:.80}")
@@ -568,9 +590,7 @@ class Questions:
     def _warn(self, kind: WarningKind, detail: str) -> None:
         self._emit(Warn(kind, detail))
 
-    _ASK: ClassVar[
-        dict[type, Callable[[Questions, str, Any, ControlRequest, str, float], None]]
-    ] = {
+    _ASK: ClassVar[dict[type, Callable[[Questions, _Asked], None]]] = {
         HookCallbackRequest: _ask_hook,
         CanUseToolRequest: _ask_permission,
         McpMessageRequest: _ask_mcp,

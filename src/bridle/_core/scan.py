@@ -28,6 +28,7 @@ _WANTED = frozenset(
         (_TOP, "user_message_uuid"),
         (_TOP, "parent_tool_use_id"),
         ("request", "subtype"),
+        ("request", "callback_id"),
         ("response", "subtype"),
         ("response", "request_id"),
     }
@@ -60,6 +61,8 @@ class LineIdentity(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str | None = None
     user_message_uuid: str | None = None
     parent_tool_use_id: str | None = None
+    #: Of a control request: which hook it is for.
+    callback_id: str | None = None
 
 
 class ShallowScan:
@@ -113,6 +116,7 @@ class ShallowScan:
             uuid=found((_TOP, "uuid")),
             user_message_uuid=found((_TOP, "user_message_uuid")),
             parent_tool_use_id=found((_TOP, "parent_tool_use_id")),
+            callback_id=found(("request", "callback_id")),
         )
 
     def _read(self, raw: bytes) -> None:

@@ -40,7 +40,7 @@ from bridle._core.classify import (
     Withdrawn,
     classify,
 )
-from bridle._core.hooks import HookAnswer
+from bridle._core.hook_run import HookAnswer
 from bridle._core.spending import Meter
 from bridle._core.text import is_failed_command, model_text, result_text
 from bridle._source import line_size
@@ -145,6 +145,15 @@ class TurnBook:
     def is_idle(self) -> bool:
         """True if no prompt waits for its outcome and no turn runs."""
         return not self._open and self._certainty is Certainty.IDLE
+
+    @property
+    def current(self) -> str | None:
+        """The prompt the CLI works on, the first of merged ones; None for work of its own."""
+        if self._running:
+            return self._running[0]
+        if self._certainty is Certainty.KNOWN:
+            return None
+        return next(iter(self._open), None)
 
     # -- inputs --------------------------------------------------------------------------------
 

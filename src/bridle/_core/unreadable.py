@@ -72,7 +72,7 @@ class Unreadable:
         elif line.type == "user" and line.uuid is not None:
             self._turns.lose_echo(line.uuid)
         elif line.type == "control_request" and line.request_id is not None:
-            self._questions.refuse_unread(line.request_id, f"{line.subtype or 'request'}: {what}")
+            self._questions.refuse_unread(line, what)
         elif line.type == "control_response" and line.request_id is not None:
             self._end_request(line.request_id, line.subtype, what, now)
 

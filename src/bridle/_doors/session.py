@@ -23,7 +23,8 @@ from bridle._core.wire import Content, Unencodable, encode_user_message
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._fields import callback
-from bridle._shell.actor import Actor, Listeners
+from bridle._shell.actor import Actor
+from bridle._shell.callbacks import Listeners
 from bridle._shell.feeds import Update
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.locate import find_cli

@@ -17,7 +17,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from msgspec import structs
 
@@ -28,12 +28,14 @@ from bridle._core.requests import SEND_USER_MESSAGE
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
-from bridle._shell.callbacks import Callbacks, Notifier
+from bridle._shell.call_reports import CallReports, Failure
+from bridle._shell.callbacks import Callbacks, Listeners, Notifier
 from bridle._shell.feeds import Feeds
 from bridle._shell.known_secrets import clean, clean_outcome
 from bridle._shell.mailbox import size_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
+from bridle._shell.senders import Senders
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
 from bridle.errors import (
@@ -43,7 +45,6 @@ from bridle.errors import (
     SessionStopped,
     SpawnError,
     StartError,
-    ToolFailure,
     UnsupportedCliVersionError,
 )
 from bridle.events import SdkWarning, SessionEvent, SessionFailed, SessionReady, WarningKind
@@ -64,28 +65,6 @@ _UNKILLABLE = 5.0
 
 _LAST_WORDS = 1.0
 """Seconds listeners have, when the session is over, to hear what they have not been told yet."""
-
-
-class Listeners:
-    """The functions of the user's that are only told, never asked."""
-
-    def __init__(
-        self,
-        *,
-        on_stderr: Callable[[str], object] | None = None,
-        on_warning: Callable[[Any], object] | None = None,
-        on_event: Callable[[Any], object] | None = None,
-    ) -> None:
-        self.on_stderr = on_stderr
-        self.on_warning = on_warning
-        self.on_event = on_event
-
-
-class _Failure(NamedTuple):
-    """A warning of the engine's about an exception, which it was only told the words of."""
-
-    warning: act.Warn
-    error: BaseException
 
 
 class Actor:
@@ -120,14 +99,18 @@ class Actor:
         self._closers = closers
         self._transport: Transport | None = None
         # What the engine wants done and is not done yet.
-        self._to_do: deque[act.Action | _Failure] = deque()
+        self._to_do: deque[act.Action | Failure] = deque()
         self._is_doing = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
         self.feeds = Feeds(max_unread_bytes, self._on_missed)
         # Turns the application still holds. One that it dropped needs nothing any more.
         self._turns: weakref.WeakValueDictionary[str, TurnState] = weakref.WeakValueDictionary()
-        self._callbacks = Callbacks(self._loop, self._on_call_end, self._on_abandoned)
+        self._senders = Senders()
+        self._callbacks = Callbacks(
+            self._loop,
+            CallReports(engine, self.observer, self._senders, self._loop.time, self._do),
+        )
         # Why messages were lost, for those who read them too slowly.
         self._slowness: ConsumerTooSlow | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -236,7 +219,7 @@ class Actor:
         now, key = self._now(), self._loop.create_future()
         state = self._turns[uuid] = TurnState(self._loop, uuid, self._limit)
         with self.observer.operation(SEND_USER_MESSAGE):
-            self.observer.sending(uuid)
+            self._senders.sending(uuid)
             patience = asyncio.timeout(timeout)
             try:
                 self._do(self._engine.send(key, uuid, content, now))
@@ -246,11 +229,11 @@ class Actor:
                         await self._transport.drain()
             except BaseException as error:
                 self._do(self._engine.cancel(key))
+                if not key.done() or key.cancelled() or key.exception() is not None:
+                    self._senders.failed(uuid)
                 if isinstance(error, TimeoutError) and timeout is not None and patience.expired():
                     raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
                 raise
-            finally:
-                self.observer.sent(uuid)
         return state
 
     def forward(self, server: str, message: Mapping[str, object]) -> None:
@@ -323,7 +306,7 @@ class Actor:
 
     # -- performing --------------------------------------------------------------------------------
 
-    def _do(self, actions: Iterable[act.Action | _Failure]) -> None:
+    def _do(self, actions: Iterable[act.Action | Failure]) -> None:
         (to_do := self._to_do).extend(actions)
         if self._is_doing:
             return  # the transport answered from within a write: that comes after what is under way
@@ -404,11 +387,12 @@ class Actor:
                 state.put(action.messages, size_of(action.messages))
 
     def _start_turn(self, action: act.TurnStarted) -> None:
-        self.observer.turn_began(action.uuid)
+        self.observer.turn_began(action.uuid, self._senders.context(action.uuid))
 
     def _end_turn(self, action: act.TurnEnded) -> None:
         outcome = clean_outcome(action.outcome, self._redact)
         self.observer.turn_ended(action.uuid, outcome)
+        self._senders.ended(action.uuid)
         state = self._turns.get(action.uuid)
         if state is not None:
             state.end(outcome)
@@ -427,8 +411,7 @@ class Actor:
     def _call(self, action: act.Call) -> None:
         if action.kind is _TOOL:
             bind_session(action.argument, self._owner())
-        if self._callbacks.start(action, self.observer.call_began(action)):
-            self._do(self._engine.waiting_call(action.call_id, self._loop.time()))
+        self._callbacks.start(action)
 
     def _cancel_call(self, action: act.CancelCall) -> None:
         self.observer.call_cancelled(action.call_id, timed_out=action.timed_out)
@@ -449,7 +432,7 @@ class Actor:
     def _warn(self, action: act.Warn) -> None:
         self._tell(SdkWarning(action.kind, self._redact(action.detail)))
 
-    def _warn_of(self, failure: _Failure) -> None:
+    def _warn_of(self, failure: Failure) -> None:
         kind, detail = failure.warning.kind, self._redact(failure.warning.detail)
         self._tell(SdkWarning(kind, detail, failure.error))
 
@@ -459,22 +442,7 @@ class Actor:
         self.feeds.close(self._slowness)
         self.observer.finished()
 
-    # -- calls and notifications -------------------------------------------------------------------
-
-    def _on_call_end(self, call_id: int, result: object, error: BaseException | None) -> None:
-        if isinstance(error, ToolFailure):
-            # What a tool says this way is its answer, not its failure.
-            result, error = error, None
-        self.observer.call_ended(call_id, error)
-        now = self._loop.time()
-        if error is None:
-            self._do(self._engine.finished_call(call_id, result, now))
-            return
-        actions = self._engine.failed_call(call_id, words_of(error), now)
-        self._do([_Failure(one, error) if isinstance(one, act.Warn) else one for one in actions])
-
-    def _on_abandoned(self, label: str) -> None:
-        self._tell(SdkWarning(WarningKind.CALLBACK_ABANDONED, label))
+    # -- notifications -----------------------------------------------------------------------------
 
     def _notifier(
         self, listener: Callable[[Any], object] | None, kind: WarningKind
@@ -587,7 +555,7 @@ class Actor:
         act.CancelCall: _cancel_call,
         act.Publish: _publish,
         act.Warn: _warn,
-        _Failure: _warn_of,
+        Failure: _warn_of,
         act.Finished: _finish,
     }
     """How each action is performed."""

@@ -1,9 +1,10 @@
-"""The only place that calls functions of the user's; who only looks on is told in `observing`.
+"""The only place that calls functions of the user's, except telemetry (:mod:`observing`).
 
-A call is started and reported, never waited for: its result or failure comes back through one
-function, on the event loop, once. An ``async def`` starts at once (see :mod:`eager`) and is
-cancelled when nobody waits for it any more; a plain ``def`` runs in a daemon thread and, since
-nothing can stop it, is left behind with a warning.
+A call is started and reported, never waited for: its result or failure comes back on the event
+loop, once. An ``async def`` starts at once (see :mod:`eager`) and is cancelled when its result is
+no longer needed. A plain ``def`` runs in a daemon thread, as soon as its lane has a free slot (see
+:mod:`lanes`); nothing can stop it, so it is abandoned with a warning when its result is no longer
+needed.
 
 Notifications (:class:`Notifier`) are different: nobody waits for them, but they are told in order
 and one at a time.
@@ -20,14 +21,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from types import CoroutineType
-from typing import Any, TypeGuard, cast
+from typing import Any, Protocol, TypeGuard, cast
 
 from msgspec import Struct
 
 from bridle._core.actions import Call
+from bridle._core.permissions import words_of
 from bridle._core.toolserver import ToolCall
 from bridle._shell.eager import Starter
-from bridle._shell.workers import WORKERS
+from bridle._shell.lanes import MAX_ABANDONED, Lane, lanes
+from bridle._shell.workers import WORKERS, Worker
 from bridle.permissions import Withdrawable, bind_withdrawal
 
 log = logging.getLogger("bridle.callbacks")
@@ -42,10 +45,10 @@ class Running(Struct, eq=False):
     """
 
     loop: asyncio.AbstractEventLoop
-    label: str
-    #: The context it runs in; None for the one it finds.
-    context: Context | None
-    #: Where it goes on; None for a thread.
+    call: Call
+    #: The context it runs in.
+    context: Context
+    #: The task in which it goes on; None for a thread.
     task: asyncio.Task[Any] | None = None
     is_withdrawn: bool = False
     waiters: tuple[asyncio.Future[None], ...] = ()
@@ -88,68 +91,89 @@ class Running(Struct, eq=False):
         self.waiters = ()
 
 
-Report = Callable[[int, Any, BaseException | None], None]
-"""(call id, result, the exception if it failed), on the event loop."""
+class CallEvents(Protocol):
+    """What becomes of calls. All methods are called on the event loop."""
+
+    def call_starts(self, call: Call) -> Context:
+        """Take note that a call is about to start; return the context for it."""
+        ...
+
+    def call_goes_on(self, call_id: int, started_at: float) -> None:
+        """Take note that a call has started and did not return at once."""
+        ...
+
+    def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
+        """Take the end of a call: its result, or the exception if it failed."""
+        ...
+
+    def call_refused(self, call_id: int, why: str) -> None:
+        """Take note that a call will never start."""
+        ...
+
+    def call_abandoned(self, call: Call) -> None:
+        """Take note that a plain function goes on although its result is no longer needed."""
+        ...
 
 
 class Callbacks:
-    """The calls of one session.
+    """The calls of one session. ``events`` is told the end of each, unless it was cancelled."""
 
-    ``report`` gets each call's end, unless it was cancelled before. ``abandoned`` is told the label
-    of a plain function that runs on although nobody waits for it.
-    """
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        report: Report,
-        abandoned: Callable[[str], None],
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, events: CallEvents) -> None:
         self._loop = loop
-        self._report = report
-        self._abandoned = abandoned
+        self._events = events
         # Calls in a task or a thread; most end before they need one.
         self._running: dict[int, Running] = {}
+        self._lanes = lanes()
         self._starter = Starter(loop)
         # Whether a function is to be awaited, found out once.
         self._are_async: dict[int, tuple[object, bool]] = {}
-        # Calls nobody waits for, which learnt of that and are winding down.
+        # Cancelled calls that were told of it and are about to return.
         self._lingering: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
-        return len(self._running)
+        """The number of calls that have not ended, whether or not they have started."""
+        waiting = {id(lane): len(lane.waiting) for lane in self._lanes.values()}
+        return len(self._running) + sum(waiting.values())
 
-    def start(self, call: Call, context: Context | None = None) -> bool:
-        """Call a function of the user's, in that context or the one it finds; True if it goes on.
+    def start(self, call: Call) -> None:
+        """Call a function of the user's.
 
-        One that is to be awaited is called at once, and reported before this returns if it does
-        not wait for anything; others are called soon and in a thread.
+        One that is to be awaited is called at once, and its end is told before this returns if it
+        does not wait for anything. A plain function is called in a thread when a slot is free.
         """
-        call_id, argument = call.call_id, call.argument
-        running = Running(self._loop, call.label, context)
-        if isinstance(argument, Withdrawable):
-            bind_withdrawal(argument, running)
-        function: Callable[[Any], Any] = call.callback
-        if not self._is_async(function):
-            self._start_in_thread(call_id, running, function, argument)
-            return True
+        if self._is_async(call.callback):
+            self._start_at_once(call)
+        else:
+            lane = self._lanes[call.kind]
+            lane.waiting[call.call_id] = call
+            self._fill(lane)
+
+    def _start_at_once(self, call: Call) -> None:
+        call_id, started_at = call.call_id, self._loop.time()
+        running = self._begin(call)
         try:
-            work = function(argument)
+            work = running.context.run(call.callback, call.argument)
             if type(work) is not _COROUTINE:  # something else that can be awaited
                 work = _finish(work)
-            task, result = self._starter.start(work, call.label, context)
+            task, result = self._starter.start(work, call.label, running.context)
         except (SystemExit, KeyboardInterrupt) as error:
             # The program is to end, which is not for us to prevent; if it goes on, so do we.
-            self._loop.call_soon(self._report, call_id, None, error)
+            self._loop.call_soon(self._events.call_ended, call_id, None, error)
             raise
         except BaseException as error:  # as a task would: `pytest.fail`, say, is no Exception
-            self._report(call_id, None, error)
+            self._events.call_ended(call_id, None, error)
         else:
-            if task is not None:
-                self._go_on(call_id, running, task)
-                return True
-            self._report(call_id, result, None)
-        return False
+            if task is None:
+                self._events.call_ended(call_id, result, None)
+            else:
+                self._await(call_id, running, task)
+                self._events.call_goes_on(call_id, started_at)
+
+    def _begin(self, call: Call) -> Running:
+        running = Running(self._loop, call, self._events.call_starts(call))
+        if isinstance(call.argument, Withdrawable):
+            bind_withdrawal(call.argument, running)
+        return running
 
     def _is_async(self, function: object) -> bool:
         key = function.func if type(function) is ToolCall else function
@@ -159,42 +183,79 @@ class Callbacks:
         return known[1]
 
     def cancel(self, call_id: int) -> None:
-        """Nobody waits for this call any more."""
+        """Cancel a call whose result is no longer needed."""
         running = self._running.pop(call_id, None)
         if running is None:
+            for lane in self._lanes.values():
+                lane.waiting.pop(call_id, None)
             return
         is_told = running.is_awaited
         running.withdraw()
         if running.task is None:
-            self._abandoned(running.label)
+            lane = self._lanes[running.call.kind]
+            lane.abandon(call_id)
+            self._fill_soon(lane)
+            self._events.call_abandoned(running.call)
         elif is_told:
-            # It waits for the news and wants to end by itself; it has until the session is over.
+            # It waits for the withdrawal and is about to return; it has until the session is over.
             self._lingering.add(running.task)
             running.task.add_done_callback(self._lingering.discard)
         else:
             running.task.cancel()
 
     def close(self) -> None:
-        """The session is over: nothing may go on."""
+        """Cancel everything: the session is over."""
+        for lane in self._lanes.values():
+            lane.waiting.clear()
         for call_id in list(self._running):
             self.cancel(call_id)
         for task in list(self._lingering):
             task.cancel()
         self._starter.close()
 
-    def _start_in_thread(
-        self, call_id: int, running: Running, function: Callable[[Any], Any], argument: object
-    ) -> None:
-        self._running[call_id] = running
-        if running.context is not None:
-            function = _in_context(running.context, function)
+    # -- threads -----------------------------------------------------------------------------------
+
+    def _fill(self, lane: Lane) -> None:
+        """Start the calls that wait, as far as there are slots."""
+        lane.is_due = False
+        while lane.waiting and not lane.is_full:
+            call_id = next(iter(lane.waiting))
+            if lane.is_exhausted:
+                why = f"{MAX_ABANDONED} functions have outlived their calls and still run"
+            else:
+                try:
+                    worker = WORKERS.take()
+                except Exception as error:
+                    if lane.running:
+                        return  # one of their threads will be free
+                    why = f"no thread can be started ({words_of(error)})"
+                else:
+                    self._start_in_thread(lane, lane.waiting.pop(call_id), worker)
+                    continue
+            del lane.waiting[call_id]
+            self._events.call_refused(call_id, why)
+
+    def _fill_soon(self, lane: Lane) -> None:
+        """Fill the slots in the next round: other calls may be cancelled in this one."""
+        if lane.waiting and not lane.is_due:
+            lane.is_due = True
+            self._loop.call_soon(self._fill, lane)
+
+    def _start_in_thread(self, lane: Lane, call: Call, worker: Worker) -> None:
+        call_id, started_at = call.call_id, self._loop.time()
         try:
-            WORKERS.run(lambda: self._run_in_thread(call_id, function, argument))
-        except RuntimeError as error:  # no thread could be started
-            self._loop.call_soon(self._on_thread_done, call_id, None, error)
+            running = self._begin(call)
+        except BaseException:  # the program is to end; the thread must not wait for ever
+            worker.do(lambda: None)
+            raise
+        lane.running.add(call_id)
+        self._running[call_id] = running
+        function = functools.partial(running.context.run, call.callback)
+        worker.do(lambda: self._run_in_thread(lane, call_id, function, call.argument))
+        self._events.call_goes_on(call_id, started_at)
 
     def _run_in_thread(
-        self, call_id: int, function: Callable[[object], object], argument: object
+        self, lane: Lane, call_id: int, function: Callable[[object], object], argument: object
     ) -> None:
         result: object = None
         error: BaseException | None = None
@@ -203,27 +264,30 @@ class Callbacks:
         except BaseException as problem:  # whatever it raised must not end the thread unheard
             error = problem
         try:
-            self._loop.call_soon_threadsafe(self._on_thread_done, call_id, result, error)
+            self._loop.call_soon_threadsafe(self._on_thread_done, lane, call_id, result, error)
         except RuntimeError:
             _drop(result)
             log.debug("a callback returned after its event loop was closed")
 
-    def _on_thread_done(self, call_id: int, result: object, error: BaseException | None) -> None:
+    def _on_thread_done(
+        self, lane: Lane, call_id: int, result: object, error: BaseException | None
+    ) -> None:
+        lane.returned(call_id)
+        self._fill_soon(lane)
         running = self._running.get(call_id)
         if running is None:
             _drop(result)
-            return
-        if error is None and _is_awaitable(result):
+        elif error is None and _is_awaitable(result):
             # A plain function that returned a coroutine: a lambda around an async one, say.
             task = self._loop.create_task(
-                _finish(result), name=running.label, context=running.context
+                _finish(result), name=running.call.label, context=running.context
             )
-            self._go_on(call_id, running, task)
+            self._await(call_id, running, task)
         else:
             del self._running[call_id]
-            self._report(call_id, result, error)
+            self._events.call_ended(call_id, result, error)
 
-    def _go_on(self, call_id: int, running: Running, task: asyncio.Task[Any]) -> None:
+    def _await(self, call_id: int, running: Running, task: asyncio.Task[Any]) -> None:
         running.task = task
         self._running[call_id] = running
         task.add_done_callback(lambda done: self._on_task_done(call_id, done))
@@ -235,10 +299,10 @@ class Callbacks:
                 log.debug("%s failed after it was cancelled: %r", task.get_name(), error)
             return
         if task.cancelled():
-            self._report(call_id, None, asyncio.CancelledError())
+            self._events.call_ended(call_id, None, asyncio.CancelledError())
         else:
             error = task.exception()
-            self._report(call_id, task.result() if error is None else None, error)
+            self._events.call_ended(call_id, task.result() if error is None else None, error)
 
 
 def is_async(function: object) -> bool:
@@ -250,12 +314,6 @@ def is_async(function: object) -> bool:
         return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__)
     except Exception:  # an object that answers every question in its own way, a mock say
         return False
-
-
-def _in_context(
-    context: Context, function: Callable[[object], object]
-) -> Callable[[object], object]:
-    return lambda argument: context.run(function, argument)
 
 
 def _is_awaitable(result: object) -> TypeGuard[Awaitable[object]]:
@@ -277,6 +335,21 @@ def _drop(result: object) -> None:
 
 async def _tell(listener: Callable[[Any], object], news: object) -> None:
     await cast("Awaitable[object]", listener(news))
+
+
+class Listeners:
+    """The functions of the user's that are only told, never asked."""
+
+    def __init__(
+        self,
+        *,
+        on_stderr: Callable[[str], object] | None = None,
+        on_warning: Callable[[Any], object] | None = None,
+        on_event: Callable[[Any], object] | None = None,
+    ) -> None:
+        self.on_stderr = on_stderr
+        self.on_warning = on_warning
+        self.on_event = on_event
 
 
 _UNTOLD = 10_000

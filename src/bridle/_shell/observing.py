@@ -221,8 +221,6 @@ class SessionObserver:
         self._answering: dict[str, str | None] = {}
         self._calls: dict[int, CallBegan] = {}
         self._tools = ToolUses(self._teller, clock)
-        # In which context prompts were sent that have not left yet.
-        self._senders: dict[str, contextvars.Context] = {}
 
     @property
     def reads(self) -> bool:
@@ -239,21 +237,12 @@ class SessionObserver:
 
     # -- turns -------------------------------------------------------------------------------------
 
-    def sending(self, uuid: str) -> None:
-        """Somebody sends a prompt; it may have to wait until the session is ready."""
-        if self.reads:
-            self._senders[uuid] = contextvars.copy_context()
-
-    def sent(self, uuid: str) -> None:
-        """The prompt has left, or never will."""
-        self._senders.pop(uuid, None)
-
-    def turn_began(self, uuid: str) -> None:
-        """A prompt has left."""
+    def turn_began(self, uuid: str, context: contextvars.Context) -> None:
+        """A prompt has left; ``context`` is a copy of that of its sender."""
         if not self._hears_turns():
             return
         self._turns[uuid] = began = TurnBegan(**self._start(), uuid=uuid, model=self._model)
-        self._tell(began, self._senders.get(uuid))
+        self._tell(began, context)
 
     def turn_ended(self, uuid: str, outcome: Outcome[Any]) -> None:
         """A prompt has its outcome."""
@@ -289,10 +278,10 @@ class SessionObserver:
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def call_began(self, call: Call) -> contextvars.Context | None:
-        """A function of the application is about to be called; returns the context for it."""
+    def call_began(self, call: Call, context: contextvars.Context) -> None:
+        """A function of the application is about to be called in that context."""
         if not self._hears_calls():
-            return None
+            return
         tool, tool_use_id = _tool_of(call.argument)
         inside = self._tools.id_of(tool_use_id)
         self._calls[call.call_id] = began = CallBegan(
@@ -302,9 +291,7 @@ class SessionObserver:
             tool=tool,
             tool_use_id=tool_use_id,
         )
-        context = contextvars.copy_context() if self.reads else None
         self._tell(began, context)
-        return context
 
     def call_ended(self, call_id: int, error: BaseException | None = None) -> None:
         """The function returned, or raised."""

@@ -9,6 +9,7 @@ per call. (``concurrent.futures`` joins its threads at exit, and would hang ther
 from __future__ import annotations
 
 import contextvars
+import functools
 import os
 import threading
 from collections import deque
@@ -20,19 +21,30 @@ _LINGER = 10.0
 Job = Callable[[], None]
 
 
-class _Worker:
-    """One thread and the slot its next job is put into."""
+class Worker:
+    """One thread and the job it does next."""
 
     def __init__(self) -> None:
-        self.job: Job | None = None
+        self._job: Job | None = None
         self.wake = threading.Event()
+
+    def do(self, job: Job) -> None:
+        """Run ``job`` in the thread, in a copy of the caller's context. Never blocks."""
+        self._job = functools.partial(contextvars.copy_context().run, job)
+        self.wake.set()
+
+    def work(self) -> None:
+        """Do the job that was given, if there is one."""
+        job, self._job = self._job, None
+        if job is not None:
+            job()
 
 
 class Workers:
-    """As many threads as there are jobs at once. Safe to use from any thread."""
+    """Threads that are started when they are needed. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._idle: deque[_Worker] = deque()
+        self._idle: deque[Worker] = deque()
         self._lock = threading.Lock()
 
     def forget(self) -> None:
@@ -42,33 +54,31 @@ class Workers:
 
     def run(self, job: Job) -> None:
         """Run ``job`` in a daemon thread, in a copy of the caller's context. Never blocks."""
-        context = contextvars.copy_context()
+        self.take().do(job)
 
-        def in_context() -> None:
-            context.run(job)
+    def take(self) -> Worker:
+        """Return a thread that waits for a job, which the caller must give it.
 
+        Raises `RuntimeError` if no thread could be started.
+        """
         with self._lock:
-            worker = self._idle.pop() if self._idle else None
-        if worker is None:
-            worker = _Worker()
-            worker.job = in_context
-            name = "bridle-callback"
-            threading.Thread(target=self._work, args=(worker,), name=name, daemon=True).start()
-        else:
-            worker.job = in_context
-            worker.wake.set()
+            if self._idle:
+                return self._idle.pop()
+        worker = Worker()
+        name = "bridle-callback"
+        threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True).start()
+        return worker
 
-    def _work(self, worker: _Worker) -> None:
-        while (job := worker.job) is not None:
-            worker.job = None
-            job()
-            del job
+    def _serve(self, worker: Worker) -> None:
+        worker.wake.wait()
+        while True:
+            worker.wake.clear()
+            worker.work()
             with self._lock:
-                worker.wake.clear()
                 self._idle.append(worker)
             if not worker.wake.wait(_LINGER):
                 with self._lock:
-                    # A job may have been handed over just as the wait ran out.
+                    # It may have been taken just as the wait ran out.
                     if worker in self._idle:
                         self._idle.remove(worker)
                         return

@@ -120,7 +120,7 @@ class EnginePlayer:
     def _steps(self, actions: list[act.Action], at: float) -> list[tuple[float, act.Action]]:
         for action in actions:
             if isinstance(action, act.Call):  # nobody makes it, so it waits until its time is up
-                self._engine.waiting_call(action.call_id, at)
+                self._engine.started_call(action.call_id, at)
         return [(at, action) for action in actions]
 
     def _perform(self, entry: Entry) -> list[act.Action]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -11,10 +12,10 @@ from tests.support.cli import begin, errors, feed, only, payloads, running, warn
 from tests.support.values import Lazy
 
 from bridle import controls
-from bridle._core.actions import Action, Call, CallKind, CancelCall, TurnEnded
+from bridle._core.actions import Action, Call, CallKind, CancelCall, TurnEnded, Warn
 from bridle._core.engine import Engine
 from bridle._core.hooks import HookPlan
-from bridle._core.questions import MAX_PENDING_CALLBACKS, Questions, QuestionsConfig
+from bridle._core.questions import MAX_OPEN_REQUESTS, Questions, QuestionsConfig
 from bridle.events import WarningKind
 from bridle.hooks import Block, Continue, EndTurn, Hook, HookOutput, ModifyInput, PreToolUseContext
 from bridle.permissions import (
@@ -133,17 +134,26 @@ def test_the_first_decision_skips_the_rest() -> None:
 
 
 def test_each_hook_has_its_own_deadline() -> None:
-    """R260, R298: counted from when it was called; one that returns at once needs none."""
+    """R260, R298: counted from when it started; one that returns at once needs none."""
     engine = pre_tool_use(Hook(first, timeout=5.0), Hook(second))
     feed(engine, 1.0, cli.hook_callback("r"))
     seen = [engine.next_deadline]
-    assert engine.waiting_call(1, 2.0) == []
+    assert engine.started_call(1, 2.0) == []
     seen.append(engine.next_deadline)
     engine.finished_call(1, None, 4.0)
     seen.append(engine.next_deadline)
-    engine.waiting_call(2, 5.0)
-    engine.waiting_call(1, 5.0)  # it is over: nothing more comes of it
-    assert [*seen, engine.next_deadline] == [None, 6.0, None, 64.0]
+    engine.started_call(2, 5.0)
+    engine.started_call(1, 5.0)  # it is over: nothing more comes of it
+    assert [*seen, engine.next_deadline] == [None, 7.0, None, 65.0]
+
+
+def test_a_hook_that_waits_to_be_started_has_no_deadline_yet() -> None:
+    engine = pre_tool_use(Hook(first, timeout=5.0, on_error="continue"))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    assert engine.advance(1000.0) == []
+    engine.started_call(1, 1000.0)
+    assert engine.advance(1004.9) == []
+    assert warned(engine.advance(1005.0)) == [WarningKind.HOOK_TIMED_OUT]
 
 
 def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
@@ -173,6 +183,39 @@ def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
     assert engine.advance(1000.0) == []
 
 
+class Guard:
+    """A callback that is a method."""
+
+    def decide(self, _: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("callback", "name"),
+    [(first, "first"), (Guard().decide, "Guard.decide"), (partial(first), "first")],
+)
+def test_a_timeout_names_the_callback_and_the_duration(callback: Any, name: str) -> None:
+    engine = pre_tool_use(
+        Hook(callback, timeout=2.5),
+        can_use_tool=callback,
+        elicitation=callback,
+        permission_timeout=300.0,
+    )
+    begin(engine, 1.0, cli.hook_callback("h"), cli.can_use_tool("p"), cli.elicitation("e"))
+    details = [warning.detail for warning in only(Warn, engine.advance(1000.0))]
+    assert details == [
+        f"PreToolUse hook ({name}) did not answer within 2.5 s",
+        f"permission for Bash ({name}) did not answer within 300 s",
+        f"elicitation of forms ({name}) did not answer within 300 s",
+    ]
+
+
+def test_a_failure_names_the_callback() -> None:
+    engine = pre_tool_use(Hook(first))
+    begin(engine, 1.0, cli.hook_callback("h"))
+    [warning] = only(Warn, engine.failed_call(1, "ValueError: x", 2.0))
+    assert warning.detail == "PreToolUse hook (first): ValueError: x"
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_failed_hook_that_is_required_blocks(late: bool) -> None:
     engine = pre_tool_use(Hook(first, timeout=5.0, on_error="block"))
@@ -192,26 +235,73 @@ def test_after_a_failed_hook_the_next_one_is_still_asked() -> None:
     assert (payloads(actions), warned(actions)) == ({"r": DENIED_TOOL}, [])
 
 
-@pytest.mark.parametrize("result", ["nonsense", 5, Deny("no")], ids=repr)
-def test_a_result_that_is_none_counts_as_a_failure(result: object) -> None:
-    """R275, R299."""
+def decision(actions: list[Action], request_id: str = "r") -> str | None:
+    """What a PreToolUse hook decided."""
+    answer = payloads(actions)[request_id]
+    decided: str | None = answer.get("hookSpecificOutput", {}).get("permissionDecision")
+    return decided
+
+
+@pytest.mark.parametrize("result", ["nonsense", 5, False, True], ids=repr)
+def test_an_invalid_result_of_a_guard_blocks_with_a_warning(result: object) -> None:
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
     actions = engine.finished_call(1, result, 2.0)
-    assert (payloads(actions), warned(actions)) == (
-        {"r": {"continue": True}},
-        [WarningKind.HOOK_FAILED],
-    )
+    assert (decision(actions), warned(actions)) == ("deny", [WarningKind.HOOK_FAILED])
 
 
-def test_an_input_that_cannot_be_read_fails_open_without_a_call() -> None:
+def test_a_permission_result_of_a_guard_that_denies_blocks() -> None:
+    engine = pre_tool_use(Hook(first))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    actions = engine.finished_call(1, Deny("no"), 2.0)
+    assert (payloads(actions), warned(actions)) == ({"r": DENIED_TOOL}, [])
+
+
+def test_a_guard_after_a_changed_input_is_asked_about_it() -> None:
+    engine = pre_tool_use(Hook(first), Hook(second))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    (call,) = only(Call, engine.finished_call(1, ModifyInput({"command": "rm"}), 2.0))
+    assert (call.callback, call.argument.tool_input) == (second, {"command": "rm"})
+    assert payloads(engine.finished_call(2, Block("no"), 3.0)) == {"r": DENIED_TOOL}
+
+
+def test_a_permission_callback_that_changes_its_input_does_not_change_what_is_allowed() -> None:
+    engine = permitting()
+    (call,) = only(Call, feed(engine, 1.0, cli.can_use_tool("r", input={"a": {"b": [1]}})))
+    call.argument.tool_input["a"]["b"].append(2)
+    call.argument.tool_input["c"] = 3
+    answer = payloads(engine.finished_call(call.call_id, Allow(), 2.0))["r"]
+    assert answer == {"behavior": "allow", "updatedInput": {"a": {"b": [1]}}}
+
+
+def test_an_input_that_cannot_be_read_blocks_a_gate_without_a_call() -> None:
     """R275."""
     engine = pre_tool_use(Hook(first))
     actions = feed(engine, 1.0, cli.hook_callback("r", input={"tool_name": 5}))
-    assert (payloads(actions), warned(actions)) == (
-        {"r": {"continue": True}},
-        [WarningKind.HOOK_FAILED],
-    )
+    assert (decision(actions), only(Call, actions)) == ("deny", [])
+    assert warned(actions) == [WarningKind.HOOK_FAILED]
+
+
+@pytest.mark.parametrize("depth", [900, 3000, 100_000])
+def test_a_guard_is_not_passed_by_an_input_that_is_nested_too_deeply(depth: int) -> None:
+    """An error as the answer would make older CLIs run the tool."""
+    engine = pre_tool_use(Hook(first))
+    nested = b"[" * depth + b"]" * depth
+    line = cli.hook_callback("r", input={"tool_name": "Bash", "tool_input": {"nested": "HERE"}})
+    actions = feed(engine, 1.0, line.replace(b'"HERE"', nested))
+    for call in only(Call, actions):
+        actions += engine.finished_call(call.call_id, Block("no"), 2.0)
+    assert decision(actions) == "deny"
+
+
+def test_a_guard_is_not_passed_by_a_request_that_is_too_long() -> None:
+    plan = HookPlan.from_options({"Stop": [Hook(first)], "PreToolUse": [Hook(first)]}, 60.0)
+    engine = running(questions=QuestionsConfig(hooks=plan), max_line=10_000)
+    long = {"tool_name": "Bash", "tool_input": {"command": "x" * 20_000}}
+    actions = feed(engine, 1.0, cli.hook_callback("r", "hook_1", input=long))
+    actions += feed(engine, 1.0, cli.hook_callback("s", "hook_0", input=long))
+    assert (decision(actions), payloads(actions)["s"]) == ("deny", {"continue": True})
+    assert errors(actions) == {}
 
 
 def test_an_unknown_hook_is_let_through_with_a_warning() -> None:
@@ -502,7 +592,9 @@ def test_a_result_whose_own_methods_raise_is_answered_all_the_same(line: bytes, 
     begin(engine, 1.0, line)
     actions = engine.finished_call(1, kind(), 2.0)
     assert list(payloads(actions)) == ["r"]
-    assert len(warned(actions)) == 1
+    # An empty dict of a hook is an output that says nothing.
+    is_output = kind is Strict and line == cli.hook_callback("r")
+    assert len(warned(actions)) == (0 if is_output else 1)
     assert (engine.next_deadline, engine.finished_call(1, None, 3.0)) == (None, [])
 
 
@@ -535,10 +627,12 @@ def test_an_mcp_answer_that_cannot_even_say_why_it_cannot_be_read_is_an_error() 
 
 
 def test_nothing_of_an_output_that_cannot_be_sent_is_sent() -> None:
-    engine = pre_tool_use(Hook(first))
+    engine = answering(events={"PostToolUse": [Hook(first)]})
     begin(engine, 1.0, cli.hook_callback("r"))
     output = HookOutput(
-        additional_context="of the failed one", suppress_output=True, updated_input={"a": object()}
+        additional_context="of the failed one",
+        suppress_output=True,
+        updated_tool_output={"a": object()},
     )
     actions = engine.finished_call(1, output, 2.0)
     assert (payloads(actions), warned(actions)) == (
@@ -550,32 +644,143 @@ def test_nothing_of_an_output_that_cannot_be_sent_is_sent() -> None:
 # ------------------------------------------------------------------------- capacity
 
 
-def test_beyond_thirty_two_pending_callbacks_each_kind_gets_its_failure_answer() -> None:
-    """R257, R258, R259, R310: no call is made for them."""
-    assert MAX_PENDING_CALLBACKS == 32
-    engine = pre_tool_use(Hook(first), can_use_tool=first, elicitation=first)
-    for number in range(16):
-        assert len(feed(engine, 1.0, cli.hook_callback(f"h{number}"))) == 1
-        assert len(feed(engine, 1.0, cli.can_use_tool(f"p{number}"))) == 1
-    actions = feed(engine, 1.0, cli.hook_callback("h"), cli.can_use_tool("p"), cli.elicitation("e"))
-    answers = payloads(actions)
-    assert (answers["h"], answers["p"]["behavior"], answers["e"]) == (
-        {"continue": True},
-        "deny",
-        {"action": "cancel"},
+def test_callbacks_are_called_however_many_are_pending() -> None:
+    engine = pre_tool_use(Hook(first), can_use_tool=first)
+    for number in range(1000):
+        assert len(only(Call, feed(engine, 1.0, cli.hook_callback(f"h{number}")))) == 1
+        assert len(only(Call, feed(engine, 1.0, cli.can_use_tool(f"p{number}")))) == 1
+
+
+def crowded(**config: Any) -> Engine:
+    """An engine whose table of open requests is full."""
+    events = {
+        "PreToolUse": [Hook(first)],
+        "PermissionRequest": [Hook(first)],
+        "UserPromptSubmit": [Hook(first)],
+        "UserPromptExpansion": [Hook(first)],
+        "Stop": [Hook(first)],
+        "PreCompact": [Hook(first, on_error="block")],
+    }
+    engine = answering(
+        events=events, can_use_tool=first, elicitation=first, mcp_servers={"tools": first}
     )
-    assert warned(actions) == [WarningKind.LIMIT_REACHED] * 3
+    for number in range(MAX_OPEN_REQUESTS):
+        feed(engine, 1.0, cli.hook_callback(f"open {number}", "hook_4"))
+    return engine
+
+
+def test_beyond_the_bound_against_a_runaway_gates_block_and_permissions_are_denied() -> None:
+    """R258, R259, R310."""
+    assert MAX_OPEN_REQUESTS == 4096
+    engine = crowded()
+    prompt = {"prompt": "hi", "tool_name": "Bash", "tool_input": {}}
+    lines = [cli.hook_callback(f"h{n}", f"hook_{n}", input=prompt) for n in range(6)]
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    lines += [cli.can_use_tool("p"), cli.elicitation("e"), cli.mcp_message("m", message)]
+    actions = feed(engine, 1.0, *lines)
+    answers = payloads(actions)
     assert only(Call, actions) == []
+    assert decision(actions, "h0") == "deny"
+    assert answers["h1"]["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+    assert [answers[name]["decision"] for name in ("h2", "h3", "h5")] == ["block"] * 3
+    assert answers["h4"] == {"continue": True}
+    assert (answers["p"]["behavior"], answers["e"]) == ("deny", {"action": "cancel"})
+    assert answers["m"]["mcp_response"]["error"]["code"] == -32603
+
+
+def test_the_bound_is_warned_about_now_and_then() -> None:
+    engine = crowded()
+    lines = [cli.hook_callback(f"h{number}") for number in range(100)]
+    [warning] = only(Warn, feed(engine, 1.0, *lines))
+    assert warning.kind is WarningKind.LIMIT_REACHED
+    assert "4096 requests of the CLI are open" in warning.detail
+    assert warned(feed(engine, 12.0, *lines)) == [WarningKind.LIMIT_REACHED]
+
+
+def test_a_request_that_ends_makes_room_for_another() -> None:
+    engine = crowded()
     engine.finished_call(1, None, 2.0)
-    assert len(only(Call, feed(engine, 2.0, cli.can_use_tool("p again")))) == 1
+    assert len(only(Call, feed(engine, 2.0, cli.can_use_tool("p")))) == 1
 
 
-def test_a_crowd_of_tool_calls_does_not_count() -> None:
-    """R327, R336: servers have no limit of ours, and stall nobody."""
+@pytest.mark.parametrize("number", range(4))
+def test_a_gate_blocks_when_its_callback_cannot_be_called(number: int) -> None:
+    names = ["PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpansion"]
+    engine = answering(events={name: [Hook(first), Hook(second)] for name in names})
+    told = {"prompt": "hi", "tool_name": "Bash", "tool_input": {}}
+    feed(engine, 1.0, cli.hook_callback("r", f"hook_{number}", input=told))
+    actions = engine.failed_call(1, "no thread is left", 2.0, was_called=False)
+    answer = str(payloads(actions)["r"])
+    assert "deny" in answer or "block" in answer
+    assert (only(Call, actions), warned(actions)) == ([], [WarningKind.LIMIT_REACHED])
+
+
+def test_other_callbacks_that_cannot_be_called_get_their_failure_answer() -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "anything"}}
+    engine = answering(
+        events={"Stop": [Hook(first)], "PreCompact": [Hook(first, on_error="block")]},
+        can_use_tool=first,
+        elicitation=first,
+        mcp_servers={"raw": first, "tools": ToolServer([anything])},
+    )
+    feed(
+        engine,
+        1.0,
+        cli.hook_callback("stop", "hook_0"),
+        cli.hook_callback("compact", "hook_1"),
+        cli.can_use_tool("p"),
+        cli.elicitation("e"),
+        cli.mcp_message("raw", message, server="raw"),
+        cli.mcp_message("tool", message),
+    )
+    actions = [
+        action
+        for number in range(1, 7)
+        for action in engine.failed_call(number, "no thread is left", 2.0, was_called=False)
+    ]
+    answers = payloads(actions)
+    assert (answers["stop"], answers["compact"]["decision"]) == ({"continue": True}, "block")
+    assert (answers["p"]["behavior"], answers["e"]) == ("deny", {"action": "cancel"})
+    assert answers["raw"]["mcp_response"]["error"]["code"] == -32603
+    assert answers["tool"]["mcp_response"]["result"]["isError"] is True
+    assert warned(actions) == [WarningKind.LIMIT_REACHED]
+    assert engine.failed_call(1, "again", 3.0, was_called=False) == []
+
+
+def test_a_withdrawn_request_that_was_never_started_is_not_answered() -> None:
+    engine = pre_tool_use(Hook(first))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    assert feed(engine, 2.0, cli.withdrawal("r")) == [CancelCall(1)]
+    assert engine.started_call(1, 3.0) == []
+    assert engine.next_deadline is None
+
+
+def test_a_crowd_of_tool_calls_does_not_hold_up_a_hook() -> None:
+    """R327, R336: servers have no limit of ours below the one against a runaway."""
     engine = pre_tool_use(Hook(first), mcp_servers={"tools": first})
-    for number in range(40):
+    for number in range(400):
         feed(engine, 1.0, cli.mcp_message(f"m{number}", {"id": number, "method": "tools/call"}))
     assert len(only(Call, feed(engine, 1.0, cli.hook_callback("h")))) == 1
+
+
+# ------------------------------------------------------------------------- whose prompt
+
+
+def test_a_call_names_the_prompt_the_cli_works_on() -> None:
+    engine = pre_tool_use(Hook(first))
+
+    def prompt_of(line: bytes) -> str | None:
+        (call,) = only(Call, feed(engine, 2.0, line))
+        return call.prompt
+
+    assert prompt_of(cli.hook_callback("before")) is None
+    engine.send("k1", "u1", "one", 1.0)
+    engine.send("k2", "u2", "two", 1.0)
+    assert prompt_of(cli.hook_callback("submitted")) == "u1"
+    feed(engine, 2.0, cli.init("u1"))
+    assert prompt_of(cli.hook_callback("in the turn")) == "u1"
+    feed(engine, 3.0, cli.aborted("u1"))
+    assert prompt_of(cli.hook_callback("the next one")) == "u2"
 
 
 # ------------------------------------------------------------------------- MCP

@@ -11,7 +11,7 @@ from bridle import BidirOptions, CliOptions, SdkOptions
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
 from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Request
 from bridle._core.mcp import MAX_BUFFERED
-from bridle._core.questions import MAX_PENDING_CALLBACKS
+from bridle._core.questions import MAX_OPEN_REQUESTS
 from bridle._core.requests import (
     MAX_QUEUED,
     REQUEST,
@@ -316,8 +316,8 @@ def test_of_very_many_withdrawals_the_oldest_are_forgotten(desk: Desk) -> None:
 
 def test_the_limits_are_constants_that_no_option_changes() -> None:
     """R091, R259: sixteen queued, sixty-four pending, thirty-two callbacks, a hundred buffered."""
-    limits = (MAX_QUEUED, MAX_PENDING_REQUESTS, MAX_PENDING_CALLBACKS, MAX_BUFFERED)
-    assert limits == (16, 64, 32, 100)
+    limits = (MAX_QUEUED, MAX_PENDING_REQUESTS, MAX_OPEN_REQUESTS, MAX_BUFFERED)
+    assert limits == (16, 64, 4096, 100)
     names = {*CliOptions.fields, *SdkOptions.fields, *BidirOptions.fields}
     assert not [
         name for name in names if "pending" in name or "queue" in name or "capacity" in name

@@ -1,0 +1,461 @@
+"""One hook callback in flight: it calls the hooks of an event in order and makes their one answer.
+
+A gate blocks unless each of its hooks was asked and let it pass, or failed in a way for which its
+`on_error` says "continue". Nothing here raises for what a hook or the CLI did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from bridle._core import hook_output
+from bridle._core.hook_rules import EventRule, decision_block, deny_permission, rule_of
+from bridle._core.permissions import (
+    Answer,
+    InvalidResult,
+    Warned,
+    as_json,
+    as_text,
+    copied,
+    decode_tolerantly,
+    encode_permission,
+    kind_of,
+    name_of,
+    words_of,
+)
+from bridle._source import JsonObject
+from bridle.hooks import (
+    CONTEXTS,
+    Block,
+    Continue,
+    EndTurn,
+    Hook,
+    HookContext,
+    HookOutput,
+    Matcher,
+    ModifyInput,
+    ToolHookContext,
+    UnknownHookContext,
+)
+from bridle.permissions import CanUseToolContext, Deny, bind_raw
+
+#: The fields of `HookOutput` that go into `hookSpecificOutput`.
+_SPECIFIC_NAMES: Mapping[str, str] = {
+    "permission_decision": "permissionDecision",
+    "permission_decision_reason": "permissionDecisionReason",
+    "updated_input": "updatedInput",
+    "updated_tool_output": "updatedToolOutput",
+    "updated_mcp_tool_output": "updatedMCPToolOutput",
+    "permission": "decision",
+}
+
+#: The fields that decide. A gate that does not know one of them takes the output as invalid.
+_DECIDING = frozenset({"permission_decision", "updated_input", "permission"})
+
+#: The members of `hookSpecificOutput` that decide.
+_DECISIONS = frozenset({"permissionDecision", "decision"})
+
+#: What the following hooks see in their context after a hook has changed it.
+_SHOWN_AS: Mapping[str, str] = {
+    "updatedInput": "tool_input",
+    "updatedToolOutput": "tool_response",
+    "updatedMCPToolOutput": "tool_response",
+}
+
+
+class PlannedHook(msgspec.Struct, frozen=True):
+    """A hook and the seconds it has."""
+
+    hook: Hook
+    timeout: float
+    matcher: Matcher
+
+
+def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> HookContext:
+    """Return the context of an event, made of a copy of its input.
+
+    Raises `msgspec.ValidationError` if the event's key field is missing.
+    """
+    told = own = copied(wire)
+    if wire.get("hook_event_name") != event:
+        told = {**told, "hook_event_name": event}
+    if "tool_use_id" not in wire and event in _TOOL_EVENTS:
+        # The id beside the input is the tool call's for these events; for others it is made up.
+        told = {**told, "tool_use_id": tool_use_id}
+    context = decode_tolerantly(CONTEXTS.get(event, UnknownHookContext), told)
+    bind_raw(context, own)
+    return context
+
+
+_TOOL_EVENTS = frozenset(
+    event for event, kind in CONTEXTS.items() if issubclass(kind, ToolHookContext)
+)
+
+
+class HookAnswer(Answer, frozen=True):
+    """The answer to one hook callback.
+
+    `ends_turn`: a hook asked for the end of the turn. `needs_interrupt`: not every CLI ends it on
+    this answer, so whoever sends it must see to it that the turn does not go on.
+    """
+
+    ends_turn: bool = False
+    needs_interrupt: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Return the reason to end the turn, or else to block; "" if there is none."""
+        reason = self.payload.get("stopReason" if self.ends_turn else "reason")
+        return reason if isinstance(reason, str) else ""
+
+
+_HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
+
+# What the model reads. It does not get the details: they may hold what is not meant for it.
+_INVALID = "Blocked because a hook of the application returned an invalid value."
+_FAILED = "Blocked because a required hook of the application did not succeed."
+_NOT_ASKED = "Blocked because the hooks of the application could not be asked."
+
+_GO_ON = HookAnswer(b'{"continue":true}')
+"""The answer of most hooks."""
+
+
+class HookRun(msgspec.Struct):
+    """One hook callback in flight: which hook to call next, until there is an answer.
+
+    Call the first of those waiting with `context`, and report `done` or `failed`; repeat until
+    `answer` is there. Reports that come after the answer are ignored.
+    """
+
+    event: str
+    #: The input from the wire, with the changes that hooks have made so far.
+    wire: JsonObject
+    tool_use_id: str | None
+    #: The hooks to call, the next one first.
+    waiting: tuple[PlannedHook, ...]
+    #: What they are called for, in words.
+    label: str = "unknown hook"
+    #: The argument of the next hook. Each one gets its own copy of the input.
+    context: HookContext = UnknownHookContext()
+    #: The answer to send; None as long as there is a hook to call.
+    answer: HookAnswer | None = None
+    _added: tuple[str, ...] = ()
+    _messages: tuple[str, ...] = ()
+    _quiet: bool = False
+    #: Members of `hookSpecificOutput` that hold whatever the following hooks decide, short of
+    #: a refusal: a changed input or output, a deferral.
+    _kept: JsonObject = {}
+    #: Warnings that were not given yet.
+    warnings: tuple[Warned, ...] = ()
+
+    def conclude(self) -> None:
+        """Let the CLI go on, if no hook is left to call and none has decided."""
+        if self.waiting or self.answer is not None:
+            return
+        if self._added or self._messages or self._quiet or self._kept or self.warnings:
+            self._settle({"continue": True})
+        else:
+            self.answer = _GO_ON
+
+    def take_warnings(self) -> tuple[Warned, ...]:
+        """Return the warnings so far, once: the answer carries only those that come later."""
+        warnings, self.warnings = self.warnings, ()
+        return warnings
+
+    @property
+    def _who(self) -> str:
+        """The hook that is being called; an event may have several."""
+        return f"{self.label} ({name_of(self.waiting[0].hook.callback)})"
+
+    @property
+    def _rule(self) -> EventRule:
+        return rule_of(self.event)
+
+    def done(self, result: object) -> None:
+        """Take the result of the current hook."""
+        if self.answer is not None:
+            return
+        try:
+            if result is not None:
+                self._take(result)
+        except _Unencodable as error:
+            self.invalid("unencodable_result", str(error))
+        except InvalidResult as error:
+            self.invalid("hook_failed", str(error))
+        except Exception as error:  # raised by the values in the result: they are the user's
+            self.invalid("hook_failed", f"its result raised {words_of(error)}")
+        else:
+            self.waiting = self.waiting[1:]
+            self._go_on()
+
+    def invalid(self, kind: str, detail: str) -> None:
+        """Take note that the current hook returned an invalid value: a gate blocks."""
+        if self.answer is not None:
+            return
+        if self._rule.is_gate:
+            self.warn(kind, f"{self._who}: {detail}")
+            self._block(_INVALID)
+        else:
+            self.failed(kind, f"{self._who}: {detail}")
+
+    def failed(self, kind: str, detail: str) -> None:
+        """Take note that the current hook raised or was late: its `on_error` says what happens."""
+        if self.answer is None:
+            self.warn(kind, detail)
+            failed, self.waiting = self.waiting[:1], self.waiting[1:]
+            self._fail(failed)
+
+    def refuse(self) -> None:
+        """Give up on the hooks that are left: none of them can be called. A gate blocks."""
+        if self.answer is not None:
+            return
+        left, self.waiting = self.waiting, ()
+        if self._rule.is_gate:
+            self._block(_NOT_ASKED)
+        else:
+            self._fail(left)
+
+    def close(self, reason: str) -> HookAnswer:
+        """Give up on the hooks that are left because the session is closing."""
+        if self.answer is None:
+            self.waiting = ()
+            if self._rule.is_gate:
+                self._block(reason)
+            else:
+                self.answer = HookAnswer(b"{}", self.warnings)
+        return self.settled
+
+    @property
+    def settled(self) -> HookAnswer:
+        """The answer of a run that has no hook left to call."""
+        assert self.answer is not None, "every way to give up on the hooks makes an answer"
+        return self.answer
+
+    def _fail(self, hooks: Sequence[PlannedHook]) -> None:
+        if any(planned.hook.on_error == "block" for planned in hooks):
+            self._block(_FAILED)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Make the argument of the next hook, or conclude."""
+        if self.answer is None and self.waiting:
+            try:
+                self.context = decode_context(self.event, self.wire, self.tool_use_id)
+            except Exception as error:
+                self.warn("hook_failed", f"the input of {self.event}: {words_of(error)}")
+                self.refuse()
+        self.conclude()
+
+    def warn(self, kind: str, detail: str) -> None:
+        """Add a warning."""
+        self.warnings += ((kind, detail),)
+
+    # -- results
+
+    def _take(self, result: object) -> None:
+        if type(result) is Continue or isinstance(result, Continue):  # the usual one is cheap
+            self._keep(result.additional_context, result.system_message)
+        elif isinstance(result, Block):
+            self._block(as_text(result.reason))
+        elif isinstance(result, Deny):
+            self._deny(as_text(result.reason), interrupt=result.interrupt)
+        elif isinstance(result, ModifyInput):
+            self._output(HookOutput(updated_input=result.new_input), called="ModifyInput")
+        elif isinstance(result, EndTurn):
+            self._end_turn(as_text(result.reason))
+        elif isinstance(result, HookOutput):
+            self._output(result, called="HookOutput")
+        elif isinstance(result, Mapping):
+            official = cast("Mapping[object, object]", result)
+            known = self._rule.specific if self._rule.is_gate else None
+            output = hook_output.from_dict(official, self.event, known)
+            self._output(output, called="its dict")
+        else:
+            raise InvalidResult(f"it returned {kind_of(result)}{_HOW_TO_RETURN}")
+
+    def _keep(self, additional_context: str | None, system_message: str | None) -> None:
+        # Both are read before either is kept: nothing of a result that fails is sent.
+        added = None if additional_context is None else as_text(additional_context)
+        message = None if system_message is None else as_text(system_message)
+        if added is not None:
+            self._added += (added,)
+        if message is not None:
+            self._messages += (message,)
+
+    def _block(self, reason: str) -> None:
+        self._doubt_block(blocks=self._rule.block is not None)
+        if self._rule.block is not None:
+            self._settle(self._rule.block(reason), refuses=self._rule.is_gate)
+
+    def _deny(self, reason: str, *, interrupt: bool) -> None:
+        """Block; end the turn as well if that is wanted and the event can."""
+        if not interrupt or self._rule.beside_end is None:
+            self._block(reason)
+        elif self._rule.block is deny_permission:
+            self._settle(self._rule.beside_end(reason), refuses=True)
+        else:
+            self._end_turn(reason)
+
+    def _end_turn(self, reason: str, beside: JsonObject | None = None) -> None:
+        if beside is None:
+            beside = self._rule.beside_end(reason) if self._rule.beside_end else {}
+        ending = {"continue": False, "stopReason": reason, **beside}
+        self._settle(ending, refuses=self._rule.is_gate)
+
+    def _output(self, given: HookOutput, *, called: str) -> None:
+        output = hook_output.checked(given, called)
+        before = self._added, self._messages, self._quiet, self._kept, self.wire, self.warnings
+        try:
+            self._keep(output.additional_context, output.system_message)
+            self._quiet = self._quiet or bool(output.suppress_output)
+            if not (self._rule.is_gate and self._refused(output)):
+                self._accept(output, called)
+        except Exception:  # nothing of an output that fails is sent
+            (
+                self._added,
+                self._messages,
+                self._quiet,
+                self._kept,
+                self.wire,
+                self.warnings,
+            ) = before
+            raise
+
+    def _refused(self, output: HookOutput) -> bool:
+        """Settle an output that refuses in any words; True if it does.
+
+        The answer is spelled for the event, and nothing else is sent along: another member could
+        contradict the refusal, or make the CLI drop it.
+        """
+        if hook_output.has_lone_reason(output):
+            raise InvalidResult(f"it gives a reason but no decision{_HOW_TO_RETURN}")
+        reason = hook_output.refusal_of(output)
+        if output.continue_turn is False:
+            text = as_text(output.stop_reason or reason or output.reason or "")
+            refusal = self._rule.beside_end or (self._rule.block if reason else None)
+            self._end_turn(text, refusal(reason or text) if refusal else {})
+        elif reason is not None:
+            self._deny(reason, interrupt=hook_output.interrupts(output))
+        return self.answer is not None
+
+    def _accept(self, output: HookOutput, called: str) -> None:
+        """Take an output that lets things go on, or of an event that is no gate."""
+        decision = self._top_level(output)
+        specific = self._specific(output, called)
+        for wire_name, shown_as in _SHOWN_AS.items():
+            if wire_name in specific:
+                changed = self._changed(specific.pop(wire_name), wire_name, called)
+                self._kept = {**self._kept, wire_name: changed}
+                self.wire = {**self.wire, shown_as: changed}
+        # At a gate other members than a decision leave it to the following hooks.
+        settles = specific.get("permissionDecision") != "defer" and (
+            output.continue_turn is False
+            or "decision" in decision
+            or not specific.keys().isdisjoint(_DECISIONS)
+            or bool(specific and not self._rule.is_gate)
+        )
+        if settles:
+            proceed = {} if output.continue_turn is None else {"continue": output.continue_turn}
+            self._settle({**proceed, **decision, "hookSpecificOutput": specific})
+        else:
+            self._kept = {**self._kept, **specific}
+
+    def _changed(self, value: object, wire_name: str, called: str) -> object:
+        """Return a changed input or output as plain JSON."""
+        try:
+            changed = as_json({wire_name: value})[wire_name]
+        except Exception as error:
+            raise _Unencodable(f"{called} cannot be sent as JSON: {words_of(error)}") from error
+        if wire_name == "updatedInput" and not changed and self.wire.get("tool_input"):
+            raise InvalidResult(f"{called} has an empty input: a CLI then runs the original one")
+        return changed
+
+    def _top_level(self, output: HookOutput) -> JsonObject:
+        members: JsonObject = {}
+        if output.stop_reason is not None:
+            members["stopReason"] = as_text(output.stop_reason)
+        if output.decision is not None:
+            members["decision"] = output.decision
+        if output.reason is not None:
+            members["reason"] = as_text(output.reason)
+        if output.decision == "block":
+            self._doubt_block(blocks=self._rule.block is decision_block)
+        return members
+
+    def _specific(self, output: HookOutput, called: str) -> JsonObject:
+        members: JsonObject = dict(output.specific)
+        if self._rule.block is deny_permission and "decision" in members:
+            # An older CLI denies an allow without its input.
+            members["decision"] = {"updatedInput": self.wire["tool_input"], **members["decision"]}
+        for name, wire_name in _SPECIFIC_NAMES.items():
+            value = getattr(output, name)
+            if value is None:
+                continue
+            if wire_name not in self._rule.specific:
+                if self._rule.is_gate and name in _DECIDING:
+                    raise InvalidResult(f"{self.event} knows no {name} ({called})")
+                self.warn("result_ignored", f"{self.event} knows no {name} ({called})")
+                continue
+            if name == "permission":
+                value = self._permission(value)
+            elif name == "permission_decision_reason":
+                value = as_text(value)
+            members[wire_name] = value
+        return members
+
+    def _permission(self, result: object) -> JsonObject:
+        tool_name, tool_input = self.wire.get("tool_name"), self.wire.get("tool_input")
+        context = CanUseToolContext(tool_name=str(tool_name), tool_input=tool_input or {})
+        answer = encode_permission(result, context)
+        self.warnings += answer.warnings
+        return answer.payload
+
+    # -- the answer
+
+    def _settle(self, decision: JsonObject, *, refuses: bool = False) -> None:
+        """Make the answer of a decision and of all that the hooks so far have added.
+
+        A refusal needs nothing of what they have changed.
+        """
+        payload = dict(decision)
+        specific: JsonObject = dict(payload.pop("hookSpecificOutput", {}))
+        if not refuses:
+            specific.update(self._kept)
+            if "permissionDecision" in self._kept:  # a deferral, which an approval does not undo
+                payload.pop("decision", None)
+        carried = "additionalContext" in self._rule.specific
+        if self._added and carried:
+            specific["additionalContext"] = "\n".join(self._added)
+        if specific:
+            payload["hookSpecificOutput"] = {**specific, "hookEventName": self.event}
+        if self._messages:
+            payload["systemMessage"] = "\n".join(self._messages)
+        if self._quiet:
+            payload["suppressOutput"] = True
+        try:
+            plain = as_json(payload)
+            body = msgspec.json.encode(plain)
+        except Exception as error:
+            raise _Unencodable(f"its result cannot be sent as JSON: {words_of(error)}") from error
+        if self._added and not carried:
+            self.warn("result_ignored", f"{self.event} carries no additional context")
+        ends = plain.get("continue") is False
+        self.answer = HookAnswer(
+            body,
+            self.warnings,
+            ends_turn=ends,
+            needs_interrupt=ends and not self._rule.surely_ends,
+        )
+
+    def _doubt_block(self, *, blocks: bool) -> None:
+        if not blocks:
+            self.warn("cannot_block", f"{self.event} cannot be blocked")
+        elif not self._rule.surely_blocks:
+            self.warn("cannot_block", f"not every CLI lets a hook block {self.event}")
+
+
+class _Unencodable(Exception):
+    """A result that JSON cannot carry."""

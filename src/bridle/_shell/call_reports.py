@@ -1,0 +1,74 @@
+"""What becomes of the calls of a session, told to its engine and its observer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from typing import Any, NamedTuple
+
+from bridle._core import actions as act
+from bridle._core.engine import Engine
+from bridle._core.permissions import words_of
+from bridle._shell.observing import SessionObserver
+from bridle._shell.senders import Senders
+from bridle.errors import ToolFailure
+from bridle.events import WarningKind
+
+
+class Failure(NamedTuple):
+    """A warning of the engine's about an exception, of which it only knows the text."""
+
+    warning: act.Warn
+    error: BaseException
+
+
+class CallReports:
+    """Implements :class:`bridle._shell.callbacks.CallEvents` for a session.
+
+    ``do`` performs the actions that the engine answers with.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        observer: SessionObserver,
+        senders: Senders,
+        clock: Callable[[], float],
+        do: Callable[[Iterable[act.Action | Failure]], None],
+    ) -> None:
+        self._engine = engine
+        self._observer = observer
+        self._senders = senders
+        self._clock = clock
+        self._do = do
+
+    def call_starts(self, call: act.Call) -> Context:
+        """Return the context for a call: a copy of that of the code that sent the prompt."""
+        context = self._senders.context(call.prompt)
+        self._observer.call_began(call, context)
+        return context
+
+    def call_goes_on(self, call_id: int, started_at: float) -> None:
+        """Start the deadline of a call."""
+        self._do(self._engine.started_call(call_id, started_at))
+
+    def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
+        """Report the result of a call, or what it raised."""
+        if isinstance(error, ToolFailure):
+            # A tool raises it to answer the model, not to report a failure.
+            result, error = error, None
+        self._observer.call_ended(call_id, error)
+        now = self._clock()
+        if error is None:
+            self._do(self._engine.finished_call(call_id, result, now))
+            return
+        actions = self._engine.failed_call(call_id, words_of(error), now)
+        self._do([Failure(one, error) if isinstance(one, act.Warn) else one for one in actions])
+
+    def call_refused(self, call_id: int, why: str) -> None:
+        """Report that a call will never start."""
+        self._do(self._engine.failed_call(call_id, why, self._clock(), was_called=False))
+
+    def call_abandoned(self, call: act.Call) -> None:
+        """Warn that a plain function goes on although its result is no longer needed."""
+        self._do([act.Warn(WarningKind.CALLBACK_ABANDONED, call.who)])

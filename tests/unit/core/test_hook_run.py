@@ -1,0 +1,871 @@
+"""A run of the hooks of one event: order, decisions, changed inputs, failures, the one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from tests.support.hook_runs import (
+    GO_ON,
+    TOOL,
+    Said,
+    answer_of,
+    begin,
+    callback,
+    kinds,
+    said,
+    specific,
+)
+
+from bridle._core.hook_run import HookAnswer
+from bridle.hooks import (
+    HOOK_EVENTS,
+    Block,
+    Continue,
+    EndTurn,
+    Hook,
+    HookOutput,
+    ModifyInput,
+    PostToolUseContext,
+    PreToolUseContext,
+)
+from bridle.permissions import Allow, Deny
+
+BLOCKED_BY_DECISION = {
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PostToolBatch",
+    "UserPromptSubmit",
+    "UserPromptExpansion",
+    "Stop",
+    "SubagentStop",
+    "PreCompact",
+    "TaskCreated",
+    "TaskCompleted",
+    "PreModelSwitch",
+}
+BLOCKED_BY_SOME = {"Elicitation", "ElicitationResult", "TeammateIdle", "ConfigChange"}
+NEVER_BLOCKED = (
+    HOOK_EVENTS
+    - BLOCKED_BY_DECISION
+    - BLOCKED_BY_SOME
+    - {
+        "PreToolUse",
+        "PermissionRequest",
+    }
+)
+ENDS_BY_ITSELF = {
+    "PostToolUse",
+    "PostToolBatch",
+    "UserPromptSubmit",
+    "UserPromptExpansion",
+    "Stop",
+}
+CARRIES_CONTEXT = {
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PostToolBatch",
+    "UserPromptSubmit",
+    "UserPromptExpansion",
+    "Stop",
+    "SubagentStart",
+    "SubagentStop",
+    "SessionStart",
+    "Notification",
+    "PostModelSwitch",
+}
+
+
+# ---------------------------------------------------------------- order and decisions
+
+
+def test_hooks_run_in_their_order_and_then_the_event_goes_on() -> None:
+    """R203, R271, R284, R285, R431, R464."""
+    hooks = (Hook(callback, timeout=1.0), Hook(callback, timeout=2.0))
+    run = begin("Stop", *hooks)
+    seen: list[Hook] = []
+    while run.answer is None:
+        seen.append(run.waiting[0].hook)
+        run.done(None)
+    assert seen == list(hooks)
+    assert said(run.answer) == Said(GO_ON)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Block("no"),
+        Deny("no"),
+        EndTurn("enough"),
+        HookOutput(permission_decision="allow"),
+        HookOutput(permission_decision="ask"),
+        HookOutput(decision="approve"),
+    ],
+    ids=repr,
+)
+def test_the_first_decision_skips_the_hooks_behind_it(decision: object) -> None:
+    """R286, R431, C10."""
+    run = begin("PreToolUse", Hook(callback), Hook(callback))
+    run.done(decision)
+    assert run.answer is not None
+
+
+def test_reports_after_the_answer_change_nothing() -> None:
+    """R290, C48."""
+    run = begin("PreToolUse", Hook(callback))
+    run.done(Block("no"))
+    answer = run.answer
+    run.done(Continue())
+    run.failed("hook_failed", "late")
+    run.invalid("hook_failed", "later")
+    run.refuse()
+    assert run.close("even later") is answer
+
+
+def test_added_context_and_messages_accumulate_into_the_answer() -> None:
+    answer = answer_of(
+        "PostToolUse",
+        Continue("one", "first"),
+        HookOutput(additional_context="two", system_message="second", suppress_output=True),
+        Block("feedback"),
+        hooks=(Hook(callback),) * 3,
+    )
+    assert said(answer) == Said(
+        {
+            "decision": "block",
+            "reason": "feedback",
+            **specific("PostToolUse", additionalContext="one\ntwo"),
+            "systemMessage": "first\nsecond",
+            "suppressOutput": True,
+        }
+    )
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS | {"Dream"}))
+def test_context_reaches_the_model_or_is_warned_about(event: str) -> None:
+    answer = answer_of(event, Continue("look"), None)
+    if event in CARRIES_CONTEXT:
+        assert said(answer) == Said({**GO_ON, **specific(event, additionalContext="look")})
+    else:
+        assert said(answer) == Said(
+            GO_ON, (("result_ignored", f"{event} carries no additional context"),)
+        )
+
+
+# ---------------------------------------------------------------- blocking
+
+
+def test_a_blocked_tool_is_denied() -> None:
+    """R271, R417, C13."""
+    assert said(answer_of("PreToolUse", Block("no"))) == Said(
+        specific("PreToolUse", permissionDecision="deny", permissionDecisionReason="no")
+    )
+
+
+def test_a_blocked_permission_is_denied() -> None:
+    decision = {"behavior": "deny", "message": "no"}
+    assert said(answer_of("PermissionRequest", Block("no"))) == Said(
+        specific("PermissionRequest", decision=decision)
+    )
+
+
+@pytest.mark.parametrize("event", sorted(BLOCKED_BY_DECISION))
+def test_most_events_are_blocked_by_a_decision(event: str) -> None:
+    """R417, C13."""
+    assert said(answer_of(event, Block("no"))) == Said({"decision": "block", "reason": "no"})
+
+
+@pytest.mark.parametrize("event", sorted(BLOCKED_BY_SOME | {"Dream"}))
+def test_a_block_that_not_every_cli_honours_is_sent_with_a_warning(event: str) -> None:
+    answer = answer_of(event, Block("no"))
+    assert answer.payload == {"decision": "block", "reason": "no"}
+    assert answer.warnings == (("cannot_block", f"not every CLI lets a hook block {event}"),)
+
+
+@pytest.mark.parametrize("event", sorted(NEVER_BLOCKED))
+def test_what_cannot_be_blocked_goes_on_with_a_warning(event: str) -> None:
+    answer = answer_of(event, Block("no"), None)
+    assert said(answer) == Said(GO_ON, (("cannot_block", f"{event} cannot be blocked"),))
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [(None, "None"), (3, "3"), ("cut \ud83d", "cut ?")],
+    ids=["None", "number", "broken character"],
+)
+def test_an_odd_reason_still_blocks(reason: Any, text: str) -> None:
+    assert answer_of("Stop", Block(reason)).payload == {"decision": "block", "reason": text}
+
+
+# ---------------------------------------------------------------- ending the turn
+
+
+def test_ending_the_turn_before_a_tool_denies_it_too() -> None:
+    denied = specific("PreToolUse", permissionDecision="deny", permissionDecisionReason="enough")
+    assert said(answer_of("PreToolUse", EndTurn("enough"))) == Said(
+        {"continue": False, "stopReason": "enough", **denied},
+        ends_turn=True,
+        needs_interrupt=True,
+    )
+
+
+def test_ending_the_turn_at_a_permission_denies_it_too() -> None:
+    decision = {"behavior": "deny", "message": "enough", "interrupt": True}
+    assert said(answer_of("PermissionRequest", EndTurn("enough"))) == Said(
+        {
+            "continue": False,
+            "stopReason": "enough",
+            **specific("PermissionRequest", decision=decision),
+        },
+        ends_turn=True,
+        needs_interrupt=True,
+    )
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS - {"PreToolUse", "PermissionRequest"}))
+def test_the_answer_says_whether_the_cli_ends_the_turn_by_itself(event: str) -> None:
+    assert said(answer_of(event, EndTurn("enough"))) == Said(
+        {"continue": False, "stopReason": "enough"},
+        ends_turn=True,
+        needs_interrupt=event not in ENDS_BY_ITSELF,
+    )
+
+
+# ---------------------------------------------------------------- changing the input
+
+
+def test_a_changed_input_leaves_the_permission_to_be_asked() -> None:
+    """R205, R271, R417, C13."""
+    answer = answer_of("PreToolUse", ModifyInput({"command": "pwd"}), None)
+    assert said(answer) == Said(
+        {**GO_ON, **specific("PreToolUse", updatedInput={"command": "pwd"})}
+    )
+
+
+GATES = {"PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpansion"}
+
+
+@pytest.mark.parametrize("event", sorted(GATES - {"PreToolUse"}))
+def test_a_changed_input_blocks_a_gate_that_has_no_input_to_change(event: str) -> None:
+    answer = answer_of(event, ModifyInput({"command": "pwd"}))
+    assert blocks(event, answer)
+    detail = f"{event} hook (callback): {event} knows no updated_input (ModifyInput)"
+    assert answer.warnings == (("hook_failed", detail),)
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS - GATES))
+def test_a_changed_input_is_ignored_with_a_warning_after_the_fact(event: str) -> None:
+    """R272."""
+    run = begin(event)
+    run.done(ModifyInput({"command": "pwd"}))
+    assert run.answer is None
+    run.done(None)
+    assert said(run.answer) == Said(
+        GO_ON, (("result_ignored", f"{event} knows no updated_input (ModifyInput)"),)
+    )
+
+
+def test_an_input_that_json_cannot_carry_blocks() -> None:
+    """R273: the hook wanted another input, so the original one must not run."""
+    answer = answer_of("PreToolUse", ModifyInput({"command": object()}))
+    assert blocks("PreToolUse", answer)
+    assert kinds(answer) == ["unencodable_result"]
+
+
+def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
+    new_input = {"command": ["ls"]}
+    run = begin("PreToolUse")
+    run.done(ModifyInput(new_input))
+    new_input["command"].append("-l")
+    run.done(None)
+    assert updated_input(run.settled) == {"command": ["ls"]}
+
+
+def blocks(event: str, answer: HookAnswer) -> bool:
+    """Tell whether the answer is a refusal as the CLI understands it for this event."""
+    payload = answer.payload
+    specific = payload.get("hookSpecificOutput", {})
+    if event == "PreToolUse":
+        return bool(specific.get("permissionDecision") == "deny")
+    if event == "PermissionRequest":
+        return bool(specific.get("decision", {}).get("behavior") == "deny")
+    return bool(payload.get("decision") == "block")
+
+
+def updated_input(answer: HookAnswer) -> object:
+    """Return the input the tool runs with, if the answer changes it."""
+    return answer.payload.get("hookSpecificOutput", {}).get("updatedInput")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [ModifyInput({"command": "pwd"}), HookOutput(updated_input={"command": "pwd"})],
+    ids=["ModifyInput", "HookOutput"],
+)
+def test_the_hooks_after_a_changed_input_see_it_and_decide(change: object) -> None:
+    run = begin("PreToolUse", Hook(callback), Hook(callback))
+    run.done(change)
+    assert run.answer is None
+    context = run.context
+    assert isinstance(context, PreToolUseContext)
+    assert context.tool_input == context.raw["tool_input"] == {"command": "pwd"}
+    run.done(Block("no"))
+    assert blocks("PreToolUse", run.settled)
+    assert updated_input(run.settled) is None
+
+
+@pytest.mark.parametrize(
+    ("later", "decision"),
+    [
+        (None, None),
+        (Continue("context"), None),
+        (HookOutput(permission_decision="allow"), "allow"),
+        (HookOutput(permission_decision="ask"), "ask"),
+        ({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}},
+         "allow"),
+    ],
+    ids=["nothing", "context", "allow", "ask", "a dict"],
+)  # fmt: skip
+def test_what_finally_runs_is_the_changed_input(later: object, decision: str | None) -> None:
+    answer = answer_of("PreToolUse", ModifyInput({"command": "pwd"}), later)
+    assert updated_input(answer) == {"command": "pwd"}
+    assert answer.payload["hookSpecificOutput"].get("permissionDecision") == decision
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        HookOutput(specific={"fromTheFuture": 1}),
+        HookOutput(updated_input={"command": "pwd"}, permission_decision_reason="shorter"),
+        HookOutput(continue_turn=True, reason="fine"),
+        {"continue_": True, "reason": "fine"},
+    ],
+    ids=repr,
+)
+def test_an_output_that_does_not_decide_does_not_skip_the_guard_behind_it(output: object) -> None:
+    run = begin("PreToolUse")
+    run.done(output)
+    assert run.answer is None
+    run.done(Block("no"))
+    assert blocks("PreToolUse", run.settled)
+
+
+def test_the_last_changed_input_counts() -> None:
+    hooks = (Hook(callback),) * 3
+    run = begin("PreToolUse", *hooks)
+    run.done(ModifyInput({"command": "pwd"}))
+    run.failed("hook_failed", "it raised")
+    run.done(HookOutput(updated_input={"command": "id"}, permission_decision="allow"))
+    assert updated_input(run.settled) == {"command": "id"}
+
+
+def test_a_changed_input_outlives_a_later_hook_that_fails() -> None:
+    run = begin("PreToolUse")
+    run.done(ModifyInput({"command": "pwd"}))
+    run.failed("hook_timed_out", "too slow")
+    assert updated_input(run.settled) == {"command": "pwd"}
+
+
+def test_an_empty_input_blocks_because_a_cli_would_run_the_original_one() -> None:
+    answer = answer_of("PreToolUse", ModifyInput({}))
+    assert (blocks("PreToolUse", answer), kinds(answer)) == (True, ["hook_failed"])
+    no_input = {**TOOL, "tool_input": {}}
+    run = begin("PreToolUse", Hook(callback), hook_input=no_input)
+    run.done(ModifyInput({}))
+    assert run.settled.payload == {**GO_ON, **specific("PreToolUse", updatedInput={})}
+
+
+def test_a_changed_tool_output_is_what_the_following_hooks_see_and_what_the_model_reads() -> None:
+    run = begin("PostToolUse", hook_input={**TOOL, "tool_response": "secret"})
+    run.done(HookOutput(updated_tool_output="***"))
+    context = run.context
+    assert isinstance(context, PostToolUseContext)
+    assert context.tool_response == "***"
+    run.done(Block("feedback"))
+    assert run.settled.payload == {
+        "decision": "block",
+        "reason": "feedback",
+        **specific("PostToolUse", updatedToolOutput="***"),
+    }
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse", "PermissionRequest"])
+def test_each_hook_has_its_own_copy_of_the_input(event: str) -> None:
+    wire = {**TOOL, "tool_input": {"command": "ls", "nested": {"list": [1]}}}
+    run = begin(event, Hook(callback), Hook(callback), hook_input=wire)
+    for raises in (False, True):
+        context: Any = run.context
+        assert context.tool_input == {"command": "ls", "nested": {"list": [1]}}
+        context.tool_input["command"] = "rm"
+        context.tool_input["nested"]["list"].append(2)
+        context.raw["tool_input"].clear()
+        if raises:
+            run.failed("hook_failed", "it raised")
+        else:
+            run.done(None)
+    assert run.settled.payload == GO_ON
+    assert wire["tool_input"] == {"command": "ls", "nested": {"list": [1]}}
+
+
+def test_a_hook_that_changes_its_copy_does_not_change_what_it_allows() -> None:
+    run = begin("PermissionRequest", Hook(callback))
+    context: Any = run.context
+    context.tool_input["command"] = "rm"
+    run.done(HookOutput(permission=Allow()))
+    decision = run.settled.payload["hookSpecificOutput"]["decision"]
+    assert decision == {"behavior": "allow", "updatedInput": {"command": "ls"}}
+
+
+# ---------------------------------------------------------------- deferring
+
+
+@pytest.mark.parametrize(
+    ("later", "decision"),
+    [
+        (None, "defer"),
+        (HookOutput(permission_decision="allow"), "defer"),
+        (HookOutput(decision="approve"), "defer"),
+        (Block("no"), "deny"),
+        (EndTurn("enough"), "deny"),
+    ],
+    ids=["nothing", "allow", "approve", "block", "end"],
+)
+def test_a_deferral_holds_unless_a_later_hook_refuses(later: object, decision: str) -> None:
+    answer = answer_of("PreToolUse", HookOutput(permission_decision="defer"), later)
+    assert answer.payload["hookSpecificOutput"]["permissionDecision"] == decision
+    assert "decision" not in answer.payload
+
+
+# ---------------------------------------------------------------- refusals in other words
+
+
+def official(event: str, **members: object) -> dict[str, object]:
+    return {"hookSpecificOutput": {"hookEventName": event, **members}}
+
+
+@pytest.mark.parametrize("event", sorted(GATES))
+@pytest.mark.parametrize(
+    "result",
+    [
+        Deny("no"),
+        {"decision": "block", "reason": "no"},
+        HookOutput(decision="block", reason="no"),
+        HookOutput(permission_decision="deny", permission_decision_reason="no"),
+        HookOutput(permission_decision="deny", reason="no", updated_input={"a": 1}),
+        HookOutput(permission=Deny("no")),
+        HookOutput(specific={"permissionDecision": "deny", "permissionDecisionReason": "no"}),
+        HookOutput(specific={"decision": {"behavior": "deny", "message": "no"}}),
+        HookOutput(decision="approve", permission_decision="deny", reason="no"),
+        HookOutput(permission=Allow(), decision="block", reason="no"),
+        HookOutput(permission_decision="allow", decision="block", reason="no"),
+        "deny",
+        "decide",
+    ],
+    ids=repr,
+)
+def test_a_refusal_in_any_words_blocks_a_gate(event: str, result: object) -> None:
+    if result == "deny":
+        denied = {"permissionDecision": "deny", "permissionDecisionReason": "no"}
+        result = official(event, **denied)
+    elif result == "decide":
+        result = {"continue_": True, "decision": "block", "reason": "no", "systemMessage": None}
+    answer = answer_of(event, result)
+    assert blocks(event, answer)
+    assert answer.warnings == ()
+    assert "no" in str(answer.payload)
+    assert "updatedInput" not in str(answer.payload)
+
+
+def test_the_denial_of_a_permission_is_understood_as_a_dict() -> None:
+    denial = {"behavior": "deny", "message": "no", "interrupt": True}
+    answer = answer_of("PermissionRequest", official("PermissionRequest", decision=denial))
+    assert said(answer) == Said(specific("PermissionRequest", decision=denial))
+
+
+def test_the_allowance_of_a_permission_is_understood_as_a_dict() -> None:
+    allowance = official("PermissionRequest", decision={"behavior": "allow"})
+    answer = answer_of("PermissionRequest", allowance)
+    decision = {"behavior": "allow", "updatedInput": {"command": "ls"}}
+    assert said(answer) == Said(specific("PermissionRequest", decision=decision))
+
+
+def test_a_denial_that_interrupts_ends_the_turn_where_the_event_can() -> None:
+    ends = {event: answer_of(event, Deny("no", interrupt=True)) for event in GATES}
+    assert all(blocks(event, answer) for event, answer in ends.items())
+    assert ends["PreToolUse"].ends_turn
+    decision = ends["PermissionRequest"].payload["hookSpecificOutput"]["decision"]
+    assert decision["interrupt"] is True
+
+
+@pytest.mark.parametrize("event", sorted(GATES))
+@pytest.mark.parametrize("result", [{"continue_": False}, {"continue": False, "stopReason": "x"}])
+def test_a_gate_does_not_pass_when_an_output_ends_the_turn(
+    event: str, result: dict[str, object]
+) -> None:
+    answer = answer_of(event, result)
+    assert answer.ends_turn
+    if event in ("PreToolUse", "PermissionRequest"):  # the others end before anything happens
+        assert blocks(event, answer)
+
+
+def test_an_output_that_blocks_a_prompt_and_ends_the_turn_does_both() -> None:
+    result = {"continue_": False, "stopReason": "x", "decision": "block", "reason": "no"}
+    assert answer_of("UserPromptSubmit", result).payload == {
+        "continue": False,
+        "stopReason": "x",
+        "decision": "block",
+        "reason": "no",
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "result", "payload"),
+    [
+        ("PreToolUse", {}, GO_ON),
+        ("PreToolUse", {"continue_": True}, GO_ON),
+        ("PreToolUse", {"async_": True, "asyncTimeout": 1000}, GO_ON),
+        ("PreToolUse", {"async": True}, GO_ON),
+        ("PreToolUse", {"reason": None, "hookSpecificOutput": None}, GO_ON),
+        ("PreToolUse", {"systemMessage": "m", "suppressOutput": True},
+         {**GO_ON, "systemMessage": "m", "suppressOutput": True}),
+        ("PreToolUse", official("PreToolUse", permissionDecision="ask"),
+         specific("PreToolUse", permissionDecision="ask")),
+        ("PreToolUse", official("PreToolUse", additionalContext="c"),
+         {**GO_ON, **specific("PreToolUse", additionalContext="c")}),
+        ("UserPromptSubmit", official("UserPromptSubmit", additionalContext="c"),
+         {**GO_ON, **specific("UserPromptSubmit", additionalContext="c")}),
+        ("PostToolUse", {"continue_": False, "stopReason": "s"},
+         {"continue": False, "stopReason": "s"}),
+        ("PostToolUse", official("PostToolUse", updatedMCPToolOutput=1),
+         {**GO_ON, **specific("PostToolUse", updatedMCPToolOutput=1)}),
+        ("Stop", {"decision": "block", "reason": "go on"},
+         {"decision": "block", "reason": "go on"}),
+        ("WorktreeCreate", official("WorktreeCreate", worktreePath="/w"),
+         specific("WorktreeCreate", worktreePath="/w")),
+    ],
+)  # fmt: skip
+def test_the_official_output_dicts_are_understood(
+    event: str, result: dict[str, object], payload: dict[str, object]
+) -> None:
+    run = begin(event, Hook(callback))
+    run.done(result)
+    assert said(run.answer)[:2] == (payload, ())
+
+
+# ---------------------------------------------------------------- every wire field
+
+
+@pytest.mark.parametrize(
+    ("event", "output", "payload"),
+    [
+        (
+            "PreToolUse",
+            HookOutput(permission_decision="ask", permission_decision_reason="sure?"),
+            specific("PreToolUse", permissionDecision="ask", permissionDecisionReason="sure?"),
+        ),
+        (
+            "PreToolUse",
+            HookOutput(permission_decision="allow", updated_input={"a": 1}, continue_turn=True),
+            {**GO_ON, **specific("PreToolUse", permissionDecision="allow", updatedInput={"a": 1})},
+        ),
+        ("PreToolUse", HookOutput(decision="approve"), {"decision": "approve"}),
+        (
+            "PostToolUse",
+            HookOutput(updated_tool_output="x", updated_mcp_tool_output=["y"]),
+            {**GO_ON, **specific("PostToolUse", updatedToolOutput="x", updatedMCPToolOutput=["y"])},
+        ),
+        (
+            "PermissionRequest",
+            HookOutput(permission=Allow()),
+            specific(
+                "PermissionRequest",
+                decision={"behavior": "allow", "updatedInput": {"command": "ls"}},
+            ),
+        ),
+        (
+            "PermissionRequest",
+            HookOutput(permission=Deny("no", interrupt=True)),
+            specific(
+                "PermissionRequest",
+                decision={"behavior": "deny", "message": "no", "interrupt": True},
+            ),
+        ),
+        (
+            "PreModelSwitch",
+            HookOutput(permission_decision="deny"),
+            specific("PreModelSwitch", permissionDecision="deny"),
+        ),
+        (
+            "WorktreeCreate",
+            HookOutput(specific={"worktreePath": "/w"}),
+            specific("WorktreeCreate", worktreePath="/w"),
+        ),
+    ],
+    ids=[
+        "ask",
+        "allow with input",
+        "approve",
+        "tool output",
+        "allow a permission",
+        "deny a permission",
+        "deny a model",
+        "anything else",
+    ],
+)
+def test_an_output_is_sent_as_it_is(
+    event: str, output: HookOutput, payload: dict[str, object]
+) -> None:
+    """C13."""
+    run = begin(event, Hook(callback))
+    run.done(output)
+    assert said(run.answer) == Said(payload)
+
+
+@pytest.mark.parametrize("kind", [Continue, HookOutput])
+def test_nothing_of_a_result_that_fails_is_sent(kind: Any) -> None:
+    class Silent:
+        def __str__(self) -> str:
+            raise ValueError("not a word")
+
+    failing = kind(additional_context="half", system_message=Silent())
+    answer = answer_of("PostToolUse", failing, None)
+    detail = "PostToolUse hook (callback): its result raised ValueError: not a word"
+    assert said(answer) == Said(GO_ON, (("hook_failed", detail),))
+
+
+def test_an_output_can_end_the_turn() -> None:
+    answer = answer_of("PreToolUse", HookOutput(continue_turn=False, stop_reason="enough"))
+    denied = specific("PreToolUse", permissionDecision="deny", permissionDecisionReason="enough")
+    assert said(answer) == Said(
+        {"continue": False, "stopReason": "enough", **denied},
+        ends_turn=True,
+        needs_interrupt=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "output",
+    [HookOutput(), HookOutput(continue_turn=True), HookOutput(suppress_output=False)],
+    ids=["nothing", "go on", "not quiet"],
+)
+def test_an_output_without_a_decision_decides_nothing(output: HookOutput) -> None:
+    run = begin("PreToolUse")
+    run.done(output)
+    assert run.answer is None
+    run.done(None)
+    assert said(run.answer) == Said(GO_ON)
+
+
+def test_a_decision_the_event_does_not_read_is_warned_about() -> None:
+    answer = answer_of("SessionStart", HookOutput(decision="block", reason="no"))
+    assert answer.warnings == (("cannot_block", "SessionStart cannot be blocked"),)
+
+
+def test_a_decision_the_event_does_not_know_leaves_it_to_the_following_hooks() -> None:
+    run = begin("PostToolUse")
+    run.done(HookOutput(permission_decision="deny"))
+    assert run.answer is None
+    run.done(Block("no"))
+    assert kinds(run.settled) == ["result_ignored"]
+    assert blocks("PostToolUse", run.settled)
+
+
+def test_nonsense_as_a_permission_denies() -> None:
+    answer = answer_of("PermissionRequest", HookOutput(permission="yes"))  # type: ignore[arg-type]  # nonsense on purpose
+    assert answer.payload["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+    assert kinds(answer) == ["permission_failed"]
+
+
+def test_a_broken_reason_does_not_break_a_denial() -> None:
+    output = HookOutput(permission_decision="deny", permission_decision_reason="cut \ud83d")
+    answer = answer_of("PreToolUse", output)
+    assert answer.payload == specific(
+        "PreToolUse", permissionDecision="deny", permissionDecisionReason="cut ?"
+    )
+
+
+# ---------------------------------------------------------------- failures
+
+
+class Hostile(Mapping[str, object]):
+    """A mapping that cannot be read."""
+
+    def __getitem__(self, key: str) -> object:
+        raise OSError("unreadable")
+
+    def __iter__(self) -> Iterator[str]:
+        raise OSError("unreadable")
+
+    def __len__(self) -> int:
+        return 1
+
+
+WRONG: Any = "nonsense"  # what no type checker would let pass
+
+INVALID: list[tuple[Any, str]] = [
+    (True, "PreToolUse hook (callback): it returned bool; return Continue(), Block(reason)"),
+    (False, "it returned bool; return Continue(), Block(reason)"),
+    ("no", "it returned str; return"),
+    ([], "it returned list; return"),
+    (Allow(), "it returned Allow; return"),
+    (Block, "it returned the class Block; return"),
+    (Continue, "it returned the class Continue; return"),
+    (ModifyInput(WRONG), "ModifyInput.updated_input is str, not a mapping"),
+    (HookOutput(decision=WRONG), "HookOutput.decision cannot be 'nonsense'"),
+    (HookOutput(permission_decision=WRONG), "permission_decision cannot be 'nonsense'"),
+    (HookOutput(continue_turn=WRONG), "continue_turn cannot be 'nonsense'"),
+    (HookOutput(suppress_output=1), "suppress_output cannot be 1"),  # type: ignore[arg-type]  # wrong on purpose
+    (HookOutput(specific=WRONG), "specific is str, not a mapping"),
+    (HookOutput(specific=Hostile()), "its result raised OSError: unreadable"),
+    (HookOutput(permission=Allow()), "PreToolUse knows no permission"),
+    (HookOutput(reason="no"), "it gives a reason but no decision; return"),
+    (HookOutput(permission_decision_reason="no"), "it gives a reason but no decision"),
+    (HookOutput(stop_reason="no"), "it gives a reason but no decision"),
+    (HookOutput(specific={"updatedInput": {"a": 1}}, updated_input={"b": 1}),
+     "HookOutput has updated_input and specific['updatedInput']"),
+    (Hostile(), "its result raised OSError: unreadable"),
+    ({"decision": "deny"}, "its dict.decision cannot be 'deny'"),
+    ({"reason": "no"}, "it gives a reason but no decision"),
+    ({"decison": "block"}, "its dict has the member 'decison', which no hook output has"),
+    ({"permissionDecision": "deny"}, "its dict has the member 'permissionDecision'"),
+    ({"continue_": "no"}, "its dict.continue_turn cannot be 'no'"),
+    ({"continue_": True, "continue": False}, "its dict says continue_turn twice"),
+    ({5: True}, "its dict has the member 5"),
+    ({"hookSpecificOutput": "deny"}, "its hookSpecificOutput is str, not a dict"),
+    ({"hookSpecificOutput": {"permissionDecision": "deny"}}, "hookEventName is not 'PreToolUse'"),
+    (official("PostToolUse", permissionDecision="deny"), "hookEventName is not 'PreToolUse'"),
+    (official("PreToolUse", permissionDecison="deny"), "has the member 'permissionDecison'"),
+    (official("PreToolUse", permissionDecision=["deny"]), "permission_decision cannot be ['deny']"),
+    (official("PreToolUse", updatedInput="x"), "its dict.updated_input is str, not a mapping"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("result", "detail"), INVALID, ids=range(len(INVALID)))
+def test_an_invalid_result_blocks_a_gate_with_a_warning(result: object, detail: str) -> None:
+    """The hooks behind it need not be asked."""
+    answer = answer_of("PreToolUse", result)
+    assert blocks("PreToolUse", answer)
+    assert "no" not in answer.payload["hookSpecificOutput"].get("additionalContext", "")
+    [(kind, why)] = answer.warnings
+    assert kind == "hook_failed"
+    assert detail in why
+
+
+@pytest.mark.parametrize("event", sorted(GATES))
+@pytest.mark.parametrize("result", [False, True, "no", 0, {"x": 1}, Allow()], ids=range(6))
+def test_every_gate_blocks_on_an_invalid_result(event: str, result: object) -> None:
+    answer = answer_of(event, result)
+    assert (blocks(event, answer), kinds(answer)) == (True, ["hook_failed"])
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS - GATES))
+@pytest.mark.parametrize("result", [False, {"x": 1}], ids=repr)
+def test_an_invalid_result_of_another_event_is_a_failure_of_its_hook_alone(
+    event: str, result: object
+) -> None:
+    run = begin(event)
+    run.done(result)
+    assert len(run.waiting) == 1
+    run.done(None)
+    assert said(run.answer)[0] == GO_ON
+    assert kinds(run.settled) == ["hook_failed"]
+
+
+@pytest.mark.parametrize("result", [True, ModifyInput({"a": object()})], ids=["junk", "no JSON"])
+def test_nonsense_blocks_where_the_hook_must_succeed(result: object) -> None:
+    answer = answer_of("Stop", result, hooks=(Hook(callback, on_error="block"),))
+    if result is True:
+        assert answer.payload["decision"] == "block"
+    answer = answer_of("PreToolUse", result, hooks=(Hook(callback, on_error="block"),))
+    assert answer.payload["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_a_failing_hook_lets_the_next_one_decide() -> None:
+    """R299."""
+    run = begin("PreToolUse")
+    run.failed("hook_timed_out", "after 60 s")
+    assert run.answer is None
+    run.failed("hook_failed", "ValueError")
+    assert said(run.answer) == Said(
+        GO_ON, (("hook_timed_out", "after 60 s"), ("hook_failed", "ValueError"))
+    )
+
+
+def test_a_failing_hook_that_must_succeed_blocks_without_telling_the_model_why() -> None:
+    run = begin("PreToolUse", Hook(callback, on_error="block"), Hook(callback))
+    run.failed("hook_failed", "secret")
+    assert run.answer is not None
+    assert run.answer.payload["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert "secret" not in str(run.answer.payload)
+    assert run.answer.warnings == (("hook_failed", "secret"),)
+
+
+def test_a_failing_hook_cannot_block_what_cannot_be_blocked() -> None:
+    run = begin("Notification", Hook(callback, on_error="block"))
+    run.failed("hook_failed", "ValueError")
+    assert run.answer is not None
+    assert run.answer.payload == GO_ON
+    assert kinds(run.answer) == ["hook_failed", "cannot_block"]
+
+
+@pytest.mark.parametrize(
+    ("on_error", "payload"),
+    [
+        ("continue", GO_ON),
+        (
+            "block",
+            {
+                "decision": "block",
+                "reason": "Blocked because a required hook of the application did not succeed.",
+            },
+        ),
+    ],
+)
+def test_a_run_that_cannot_start_fails_all_its_hooks(
+    on_error: Any, payload: dict[str, object]
+) -> None:
+    run = begin("Stop", Hook(callback), Hook(callback, on_error=on_error))
+    run.refuse()
+    assert said(run.answer) == Said(payload)
+
+
+@pytest.mark.parametrize("event", sorted(GATES))
+def test_a_gate_whose_hooks_cannot_be_asked_blocks(event: str) -> None:
+    run = begin(event)
+    run.done(Continue("context"))
+    run.refuse()
+    assert blocks(event, run.settled)
+
+
+@pytest.mark.parametrize("event", sorted(HOOK_EVENTS))
+def test_a_closing_session_blocks_gates_and_lets_the_rest_go_on(event: str) -> None:
+    answer = begin(event).close("closing")
+    if event in GATES:
+        assert blocks(event, answer)
+    else:
+        assert answer.payload == {}
+
+
+def test_the_argument_of_the_next_hook_that_cannot_be_made_blocks_a_gate() -> None:
+    run = begin("PreToolUse")
+    nested: Any = 1
+    for _ in range(100_000):
+        nested = [nested]
+    run.wire = {**TOOL, "tool_input": {"nested": nested}}
+    run.done(None)
+    assert blocks("PreToolUse", run.settled)
+    assert kinds(run.settled) == ["hook_failed"]
+    while nested != 1:  # taken apart by hand: the interpreter would recurse
+        nested = nested.pop()
+
+
+def test_no_answer_ever_claims_to_be_asynchronous() -> None:
+    """R290, C48."""
+    for event in HOOK_EVENTS:
+        for result in (None, Block("b"), EndTurn("e"), ModifyInput({}), HookOutput(reason="r")):
+            run = begin(event, Hook(callback))
+            run.done(result)
+            assert run.answer is not None
+            assert "async" not in run.answer.payload
