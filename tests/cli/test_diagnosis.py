@@ -14,6 +14,7 @@ from bridle import (
     InitializationTimeout,
     Limits,
     OptionsError,
+    OutcomeReason,
     ProcessInfo,
     SdkOptions,
     SpawnError,
@@ -21,6 +22,7 @@ from bridle import (
 )
 from bridle._shell.locate import Failed, TimedOut, Unreadable, Version, VersionAnswer
 from bridle.cli.diagnosis import (
+    Answer,
     Directory,
     Facts,
     Finding,
@@ -241,6 +243,47 @@ def test_the_login_is_what_the_cli_says(account: object, state: str, text: str) 
     login = findings(handshake=Handshake(0.1, {"account": account}))["login"]
     assert (login.state, login.text) == (state, text)
     assert login.problem is (Problem.LOGIN if state == "problem" else None)
+
+
+NOBODY = Handshake(0.25, {**INFO, "account": {"apiKeySource": "none"}})
+COMPLETED = Answer(reason=OutcomeReason.COMPLETED, duration=1.25, model="opus", cost_usd=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "problem"),
+    [
+        ({}, "problem", Problem.LOGIN),
+        ({"helpers": ["settings.json has apiKeyHelper"]}, "note", None),
+        ({"answer": COMPLETED}, "ok", None),
+    ],
+)
+def test_a_login_that_only_settings_name_is_not_known(
+    changes: dict[str, Any], state: str, problem: Problem | None
+) -> None:
+    login = findings(handshake=NOBODY, **changes)["login"]
+    assert (login.state, login.problem) == (state, problem)
+    assert list(login.details) == changes.get("helpers", [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (COMPLETED, ("ok", "answered one prompt · 1.2s · opus · $0.0100", None)),
+        (
+            Answer(reason=OutcomeReason.AUTH_FAILED, detail="invalid key"),
+            ("problem", "no answer: auth failed · 0.0s", Problem.LOGIN),
+        ),
+        (
+            Answer(reason=OutcomeReason.LIMIT_TOTAL, duration=60.0),
+            ("problem", "no answer: limit total · 1m 00s", Problem.NO_ANSWER),
+        ),
+        (SpawnError("no"), ("problem", "not asked", Problem.NO_ANSWER)),
+    ],
+)
+def test_an_answer_of_the_model_is_told(
+    answer: Answer | BridleError, expected: tuple[str, str, Problem | None]
+) -> None:
+    assert told(findings(answer=answer)["model"]) == expected
 
 
 def test_a_login_names_other_credentials_beside_the_one_in_use() -> None:

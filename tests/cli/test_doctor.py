@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from tests.support.processes import Programs, is_alive
 
-from bridle.testing import FakeCli
+from bridle.testing import FakeCli, ScriptedModel, error, text
 
+Models = Callable[..., ScriptedModel]
 IS_ROOT = os.geteuid() == 0
 SECRET = "sk-scripted-and-secret"
 
@@ -226,10 +228,80 @@ def test_the_doctor_asks_for_nothing_and_leaves_nothing(machine: Machine) -> Non
     assert [path.name for path in machine.home.iterdir()] == ["tmp"]
 
 
-def test_hooks_of_the_user_are_not_run(real_cli: Path, machine: Machine) -> None:
-    (machine.home / ".claude").mkdir()
-    hook = {"type": "command", "command": f"touch {machine.home}/ran"}
-    settings = {"hooks": {"SessionStart": [{"hooks": [hook]}]}}
-    (machine.home / ".claude/settings.json").write_text(json.dumps(settings))
-    assert machine.ask("--cli", str(real_cli)).code == 0
-    assert not (machine.home / "ran").exists()
+HELPERS = (
+    *("apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "gcpAuthRefresh"),
+    *("otelHeadersHelper", "proxyAuthHelper"),
+)
+
+
+def plant(directory: Path, marks: Path) -> None:
+    """Write settings with every kind of command; each makes a file with its name if it is run."""
+    marks.mkdir(exist_ok=True)
+    commands = {name: f"touch {marks}/{name}; echo sk-x" for name in HELPERS}
+    hook = [{"hooks": [{"type": "command", "command": f"touch {marks}/hook"}]}]
+    settings = {
+        **commands,
+        "statusLine": {"type": "command", "command": f"touch {marks}/statusLine"},
+        "hooks": dict.fromkeys(("Setup", "SessionStart", "SessionEnd", "UserPromptSubmit"), hook),
+        "env": {"CLAUDE_CODE_ENABLE_TELEMETRY": "1", "OTEL_METRICS_EXPORTER": "otlp"},
+        "enableAllProjectMcpServers": True,
+    }
+    (directory / ".claude").mkdir()
+    (directory / ".claude/settings.json").write_text(json.dumps(settings))
+    server = {"command": "touch", "args": [f"{marks}/server"]}
+    (directory / ".mcp.json").write_text(json.dumps({"mcpServers": {"x": server}}))
+
+
+@pytest.mark.parametrize("where", ["user", "project"])
+def test_no_command_of_a_settings_file_is_run(
+    where: str, real_cli: Path, machine: Machine, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    marks = tmp_path / "marks"
+    plant(machine.home if where == "user" else project, marks)
+    arguments = ("--cli", str(real_cli), "--cwd", str(project))
+    told = machine.ask(*arguments, ANTHROPIC_API_KEY="")
+    assert told.code == 0
+    assert "· login        not known: settings name one" in told.out
+    assert ".claude/settings.json has apiKeyHelper" in told.out
+    assert list(marks.iterdir()) == []
+
+
+# ---------------------------------------------------------------- a real call
+
+
+def test_a_live_check_makes_one_call(
+    real_cli: Path, machine: Machine, scripted_model: Models, tmp_path: Path
+) -> None:
+    """Without commands of the directory, and without a transcript."""
+    project = tmp_path / "project"
+    project.mkdir()
+    marks = tmp_path / "marks"
+    plant(project, marks)
+    model = scripted_model([[text("OK")]])
+    env = {**model.env, "ANTHROPIC_API_KEY": SECRET}
+    arguments = ("--cli", str(real_cli), "--cwd", str(project))
+    assert machine.ask(*arguments, **env).code == 0
+    assert model.requests == []
+    told = machine.ask(*arguments, "--live", **env)
+    assert (told.code, told.problems) == (0, {})
+    assert "✓ model        answered one prompt · " in told.out
+    assert len(model.requests) == 1
+    assert list(marks.iterdir()) == []
+
+
+def test_a_live_check_that_is_refused_tells_why(
+    real_cli: Path, machine: Machine, scripted_model: Models
+) -> None:
+    model = scripted_model([error(401, "authentication_error", "invalid x-api-key")])
+    env = {**model.env, "ANTHROPIC_API_KEY": SECRET}
+    told = machine.ask("--cli", str(real_cli), "--live", **env)
+    assert (told.code, list(told.problems)) == (16, ["model"])
+    assert told.problems["model"].startswith("no answer: auth failed")
+
+
+def test_a_live_check_without_a_session_asks_nothing(machine: Machine) -> None:
+    with FakeCli().expect_initialize(error="not today") as fake:
+        told = machine.ask("--cli", fake.path, "--live")
+    assert (told.code, list(told.problems)) == (13, ["handshake"])

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from bridle._shell.locate import MINIMUM, Failed, TimedOut, Unreadable, Version, VersionAnswer
-from bridle.cli.shown import counted, joined, seconds
+from bridle.cli.shown import counted, dollars, joined, seconds
 from bridle.errors import (
     BridleError,
     CliExitedDuringInit,
@@ -24,6 +24,7 @@ from bridle.errors import (
     UnsupportedCliVersionError,
 )
 from bridle.options import Limits, SdkOptions
+from bridle.outcomes import OutcomeReason
 
 
 class Problem(IntEnum):
@@ -37,6 +38,7 @@ class Problem(IntEnum):
     UNWRITABLE = 14
     ROOT = 15
     LOGIN = 16
+    NO_ANSWER = 17
 
     @property
     def meaning(self) -> str:
@@ -53,6 +55,7 @@ _MEANINGS: Mapping[Problem, str] = {
     Problem.UNWRITABLE: "the CLI cannot write where it keeps its things",
     Problem.ROOT: "the CLI refuses bypassPermissions for root",
     Problem.LOGIN: "nobody is logged in",
+    Problem.NO_ANSWER: "the model did not answer (with --live)",
 }
 
 _ADVICE: Mapping[Problem, str] = {
@@ -68,6 +71,8 @@ _ADVICE: Mapping[Problem, str] = {
     Problem.ROOT: "Use another permission mode, run as another user, or, inside a container that "
     "may be lost, set IS_SANDBOX=1.",
     Problem.LOGIN: "Log in by running `claude` once, or set ANTHROPIC_API_KEY.",
+    Problem.NO_ANSWER: "Check the connection, proxy variables, ANTHROPIC_BASE_URL and the model's "
+    "name; if the server is only busy, try again.",
 }
 
 BYPASS = "bypassPermissions"
@@ -98,6 +103,16 @@ class Handshake(msgspec.Struct, frozen=True):
     info: Mapping[str, Any]
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """How one real call to the model ended."""
+
+    reason: OutcomeReason
+    duration: float = 0.0
+    detail: str = ""
+    model: str = ""
+    cost_usd: float | None = None
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was found out."""
 
@@ -114,6 +129,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     handshake: Handshake | BridleError | None = None
     #: Variables and files that may hold a login; names only.
     credentials: Sequence[str] = ()
+    #: Settings files that name a credential or a helper; their commands are not run.
+    helpers: Sequence[str] = ()
+    #: With --live: what came of a prompt.
+    answer: Answer | BridleError | None = None
     sdk: SdkOptions
     open_files: int | None = None
     #: Settings that were ignored because they could weaken a gate, with what to do instead.
@@ -146,6 +165,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         _root(facts),
         *_handshake(facts),
         *_login(facts),
+        *_answer(facts),
         _limits(facts),
     ]
 
@@ -319,8 +339,32 @@ def _login(facts: Facts) -> Iterator[Finding]:
         text = f"by {' and '.join(dict.fromkeys(named))}"
         others = [said for said in facts.credentials if not said.startswith(tuple(named))]
         yield Finding(check="login", state="ok", text=text, details=others)
+    elif isinstance(facts.answer, Answer) and facts.answer.reason is OutcomeReason.COMPLETED:
+        text = "the CLI names none, but the model answered"
+        yield Finding(check="login", state="ok", text=text, details=facts.helpers)
+    elif facts.helpers:
+        text = "not known: settings name one, and what they name is not run here"
+        yield Finding(check="login", state="note", text=text, details=facts.helpers)
     else:
         yield _problem("login", Problem.LOGIN, "nobody is logged in", facts.credentials)
+
+
+def _answer(facts: Facts) -> Iterator[Finding]:
+    match facts.answer:
+        case None:
+            return
+        case BridleError() as error:
+            yield _problem("model", Problem.NO_ANSWER, "not asked", str(error).splitlines())
+        case Answer(reason=OutcomeReason.COMPLETED) as answer:
+            facts_told = [seconds(answer.duration), answer.model, dollars(answer.cost_usd)]
+            text = joined(["answered one prompt", *facts_told])
+            yield Finding(check="model", state="ok", text=text)
+        case Answer() as answer:
+            is_login = answer.reason is OutcomeReason.AUTH_FAILED
+            kind = Problem.LOGIN if is_login else Problem.NO_ANSWER
+            words = str(answer.reason).replace("_", " ")
+            text = joined([f"no answer: {words}", seconds(answer.duration)])
+            yield _problem("model", kind, text, answer.detail.splitlines())
 
 
 def _limits(facts: Facts) -> Finding:

@@ -1,8 +1,9 @@
 """``bridle doctor``: whether sessions can run here, and if not, why.
 
-It starts the CLI for its version and for a handshake, and asks it for nothing else: no prompt is
-sent, hooks and MCP servers stay off, and whatever the CLI might want from the network leads
-nowhere. No value of a credential is read, let alone shown.
+It starts the CLI for its version and for a handshake, without settings files, hooks and MCP
+servers: the CLI would run commands that these name. No prompt is sent, and requests of the CLI to
+the network lead nowhere. ``--live`` sends one prompt, with the settings of the user. No value of a
+credential is read or shown.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import Any
 
 import msgspec
 
-from bridle import Session
+from bridle import Session, run
 from bridle._core.precedence import ResolvedOptions
+from bridle._fields import is_mapping
 from bridle._redaction import Redactor, secret_variables
 from bridle._shell.known_secrets import clean_answer
 from bridle._shell.locate import (
@@ -36,6 +38,7 @@ from bridle._shell.locate import (
     version_of,
 )
 from bridle.cli.diagnosis import (
+    Answer,
     Directory,
     Facts,
     Finding,
@@ -51,7 +54,8 @@ from bridle.cli.exits import ExitCode
 from bridle.cli.printable import printable
 from bridle.cli.settling import settle
 from bridle.errors import BridleError, OptionsError
-from bridle.options import CliOptions, SdkOptions
+from bridle.messages import AssistantMessage
+from bridle.options import CliOptions, Limits, SdkOptions
 
 _NOWHERE = "http://127.0.0.1:9"
 _SILENT = {
@@ -72,6 +76,8 @@ _CREDENTIALS = (
     "CLAUDE_CODE_USE_BEDROCK",
     "CLAUDE_CODE_USE_VERTEX",
 )
+_HELPERS = ("apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "gcpAuthRefresh")
+_LIVE_SECONDS = 60.0
 _MARKS = {"ok": "✓", "note": "·", "warning": "!", "problem": "✗"}
 _COLOURS = {"ok": "32", "note": "2", "warning": "33", "problem": "31"}
 _WIDTH = 13
@@ -98,6 +104,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=20.0,
         help="Seconds the CLI has for the handshake (20).",
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="Also send one short prompt to the model, which costs a little.",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -115,7 +126,9 @@ def main(options: argparse.Namespace) -> int:
     except OptionsError as error:
         findings = misconfigured(error)
     else:
-        facts = asyncio.run(_facts(settled, cli, sdk, places, options.timeout))
+        facts = asyncio.run(
+            _facts(settled, cli, sdk, places, options.timeout, is_live=options.live)
+        )
         findings = diagnose(facts)
     print(_json(findings, places) if options.json else _page(findings))
     return exit_code(findings)
@@ -130,6 +143,8 @@ async def _facts(
     sdk: SdkOptions,
     places: Sequence[Place],
     timeout: float,
+    *,
+    is_live: bool,
 ) -> Facts:
     environ = {**os.environ, **(settled.cli.env or {})}
     named_by = None
@@ -142,6 +157,8 @@ async def _facts(
     path = _find(settled.cli)
     version = None
     handshake: Handshake | BridleError | None = None
+    answer: Answer | BridleError | None = None
+    written = list(_settings(environ, settled.cli))
     if isinstance(path, str):
         asked = await version_of(path, timeout=min(timeout, 10.0))
         given = secret_variables(settled.cli.env or {}, given=True)
@@ -149,6 +166,8 @@ async def _facts(
         version = clean_answer(asked, known.excerpt)
         if not (isinstance(version, Version) and version < MINIMUM):
             handshake = await _handshake(cli, sdk, settled, timeout)
+        if is_live and isinstance(handshake, Handshake):
+            answer = await _ask(cli, sdk, settled, known)
     return Facts(
         bridle=version_of_package("bridle"),
         platform=f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
@@ -159,9 +178,11 @@ async def _facts(
         directories=list(_directories(environ)),
         is_root=os.geteuid() == 0,
         is_sandbox=environ.get("IS_SANDBOX", "") not in ("", "0"),
-        permission_mode=settled.cli.permission_mode,
+        permission_mode=settled.cli.permission_mode or _mode(written),
         handshake=handshake,
         credentials=list(credentials(environ)),
+        helpers=list(_helpers(written)),
+        answer=answer,
         sdk=settled.sdk,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         ignored=list(map(str, settled.ignored)),
@@ -205,11 +226,12 @@ async def _greet(
 ) -> Handshake | BridleError:
     quiet: dict[str, Any] = {
         "env": silent,
+        "setting_sources": [],
         "mcp_config": {"mcpServers": {}},
         "strict_mcp_config": True,
         "no_session_persistence": True,
     }
-    if settled.cli.settings is None or isinstance(settled.cli.settings, Mapping):
+    if _takes_settings(settled.cli):
         quiet["settings"] = {"disableAllHooks": True, "env": dict(silent)}
     begun = time.monotonic()
     try:
@@ -223,6 +245,79 @@ async def _greet(
     info = dict(session.server_info or {})
     await session.stop()
     return Handshake(duration, info)
+
+
+async def _ask(
+    cli: CliOptions, sdk: SdkOptions, settled: ResolvedOptions, known: Redactor
+) -> Answer | BridleError:
+    """Send one prompt, with the settings of the user, and without tools, hooks and servers."""
+    alone: dict[str, Any] = {
+        "setting_sources": ["user"],
+        "mcp_config": {"mcpServers": {}},
+        "strict_mcp_config": True,
+        "no_session_persistence": True,
+        "tools": [],
+        "max_turns": 1,
+    }
+    if _takes_settings(settled.cli):
+        alone["settings"] = {"disableAllHooks": True}
+    try:
+        outcome = await run(
+            "Reply with OK.",
+            cli=cli.replace(**alone),
+            sdk=sdk.replace(skip_version_check=True, limits=Limits(total=_LIVE_SECONDS)),
+            keep_messages=True,
+        )
+    except BridleError as error:
+        return error
+    said = [one for one in outcome.messages or () if isinstance(one, AssistantMessage)]
+    return Answer(
+        reason=outcome.reason,
+        duration=outcome.duration,
+        detail=known.excerpt(outcome.detail),
+        model=(said[-1].message.model if said else None) or "",
+        cost_usd=outcome.cost_usd,
+    )
+
+
+def _takes_settings(cli: CliOptions) -> bool:
+    """Whether settings can be added to those of the configuration."""
+    return cli.settings is None or isinstance(cli.settings, Mapping)
+
+
+def _settings(
+    environ: Mapping[str, str], cli: CliOptions
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The settings files a session would have here, the strongest first, each with its path."""
+    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "~"), ".claude")
+    project = os.path.join(os.getcwd() if cli.cwd is None else cli.cwd, ".claude")
+    for directory, name in (
+        (project, "settings.local.json"),
+        (project, "settings.json"),
+        (home, "settings.json"),
+    ):
+        path = os.path.join(os.path.expanduser(directory), name)
+        try:
+            with open(path, "rb") as file:
+                yield path, msgspec.json.decode(file.read(), type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue  # the CLI ignores it as well
+
+
+def _mode(written: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+    """The permission mode that settings ask for."""
+    permissions = (settings.get("permissions") for _, settings in written)
+    modes = (one.get("defaultMode") for one in permissions if is_mapping(one))
+    return next((mode for mode in modes if isinstance(mode, str)), None)
+
+
+def _helpers(written: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Credentials that settings name, in words; no value of one is told."""
+    for path, settings in written:
+        env = settings.get("env")
+        names = [name for name in _HELPERS if settings.get(name)]
+        names += [name for name in _CREDENTIALS if is_mapping(env) and env.get(name)]
+        yield from (f"{path} has {name}" for name in names)
 
 
 def _directories(environ: Mapping[str, str]) -> Iterator[Directory]:
