@@ -303,6 +303,9 @@ class SdkWarning(msgspec.Struct, frozen=True):
     kind: WarningKind
     detail: str = ""
     error: BaseException | None = None
+    #: How many warnings of this kind it stands for. More than one if they came too fast: the first
+    #: 20 are told each, after that at most one a second.
+    count: int = 1
 
     @property
     def level(self) -> WarningLevel:

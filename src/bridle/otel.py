@@ -225,10 +225,10 @@ class OpenTelemetry:
             span.add_event("bridle.rate_limited", {"bridle.rate_limit.status": event.status})
         elif isinstance(event, SdkWarning):
             kind = {"bridle.warning.kind": event.kind.value}
-            self._warnings.add(1, kind)
+            self._warnings.add(event.count, kind)
             span.add_event("bridle.warning", kind)
             if event.kind in _HOOK_FAILURES:
-                self._hook_failures.add(1, kind)
+                self._hook_failures.add(event.count, kind)
 
     # -- spans -------------------------------------------------------------------------------------
 

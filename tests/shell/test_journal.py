@@ -271,18 +271,15 @@ def test_what_the_application_raised_is_logged_with_its_traceback(
 DETAILS = [
     (WarningKind.OVERSIZED_LINE, "assistant of 20 bytes, over 10", True),
     (WarningKind.LIMIT_REACHED, "interrupt: 16 operations are queued", True),
-    (WarningKind.MALFORMED_LINE, "not JSON: Debugger attached.", True),
-    (WarningKind.INCOMPLETE_LINE, "npm notice", True),
-    (WarningKind.MALFORMED_LINE, 'not JSON: {"type":"user","message":"SECRET', False),
-    (WarningKind.MALFORMED_LINE, 'not JSON: he SECRET is 7"}', False),
-    (WarningKind.INCOMPLETE_LINE, '{"type":"assistant","SECRET', False),
+    (WarningKind.MALFORMED_LINE, "not JSON: 20 bytes that look like plain text", True),
+    (WarningKind.INCOMPLETE_LINE, "not JSON: 20 bytes that look like plain text", True),
     (WarningKind.INIT_FAILED_LATE, "agents.0.prompt: SECRET is too long", False),
     (WarningKind.RESULT_IGNORED, "Answers names 'SECRET?', which was not asked", False),
 ]
 
 
 @pytest.mark.parametrize(("kind", "detail", "shown"), DETAILS)
-def test_a_stray_line_is_shown_and_a_piece_of_the_conversation_is_not(
+def test_sizes_and_names_are_logged_and_words_of_the_cli_are_not(
     kind: WarningKind, detail: str, shown: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R454: sizes, counts and what came, but nothing that somebody said."""

@@ -185,7 +185,7 @@ ODDITIES: dict[str, FakeCli] = {
 FACTS = {
     "unknown_callback": "hook_99",
     "orphan_response": "'x'",
-    "malformed_line": "Debugger attached. " + "x" * 100,
+    "malformed_line": "bytes that look like plain text",
     "oversized_line": f"{HUGE} bytes",
     "missing_capabilities": "",
 }

@@ -457,7 +457,7 @@ ENDINGS = {
     "failure": Ending(GREETED.assistant("Half").exit(1), TransportError, (), 1, "exit code 1"),
     "crash": Ending(GREETED.crash(), TransportError, (), -9, "SIGKILL"),
     "rest and failure": Ending(
-        GREETED.half_line(REST).exit(1), TransportError, (), 1, REST.decode()
+        GREETED.half_line(REST).exit(1), TransportError, (), 1, f"{len(REST)} bytes"
     ),
     "failure at once": Ending(FakeCli().stderr(WORDS).exit(1), CliExitedDuringInit, (), 1, WORDS),
     "not a word": Ending(FakeCli().exit(1), CliExitedDuringInit, (), 1, "logged in"),
@@ -471,7 +471,7 @@ ENDINGS = {
         GREETED.garbage(b"one\ntwo\nthree\nfour\nfive\n").silence(),
         TransportError,
         ("malformed_line",) * 4,
-        told="five",
+        told="4 bytes that look like plain text",
     ),
     "closed output": Ending(GREETED.close_stdout().silence(), TransportError, told="its output"),
     "closed output after result": Ending(

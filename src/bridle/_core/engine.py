@@ -428,7 +428,7 @@ class Engine:
 
     def _on_unknown(self, message: Message, _: float) -> None:
         self._turns.deliver(message)
-        self._warn(WarningKind.UNKNOWN_MESSAGE, f"{message!r:.200}")
+        self._unreadable.report_unknown(message)
 
     # -- getting going -----------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from bridle._core.ending import OUTPUT, OUTPUT_GRACE, PIPE
 from bridle._core.framing import Item, LineFramer, PartialLine
 from bridle._core.handshake import early_exit
 from bridle._core.requests import INITIALIZE
+from bridle._core.scan import shape_of
 from bridle._core.wire import Unencodable, decode_line, encode_request
 from bridle._source import tag_of
 from bridle.controls import (
@@ -51,7 +52,7 @@ MAX_MALFORMED = 5
 
 _GREETING_ID = "req_0"
 _GREETING = "greeting"
-_QUOTED = 200  # bytes of an unreadable line that are shown
+_QUOTED = 200  # bytes of a complaint that an error quotes
 
 News: TypeAlias = Message | SdkWarning
 """What a reader tells."""
@@ -94,12 +95,15 @@ class QueryReader:
         self._news: list[News] = []
         self._process = ProcessInfo()
         self._is_greeted = False
+        # The handshake or a message came.
+        self._has_begun = False
         self._has_exited = False
         self._output_ended = False
         self._malformed_in_a_row = 0
-        # The last that could not be read: it may say why the CLI ended.
-        self._last_malformed = ""
-        self._rest = b""
+        # The last line that could not be read: it may say why the CLI ended.
+        self._last_malformed: MalformedLine | None = None
+        # What follows the last newline, if it cannot be read.
+        self._rest: MalformedLine | None = None
         self._init_timeout = 0.0
         self._lost_input = ""
         #: Where the stream stands.
@@ -206,9 +210,10 @@ class QueryReader:
                 break
 
     def _read_rest(self, line: bytes, now: float) -> None:
-        """What follows the last newline is a line like any other, if it is whole."""
-        if isinstance(decode_line(line), MalformedLine):
-            self._rest = line
+        """Read what follows the last newline as a line like any other, if it is whole."""
+        frame = decode_line(line)
+        if isinstance(frame, MalformedLine):
+            self._rest = frame
         else:
             self._read(line, now)
 
@@ -260,16 +265,18 @@ class QueryReader:
             self._note_life()
 
     def _note_life(self) -> None:
-        """It lives: how long it takes from here on is the application's business."""
+        """Note that the CLI works: how long it takes from here on is the application's business."""
+        self._has_begun = True
         self._deadlines.clear((_GREETING, ""))
 
     def _on_malformed(self, frame: MalformedLine) -> None:
         self._malformed_in_a_row += 1
-        self._last_malformed = f"{frame.reason}: {_quoted(frame.line)}"
+        self._last_malformed = frame
         if self._malformed_in_a_row < MAX_MALFORMED:
-            self._warn(WarningKind.MALFORMED_LINE, self._last_malformed)
+            self._warn(WarningKind.MALFORMED_LINE, _described(frame))
         else:
-            what = f"{MAX_MALFORMED} lines in a row could not be read; {self._last_malformed}"
+            last = self._complaint(frame)
+            what = f"{MAX_MALFORMED} lines in a row could not be read; the last: {last}"
             self._end(TransportError("query", None, what))
 
     # -- the end -----------------------------------------------------------------------------------
@@ -308,8 +315,8 @@ class QueryReader:
         if self.phase is Phase.STREAMING and not is_clean:
             self._end(self._early_end())
             return
-        if self._rest:
-            self._warn(WarningKind.INCOMPLETE_LINE, _quoted(self._rest))
+        if self._rest is not None:
+            self._warn(WarningKind.INCOMPLETE_LINE, _described(self._rest))
         if self.phase is Phase.STREAMING:
             self._warn(WarningKind.NO_RESULT, "it exited with code 0")
         elif not is_clean:
@@ -318,12 +325,23 @@ class QueryReader:
         self._end(None)
 
     def _early_end(self) -> BridleError:
-        said = _quoted(self._rest) or self._last_malformed
+        frame = self._rest or self._last_malformed
+        said = None if frame is None else self._complaint(frame)
         if not self._is_greeted:
-            return early_exit(self._process, (said,) if said else ())
+            return early_exit(self._process, () if said is None else (said,))
         ending = self._process.ending or "an unknown exit code"
-        last = f"; the last it wrote: {said}" if said else ""
+        last = "" if said is None else f"; the last line could not be read: {said}"
         return TransportError("query", None, f"it ended with {ending} before a result{last}")
+
+    def _complaint(self, frame: MalformedLine) -> str:
+        """Describe a line for an error.
+
+        Plain text that comes in place of the handshake is quoted: a CLI, or what was started in its
+        place, says so why it does not run, and there is no conversation yet.
+        """
+        words = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
+        is_plain = not any(mark in words for mark in '{"')
+        return words if is_plain and not self._has_begun else _described(frame)
 
     def _lose_contact(self, what: str) -> None:
         if self.phase is Phase.RESULT_RECEIVED:
@@ -356,5 +374,6 @@ class QueryReader:
     """What happens when a deadline passes; all others are those of limits."""
 
 
-def _quoted(line: bytes) -> str:
-    return line[:_QUOTED].decode("utf-8", "backslashreplace")
+def _described(frame: MalformedLine) -> str:
+    """Describe a line without quoting it: it may be a piece of the conversation."""
+    return f"{frame.reason}: {shape_of(frame.line)}"

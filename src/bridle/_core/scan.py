@@ -15,6 +15,25 @@ import re
 
 import msgspec
 
+
+def shape_of(line: bytes) -> str:
+    """Describe a line that cannot be read, without quoting it: its length, and what it looks like.
+
+    It may be a piece of the conversation.
+    """
+    start = line.lstrip()[:1]
+    if start == b"{":
+        looks = "a JSON object" if line.rstrip()[-1:] == b"}" else "a JSON object that is cut off"
+    elif start in (b"[", b'"'):
+        looks = "other JSON"
+    else:
+        looks = "binary data" if _BINARY.search(line[:_LOOK]) else "plain text"
+    return f"{len(line)} bytes that look like {looks}"
+
+
+_LOOK = 1024
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\xff]")
+
 _TOP = ""
 # Where the fields of a control frame live: line type -> top-level key of the object holding them.
 _BODY = {"control_request": "request", "control_response": "response"}

@@ -1,6 +1,7 @@
-"""Lines that cannot be read: too long to keep, or no frame at all.
+"""Lines that cannot be read: too long to keep, no frame at all, or of an unknown kind.
 
-They are reported, and what they owe to others is paid all the same: a question is answered with an
+Warnings about them name lengths and kinds, and quote nothing: a line may be a piece of the
+conversation. A line that somebody waits for is settled all the same: a request is answered with an
 error, the answer to a request of ours ends it, and a result ends its turn. For that a shallow look
 at the line's bytes is enough.
 """
@@ -13,15 +14,14 @@ from bridle._core.actions import Action, Warn
 from bridle._core.framing import LongLine, OversizedLine
 from bridle._core.questions import Questions
 from bridle._core.requests import INITIALIZE, Requests
-from bridle._core.scan import LineIdentity, identify
+from bridle._core.scan import LineIdentity, identify, shape_of
 from bridle._core.turns import TurnBook
+from bridle._source import line_size
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import TransportError
 from bridle.events import WarningKind
-from bridle.messages import MalformedLine
-
-_QUOTED = 200
-"""Characters of a malformed line that a warning shows."""
+from bridle.messages import MalformedLine, Message
+from bridle.system import SystemMessage
 
 
 class Unreadable:
@@ -49,12 +49,13 @@ class Unreadable:
     def report_malformed(self, frame: MalformedLine, now: float) -> None:
         """A line is no frame."""
         self.report_cut(frame)
-        self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
+        if b"{" in frame.line:
+            self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
 
     def report_cut(self, frame: MalformedLine) -> None:
-        """The last line was cut off by the CLI's end, which settles whatever it was about."""
-        quoted = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
-        self._emit(Warn(WarningKind.MALFORMED_LINE, f"{frame.reason}: {quoted}"))
+        """Warn of a line that is no frame, and settle nothing: the CLI's end does that."""
+        detail = f"{frame.reason}: {shape_of(frame.line)}"
+        self._emit(Warn(WarningKind.MALFORMED_LINE, detail))
 
     def report(self, line: LongLine | OversizedLine, now: float) -> None:
         """A line is unusually long, or was longer than may be kept and dropped."""
@@ -64,6 +65,12 @@ class Unreadable:
         what = f"{line.type or 'a line'} of {line.size} bytes, over {self._limit}"
         self._emit(Warn(WarningKind.OVERSIZED_LINE, what))
         self._pay_debts(line, what, now)
+
+    def report_unknown(self, message: Message) -> None:
+        """Warn of a message whose type or subtype is unknown."""
+        subtype = f", subtype {message.subtype!r:.60}" if isinstance(message, SystemMessage) else ""
+        what = f"type {message.type!r:.60}{subtype}, {line_size(message)} bytes"
+        self._emit(Warn(WarningKind.UNKNOWN_MESSAGE, what))
 
     def _pay_debts(self, line: LineIdentity, what: str, now: float) -> None:
         if line.type == "result":

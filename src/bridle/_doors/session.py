@@ -24,9 +24,9 @@ from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._fields import callback
 from bridle._shell.actor import Actor
-from bridle._shell.callbacks import Listeners
 from bridle._shell.feeds import Update
 from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.listeners import Listeners
 from bridle._shell.locate import find_cli
 from bridle._shell.mcp_adapter import McpConversation, protocol_server
 from bridle._shell.observing import traced

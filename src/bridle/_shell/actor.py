@@ -25,13 +25,15 @@ from bridle._core import actions as act
 from bridle._core.engine import Engine
 from bridle._core.permissions import words_of
 from bridle._core.requests import SEND_USER_MESSAGE
+from bridle._core.state import TERMINAL
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
 from bridle._shell.call_reports import CallReports, Failure
-from bridle._shell.callbacks import Callbacks, Listeners, Notifier
+from bridle._shell.callbacks import Callbacks, Notifier
 from bridle._shell.feeds import Feeds
 from bridle._shell.known_secrets import clean, clean_outcome
+from bridle._shell.listeners import LISTENER_FAILED, Listeners, WarningOutlet
 from bridle._shell.mailbox import size_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
@@ -117,6 +119,8 @@ class Actor:
         self._guard: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._version_check: asyncio.Task[None] | None = None
+        self._outlet = WarningOutlet(self._loop, self._deliver_warning)
+        self._tell = self._outlet.tell
         told = listeners or Listeners()
         self._stderr = self._notifier(told.on_stderr, WarningKind.STDERR_CALLBACK_FAILED)
         self._warning = self._notifier(told.on_warning, WarningKind.EVENT_CALLBACK_FAILED)
@@ -424,21 +428,23 @@ class Actor:
         elif isinstance(event, SessionFailed):
             clean(event.error, self._redact)
             event = structs.replace(event, reason=self._redact(event.reason))
+        if self._engine.lifecycle in TERMINAL:
+            self._outlet.flush()  # the last event stays the last one
         self.observer.happened(event)
         self._put_event(event)
         if self._event is not None:
             self._event.tell(event)
 
     def _warn(self, action: act.Warn) -> None:
-        self._tell(SdkWarning(action.kind, self._redact(action.detail)))
+        self._tell(SdkWarning(action.kind, action.detail))
 
     def _warn_of(self, failure: Failure) -> None:
-        kind, detail = failure.warning.kind, self._redact(failure.warning.detail)
-        self._tell(SdkWarning(kind, detail, failure.error))
+        self._tell(SdkWarning(failure.warning.kind, failure.warning.detail, failure.error))
 
     def _finish(self, _: act.Finished) -> None:
         """Everything is settled; what is left is to release the process, come what may."""
         self._releasing = self._loop.create_task(Begun(self._release()), name="bridle-release")
+        self._outlet.flush()
         self.feeds.close(self._slowness)
         self.observer.finished()
 
@@ -451,21 +457,20 @@ class Actor:
             return None
 
         def failed(error: BaseException) -> None:
-            # Not through on_warning: it may be the very listener that fails.
-            warning = SdkWarning(kind, words_of(error), error)
-            self.observer.happened(warning)
-            self._put_event(warning)
+            self._tell(SdkWarning(kind, words_of(error), error))
 
         return Notifier(self._loop, listener, failed)
 
-    def _tell(self, warning: SdkWarning) -> None:
+    def _deliver_warning(self, warning: SdkWarning) -> None:
+        warning = structs.replace(warning, detail=self._redact(warning.detail))
         self.observer.happened(warning)
-        if warning.level in _PUBLISHED:
-            self._put_event(warning)
-            if self._warning is not None:
-                self._warning.tell(warning)
-            if self._event is not None:
-                self._event.tell(warning)
+        if warning.level not in _PUBLISHED:
+            return
+        self._put_event(warning)
+        if warning.kind not in LISTENER_FAILED:
+            for listener in (self._warning, self._event):
+                if listener is not None:
+                    listener.tell(warning)
 
     def _put_event(self, event: SessionEvent) -> None:
         unread = self.feeds.put_event(event)
@@ -528,6 +533,7 @@ class Actor:
             for each in told:
                 each.close()
         finally:
+            self._outlet.flush()
             try:
                 if self._transport is not None:
                     await self._transport.aclose()

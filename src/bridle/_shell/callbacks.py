@@ -337,21 +337,6 @@ async def _tell(listener: Callable[[Any], object], news: object) -> None:
     await cast("Awaitable[object]", listener(news))
 
 
-class Listeners:
-    """The functions of the user's that are only told, never asked."""
-
-    def __init__(
-        self,
-        *,
-        on_stderr: Callable[[str], object] | None = None,
-        on_warning: Callable[[Any], object] | None = None,
-        on_event: Callable[[Any], object] | None = None,
-    ) -> None:
-        self.on_stderr = on_stderr
-        self.on_warning = on_warning
-        self.on_event = on_event
-
-
 _UNTOLD = 10_000
 """News that may wait for a slow listener; beyond it the oldest is let go."""
 

@@ -265,9 +265,6 @@ _WITHHELD = frozenset(
         WarningKind.VERSION_INCONCLUSIVE,
     }
 )
-# Their details quote a line.
-_QUOTING = frozenset({WarningKind.MALFORMED_LINE, WarningKind.INCOMPLETE_LINE})
-_LIKE_A_FRAME = ("{", '"')
 
 
 def _warning(kind: WarningKind) -> Entry:
@@ -275,18 +272,11 @@ def _warning(kind: WarningKind) -> Entry:
 
 
 def _detail(observation: Any) -> str:
-    """What of a warning's detail may be logged.
-
-    A stray line is shown. One that looks like a piece of the conversation, which it may well be, is
-    not; the whole detail is for ``on_warning``.
-    """
+    """Return what of a warning's detail may be logged; the whole detail is for ``on_warning``."""
     warning: SdkWarning = observation.event
-    detail = warning.detail or warning.kind.meaning
     if warning.kind in _WITHHELD:
         return warning.kind.meaning
-    if warning.kind in _QUOTING and any(mark in detail for mark in _LIKE_A_FRAME):
-        return f"{warning.kind.meaning} It looks like a part of the conversation: not shown."
-    return detail
+    return warning.detail or warning.kind.meaning
 
 
 def _cause(observation: Observation) -> BaseException | None:

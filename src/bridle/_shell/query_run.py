@@ -25,6 +25,7 @@ from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
 from bridle._shell.callbacks import Notifier
 from bridle._shell.known_secrets import clean
+from bridle._shell.listeners import LISTENER_FAILED, WarningOutlet
 from bridle._shell.mailbox import Mailbox, size_of
 from bridle._shell.observing import QueryObserver
 from bridle._shell.preflight import running_loop
@@ -78,6 +79,9 @@ class QueryRun:
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
+        self._outlet = WarningOutlet(self._loop, self._deliver_warning)
+        #: Tells that something was survived.
+        self.warn = self._outlet.tell
         self._stderr = self._notifier(on_stderr, WarningKind.STDERR_CALLBACK_FAILED)
         self._warning = self._notifier(on_warning, WarningKind.EVENT_CALLBACK_FAILED)
         #: The last of what was warned of.
@@ -143,11 +147,11 @@ class QueryRun:
         except RuntimeError:
             log.debug("a query outlived its event loop; its process is ended on its own")
 
-    def warn(self, warning: SdkWarning) -> None:
-        """Something was survived."""
+    def _deliver_warning(self, warning: SdkWarning) -> None:
+        warning = structs.replace(warning, detail=self._redact(warning.detail))
         self.observer.happened(warning)
         self.warnings.append(warning)
-        if self._warning is not None:
+        if self._warning is not None and warning.kind not in LISTENER_FAILED:
             self._warning.tell(warning)
 
     # -- the transport (TransportEvents) -----------------------------------------------------------
@@ -183,7 +187,7 @@ class QueryRun:
         messages: list[Message] = []
         for item in news:
             if isinstance(item, SdkWarning):
-                self.warn(structs.replace(item, detail=self._redact(item.detail)))
+                self.warn(item)
             else:
                 messages.append(item)
         if messages:
@@ -218,10 +222,7 @@ class QueryRun:
             return None
 
         def failed(error: BaseException) -> None:
-            # Not through on_warning: it may be the very listener that fails.
-            warning = SdkWarning(kind, words_of(error), error)
-            self.observer.happened(warning)
-            self.warnings.append(warning)
+            self.warn(SdkWarning(kind, words_of(error), error))
 
         return Notifier(self._loop, listener, failed)
 
@@ -272,6 +273,7 @@ class QueryRun:
                 if self._feeding is not None and not self._loop.is_closed():
                     await asyncio.wait([self._feeding], timeout=_FEEDER_PATIENCE)
             finally:  # whatever happens, a reader is not left waiting
+                self._outlet.flush()
                 error = self._complete(self._reader.error)
                 self.observer.ended(error)
                 self._mailbox.close(error)

@@ -385,15 +385,45 @@ def test_an_empty_line_is_nothing_at_all() -> None:
     assert (delivered(actions), warned(actions)) == ([("assistant", ()), ("assistant", ())], [])
 
 
-def test_a_malformed_line_is_quoted_only_in_part() -> None:
+def test_the_warning_about_a_malformed_line_is_short() -> None:
     """R177."""
     (warning,) = only(Warn, feed(running(), 1.0, b"x" * 5000 + b"\n"))
     assert len(warning.detail) < 400
 
 
-def test_a_malformed_line_is_quoted_without_its_ending() -> None:
-    (warning,) = only(Warn, feed(running(), 1.0, b"nonsense\r\n"))
-    assert warning.detail.endswith(": nonsense")
+@pytest.mark.parametrize(
+    ("line", "looks"),
+    [
+        (b"my words", "8 bytes that look like plain text"),
+        (
+            b'{"type":"assistant","text":"my words',
+            "36 bytes that look like a JSON object that is cut",
+        ),
+        (b'{"type":"user" "my words"}', "26 bytes that look like a JSON object"),
+        (b'["my words"]', "12 bytes that look like other JSON"),
+        (b"my words \x00", "10 bytes that look like binary data"),
+    ],
+)
+def test_a_malformed_line_is_described_and_not_quoted(line: bytes, looks: str) -> None:
+    (warning,) = only(Warn, feed(running(), 1.0, line + b"\r\n"))
+    assert looks in warning.detail
+    assert "words" not in warning.detail
+
+
+def test_the_last_line_is_described_and_not_quoted_if_it_is_cut_off() -> None:
+    engine = running()
+    feed(engine, 1.0, b'{"type":"assistant","text":"my words')
+    (warning,) = only(Warn, engine.output_ended(2.0))
+    assert "36 bytes" in warning.detail
+    assert "words" not in warning.detail
+
+
+def test_a_message_of_an_unknown_kind_is_named_and_not_quoted() -> None:
+    unknown = (cli.line(type="new", text="my words"), cli.system("newer", text="my words"))
+    first, second = only(Warn, feed(running(), 1.0, *unknown))
+    assert "type 'new', 36 bytes" in first.detail
+    assert "type 'system', subtype 'newer', " in second.detail
+    assert "words" not in first.detail + second.detail
 
 
 def test_a_line_of_unusual_length_is_mentioned_while_it_grows() -> None:

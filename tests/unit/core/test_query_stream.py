@@ -130,7 +130,8 @@ def test_lines_that_are_no_json_are_survived() -> None:
     told = reader().receive(BAD + b'{"type":"assistant","message":"\xff"}\n' + cli.assistant(), 0.0)
     assert kinds(told) == ["malformed_line", "malformed_line", "assistant"]
     assert isinstance(told[0], SdkWarning)
-    assert "this is no JSON" in told[0].detail
+    assert "15 bytes that look like plain text" in told[0].detail
+    assert "this is no JSON" not in told[0].detail
 
 
 def test_empty_lines_are_nothing_at_all() -> None:
@@ -146,7 +147,8 @@ def test_the_fifth_in_a_row_ends_the_stream() -> None:
     assert kinds(told) == ["malformed_line"] * (MAX_MALFORMED - 1)
     assert isinstance(failure(query), TransportError)
     assert "5 lines in a row" in str(query.error)
-    assert "this is no JSON" in str(query.error)
+    assert "15 bytes that look like plain text" in str(query.error)
+    assert "this is no JSON" not in str(query.error)
 
 
 @pytest.mark.parametrize(
@@ -232,10 +234,11 @@ def test_these_ends_are_no_errors(
 
 def test_a_warning_says_what_was_wrong() -> None:
     """S005, S007: with the exit code, and the text."""
-    assert finish(reader(cli.result(), REST), 3) == [
-        SdkWarning(WarningKind.INCOMPLETE_LINE, REST.decode()),
-        SdkWarning(WarningKind.EXIT_AFTER_RESULT, "it ended with exit code 3"),
-    ]
+    cut, ended = finish(reader(cli.result(), REST), 3)
+    assert isinstance(cut, SdkWarning)
+    assert cut.kind is WarningKind.INCOMPLETE_LINE
+    assert cut.detail.endswith("25 bytes that look like a JSON object that is cut off")
+    assert ended == SdkWarning(WarningKind.EXIT_AFTER_RESULT, "it ended with exit code 3")
 
 
 def test_a_last_line_without_its_newline_is_a_line() -> None:
@@ -264,19 +267,33 @@ def test_a_failure_without_a_result_is_an_error(exit_code: int | None) -> None:
     assert (error.operation, "before a result" in error.reason) == ("query", True)
 
 
+CUT, PLAIN = "25 bytes that look like a JSON object", "15 bytes that look like plain text"
+WORDS = BAD.decode().strip()
+
+
 @pytest.mark.parametrize(
-    ("output", "said"),
-    [([REST], REST.decode()), ([BAD], "this is no JSON"), ([BAD, REST], REST.decode())],
+    ("output", "said", "error"),
+    [
+        ([REST], CUT, CliExitedDuringInit),
+        ([BAD], WORDS, CliExitedDuringInit),
+        ([BAD, REST], CUT, CliExitedDuringInit),
+        ([GREETED, REST], CUT, TransportError),
+        ([GREETED, BAD], PLAIN, TransportError),
+        ([cli.assistant(), BAD], PLAIN, CliExitedDuringInit),
+        ([BAD * 5], WORDS, TransportError),
+    ],
 )
-@pytest.mark.parametrize("is_greeted", [True, False])
-def test_the_error_holds_the_last_that_could_not_be_read(
-    output: list[bytes], said: str, is_greeted: bool
+def test_the_error_describes_the_last_line_that_could_not_be_read(
+    output: list[bytes], said: str, error: type[BaseException]
 ) -> None:
-    """S007, S028."""
-    query = reader(*([GREETED] if is_greeted else []), *output)
+    """S007, S028: it quotes plain text in place of the handshake, and no conversation."""
+    query = reader(*output)
     finish(query, 1)
-    assert isinstance(failure(query), TransportError if is_greeted else CliExitedDuringInit)
-    assert said in str(query.error)
+    assert isinstance(failure(query), error)
+    told = str(query.error)
+    assert said in told
+    assert (WORDS in told) is (said == WORDS)
+    assert "mess" not in told
 
 
 def test_an_exit_before_the_handshake_is_one_during_it() -> None:

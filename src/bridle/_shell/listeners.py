@@ -1,0 +1,68 @@
+"""The application's listeners, and warnings on their way to them: not more than may be told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from bridle._core.warning_rate import WarningRate
+from bridle.events import SdkWarning, WarningKind
+
+LISTENER_FAILED = frozenset({WarningKind.STDERR_CALLBACK_FAILED, WarningKind.EVENT_CALLBACK_FAILED})
+"""Kinds that no listener is told: it may be the very listener that fails."""
+
+
+class Listeners:
+    """The functions of the user's that are only told, never asked."""
+
+    def __init__(
+        self,
+        *,
+        on_stderr: Callable[[str], object] | None = None,
+        on_warning: Callable[[Any], object] | None = None,
+        on_event: Callable[[Any], object] | None = None,
+    ) -> None:
+        self.on_stderr = on_stderr
+        self.on_warning = on_warning
+        self.on_event = on_event
+
+
+class WarningOutlet:
+    """Tells the warnings of one session or query at a limited rate (see :mod:`warning_rate`)."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[SdkWarning], None]
+    ) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._rate = WarningRate()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def tell(self, warning: SdkWarning) -> None:
+        """Deliver the warning now, or count it for a later one of its kind."""
+        if self._rate.admit(warning, self._loop.time()):
+            self._deliver(warning)
+        elif self._timer is None:
+            self._arm()
+
+    def flush(self) -> None:
+        """Deliver what is counted so far, without waiting."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for warning in self._rate.take_all():
+            self._deliver(warning)
+
+    def _arm(self) -> None:
+        due = self._rate.next_due
+        self._timer = None if due is None else self._loop.call_at(due, self._tell_due)
+
+    def _tell_due(self) -> None:
+        # A timer may come a hair early.
+        now = max(self._loop.time(), self._rate.next_due or 0.0)
+        self._timer = None
+        due = self._rate.take_due(now)
+        self._arm()
+        for warning in due:
+            self._deliver(warning)
