@@ -65,6 +65,12 @@ def send_text(world: World) -> None:
     world.send("do this")
 
 
+@operation(2)
+def send_two(world: World) -> None:
+    world.send("do this")
+    world.send("and that")
+
+
 @operation(3)
 def send_command(world: World) -> None:
     world.send(("/context", "/compact", "/no")[int(world.chance() * 3)])
@@ -374,6 +380,20 @@ def broken_input(world: World) -> None:
 def deaf(world: World) -> None:
     """Its reader dies; only a signal ends it."""
     world.cli.is_deaf = True
+
+
+@fault(1.5)
+def hung(world: World) -> None:
+    """It stops in the middle of whatever it does, or with two new prompts, without a word."""
+    if world.chance() < 0.5:
+        send_two(world)
+    world.cli.is_hung = True
+
+
+@fault(4)
+def stale_result(world: World) -> bool | None:
+    """A result comes again, when its prompts have ended."""
+    return world.cli.repeat_result() or False
 
 
 @fault(0.6)

@@ -47,6 +47,10 @@ class Line(Struct):
     withdraws: Question | None = None
     #: The request of ours it answers.
     answers: str = ""
+    #: A result that came before: nothing may come of it.
+    is_stale: bool = False
+    #: The total it tells, as an answer to get_session_cost, while `turns` run.
+    total: float | None = None
 
 
 class Question(Struct):

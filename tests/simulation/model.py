@@ -210,6 +210,7 @@ class Cli(Process):
         """One tool call with all its questions; the way it ends the turn, if it does."""
         chance = self._random
         number = self.next_id()
+        self.cost += 0.0004
         self.say(wire.TOOL_USE % (number, number))
         self._in_tool = True
         yield
@@ -325,7 +326,10 @@ class Cli(Process):
         early = self._folded if ending.state == b"completed" else set()
         for uuid in early:
             self._tell(uuid, b"completed")
-        self.say(wire.result_line(ending, self.cost, rest), ends=ends, sort="result")
+        data = wire.result_line(ending, self.cost, rest)
+        if self.newer and turns:
+            self._last_result = (data, turns)
+        self.say(data, ends=ends, sort="result")
         self._last_failed = ending.is_error
         self._unsettled.difference_update(turns)
         self._echoed.clear()

@@ -34,6 +34,8 @@ class Output:
         self.is_murky = False
         #: Its output is closed: what it says goes nowhere.
         self.is_mute = False
+        #: It does nothing any more, and only a signal ends it.
+        self.is_hung = False
         #: The prompts of the turn, as told so far.
         self.current: Turns = ()
         self.asked: dict[str, Question] = {}
@@ -59,7 +61,7 @@ class Output:
         self._put(Line(data, 0, Kind.JUNK, ()), "junk")
 
     def _put(self, line: Line, sort: str) -> None:
-        if self.is_mute:
+        if self.is_mute or self.is_hung:
             return
         if sort == self.too_long:
             self.too_long = ""

@@ -79,6 +79,8 @@ class Process(Output):
         #: Background tasks: number, prompts of the turn they were started in.
         self.tasks: dict[int, Turns] = {}
         self.cost = 0.0
+        #: The last result that names its prompts, and these.
+        self._last_result: tuple[bytes, Turns] = (b"", ())
         self._last_failed = False
         self._in_tool = False
 
@@ -90,12 +92,13 @@ class Process(Output):
 
     @property
     def has_input(self) -> bool:
-        return bool(self._stdin) and not self.is_deaf and self.exit_code is None
+        reads = not self.is_deaf and not self.is_hung
+        return bool(self._stdin) and reads and self.exit_code is None
 
     @property
     def can_step(self) -> bool:
         """True if time alone takes it further."""
-        if self.exit_code is not None:
+        if self.exit_code is not None or self.is_hung:
             return False
         if self._turn is not None:
             if self._is_interrupted or not self._waits_for or self._is_alone:
@@ -284,6 +287,13 @@ class Process(Output):
         self._answer(request_id, b"")
         self.die(0)
 
+    def _do_session_cost(self, request_id: bytes, _: Json) -> None:
+        text = b'{"text":"Total cost:            $%.4f"}' % self.cost
+        data = wire.SUCCESS % (request_id, text)
+        answers = request_id.decode()
+        line = Line(data, 0, Kind.CONTROL, self.current, answers=answers, total=self.cost)
+        self._put(line, "response")
+
     def _do_other(self, request_id: bytes, request: Json) -> None:
         self._answer(request_id, b'{"mode":"plan"}' if self.newer else b"")
 
@@ -305,6 +315,14 @@ class Process(Output):
             if prompt.uuid not in self.current:
                 self.current = (*self.current, prompt.uuid)
             self.say(wire.ECHO % (prompt.text.encode(), prompt.uuid.encode()), sort="echo")
+
+    def repeat_result(self) -> bool:
+        """Write the last result once more, if all prompts it names have ended."""
+        data, turns = self._last_result
+        if not turns or not self._unsettled.isdisjoint(turns):
+            return False
+        self._put(Line(data, 0, Kind.MESSAGE, (), is_stale=True), "stale")
+        return True
 
     # -- background tasks ----------------------------------------------------------------------
 
@@ -339,4 +357,5 @@ _REQUESTS: dict[str, Callable[[Process, bytes, Json], None]] = {
     "set_model": Process._do_set_model,
     "stop_task": Process._do_stop_task,
     "end_session": Process._do_end_session,
+    "get_session_cost": Process._do_session_cost,
 }

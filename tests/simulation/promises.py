@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 from tests.simulation import callbacks
 from tests.simulation.coverage import Coverage
+from tests.simulation.limits import LimitPromises
 from tests.simulation.lines import Kind, Line, Question, Reasons, Turns
 from tests.simulation.model import Cli
 from tests.simulation.output import verdict_of
 from tests.simulation.settings import Setting
+from tests.simulation.violation import Violation
 
 from bridle._core import actions as act
 from bridle._core.ending import HOLD
@@ -45,10 +47,6 @@ START = "start"
 _LONGEST_RUNG = max(HOLD.values())
 _READING = ("receive", "output_ended")
 _ENDINGS_WITHOUT_RESULT = (Reason.STOPPED, Reason.CLI_EXITED)
-
-
-class Violation(AssertionError):
-    """The engine broke a promise."""
 
 
 class Promises:
@@ -88,6 +86,7 @@ class Promises:
         self._init_limit = 0.0
         self._timeouts: dict[Hashable, float] = {}
         self._submitted: Hashable = None
+        self._limits = LimitPromises(setting.limits)
         # -- the step under way
         self._cause = ""
         self._warned = False
@@ -125,6 +124,8 @@ class Promises:
         elif line.withdraws is not None:
             self._taken_back.append(line.withdraws)
         elif line.answers:
+            if line.total is not None:
+                self._limits.tell(line.turns, line.total)
             key = self._requests.pop(line.answers, None)
             if key is not None and self.keys[key] == "open":
                 self._must_settle.add(key)
@@ -153,6 +154,8 @@ class Promises:
             early = self.engine._questions._early
             if early is not None and len(early) > MAX_BUFFERED:
                 raise Violation("too many early MCP messages")
+            if not (self.cli.is_murky or self._is_refusing or self.input_over):
+                self._limits.check_told(self._open_turns())
         self._explained_by.clear()
         for question in self._taken_back:
             question.withdrawn = True
@@ -179,6 +182,7 @@ class Promises:
                 self.trace(f"            {action!r:.300}")
         for action in actions:
             _CHECKS[type(action)](self, action)
+        self._limits.note_work(self.now, is_waiting=bool(self.calls))
         for action in actions:
             if isinstance(action, act.Call) and not self._must_wait():
                 self._start_call(action.call_id)
@@ -225,6 +229,7 @@ class Promises:
         subtype = frame["request"]["subtype"]
         if subtype == "interrupt":
             self._explanations.add("interrupt")
+            self._limits.interrupts += 1
         key: Hashable = None
         if self._cause == "submit":
             key = self._submitted
@@ -283,6 +288,7 @@ class Promises:
         if question is self._subject and self._expected_verdict != "next":
             raise Violation(f"another call for {question}, which is settled")
         question.stage += 1
+        self._limits.ask()
         self.calls[action.call_id] = (action, question)
         self.unstarted.add(action.call_id)
         if len(self.calls) > self.setting.questions.max_open:
@@ -314,7 +320,8 @@ class Promises:
                 raise Violation(f"{message} was delivered in the place of {line}")
             if turns != line.turns and not self.cli.is_murky:
                 self._check_attribution(message, line, turns)
-            if line.data.startswith(b'{"type":"result"'):
+            self._limits.hear(line, turns, self.now)
+            if line.data.startswith(b'{"type":"result"') and not line.is_stale:
                 # From here on an explanation is one for the next turn.
                 self._explained_by |= self._explanations
                 self._explanations.clear()
@@ -331,6 +338,7 @@ class Promises:
         if not line.ends:
             self._stray_cost += total - self._last_total
         self._last_total = total
+        self._limits.totals = (self._limits.totals[1], total)
 
     def _next_expected(self, kind: Kind) -> Line:
         if not self._expected:
@@ -353,6 +361,7 @@ class Promises:
         if action.uuid in self.turns:
             raise Violation(f"{action.uuid} started twice")
         self.turns[action.uuid] = "open"
+        self._limits.start(action.uuid, self.now)
 
     def _on_turn_ended(self, action: act.TurnEnded) -> None:
         self.coverage.actions["TurnEnded"] += 1
@@ -360,12 +369,16 @@ class Promises:
         if self.turns.get(uuid) != "open":
             raise Violation(f"{uuid} ended, but it was {self.turns.get(uuid)}")
         self.turns[uuid] = "done"
+        self._limits.end(uuid, self.now)
         self.coverage.reasons[outcome.reason.value] += 1
         self._cost += outcome.cost_usd or 0.0
         reasons = self._due.pop(uuid, None)
+        if outcome.reason.startswith("limit_"):
+            self._limits.check_reason(uuid, outcome.reason, self.now, self.cli.cost)
         if self.engine.lifecycle in TERMINAL and reasons is None:
             was_cut = self._cause == "output_ended" and outcome.reason is Reason.MESSAGE_LOST
-            if outcome.reason not in _ENDINGS_WITHOUT_RESULT and not was_cut:
+            is_known = outcome.reason in _ENDINGS_WITHOUT_RESULT or was_cut
+            if not is_known and not outcome.reason.startswith("limit_"):
                 raise Violation(f"{uuid} ended with the session as {outcome.reason}")
         elif not self.cli.is_murky:
             self._check_reason(uuid, outcome.reason, reasons)
@@ -379,6 +392,8 @@ class Promises:
             raise Violation(f"{uuid} ended as {reason} out of the blue")
         if reason in reasons:
             return
+        if reason.startswith("limit_") and Reason.COMPLETED not in reasons:
+            return
         explained_by = self._explained_by
         # Without a reason given, a failure is put down to an interrupt of ours if there was one.
         if Reason.EXECUTION_ERROR in reasons and "interrupt" in explained_by:
@@ -389,6 +404,16 @@ class Promises:
         if ended_by_hook and Reason.INTERRUPTED in reasons:
             return
         raise Violation(f"{uuid} ended as {reason}, not {sorted(reasons)}")
+
+    def _open_turns(self) -> list[str]:
+        return [uuid for uuid, state in self.turns.items() if state == "open"]
+
+    def _check_limits(self) -> None:
+        """Every turn ends within its limit plus the time it has to react to an interrupt."""
+        self._limits.check_time(self._open_turns(), self.now)
+
+    def _check_limits_at_rest(self, hanging: list[str]) -> None:
+        self._limits.check_rest(hanging, is_waiting=bool(self.calls))
 
     def _on_resolve(self, action: act.Resolve) -> None:
         self.coverage.actions["Resolve"] += 1

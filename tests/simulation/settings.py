@@ -7,6 +7,7 @@ from tests.simulation import callbacks
 
 from bridle._core.config import EngineConfig
 from bridle._core.questions import QuestionsConfig
+from bridle.options import Limits
 
 CONTROL_TIMEOUT = 30.0
 
@@ -25,6 +26,7 @@ class Setting(msgspec.Struct, frozen=True):
     checkpointing: bool = False
     init_timeout: float = 60.0
     max_line: int = MAX_LINE
+    limits: Limits = Limits()
 
     def config(self) -> EngineConfig:
         return EngineConfig(
@@ -35,6 +37,7 @@ class Setting(msgspec.Struct, frozen=True):
             max_line=self.max_line,
             wants_output=self.wants_output,
             checkpointing=self.checkpointing,
+            limits=self.limits,
         )
 
 
@@ -47,7 +50,13 @@ SETTINGS: tuple[tuple[Setting, EngineConfig], ...] = tuple(
         Setting(callbacks.PATIENT, wants_output=True),
         Setting(callbacks.NOTHING, checkpointing=True),
         Setting(callbacks.EVERYTHING, max_line=HUGE_LINE),
+        Setting(callbacks.PATIENT, limits=Limits(total=20.0)),
+        Setting(callbacks.EVERYTHING, limits=Limits(first_event=6.0, idle=9.0)),
+        Setting(callbacks.PATIENT, limits=Limits(idle=4.0, total=60.0, turns=4)),
+        Setting(callbacks.EVERYTHING, limits=Limits(turns=2)),
+        Setting(callbacks.PATIENT, limits=Limits(usd=0.001)),
+        Setting(callbacks.NOTHING, limits=Limits(first_event=3.0, total=10.0, usd=0.0005)),
     )
 )
-SHARES = (0.25, 0.45, 0.65, 0.8, 0.98, 1.0)
+SHARES = (0.2, 0.35, 0.45, 0.54, 0.63, 0.65, 0.72, 0.78, 0.84, 0.9, 0.95, 1.0)
 """How many of the worlds have each setting, as a running total."""

@@ -183,6 +183,7 @@ class World(Promises):
     def advance(self) -> None:
         """The engine is told the time, whether or not anything is due."""
         self._step("advance", self.engine.advance(self.now))
+        self._check_limits()
         deadline = self.engine.next_deadline
         if deadline is not None and deadline <= self.now:
             raise Violation(f"a deadline of {deadline} outlives {self.now}")
@@ -346,6 +347,7 @@ class World(Promises):
         if engine.lifecycle is not Lifecycle.RUNNING:
             raise Violation(f"at rest, but {engine.lifecycle.value}")
         hanging = [uuid for uuid, state in self.turns.items() if state == "open"]
+        self._check_limits_at_rest(hanging)
         if hanging and not self._excuses_hanging:
             raise Violation(f"the CLI is idle, but these turns are under way: {hanging}")
         waiting = [key for key, state in self.keys.items() if state == "open"]
@@ -366,9 +368,9 @@ class World(Promises):
 
     @property
     def _excuses_hanging(self) -> bool:
-        """A deaf CLI never read them; nothing said to a mute one comes back."""
+        """A deaf CLI never read them; nothing said to a mute or hung one comes back."""
         cli = self.cli
-        return cli.is_deaf or cli.is_mute or (cli.is_murky and not cli.newer)
+        return cli.is_deaf or cli.is_hung or cli.is_mute or (cli.is_murky and not cli.newer)
 
     def _end(self) -> None:
         """One of the ways out, and then whatever it takes."""

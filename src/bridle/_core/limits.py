@@ -75,8 +75,8 @@ class LimitWatch:
         self._calls: dict[str, set[str]] = {}
         # Prompts something was heard of.
         self._alive: set[str] = set()
-        # Prompts that have reached a limit and have no outcome yet.
-        self._reached: set[str] = set()
+        # Prompts that have reached a limit and have no outcome yet: True for those that run.
+        self._reached: dict[str, bool] = {}
         # Tool calls without a result yet, by the message that made them: whose it is, and its id.
         self._tools: dict[str, tuple[str | None, str | None]] = {}
 
@@ -137,7 +137,7 @@ class LimitWatch:
         """A prompt has its outcome."""
         self._calls.pop(uuid, None)
         self._alive.discard(uuid)
-        self._reached.discard(uuid)
+        self._reached.pop(uuid, None)
         self._clear_deadlines(uuid)
         if not self._calls:
             self._tools.clear()
@@ -155,7 +155,7 @@ class LimitWatch:
     @property
     def _oldest(self) -> str | None:
         """The prompt whose turn it is; None while a turn is being ended for its limit."""
-        return None if self._reached else next(iter(self._calls), None)
+        return None if any(self._reached.values()) else next(iter(self._calls), None)
 
     def _expect_life(self, now: float) -> None:
         """The clock of the first event runs for the prompt whose turn it is: the oldest one."""
@@ -244,7 +244,7 @@ class LimitWatch:
                 continue
             self._calls.pop(uuid, None)
             self._alive.discard(uuid)
-            self._reached.add(uuid)
+            self._reached[uuid] = is_running
             self._clear_deadlines(uuid)
             self._deadlines.set((PATIENCE, uuid), now + REACTION)
             interrupts = interrupts or is_running

@@ -1,0 +1,165 @@
+"""Promises about limits: no turn outlives its limit, and none is ended for one it has not reached.
+
+The rule of this file: limits are worked out anew from what was sent and delivered, never asked of
+the engine.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.lines import Line, Turns
+from tests.simulation.violation import Violation
+
+from bridle._core.limits import REACTION
+from bridle.options import Limits
+from bridle.outcomes import OutcomeReason
+
+_ROUNDING = 0.0002
+"""Dollars that the CLI's text may be off, at the start of a turn and later."""
+
+
+class LimitPromises:
+    """What is known of each turn that bears on its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._started: dict[str, float] = {}
+        #: When each turn was heard of last; asking something counts for the one in front.
+        self._heard: dict[str, float] = {}
+        #: The turns that are open, by when it was their turn.
+        self._open: dict[str, float] = {}
+        #: When a tool or a callback was last awaited.
+        self._busy_until = 0.0
+        self._is_busy = False
+        self._model_calls: dict[str, set[bytes]] = {}
+        self._tools: set[bytes] = set()
+        #: When a turn was first found to be past a limit, by its name.
+        self._found: dict[tuple[str, str], float] = {}
+        #: Interrupts so far, and at the start of each turn.
+        self.interrupts = 0
+        self._interrupts_before: dict[str, int] = {}
+        self._first_told: float | None = None
+        #: The CLI's total as of the last two results.
+        self.totals = (0.0, 0.0)
+        #: Turns that the CLI has told to be over their dollars in the step under way.
+        self._overspent: set[str] = set()
+
+    # -- what happened -------------------------------------------------------------------------
+
+    def start(self, uuid: str, now: float) -> None:
+        self._started[uuid] = self._open[uuid] = now
+        self._interrupts_before[uuid] = self.interrupts
+
+    def end(self, uuid: str, now: float) -> None:
+        front = self._front
+        del self._open[uuid]
+        if self._front is not None and self._front != front:
+            self._open[self._front] = now
+
+    @property
+    def _front(self) -> str | None:
+        """The turn that is first in line."""
+        return next(iter(self._open), None)
+
+    def ask(self) -> None:
+        """The CLI asked something."""
+        if self._front is not None:
+            self._heard.setdefault(self._front, self._open[self._front])
+
+    def note_work(self, now: float, *, is_waiting: bool) -> None:
+        """A step is over."""
+        was_busy, self._is_busy = self._is_busy, is_waiting or bool(self._tools)
+        if was_busy or self._is_busy:
+            self._busy_until = now
+
+    def hear(self, line: Line, turns: Turns, now: float) -> None:
+        """A line was delivered to these turns."""
+        data = line.data
+        if data.startswith(b'{"type":"command_lifecycle"'):
+            return
+        self._heard.update(dict.fromkeys(turns, now))
+        if data.startswith(b'{"type":"assistant"') and b'"parent_tool_use_id":null' in data:
+            message_id = data.partition(b'"id":"')[2].partition(b'"')[0]
+            for uuid in turns:
+                self._model_calls.setdefault(uuid, set()).add(message_id)
+        if b'"type":"tool_use"' in data:
+            self._tools.add(data.partition(b'"id":"toolu_')[2].partition(b'"')[0])
+        elif b'"tool_result"' in data:
+            self._tools.discard(data.partition(b'"tool_use_id":"toolu_')[2].partition(b'"')[0])
+        elif data.startswith(b'{"type":"result"') and not line.is_stale:
+            self._tools.clear()
+
+    def tell(self, turns: Turns, total: float) -> None:
+        """The CLI has told its total while these turns ran."""
+        usd = self._limits.usd
+        # Before the first result the total is known once it was told.
+        before = self.totals[1] or self._first_told
+        if self._first_told is None:
+            self._first_told = total
+        if usd is not None and before is not None and total - before > usd + _ROUNDING:
+            self._overspent.update(turns)
+
+    # -- what must hold ------------------------------------------------------------------------
+
+    def check_time(self, open_turns: list[str], now: float) -> None:
+        """The time is ``now``, and the engine knows."""
+        limits = self._limits
+        for uuid in open_turns:
+            if limits.total is not None:
+                self._check_due(uuid, "total", self._started[uuid] + limits.total, now)
+            heard = self._heard.get(uuid)
+            if limits.first_event is not None and heard is None and uuid == self._front:
+                self._check_due(uuid, "first_event", self._open[uuid] + limits.first_event, now)
+            if limits.idle is not None and heard is not None:
+                due = max(heard, self._busy_until) + limits.idle
+                self._check_due(uuid, "idle", due, now)
+
+    def _check_due(self, uuid: str, name: str, due: float, now: float) -> None:
+        """Check that a turn has ended in time: a reaction, if it is not another one's, is due."""
+        if due > now:
+            self._found.pop((uuid, name), None)
+            return
+        grace = REACTION if name == "total" else 2 * REACTION
+        if now >= self._found.setdefault((uuid, name), now) + grace:
+            raise Violation(f"{uuid} reached {name} at {due} and is open at {now}")
+
+    def check_told(self, open_turns: list[str]) -> None:
+        """Everything that was read has had its effect."""
+        for uuid in open_turns:
+            if self._interrupts_before[uuid] < self.interrupts:
+                continue
+            if uuid in self._overspent:
+                raise Violation(f"{uuid} has spent too much, and goes on")
+            limit = self._limits.turns
+            if limit is not None and len(self._model_calls.get(uuid, ())) > limit:
+                raise Violation(f"{uuid} has made too many model calls, and goes on")
+        self._overspent.clear()
+
+    def check_rest(self, hanging: list[str], *, is_waiting: bool) -> None:
+        """Nothing happens any more, and these turns are open."""
+        if not hanging:
+            return
+        limits, oldest = self._limits, hanging[0]
+        if limits.total is not None:
+            raise Violation(f"open without an end in spite of the total: {hanging}")
+        if is_waiting:
+            return
+        if limits.first_event is not None and oldest not in self._heard:
+            raise Violation(f"{oldest} waits for its first event without an end")
+        if limits.idle is not None and oldest in self._heard and not self._tools:
+            raise Violation(f"{oldest} is idle without an end")
+
+    def check_reason(self, uuid: str, reason: OutcomeReason, now: float, spent: float) -> None:
+        """A turn ended for a limit."""
+        limits = self._limits
+        name = reason.removeprefix("limit_")
+        allowed = getattr(limits, name)
+        if allowed is None:
+            raise Violation(f"{uuid} ended for the limit {name}, which is off")
+        if name == "turns":
+            is_reached = len(self._model_calls.get(uuid, ())) > allowed
+        elif name == "usd":
+            is_reached = spent - self.totals[0] > allowed
+        else:
+            is_reached = now >= self._started[uuid] + allowed
+        if not is_reached:
+            raise Violation(f"{uuid} ended for the limit {name}, which it has not reached")
