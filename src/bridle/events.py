@@ -59,6 +59,7 @@ class WarningKind(StrEnum):
     INIT_FAILED_LATE = "init_failed_late"
     UNREAD_MESSAGES = "unread_messages"
     MISSED_MESSAGES = "missed_messages"
+    MISSED_EVENTS = "missed_events"
     CALLBACK_ABANDONED = "callback_abandoned"
     STDERR_CALLBACK_FAILED = "stderr_callback_failed"
     EVENT_CALLBACK_FAILED = "event_callback_failed"
@@ -189,7 +190,11 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.MISSED_MESSAGES: (
         "warning",
-        "More than max_unread_bytes came before anybody subscribed; what came first is gone.",
+        "More came before the first subscription than is kept for it; the oldest were dropped.",
+    ),
+    WarningKind.MISSED_EVENTS: (
+        "warning",
+        "More events were unread than a subscription keeps; the oldest were dropped.",
     ),
     WarningKind.CALLBACK_ABANDONED: (
         "warning",

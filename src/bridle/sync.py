@@ -144,13 +144,13 @@ def query(
 
 
 class Turn:
-    """What became of one prompt: iterate it for its messages, ask it for its outcome.
+    """The work on one prompt: iterate it for its messages, ask it for its outcome.
 
-    Messages are kept from the start for whoever iterates, and a loop that is left early leaves the
-    rest to the next one. Only what comes while the outcome is waited for and nobody iterates is let
-    go, with all before it: so iterate first if you want both. Iterating raises RuntimeError when
-    messages were let go, and in a loop that goes on although another one over the same turn has
-    begun.
+    Iterate right after sending the prompt. Until then the session holds at most eight mebibytes of
+    messages for all turns that no loop has read yet; a loop over a turn whose messages were dropped
+    raises ConsumerTooSlow. Leaving a loop keeps the unread messages for the next loop. Messages
+    that come while the outcome is waited for and no loop reads are dropped; a later loop raises
+    RuntimeError, and so does a loop that goes on after another one over the same turn has begun.
 
     Ctrl-C while waiting for either interrupts the turn that runs.
     """
@@ -303,19 +303,27 @@ class Session:
     # -- what comes --------------------------------------------------------------------------------
 
     def messages(self) -> Subscription[Message]:
-        """Every message of the conversation, in order, from now on.
+        """Subscribe to every message of the conversation, in order, from now on.
 
-        The first subscription also gets what came since the start. Read it, or leave it: unread
-        messages are bounded by ``SdkOptions.max_unread_bytes``.
+        The first subscription also gets what came since the start, at most the newest 256 messages
+        and one mebibyte; the warning ``missed_messages`` says how many were dropped. Read it, or
+        leave it: unread messages are bounded by ``SdkOptions.max_unread_bytes``.
         """
         return self._subscribe("messages", self._session.messages)
 
     def events(self) -> Subscription[SessionEvent]:
-        """What happens to the session, and what it warns about. Never in anybody's way."""
+        """Subscribe to lifecycle events and warnings.
+
+        The newest 256 unread events are kept; the warning ``missed_events`` stands in the place of
+        those that were dropped. The first subscription also gets what came since the start.
+        """
         return self._subscribe("events", self._session.events)
 
     def subscribe(self) -> Subscription[Update]:
-        """Messages and events in one, in the order they came."""
+        """Subscribe to messages and events in one, in the order they came.
+
+        Bounded as :meth:`messages`.
+        """
         return self._subscribe("subscribe", self._session.subscribe)
 
     def text_stream(self) -> TextPieces:

@@ -259,14 +259,15 @@ def test_a_listener_whose_error_cannot_be_printed_goes_on_being_told() -> None:
 def test_whoever_subscribes_too_late_is_told_what_is_missing() -> None:
     async def main() -> None:
         puppet = Puppet()
-        talk = session(puppet, SdkOptions(max_unread_bytes=1024))
+        talk = session(puppet)
         await talk.connect()
-        puppet.say(*[assistant("x" * 100)] * 20)
+        puppet.say(*[assistant("x" * 100)] * 300)
         events = talk.events()
         talk.messages()
         await talk.stop()
-        kinds = [event.kind async for event in events if isinstance(event, bridle.SdkWarning)]
-        assert kinds == ["missed_messages"]
+        warned = [event async for event in events if isinstance(event, bridle.SdkWarning)]
+        assert [event.kind for event in warned] == ["missed_messages"]
+        assert "44 messages" in warned[0].detail
 
     run(main)
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from bridle import AssistantMessage, Message, SdkWarning, SessionReady, decode_line
-from bridle._shell.feeds import Feeds
-from bridle._shell.mailbox import Closed, Mailbox, size_of
-from bridle._shell.turn import TurnState
+from bridle._shell.feeds import EARLY_BYTES, EARLY_ITEMS, Feeds
+from bridle._shell.mailbox import KEPT_EVENTS, Closed, Mailbox, size_of
+from bridle._shell.turn import Turns, TurnState
 from bridle.errors import ConsumerTooSlow
 from bridle.events import WarningKind
 from bridle.outcomes import Outcome, OutcomeReason
@@ -132,7 +132,7 @@ def test_the_first_subscription_gets_what_came_before_it() -> None:
     """R008: later ones begin when they are made."""
 
     async def main() -> None:
-        feeds = Feeds(1 << 20, lambda: None)
+        feeds = feeds_of()
         feeds.put_event(SessionReady("s"))
         feeds.put_messages(*batch(1))
         first = feeds.messages()
@@ -150,7 +150,7 @@ def test_events_and_messages_are_told_apart_and_together() -> None:
     """R009, R010, C28: separate subscriptions, and one for both in the order they came."""
 
     async def main() -> None:
-        feeds = Feeds(1 << 20, lambda: None)
+        feeds = feeds_of()
         both = feeds.updates()
         feeds.put_event(SessionReady("s"))
         feeds.put_messages(*batch(1))
@@ -165,39 +165,61 @@ def test_events_and_messages_are_told_apart_and_together() -> None:
     run(main)
 
 
-def test_who_comes_too_late_is_told_so_as_well() -> None:
+def test_the_first_subscription_is_told_what_it_misses() -> None:
     async def main() -> None:
         missed = SdkWarning(WarningKind.MISSED_MESSAGES, "some")
-
-        def tell() -> None:
-            feeds.put_event(missed)
-
-        feeds = Feeds(200, tell)
-        feeds.put_messages([message(1)], 201)
-        assert await feeds.updates().take() == missed
+        feeds = feeds_of(lambda *_: feeds.put_event(missed))
+        feeds.put_messages(*batch(*range(EARLY_ITEMS + 1)))
+        updates = feeds.updates()
+        got = [await updates.take() for _ in range(EARLY_ITEMS + 1)]
+        assert got[-1] == missed
 
     run(main)
 
 
-def test_what_waits_for_nobody_is_let_go_at_the_limit() -> None:
+@pytest.mark.parametrize("at_once", [1, 100, 700])
+def test_the_newest_messages_are_kept_for_the_first_subscription(at_once: int) -> None:
     async def main() -> None:
-        missed: list[str] = []
-        feeds = Feeds(200, lambda: missed.append("missed"))
-        unread = [feeds.put_messages(*batch(number)) for number in range(10)]
-        assert unread == [0] * 10
+        missed: list[tuple[int, int]] = []
+        feeds = feeds_of(lambda *counts: missed.append(counts))
+        feeds.put_event(SessionReady("s"))
+        for start in range(0, 700, at_once):
+            assert feeds.put_messages(*batch(*range(start, start + at_once))) == 0
         assert missed == []
         late = feeds.messages()
-        assert (len(late), missed) == (0, ["missed"])
-        assert (len(feeds.messages()), missed) == (0, ["missed"])
-        feeds.put_messages(*batch(11))
-        assert uuids([await late.take()]) == ["11"]
+        kept = [str(number) for number in range(700 - EARLY_ITEMS, 700)]
+        assert uuids([await late.take() for _ in range(EARLY_ITEMS)]) == kept
+        assert missed == [(700 - EARLY_ITEMS, 0)]
+        assert (len(feeds.messages()), len(missed)) == (0, 1)
+        feeds.put_messages(*batch(1))
+        assert uuids([await late.take()]) == ["1"]
 
     run(main)
+
+
+def test_large_messages_are_bounded_by_bytes_until_the_first_subscription() -> None:
+    async def main() -> None:
+        missed: list[tuple[int, int]] = []
+        feeds = feeds_of(lambda *counts: missed.append(counts))
+        feeds.put_event(SessionReady("s"))
+        for number in range(5):
+            large = message(number, "x" * (EARLY_BYTES // 3))
+            feeds.put_messages([large], size_of([large]))
+        updates = feeds.updates()
+        got = [cast("Message", await updates.take()) for _ in range(2)]
+        assert (uuids(got), missed) == (["3", "4"], [(3, 1)])
+        assert len(updates) == 0
+
+    run(main)
+
+
+def feeds_of(missed: Callable[[int, int], object] = lambda *_: None) -> Feeds:
+    return Feeds(asyncio.get_running_loop(), cast("Callable[[int, int], None]", missed))
 
 
 def test_a_subscription_that_left_is_not_kept_for() -> None:
     async def main() -> None:
-        feeds = Feeds(1 << 20, lambda: None)
+        feeds = feeds_of()
         mailbox = feeds.messages()
         feeds.leave(mailbox)
         assert feeds.put_messages(*batch(1)) == 0
@@ -208,7 +230,7 @@ def test_a_subscription_that_left_is_not_kept_for() -> None:
 
 def test_the_slowest_subscription_counts() -> None:
     async def main() -> None:
-        feeds = Feeds(1 << 20, lambda: None)
+        feeds = feeds_of()
         quick, slow = feeds.messages(), feeds.messages()
         feeds.put_messages(*batch(1))
         await quick.take()
@@ -217,17 +239,55 @@ def test_the_slowest_subscription_counts() -> None:
     run(main)
 
 
-def test_unread_events_count_too() -> None:
+def test_unread_events_count_where_they_are_read_with_messages() -> None:
     async def main() -> None:
-        feeds = Feeds(1 << 20, lambda: None)
-        events = feeds.events()
+        feeds = feeds_of()
+        updates = feeds.updates()
         unread = [feeds.put_event(SessionReady("s")) for _ in range(3)]
-        assert 0 < unread[0] < unread[1] < unread[2] == events.unread_bytes
+        assert 0 < unread[0] < unread[1] < unread[2] == updates.unread_bytes
         for _ in range(3):
-            await events.take()
-        assert events.unread_bytes == 0
+            await updates.take()
+        assert updates.unread_bytes == 0
 
     run(main)
+
+
+@pytest.mark.parametrize("when", ["subscribed", "early"])
+def test_unread_events_are_bounded_and_what_is_dropped_is_told(when: str) -> None:
+    async def main() -> None:
+        feeds = feeds_of()
+        events = feeds.events() if when == "subscribed" else None
+        assert {feeds.put_event(SessionReady(str(number))) for number in range(10_000)} == {0}
+        events = events or feeds.events()
+        assert len(events) == KEPT_EVENTS
+        first = await events.take()
+        assert isinstance(first, SdkWarning)
+        assert first.kind is WarningKind.MISSED_EVENTS
+        assert str(10_000 - KEPT_EVENTS) in first.detail
+        rest = [await events.take() for _ in range(KEPT_EVENTS)]
+        assert rest[0] == SessionReady(str(10_000 - KEPT_EVENTS))
+        assert rest[-1] == SessionReady("9999")
+        assert len(events) == 0
+
+    run(main)
+
+
+def test_items_are_taken_on_the_loop_they_come_on() -> None:
+    """Elsewhere nothing would wake the reader."""
+    homes: list[Mailbox[Message]] = []
+
+    async def make() -> None:
+        homes.append(feeds_of().messages())
+
+    async def read() -> None:
+        with pytest.raises(RuntimeError, match="event loop it was started on"):
+            await homes[0].take()
+        homes[0].close()
+        with pytest.raises(Closed):
+            await homes[0].take()
+
+    run(make)
+    run(read)
 
 
 # ---------------------------------------------------------------- turns
@@ -284,5 +344,59 @@ def test_a_turn_nobody_reads_lets_go_at_the_limit_and_says_so_when_it_is_read() 
         with pytest.raises(Closed) as end:
             await state.read().take()
         assert isinstance(end.value.error, ConsumerTooSlow)
+
+    run(main)
+
+
+def test_turns_that_no_loop_has_read_share_a_bound_and_the_oldest_is_dropped_first() -> None:
+    async def main() -> None:
+        size = batch(1)[1]
+        turns = Turns(asyncio.get_running_loop(), limit=1 << 20, held=3 * size)
+        first, second, third = (turns.begin(uuid) for uuid in "abc")
+        turns.put(["a"], *batch(1))
+        turns.put(["a", "b"], *batch(2))
+        turns.put(["b"], *batch(3))
+        assert [len(state.mailbox) for state in (first, second)] == [0, 2]
+        turns.put(["c"], *batch(4))
+        turns.end("b", DONE)
+        assert uuids([await second.read().take() for _ in range(2)]) == ["2", "3"]
+        turns.put(["c"], *batch(5, 6))
+        assert uuids([await third.read().take() for _ in range(3)]) == ["4", "5", "6"]
+        with pytest.raises(Closed) as end:
+            await first.read().take()
+        assert isinstance(end.value.error, ConsumerTooSlow)
+        assert (end.value.error.unread_bytes, end.value.error.limit) == (2 * size, 3 * size)
+        assert "Iterate a turn right after" in str(end.value.error)
+
+    run(main)
+
+
+def test_a_turn_that_is_dropped_or_read_does_not_count_against_the_others() -> None:
+    async def main() -> None:
+        size = batch(1)[1]
+        turns = Turns(asyncio.get_running_loop(), limit=1 << 20, held=2 * size)
+        gone, read, kept = (turns.begin(uuid) for uuid in "abc")
+        turns.put(["a"], *batch(1, 2))
+        del gone
+        mailbox = read.read()
+        assert turns.put(["b"], *batch(3, 4, 5)) == mailbox.unread_bytes > 2 * size
+        turns.put(["c"], *batch(6))
+        turns.put(["unknown", "c"], *batch(7))
+        assert uuids([await kept.read().take() for _ in range(2)]) == ["6", "7"]
+
+    run(main)
+
+
+def test_what_waits_for_a_loop_is_held_as_lines() -> None:
+    async def main() -> None:
+        state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
+        messages, size = batch(1, 2)
+        state.put(messages, size)
+        mailbox = state.read()
+        got = [await mailbox.take() for _ in range(2)]
+        assert got == messages
+        assert got[0] is not messages[0]
+        state.put(messages, size)
+        assert await mailbox.take() is messages[0]
 
     run(main)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
@@ -131,6 +132,95 @@ def test_memory_stays_within_the_bound_however_much_is_unread(reads: bool) -> No
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < (8 if not reads else 16) + 8
+
+
+# What a program holds in MiB, beyond what it has at the start, after a turn of 60 MiB.
+HOLD = """
+import asyncio, gc, resource
+from bridle import CliOptions, ResultMessage, start_session
+from bridle.testing import FakeCli
+
+def resident():
+    gc.collect()
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+async def main():
+    script = FakeCli().expect_initialize()
+    for count in (100, {many}):
+        script = script.start_turn().emit({line!r}).repeat(count).result()
+    with script as cli:
+        async with start_session(CliOptions(cli_path=cli.path)) as session:
+            reading = session.messages() if "{how}" == "kept" else None
+            for number in range(2):
+                before = resident()
+                turn = await session.send_user_message("go")
+                if reading is None:
+                    await turn
+                else:
+                    async for message in reading:
+                        if isinstance(message, ResultMessage):
+                            break
+                    reading = session.messages()
+            print(resident() - before)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["awaited", "kept"])
+def test_nothing_is_held_for_readers_that_do_not_exist(how: str) -> None:
+    """A turn that is awaited, or kept while session.messages() is read; with default options."""
+    program = HOLD.format(line=LINE, many=60 * MIB // SIZE, how=how)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 8
+
+
+def test_a_turn_that_is_iterated_late_raises_if_its_messages_were_dropped() -> None:
+    async def main() -> None:
+        with in_turn.emit(LINE).repeat(2 * MIB // SIZE).result() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message("go")
+                await until(lambda: turn.done)
+                with pytest.raises(ConsumerTooSlow, match="right after sending"):
+                    _ = [message async for message in turn]
+                assert (await turn).ok
+
+    run(main)
+
+
+def test_a_turn_that_is_iterated_right_after_sending_gets_everything() -> None:
+    async def main() -> None:
+        with in_turn.emit(LINE).repeat(MANY).result() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message("go")
+                assert await count(turn.__aiter__()) == MANY
+
+    run(main)
+
+
+def test_messages_read_on_another_event_loop_raise() -> None:
+    """They would never wake their reader."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message("SLOW 0.1")
+                for reading in (session.messages(), session.events(), turn.__aiter__()):
+                    for _ in range(2):
+                        with pytest.raises(RuntimeError, match="event loop it was started on"):
+                            await asyncio.to_thread(asyncio.run, next_of(reading))
+                assert (await turn).ok
+
+    run(main)
+
+
+async def next_of(items: Subscription[Any]) -> object:
+    async with asyncio.timeout(5):
+        return await anext(items)
 
 
 def test_a_reader_that_falls_behind_is_warned_once_and_then_the_session_ends() -> None:

@@ -129,7 +129,7 @@ def forgets_whose_message_it_is(engine: Engine, effect: Effect) -> None:
 @mutant
 def forgets_to_cancel_calls(engine: Engine, effect: Effect) -> None:
     def forget(actions: Actions) -> Actions:
-        kept = [action for action in actions if not isinstance(action, act.CancelCall)]
+        kept: Actions = [a for a in actions if not isinstance(a, act.CancelCall)]
         if len(kept) < len(actions):
             effect()
         return kept
@@ -270,7 +270,7 @@ def writes_after_the_end_of_input(engine: Engine, effect: Effect) -> None:
         def always(request_id: str, line: bytes) -> None:
             if engine._departure.input_ended:
                 effect()
-            questions._answered.append(request_id)
+            questions._answered[request_id] = None
             engine._emit(act.Write(line))
 
         return always

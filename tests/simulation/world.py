@@ -14,8 +14,9 @@ from tests.simulation import callbacks
 from tests.simulation.coverage import Coverage
 from tests.simulation.lines import Kind, Line
 from tests.simulation.model import Cli
-from tests.simulation.promises import START, Promises, Violation
+from tests.simulation.promises import START, Promises
 from tests.simulation.settings import CONTROL_TIMEOUT, HUGE_LINE, SETTINGS, SHARES
+from tests.simulation.violation import Violation
 
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig

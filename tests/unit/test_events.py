@@ -36,6 +36,7 @@ LEVELS: dict[WarningLevel, set[str]] = {
         "cannot_block",
         "invalid_request",
         "init_failed_late",
+        "missed_events",
         "missed_messages",
         "unread_messages",
         "callback_abandoned",

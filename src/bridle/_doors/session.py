@@ -23,7 +23,7 @@ from bridle._core.wire import Content, Unencodable, encode_user_message
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._fields import callback
-from bridle._shell.actor import Actor
+from bridle._shell.actor import HELD_BYTES, Actor
 from bridle._shell.feeds import Update
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
@@ -94,6 +94,9 @@ class Session:
         self._connecting = False
         # Whom tools get as their session; not held, so that it can be dropped.
         self._owner: Callable[[], object | None] = weakref.ref(self)
+
+    # Bytes that are held for turns that no loop has read yet.
+    _held_bytes = HELD_BYTES
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -203,6 +206,7 @@ class Session:
         actor = self._made = Actor(
             self._engine,
             max_unread_bytes=self._sdk.max_unread_bytes,
+            max_held_bytes=self._held_bytes,
             listeners=Listeners(
                 on_stderr=self._sdk.on_stderr,
                 on_warning=self._sdk.on_warning,
@@ -256,21 +260,29 @@ class Session:
     # -- what comes --------------------------------------------------------------------------------
 
     def messages(self) -> Subscription[Message]:
-        """Every message of the conversation, in order, from now on.
+        """Subscribe to every message of the conversation, in order, from now on.
 
-        The first subscription also gets what came since the start. Read it, or leave it: unread
-        messages are bounded by ``SdkOptions.max_unread_bytes``.
+        The first subscription also gets what came since the start, at most the newest 256 messages
+        and one mebibyte; the warning ``missed_messages`` says how many were dropped. Read it, or
+        leave it: unread messages are bounded by ``SdkOptions.max_unread_bytes``.
         """
         feeds = self._actor.feeds
         return Subscription(feeds.messages(), feeds.leave)
 
     def events(self) -> Subscription[SessionEvent]:
-        """What happens to the session, and what it warns about. Never in anybody's way."""
+        """Subscribe to lifecycle events and warnings.
+
+        The newest 256 unread events are kept; the warning ``missed_events`` stands in the place of
+        those that were dropped. The first subscription also gets what came since the start.
+        """
         feeds = self._actor.feeds
         return Subscription(feeds.events(), feeds.leave)
 
     def subscribe(self) -> Subscription[Update]:
-        """Messages and events in one, in the order they came."""
+        """Subscribe to messages and events in one, in the order they came.
+
+        Bounded as :meth:`messages`.
+        """
         feeds = self._actor.feeds
         return Subscription(feeds.updates(), feeds.leave)
 
@@ -401,7 +413,12 @@ class Session:
 
 
 class InnerSession(Session):
-    """A session inside another object, which tools get as theirs in its place."""
+    """A session inside another object, which tools get as theirs in its place.
+
+    The object may hand turns to another thread, which takes its time to begin a loop over one.
+    """
+
+    _held_bytes = 8 << 20
 
     def show_as(self, owner: object) -> None:
         """Say which object; before the session connects."""

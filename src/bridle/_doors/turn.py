@@ -14,13 +14,14 @@ from bridle.outcomes import Outcome
 
 
 class Turn:
-    """What became of one prompt: iterate it for its messages, await it for its outcome.
+    """The work on one prompt: iterate it for its messages, await it for its outcome.
 
-    Both may be done, at once or one after the other. Messages are kept from the start for whoever
-    iterates, and a loop that is left early leaves the rest to the next one. Only what comes while
-    the outcome is awaited and nobody iterates is let go, with all before it: iterate first, or at
-    the same time, if you want both. Iterating raises RuntimeError when messages were let go, and in
-    a loop that goes on although another one over the same turn has begun.
+    Both may be done, at once or one after the other. Iterate right after sending the prompt: until
+    the first loop begins, the session holds at most one mebibyte of messages for all turns that no
+    loop has read yet, and a loop over a turn whose messages were dropped raises ConsumerTooSlow.
+    Leaving a loop keeps the unread messages for the next loop. Messages that come while the outcome
+    is awaited and no loop reads are dropped; a later loop raises RuntimeError, and so does a loop
+    that goes on after another one over the same turn has begun.
     """
 
     def __init__(self, state: TurnState) -> None:

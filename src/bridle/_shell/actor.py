@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -31,15 +30,15 @@ from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
 from bridle._shell.call_reports import CallReports, Failure
 from bridle._shell.callbacks import Callbacks, Notifier
-from bridle._shell.feeds import Feeds
+from bridle._shell.feeds import EARLY_BYTES, EARLY_ITEMS, Feeds
 from bridle._shell.known_secrets import clean, clean_outcome
 from bridle._shell.listeners import LISTENER_FAILED, Listeners, WarningOutlet
-from bridle._shell.mailbox import size_of
+from bridle._shell.mailbox import foreign_loop, size_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
 from bridle._shell.senders import Senders
 from bridle._shell.transport import Transport
-from bridle._shell.turn import TurnState
+from bridle._shell.turn import Turns, TurnState
 from bridle.errors import (
     BridleError,
     ConsumerTooSlow,
@@ -62,6 +61,9 @@ _PUBLISHED = frozenset({"warning", "error"})
 _PATIENCE = 4
 """How many times ``max_unread_bytes`` a consumer may fall behind before the session ends."""
 
+HELD_BYTES = 1 << 20
+"""Bytes that are held for the turns of a session that no loop has read yet."""
+
 _UNKILLABLE = 5.0
 """Seconds after SIGKILL when a process that is still there is given up: it may not be ours."""
 
@@ -77,6 +79,7 @@ class Actor:
         engine: Engine,
         *,
         max_unread_bytes: int,
+        max_held_bytes: int = HELD_BYTES,
         listeners: Listeners | None = None,
         owner: Callable[[], object | None] = lambda: None,
         closers: Sequence[Callable[[], Awaitable[None]]] = (),
@@ -105,9 +108,8 @@ class Actor:
         self._is_doing = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
-        self.feeds = Feeds(max_unread_bytes, self._on_missed)
-        # Turns the application still holds. One that it dropped needs nothing any more.
-        self._turns: weakref.WeakValueDictionary[str, TurnState] = weakref.WeakValueDictionary()
+        self.feeds = Feeds(self._loop, self._on_missed)
+        self._turns = Turns(self._loop, max_unread_bytes, min(max_held_bytes, max_unread_bytes))
         self._senders = Senders()
         self._callbacks = Callbacks(
             self._loop,
@@ -221,7 +223,7 @@ class Actor:
     async def send(self, uuid: str, content: Content, timeout: float | None = None) -> TurnState:
         """Send a prompt; returns when it has left for the CLI."""
         now, key = self._now(), self._loop.create_future()
-        state = self._turns[uuid] = TurnState(self._loop, uuid, self._limit)
+        state = self._turns.begin(uuid)
         with self.observer.operation(SEND_USER_MESSAGE):
             self._senders.sending(uuid)
             patience = asyncio.timeout(timeout)
@@ -279,9 +281,7 @@ class Actor:
     def _now(self) -> float:
         """The time, for callers; they have to be on the session's loop."""
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(
-                "a session belongs to the event loop it was started on; see bridle.sync"
-            )
+            raise RuntimeError(foreign_loop)
         return self._loop.time()
 
     # -- the transport (TransportEvents) -----------------------------------------------------------
@@ -371,12 +371,7 @@ class Actor:
     def _deliver(self, action: act.Deliver) -> None:
         size = action.size
         unread = self.feeds.put_messages(action.messages, size)
-        for uuid in action.turns:
-            state = self._turns.get(uuid)
-            if state is not None:
-                state.put(action.messages, size)
-                if state.is_read:
-                    unread = max(unread, state.mailbox.unread_bytes)
+        unread = max(unread, self._turns.put(action.turns, action.messages, size))
         if unread > self._limit:
             self._on_slow_consumer(unread)
 
@@ -385,10 +380,7 @@ class Actor:
         self._deliver(action)
 
     def _attribute(self, action: act.Attribute) -> None:
-        for uuid in action.turns:
-            state = self._turns.get(uuid)
-            if state is not None:
-                state.put(action.messages, size_of(action.messages))
+        self._turns.put(action.turns, action.messages, size_of(action.messages))
 
     def _start_turn(self, action: act.TurnStarted) -> None:
         self.observer.turn_began(action.uuid, self._senders.context(action.uuid))
@@ -397,9 +389,7 @@ class Actor:
         outcome = clean_outcome(action.outcome, self._redact)
         self.observer.turn_ended(action.uuid, outcome)
         self._senders.ended(action.uuid)
-        state = self._turns.get(action.uuid)
-        if state is not None:
-            state.end(outcome)
+        self._turns.end(action.uuid, outcome)
 
     def _resolve(self, action: act.Resolve) -> None:
         key: Any = action.key
@@ -477,8 +467,10 @@ class Actor:
         if unread > self._limit:
             self._on_slow_consumer(unread)
 
-    def _on_missed(self) -> None:
-        self._tell(SdkWarning(WarningKind.MISSED_MESSAGES, f"the bound is {self._limit} bytes"))
+    def _on_missed(self, messages: int, events: int) -> None:
+        lost = f"{messages} messages" + (f" and {events} events" if events else "")
+        detail = f"{lost} were dropped, at most {EARLY_ITEMS} and {EARLY_BYTES} bytes are kept"
+        self._tell(SdkWarning(WarningKind.MISSED_MESSAGES, detail))
 
     def _on_slow_consumer(self, unread: int) -> None:
         if unread > self._limit * _PATIENCE:

@@ -5,8 +5,8 @@ never waits behind a consumer. Items come and are kept in batches, as they were 
 so that hundreds of small messages cost little more than one. What piles up is kept as cheaply as
 possible: beyond a megabyte only the lines of messages are kept, and read again when they are taken.
 
-How much may pile up is the owner's decision; the mailbox only counts. Everything here belongs to
-one event loop.
+How much may pile up is the owner's decision; the mailbox only counts. An :class:`EventMailbox`
+decides for itself: it keeps the newest events. Everything here belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ from typing import Any, Generic, TypeVar
 
 from bridle._core.wire import decode_all
 from bridle._source import lines_of
+from bridle.events import SdkWarning, SessionEvent, WarningKind
 from bridle.messages import Message
 
 _KEPT_DECODED = 1 << 20
 """Bytes of unread messages kept as they are. A consumer that keeps up never reads one twice."""
 
-_EVENT_COST = 256
+EVENT_COST = 256
 """Bytes an event is counted with, roughly what it takes."""
 
+KEPT_EVENTS = 256
+"""Unread events that are kept for one consumer."""
+
 _T = TypeVar("_T")
+
+
+foreign_loop = "a session belongs to the event loop it was started on; see bridle.sync"
+"""What is wrong when a session is used on another event loop."""
 
 
 class Closed(Exception):
@@ -43,9 +51,10 @@ def size_of(messages: Sequence[Message]) -> int:
 
 
 class Mailbox(Generic[_T]):
-    """Items for one consumer. Taking is for one task at a time."""
+    """Items for one consumer. Taking is for one task at a time, on ``loop`` if that is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
         # What is read next, the next one last: taking it is a pop.
         self.ready: list[_T] = []
         # The batches after that, with their sizes: items, or the lines of messages.
@@ -66,12 +75,15 @@ class Mailbox(Generic[_T]):
 
     def put(self, item: _T) -> None:
         """Add an item that is no message: an event."""
-        self._put([item], _EVENT_COST)
+        self._put([item], EVENT_COST)
 
-    def put_messages(self, messages: list[Message], size: int) -> None:
-        """Add messages of that many bytes; only for mailboxes whose items may be messages."""
-        is_behind = self.unread_bytes > _KEPT_DECODED
-        self._put(lines_of(messages) if is_behind else messages, size)
+    def put_messages(self, messages: list[Message], size: int, *, as_lines: bool = False) -> None:
+        """Add messages of ``size`` bytes; only for mailboxes whose items may be messages.
+
+        ``as_lines`` keeps their lines alone, which take less memory than what was decoded.
+        """
+        as_lines = as_lines or self.unread_bytes > _KEPT_DECODED
+        self._put(lines_of(messages) if as_lines else messages, size)
 
     def put_back(self, items: list[_T]) -> None:
         """Have these taken once more, before all others."""
@@ -93,7 +105,7 @@ class Mailbox(Generic[_T]):
 
     def hand_over(self, error: BaseException | None) -> Mailbox[_T]:
         """Another mailbox with all that is here; this one is empty and closed."""
-        heir: Mailbox[_T] = Mailbox()
+        heir: Mailbox[_T] = Mailbox(self._loop)
         heir.ready, heir._batches, heir._batched = self.ready, self._batches, self._batched
         heir.unread_bytes, heir._closed = self.unread_bytes, self._closed
         self.ready, self._batches = [], deque()
@@ -127,13 +139,17 @@ class Mailbox(Generic[_T]):
 
         Raises:
             Closed: there is no next item.
+            RuntimeError: this is not the event loop that the items come on.
         """
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop) and self._closed is None:
+            raise RuntimeError(foreign_loop)
         while not self.ready and not self._batches:
             if self._closed is not None:
                 raise self._closed
             if self._waiter is not None:
                 raise RuntimeError("another task is already waiting for the next item")
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = loop.create_future()
             try:
                 await self._waiter
             finally:
@@ -143,3 +159,26 @@ class Mailbox(Generic[_T]):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class EventMailbox(Mailbox[SessionEvent]):
+    """Events for one consumer: the newest ones, after a warning if older ones were dropped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(loop)
+        self._dropped = 0
+
+    def put(self, item: SessionEvent) -> None:
+        """Add an event."""
+        super().put(item)
+        if len(self) > KEPT_EVENTS:
+            super().take_now()
+            self._dropped += 1
+
+    def take_now(self) -> SessionEvent:
+        """Return the next event, which must be there."""
+        if not self._dropped:
+            return super().take_now()
+        dropped, self._dropped = self._dropped, 0
+        detail = f"{dropped} events were dropped, at most {KEPT_EVENTS} are kept unread"
+        return SdkWarning(WarningKind.MISSED_EVENTS, detail)
