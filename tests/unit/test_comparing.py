@@ -280,12 +280,7 @@ def test_directories_are_translated_both_ways() -> None:
     names.learn_directory("/", "/never")
     names.learn_word("s1", "s2")
     line = {"cwd": "/then/a", "in": "see /then/a/deep/x. /then/ab", "end": "/then/a.", "id": "s1"}
-    ours: dict[str, object] = {
-        "cwd": "/now/b",
-        "in": "see /now/other/x. /then/ab",
-        "end": "/now/b.",
-        "id": "s2",
-    }
+    ours: Json = {"cwd": "/now/b", "in": "see /now/other/x. /then/ab", "end": "/now/b.", "id": "s2"}
     assert json.loads(names.translate(entry("out", line))) == ours
     assert names.translate_back(ours) == line
 
