@@ -30,7 +30,7 @@ SHOP = """
     from bridle import sync
     from bridle.testing import text, tool_use
 
-    SECRET = "sk-ant-api03-" + "x" * 40
+    SECRET = "hush-hush-0123456789abcdef"
 
     @bridle.tool
     def price(article: str) -> int:
@@ -91,7 +91,7 @@ def test_a_test_is_recorded_once_and_replayed_without_a_cli(cli_path: str, shop:
     recorded = shop.recording.read_bytes()
     entries = read_recording(shop.recording)
     assert entries.gap == ""
-    assert b"sk-ant-api03" not in recorded
+    assert b"hush-hush" not in recorded
     answers = [one.members for one in entries if one.direction == "in"]
     assert sum("mcp_response" in json.dumps(one) for one in answers) >= 4
 
@@ -130,15 +130,6 @@ def test_a_test_that_fails_keeps_the_old_recording(cli_path: str, shop: Shop) ->
     recorded = shop.recording.read_bytes()
     shop.run(cli_path, "--bridle-record", BREAK="1").assert_outcomes(failed=1)
     assert shop.recording.read_bytes() == recorded
-
-
-def test_a_missing_recording_without_a_cli_says_what_to_do(shop: Shop) -> None:
-    result = shop.run(NO_CLI)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*CliNotFoundError*", "*There is no recording *test_price.ndjson*"]
-    )
-    assert not Path(shop.directory).exists()
 
 
 def test_chance_is_no_difference(lab: Lab, tmp_path: Path) -> None:

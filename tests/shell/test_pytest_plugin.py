@@ -244,3 +244,20 @@ def test_a_session_that_is_still_open_is_not_recorded(pytester: pytest.Pytester)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*CassetteError: Session 1 was not recorded to its end*"])
     assert not (pytester.path / "cassettes").exists()
+
+
+def test_a_missing_recording_without_a_cli_says_what_to_do(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import bridle
+        from bridle import sync
+
+        def test_it(cassette):
+            cli = bridle.CliOptions(cli_path="/nowhere/claude")
+            sync.run("Hello?", cli=cli, sdk=bridle.SdkOptions(recorder=cassette))
+        """
+    )
+    result = pytester.runpytest_inprocess(*LOADED)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*CliNotFoundError*", "*There is no recording *test_it.ndjson*"])
+    assert not (pytester.path / "cassettes").exists()

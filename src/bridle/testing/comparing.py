@@ -293,7 +293,9 @@ class Comparison:
         if not _is_ordered(written):
             return None
         for earlier, recorded in self._left.items():
-            if earlier < index and _is_ordered(recorded):
+            if earlier > index:
+                break
+            if _is_ordered(recorded):
                 return self._differs(written, f"after the {_name(recorded)}", "before it")
         return None
 
