@@ -334,9 +334,9 @@ def bounds() -> str:
                 "`TooManyPendingRequests`",
             ],
             [
-                "hooks, permissions and elicitations being answered",
+                "requests of the CLI that are open: hooks, permissions, tool calls",
                 str(MAX_OPEN_REQUESTS),
-                "gets its failure answer: a hook its `on_error`, a permission is denied",
+                "is refused: a gate blocks, a permission is denied, a tool call gets an error",
             ],
             [
                 "messages for in-process servers before the session runs",

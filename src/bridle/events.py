@@ -114,7 +114,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.LIMIT_REACHED: (
         "warning",
-        "A bound on what may be pending was reached; the newcomer was refused.",
+        "A limit was reached and the new request refused: gates block, permissions are denied.",
     ),
     WarningKind.VERSION_INCONCLUSIVE: (
         "warning",
@@ -126,7 +126,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.HOOK_FAILED: (
         "warning",
-        "A hook raised or returned nonsense; its on_error decided, by default to go on.",
+        "A hook raised (its on_error decided) or returned an invalid value (a gate blocked).",
     ),
     WarningKind.HOOK_TIMED_OUT: (
         "warning",
@@ -198,7 +198,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.CALLBACK_ABANDONED: (
         "warning",
-        "A plain function outlived its deadline; its thread was left behind to finish alone.",
+        "A plain function outlived its deadline or its request; its thread was left to finish.",
     ),
     WarningKind.STDERR_CALLBACK_FAILED: (
         "error",

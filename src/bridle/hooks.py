@@ -406,7 +406,10 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class ModifyInput(msgspec.Struct, frozen=True):
-    """Run the tool with another input (PreToolUse only). Its permission is asked for that input."""
+    """Run the tool with another input (PreToolUse only). Its permission is asked for that input.
+
+    The following hooks are called with the new input, and may still block it.
+    """
 
     new_input: Mapping[str, Any]
 
@@ -420,9 +423,10 @@ class EndTurn(msgspec.Struct, frozen=True):
 class HookOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Every field the CLI reads, for what the other results cannot say.
 
-    It decides (later hooks are skipped) as soon as it has more than context, a system message or
-    `suppress_output`. `permission` is for PermissionRequest; `specific` holds further members of
-    the event's own part, by their wire names.
+    It decides (the following hooks are not called) if it ends the turn, blocks, approves, allows,
+    denies or asks. A changed input or output is what the following hooks see. `permission` is for
+    PermissionRequest; `specific` holds further members of the event's own part, by their wire
+    names.
     """
 
     continue_turn: bool | None = None
@@ -482,8 +486,8 @@ class Hook(_HookConditions, frozen=True):
     """A callback for an event, and when it is called.
 
     `matcher` limits it to some tools (or whatever the event is about; events about nothing in
-    particular ignore it), `timeout` is its own deadline in seconds, `on_error="block"` makes a
-    failure, a missed deadline or a full queue block instead of going on.
+    particular ignore it). `timeout` is its own deadline in seconds, counted from its start. A hook
+    that raises or misses its deadline lets things go on; `on_error="block"` makes it block.
     """
 
     callback: HookCallback
