@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bridle import api, content, controls, events, messages, outcomes, permissions, system
-from bridle._core.precedence import ResolvedOptions, resolve_options
+from bridle._core.precedence import IgnoredSetting, ResolvedOptions, resolve_options
 from bridle._core.wire import decode_line
 from bridle.agents import AgentConfig
 from bridle.api import *
@@ -47,6 +47,7 @@ from bridle.errors import (
     PromptBlockedError,
     RateLimitedError,
     RefusedError,
+    SessionNotFoundError,
     SessionNotInitialized,
     SessionStopped,
     SpawnError,
@@ -61,6 +62,7 @@ from bridle.errors import (
     TurnsLimitError,
     TurnStoppedError,
     UnsupportedCliVersionError,
+    UsageError,
     UsdLimitError,
 )
 from bridle.events import *
@@ -210,6 +212,7 @@ __all__ = [
     "HookOutput",
     "HookResult",
     "IdleLimitError",
+    "IgnoredSetting",
     "InitQueueOverflow",
     "InitializationError",
     "InitializationTimeout",
@@ -250,6 +253,7 @@ __all__ = [
     "SdkOptions",
     "Session",
     "SessionEndContext",
+    "SessionNotFoundError",
     "SessionNotInitialized",
     "SessionStartContext",
     "SessionStopped",
@@ -283,6 +287,7 @@ __all__ = [
     "TurnsLimitError",
     "UnknownHookContext",
     "UnsupportedCliVersionError",
+    "UsageError",
     "UsdLimitError",
     "UserPromptExpansionContext",
     "UserPromptSubmitContext",

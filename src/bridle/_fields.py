@@ -14,14 +14,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard, cast, dataclass_transform
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    Self,
+    TypeGuard,
+    cast,
+    dataclass_transform,
+)
 
 import msgspec
 
 from bridle.errors import OptionsError
-
-if TYPE_CHECKING:
-    from typing import NoReturn, Self
 
 Check = Callable[[str, object], object]
 

@@ -20,7 +20,8 @@ record is made; contradictions inside a record are refused there too, those betw
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from os import PathLike
+from typing import Any, Literal, TypeAlias, cast
 
 from bridle import _forms as forms
 from bridle._fields import (
@@ -52,22 +53,15 @@ from bridle._forms import Effort, PermissionMode, SettingSource
 from bridle.agents import AgentConfig
 from bridle.agents import agents as check_agents
 from bridle.errors import OptionsError
-from bridle.hooks import Hook
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from bridle.events import SdkWarning, SessionEvent
-    from bridle.hooks import HookCallback
-    from bridle.permissions import (
-        CanUseToolCallback,
-        ElicitationCallback,
-        PlanCallback,
-        QuestionCallback,
-    )
-    from bridle.telemetry import Telemetry
-
-    StrPath: TypeAlias = str | PathLike[str]
+from bridle.events import SdkWarning, SessionEvent
+from bridle.hooks import Hook, HookCallback
+from bridle.permissions import (
+    CanUseToolCallback,
+    ElicitationCallback,
+    PlanCallback,
+    QuestionCallback,
+)
+from bridle.telemetry import Telemetry
 
 __all__ = [
     "AgentConfig",
@@ -80,6 +74,7 @@ __all__ = [
     "SettingSource",
 ]
 
+StrPath: TypeAlias = str | PathLike[str]
 Json: TypeAlias = Mapping[str, object]
 
 STDIO = "stdio"  # the CLI's name for "ask over the pipe" where an MCP tool could stand
@@ -441,7 +436,9 @@ class SdkOptions(Record):
     on_stderr: Callable[[str], object] | None = handler(
         _SDK, "Called with every line of the CLI's stderr."
     )
-    on_warning: Callable[[SdkWarning], object] | None = handler(_SDK, "Called with every warning.")
+    on_warning: Callable[[SdkWarning], object] | None = handler(
+        _SDK, "Called with every warning of level info, warning or error."
+    )
     skip_version_check: bool = switch(_SDK, "Do not ask for the CLI's version.", weakens=bool)
     permissive_version_check: bool = switch(
         _SDK,

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
 import msgspec
 
 from bridle import errors
-from bridle.errors import OutcomeError, ProcessInfo
+from bridle.api import Usage
+from bridle.errors import OptionsError, OutcomeError, ProcessInfo
+from bridle.messages import DeferredToolUse, Message, ResultMessage
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from typing_extensions import TypeVar
-
-    from bridle.api import Usage
-    from bridle.messages import DeferredToolUse, Message, ResultMessage
 
     # The default is what lets annotations say plain `Outcome`; only type checkers know it yet.
     _Output_co = TypeVar("_Output_co", covariant=True, default=Any)
@@ -180,9 +177,11 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     def wait_for_reset(self, default: float | None = None) -> Awaitable[None]:
         """Await this to wait until the rate limit resets (`resets_at`).
 
-        `default` is how many seconds to wait when nobody said when that will be; without one that
-        is a ValueError, since trying again at once would only meet the limit again. It also takes
-        the place of a moment that has passed; without one the wait is over at once then.
+        `default` is how many seconds to wait when the CLI did not say when that will be. It also
+        takes the place of a moment that has passed; without one the wait is over at once then.
+
+        Raises:
+            OptionsError: neither the CLI nor `default` says how long to wait.
 
         Cancellation: the wait can be cancelled at any time.
         """
@@ -197,9 +196,10 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
         if moment is not None and (default is None or moment > clock.in_seconds(0.0)):
             return moment
         if default is None:
-            raise ValueError(
-                f"this outcome ({self.reason}) does not say when a limit resets; "
-                "give wait_for_reset the seconds to wait instead"
+            raise OptionsError(
+                "default",
+                f"is missing, and this outcome ({self.reason}) does not say when a limit resets",
+                fix="Give wait_for_reset the seconds to wait.",
             )
         return clock.in_seconds(default)
 
@@ -218,3 +218,8 @@ if TYPE_CHECKING:
         """What type checkers know of an outcome that is ok: an output asked for is there."""
 
         output: _Output_co = cast("Any", None)
+else:
+    CompletedOutcome = Outcome
+
+# The annotations of `OutcomeError` name a class that its module cannot import: it is defined above.
+errors.__dict__["Outcome"] = Outcome

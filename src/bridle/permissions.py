@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 import msgspec
 
 from bridle._source import JsonObject, revive
+from bridle.errors import UsageError
 
 __all__ = [
     "Accept",
@@ -125,9 +126,9 @@ class Withdrawable:
     def _bound_withdrawal(self) -> Withdrawal:
         withdrawal: Withdrawal | None = getattr(self, "_withdrawal", None)
         if withdrawal is None:
-            raise RuntimeError(
-                f"this {type(self).__name__} belongs to no session, so nothing can withdraw it; "
-                "only the context a callback is called with can be waited on"
+            raise UsageError(
+                f"This {type(self).__name__} belongs to no session, so nothing can withdraw it.",
+                fix="Wait on the context that the callback is called with, not on a copy.",
             )
         return withdrawal
 

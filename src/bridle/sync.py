@@ -21,7 +21,7 @@ Threads: every method may be called from any thread, at any time. One iterator i
 
 Callbacks: a plain function gets a thread of its own and may call everything here, such as
 ``session.interrupt()``, or in a tool ``ctx.session.interrupt()``. An ``async def`` runs on the
-shared loop, may block nothing, and gets a ``RuntimeError`` from whatever here would. Both see the
+shared loop, may block nothing, and gets a ``UsageError`` from whatever here would. Both see the
 context variables of who started the session.
 
 Ctrl-C: ``KeyboardInterrupt``, or whatever else a signal handler raises, leaves a blocking call at
@@ -150,7 +150,7 @@ class Turn:
     messages for all turns that no loop has read yet; a loop over a turn whose messages were dropped
     raises ConsumerTooSlow. Leaving a loop keeps the unread messages for the next loop. Messages
     that come while the outcome is waited for and no loop reads are dropped; a later loop raises
-    RuntimeError, and so does a loop that goes on after another one over the same turn has begun.
+    UsageError, and so does a loop that goes on after another one over the same turn has begun.
 
     Ctrl-C while waiting for either interrupts the turn that runs.
     """
@@ -376,7 +376,8 @@ class Session:
     ) -> Mapping[str, object]:
         """Put files back to how they were when that prompt (``turn.uuid``) was sent.
 
-        With ``dry_run`` nothing is changed and the answer tells what would be.
+        With ``dry_run`` nothing is changed and the answer tells what would be. Without a
+        ``timeout`` it waits four times as long as other operations (``control_timeout``).
 
         Raises:
             CheckpointingNotEnabled: the session was started without checkpoints.

@@ -11,14 +11,13 @@ on decides what of that may leave the process; Bridle's log and its spans leave 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from bridle.events import SessionEvent
-    from bridle.messages import ResultMessage
-    from bridle.outcomes import Outcome
+from bridle.events import SessionEvent
+from bridle.messages import ResultMessage
+from bridle.outcomes import Outcome
 
 __all__ = [
     "Began",

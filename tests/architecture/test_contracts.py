@@ -52,7 +52,7 @@ def test_every_pure_module_is_under_the_purity_contract(
         ("_core/unplaced", "", "Inside the core"),
         ("_core/framing", "import bridle._core.engine", "Inside the core"),
         ("_core/engine", "import asyncio", "The core and the vocabulary are pure"),
-        ("options", "import os", "The core and the vocabulary are pure"),
+        ("outcomes", "import os", "The core and the vocabulary are pure"),
     ],
     ids=["up", "up-in-function", "unplaced", "unplaced-core", "up-core", "loop", "os"],
 )

@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
+import typing
 from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
 from types import ModuleType
 
+import pytest
+
 import bridle
+
+MODULES = [
+    "bridle",
+    "bridle.agents",
+    "bridle.api",
+    "bridle.content",
+    "bridle.controls",
+    "bridle.errors",
+    "bridle.events",
+    "bridle.hooks",
+    "bridle.messages",
+    "bridle.options",
+    "bridle.outcomes",
+    "bridle.permissions",
+    "bridle.sync",
+    "bridle.system",
+    "bridle.telemetry",
+    "bridle.testing",
+    "bridle.tools",
+]
 
 
 def exported() -> dict[str, object]:
@@ -59,3 +85,32 @@ def test_every_exported_class_is_ours() -> None:
         if inspect.isclass(value) and value.__module__.partition(".")[0] != "bridle"
     ]
     assert foreign == []
+
+
+def ours(module: str) -> Iterator[tuple[str, object]]:
+    """The classes and functions of Bridle that a module makes public."""
+    face = import_module(module)
+    names = getattr(face, "__all__", [name for name in dir(face) if not name.startswith("_")])
+    for name in names:
+        value = getattr(face, name)
+        is_ours = getattr(value, "__module__", "").partition(".")[0] == "bridle"
+        if is_ours and (inspect.isclass(value) or inspect.isfunction(value)):
+            yield name, value
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_annotations_of_every_public_name_can_be_resolved(module: str) -> None:
+    for name, value in ours(module):
+        assert isinstance(typing.get_type_hints(value), dict), name
+        methods = vars(value).values() if inspect.isclass(value) else ()
+        for member in methods:
+            function = member.fget if isinstance(member, property) else member
+            function = getattr(function, "__func__", function)
+            if inspect.isfunction(function):
+                assert isinstance(typing.get_type_hints(function), dict), (name, function)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_help_works_on_every_public_name(module: str) -> None:
+    for name, value in ours(module):
+        assert name in pydoc.plain(pydoc.render_doc(value)), name

@@ -58,6 +58,8 @@ def impurities(tree: ast.Module) -> Iterator[str]:
                 yield f"{node.lineno}: the package imports itself from above"
             elif ast.unparse(node) == "from io import BytesIO":
                 continue  # bytes in memory, whatever their module is called
+            elif ast.unparse(node) == "from os import PathLike":
+                continue  # a type, for annotations
             elif node.level == 0 and (node.module or "").partition(".")[0] not in ALLOWED_IMPORTS:
                 yield f"{node.lineno}: from {node.module} import"
 

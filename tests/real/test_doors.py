@@ -30,6 +30,7 @@ from bridle import (
     Limits,
     OutcomeReason,
     ResultMessage,
+    SessionNotFoundError,
     StartError,
     ToolServer,
     TotalLimitError,
@@ -182,8 +183,9 @@ CASES = {
     ),
     "nothing to resume": Case(
         [],
-        (StartError, None),
+        (SessionNotFoundError, None),
         ("!error_during_execution",),
+        SessionNotFoundError,
         options={"resume_session_id": MISSING},
     ),
     # -- what we end

@@ -6,21 +6,21 @@ import asyncio
 import os
 import signal
 import time
-import uuid
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.processes import is_alive, run, until
 from tests.support.scenes import play
 
+import bridle
 from bridle import (
     Allow,
     ApiError,
     ApiRetry,
     AuthFailedError,
     BidirOptions,
-    CliExitedDuringInit,
-    InitializationError,
+    CliOptions,
     InitializationTimeout,
     MaxBudgetError,
     MaxTurnsError,
@@ -30,8 +30,10 @@ from bridle import (
     RateLimited,
     RateLimitedError,
     RefusedError,
+    SdkOptions,
     Session,
     SessionFailed,
+    SessionNotFoundError,
     SessionStopped,
     UnsupportedCliVersionError,
     start_session,
@@ -63,16 +65,37 @@ EXPENSIVE = {"input_tokens": 100_000, "output_tokens": 10_000}
 # ---------------------------------------------------------------- sessions that do not start
 
 
-def test_a_session_that_does_not_exist_cannot_be_resumed_and_the_cli_says_so(lab: Lab) -> None:
+DOORS: dict[str, Callable[[CliOptions, SdkOptions], Coroutine[Any, Any, object]]] = {
+    "session": lambda cli, sdk: started(cli, sdk),
+    "run": lambda cli, sdk: bridle.run("go", cli=cli, sdk=sdk),
+    "query": lambda cli, sdk: read_all(bridle.query("go", cli, sdk)),
+}
+
+
+@pytest.mark.parametrize("missing", ["5a6f0c1e-0000-4000-8000-000000000001", "no such title"])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_session_that_does_not_exist_cannot_be_resumed(lab: Lab, door: str, missing: str) -> None:
     async def main() -> None:
-        missing = str(uuid.uuid4())
         async with ScriptedModel([]) as model:
-            with pytest.raises((CliExitedDuringInit, InitializationError)) as caught:
-                await start_session(lab.cli(model, resume_session_id=missing), lab.sdk)
-            assert f"No conversation found with session ID: {missing}" in str(caught.value)
-            assert caught.value.exit_code == 1
+            options = lab.cli(model, resume_session_id=missing)
+            with pytest.raises(SessionNotFoundError) as caught:
+                await DOORS[door](options, lab.sdk)
+            assert (caught.value.session_id, caught.value.exit_code) == (missing, 1)
+            assert "CliOptions.cwd" in str(caught.value)
+            assert "login" not in str(caught.value)
 
     run(main)
+
+
+async def started(cli: CliOptions, sdk: SdkOptions) -> Session:
+    """Start a session."""
+    return await start_session(cli, sdk)
+
+
+async def read_all(stream: bridle.QueryStream) -> None:
+    """Read a query to its end."""
+    async for _ in stream:
+        pass
 
 
 def test_an_option_the_cli_does_not_know_is_named_as_such(lab: Lab) -> None:

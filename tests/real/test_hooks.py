@@ -21,7 +21,6 @@ from bridle import (
     HookContext,
     HookOutput,
     HookResult,
-    ModifyInput,
     OutcomeReason,
     PostToolUseContext,
     PreCompactContext,

@@ -302,6 +302,43 @@ def test_files_are_put_back_to_how_they_were_at_a_prompt(lab: Lab) -> None:
     run(main)
 
 
+def test_a_file_that_was_edited_is_put_back_prompt_by_prompt(lab: Lab) -> None:
+    """R403: Edit is covered as Write is, and each prompt has its own checkpoint."""
+    note = lab.work / "note.txt"
+    note.write_text("one two", "utf-8")
+
+    def edit(old: str, new: str) -> Block:
+        return tool_use("Edit", file_path=str(note), old_string=old, new_string=new)
+
+    async def main() -> None:
+        script = [
+            [tool_use("Read", file_path=str(note))],
+            [edit("one", "1")],
+            [text("first")],
+            [edit("two", "2")],
+            [text("second")],
+        ]
+        async with (
+            ScriptedModel(script) as model,
+            start_session(
+                lab.cli(model, permission_mode="acceptEdits"),
+                lab.sdk,
+                BidirOptions(file_checkpointing_enabled=True),
+            ) as session,
+        ):
+            first = await session.send_user_message("first")
+            assert (await first).text == "first"
+            second = await session.send_user_message("second")
+            assert (await second).text == "second"
+            assert note.read_text("utf-8") == "1 2"
+            await session.rewind_files(second.uuid)
+            assert note.read_text("utf-8") == "1 two"
+            await session.rewind_files(first.uuid)
+            assert note.read_text("utf-8") == "one two"
+
+    run(main)
+
+
 def test_files_cannot_be_put_back_where_checkpoints_were_not_asked_for(lab: Lab) -> None:
     async def main() -> None:
         async with (

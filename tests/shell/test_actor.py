@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bridle
-from bridle import BidirOptions, SdkOptions, Session
+from bridle import BidirOptions, SdkOptions, Session, UsageError
 from bridle._core.ending import Rung
 from bridle._shell.transport import TransportEvents
 
@@ -450,13 +450,14 @@ def test_callbacks_answer_questions_and_their_failures_are_heard(
                     await asyncio.sleep(0)
             answers = [frame["response"]["response"] for frame in puppet.written[1:]]
             assert [answer["behavior"] for answer in answers] == ["allow", "deny"]
-            while not warnings:
+            while len(warnings) < 2:
                 await asyncio.sleep(0)
 
     with caplog.at_level(logging.ERROR, logger="bridle"):
         run(main)
-    assert [warning.kind for warning in warnings] == [bridle.WarningKind.PERMISSION_FAILED]
-    assert isinstance(warnings[0].error, ValueError)
+    kinds = [bridle.WarningKind.MISSING_CAPABILITIES, bridle.WarningKind.PERMISSION_FAILED]
+    assert [warning.kind for warning in warnings] == kinds
+    assert isinstance(warnings[1].error, ValueError)
     assert "boom" in caplog.text
 
 
@@ -476,15 +477,16 @@ def test_a_hook_that_raises_is_logged_with_its_traceback_told_and_let_pass(
             called = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}
             request = {"subtype": "hook_callback", "callback_id": "hook_0", "input": called}
             puppet.say({"type": "control_request", "request_id": "q", "request": request})
-            while not warnings or len(puppet.written) < 2:
+            while len(warnings) < 2 or len(puppet.written) < 2:
                 await asyncio.sleep(0)
             assert puppet.written[1]["response"]["response"] == {"continue": True}
             assert talk.alive
 
     with caplog.at_level(logging.WARNING, logger="bridle"):
         run(main)
-    assert [warning.kind for warning in warnings] == [bridle.WarningKind.HOOK_FAILED]
-    assert isinstance(warnings[0].error, ValueError)
+    kinds = [bridle.WarningKind.MISSING_CAPABILITIES, bridle.WarningKind.HOOK_FAILED]
+    assert [warning.kind for warning in warnings] == kinds
+    assert isinstance(warnings[1].error, ValueError)
     assert "Traceback" in caplog.text
     assert "in broken" in caplog.text
 
@@ -534,7 +536,7 @@ def test_two_connects_are_one_too_many() -> None:
         puppet = Puppet()
         talk = session(puppet)
         await talk.connect()
-        with pytest.raises(RuntimeError, match="connects once"):
+        with pytest.raises(UsageError, match="connects once"):
             await talk.connect()
         await talk.aclose()
 
@@ -582,7 +584,7 @@ def test_a_session_belongs_to_its_loop() -> None:
     async def main() -> None:
         puppet = Puppet()
         async with session(puppet) as talk:
-            with pytest.raises(RuntimeError, match="event loop"):
+            with pytest.raises(UsageError, match="event loop"):
                 await asyncio.to_thread(asyncio.run, talk.ping())
 
     run(main)

@@ -42,6 +42,7 @@ from bridle import (
     TransportError,
     TurnsLimitError,
     UnsupportedCliVersionError,
+    UsageError,
     UsdLimitError,
     query,
 )
@@ -880,7 +881,7 @@ def test_one_task_at_a_time_may_read() -> None:
                 await anext(stream)
                 waiting = asyncio.create_task(anext(stream))
                 await asyncio.sleep(0)
-                with pytest.raises(RuntimeError, match="another task"):
+                with pytest.raises(UsageError, match="Another task"):
                     await anext(stream)
                 waiting.cancel()
 

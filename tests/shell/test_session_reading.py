@@ -24,6 +24,7 @@ from bridle import (
     StreamEvent,
     Subscription,
     Turn,
+    UsageError,
     start_session,
 )
 from bridle.testing import FakeCli, text, thinking, tool_use
@@ -166,7 +167,7 @@ def test_one_subscription_is_for_one_reader() -> None:
                 messages = session.messages()
                 first = asyncio.ensure_future(anext(messages))
                 await asyncio.sleep(0)
-                with pytest.raises(RuntimeError):
+                with pytest.raises(UsageError):
                     await anext(messages)
                 await say(session, "SAY it")
                 assert (await first) is not None
@@ -276,9 +277,9 @@ def test_a_loop_over_a_turn_takes_over_from_the_one_before() -> None:
                 waiting = asyncio.ensure_future(collect(first))
                 await asyncio.sleep(0)  # it waits, and the answer is still to come
                 assert said(await collect_of(turn))[-1] == "mine"
-                with pytest.raises(RuntimeError, match=r"another loop .*session\.messages"):
+                with pytest.raises(UsageError, match=r"(?s)Another loop .*session\.messages"):
                     await waiting
-                with pytest.raises(RuntimeError, match="another loop"):
+                with pytest.raises(UsageError, match="Another loop"):
                     await first.__anext__()
                 assert await collect_of(turn) == []  # all is read
 
@@ -377,7 +378,7 @@ def test_a_turn_that_was_only_awaited_says_that_its_messages_are_gone() -> None:
             async with start_session(options(cli)) as session:
                 turn = await session.send_user_message("SAY missed")
                 await turn
-                with pytest.raises(RuntimeError, match="iterate it first"):
+                with pytest.raises(UsageError, match="Iterate the turn before"):
                     turn.text_stream()
 
                 turn = await session.send_user_message("SAY both at once")

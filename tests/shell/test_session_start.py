@@ -21,8 +21,10 @@ from bridle import (
     InitializationError,
     InitializationTimeout,
     SdkOptions,
+    SdkWarning,
     Session,
     SessionFailed,
+    SessionNotFoundError,
     SpawnError,
     StartError,
     UnsupportedCliVersionError,
@@ -85,10 +87,10 @@ BAD_STARTS = {
     ),
     "unknown session": BadStart(
         FakeCli().unknown_session(),
-        CliExitedDuringInit,
+        SessionNotFoundError,
         1,
         "No conversation found",
-        "No conversation found",
+        SESSION,
         resumes=True,
     ),
 }
@@ -325,6 +327,24 @@ def test_a_version_that_is_known_is_not_asked_for_again() -> None:
             session = await start_session(options(cli))
             assert second.elapsed < 1.0
             await session.stop()
+            assert warnings_of(await told_by(session)) == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_cli_that_names_no_capabilities_is_reported_to_on_warning(flavour: str) -> None:
+    """R224: it is not among the events, where it would be the same each time."""
+
+    async def main() -> None:
+        warnings: list[SdkWarning] = []
+        with FakeCli.auto(flavour=flavour) as cli:
+            sdk = SdkOptions(on_warning=warnings.append)
+            session = await start_session(options(cli), sdk)
+            names_none = not session.capabilities
+            await session.stop()
+            assert names_none is (flavour == "2.1.197")
+            assert [str(one.kind) for one in warnings] == ["missing_capabilities"] * names_none
             assert warnings_of(await told_by(session)) == []
 
     run(main)

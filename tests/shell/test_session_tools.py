@@ -309,6 +309,43 @@ def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_qu
     assert seen == [RPC, {**RPC, "method": "x"}]
 
 
+ODD_RPC: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": "123",
+    "method": "from/the_future",
+    "params": {"deep": [{"x": None}, 1.5, "ü"], "_meta": {"progressToken": 7}},
+    "trace": {"id": "t-1"},
+    "": [],
+}
+
+
+def test_members_of_json_rpc_that_bridle_does_not_know_survive_the_routing() -> None:
+    """R314: in both directions, at every depth, and beside a result."""
+    seen: list[dict[str, Any]] = []
+    answer = {
+        "jsonrpc": "2.0",
+        "id": "123",
+        "result": {"content": [], "extension": {"deep": [None, {"y": 1}]}},
+        "trace": {"id": "t-2"},
+    }
+
+    def handle(message: dict[str, Any]) -> dict[str, Any]:
+        seen.append(message)
+        return answer
+
+    async def main() -> list[dict[str, Any]]:
+        script = FakeCli(patience=5.0).expect_initialize().ask_mcp("test", ODD_RPC)
+        with script.expect_mcp_result().turn() as cli:
+            bidir = BidirOptions(mcp_servers={"test": handle})
+            async with start_session(options(cli), bidir=bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+            return [line for line in cli.received if line["type"] == "control_response"]
+
+    [sent] = run(main)
+    assert seen == [ODD_RPC]
+    assert sent["response"]["response"] == {"mcp_response": answer}
+
+
 def test_a_cli_that_answers_the_handshake_only_after_its_servers_is_not_kept_waiting() -> None:
     """R317, C05: early messages wait a second for it, then they are routed as if it had come."""
 

@@ -370,7 +370,7 @@ def test_a_loop_over_a_turn_takes_over_from_the_one_before_with_all_it_has_read_
         read = [next(first), *turn]
         assert read == list(itertools.islice(whole, len(read)))
         assert isinstance(read[-1], ResultMessage)
-        with pytest.raises(RuntimeError, match="another loop"):
+        with pytest.raises(RuntimeError, match="Another loop"):
             next(first)
         last = iter(turn)
         assert [list(last), list(turn), list(last)] == [[], [], []]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bridle import Outcome, OutcomeReason
+from bridle import OptionsError, Outcome, OutcomeReason
 
 Wait = Callable[..., None]
 
@@ -57,7 +57,8 @@ def test_but_the_default_is_where_there_is_one(wait: Wait) -> None:
 
 @both
 def test_nobody_waits_for_a_reset_that_is_not_known(wait: Wait) -> None:
-    with pytest.raises(ValueError, match="does not say when"):
+    """R396: an error of Bridle, which is a ValueError too."""
+    with pytest.raises(OptionsError, match="does not say when"):
         wait(limited(None))
 
 

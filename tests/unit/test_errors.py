@@ -44,6 +44,7 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
     (errors.InitializationTimeout(60.0), {"timeout": 60.0}),
     (errors.CliExitedDuringInit("No conversation found"), {"message": "No conversation found"}),
     (errors.CliExitedDuringInit(), {"message": ""}),
+    (errors.SessionNotFoundError("s-1"), {"session_id": "s-1"}),
     (errors.ControlError("ping"), {"operation": "ping", "request_id": None}),
     (
         errors.ControlTimeout("interrupt", "req_1", 30.0),
@@ -65,6 +66,7 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
     (errors.CheckpointingNotEnabled(), {"operation": "rewind_files"}),
     (errors.BufferOverflow(10, 11), {"limit": 10, "size": 11}),
     (errors.ConsumerTooSlow(12, 10), {"unread_bytes": 12, "limit": 10}),
+    (errors.UsageError("oh", fix="so"), {"fix": "so"}),
     (errors.ToolFailure("no such invoice"), {"text": "no such invoice"}),
 ]
 
@@ -96,6 +98,7 @@ def test_a_start_and_an_operation_fail_in_these_ways() -> None:
         "InitializationError",
         "InitializationTimeout",
         "CliExitedDuringInit",
+        "SessionNotFoundError",
     }
     assert {kind.__name__ for kind in errors.ControlError.__subclasses__()} == {
         "ControlTimeout",
@@ -122,7 +125,28 @@ def test_the_module_imports_nothing_of_bridle_but_a_mask_at_run_time() -> None:
     body = ast.parse(inspect.getsource(errors)).body
     imported = [node.module or "" for node in body if isinstance(node, ast.ImportFrom)]
     imported += [name.name for node in body if isinstance(node, ast.Import) for name in node.names]
-    assert imported == ["__future__", "typing", "bridle._redaction", "msgspec"]
+    assert imported == [
+        "__future__",
+        "collections.abc",
+        "typing",
+        "bridle._process_info",
+        "bridle._redaction",
+    ]
+
+
+def test_an_overflow_names_the_limit_and_asks_whether_the_cli_responds() -> None:
+    """R252."""
+    text = str(errors.InitQueueOverflow("interrupt", 16))
+    assert "16 operations" in text
+    assert "Does the CLI respond?" in text
+
+
+def test_a_session_that_is_not_found_says_where_to_look() -> None:
+    error = errors.SessionNotFoundError("s-1").with_process(DEAD)
+    assert "'s-1'" in str(error.args[0])
+    assert all(word in error.fix for word in ("CliOptions.cwd", "CLAUDE_CONFIG_DIR"))
+    # What an exit code usually means would only mislead here.
+    assert DEAD.hint not in str(error)
 
 
 @pytest.mark.parametrize(("error", "data"), PLAIN, ids=repr)
@@ -200,7 +224,8 @@ def test_every_text_says_what_happened_then_the_process_then_what_to_do(error: B
     error = copy.copy(error).with_process(DEAD)
     what, process, fix = error.args[0], str(DEAD), error.fix
     # How the process ended is no surprise to somebody who stopped it.
-    hint = "" if isinstance(error, errors.SessionStopped) else DEAD.hint
+    is_expected = isinstance(error, errors.SessionStopped | errors.SessionNotFoundError)
+    hint = "" if is_expected else DEAD.hint
     assert str(error) == "\n".join(part for part in (what, process, hint, fix) if part)
 
 

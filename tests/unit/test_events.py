@@ -47,6 +47,7 @@ LEVELS: dict[WarningLevel, set[str]] = {
         "incomplete_line",
         "no_result",
         "exit_after_result",
+        "setting_ignored",
         "hook_failed",
         "hook_timed_out",
     },

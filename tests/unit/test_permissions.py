@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bridle.errors import UsageError
 from bridle.permissions import (
     Accept,
     AddDirectories,
@@ -75,9 +76,9 @@ def test_a_context_built_by_hand_is_never_cancelled(context: Withdrawable) -> No
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: type(context).__name__)
 def test_waiting_on_a_context_built_by_hand_is_an_error_that_says_so(context: Withdrawable) -> None:
-    with pytest.raises(RuntimeError, match=f"{type(context).__name__} belongs to no session"):
+    with pytest.raises(UsageError, match=f"{type(context).__name__} belongs to no session"):
         context.wait_cancelled()  # type: ignore[unused-awaitable]  # it raises before there is one
-    with pytest.raises(RuntimeError, match="belongs to no session"):
+    with pytest.raises(UsageError, match="belongs to no session"):
         context.wait_cancelled_sync(1.0)
 
 

@@ -29,7 +29,7 @@ from bridle._core.handshake import Handshake, early_exit
 from bridle._core.hook_run import HookAnswer
 from bridle._core.limits import LimitWatch, watch_turns
 from bridle._core.news import NEWS
-from bridle._core.operations import prepare_operation
+from bridle._core.operations import default_timeout, prepare_operation
 from bridle._core.questions import CALL, MCP_PATIENCE, Questions
 from bridle._core.requests import (
     INITIALIZE,
@@ -252,7 +252,7 @@ class Engine:
             error = self._refusal(operation)
         except OptionsError as problem:
             error = problem
-        limit = self._config.control_timeout if timeout is None else timeout
+        limit = timeout or default_timeout(operation, self._config.control_timeout)
         request = Request(key, operation, fields, limit)
         if error is not None:
             self._requests.fail(request, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping
 from typing import cast
 
@@ -13,6 +14,7 @@ from bridle.errors import (
     CliExitedDuringInit,
     OptionsError,
     ProcessInfo,
+    SessionNotFoundError,
     StartError,
     UnsupportedCliVersionError,
 )
@@ -109,8 +111,26 @@ class Handshake:
             self._key = None
 
 
+# What CLIs say about a conversation that they cannot resume, and the id or title they quote.
+_NOT_FOUND = (
+    re.compile(r"No conversation found with session ID: (.+)"),
+    re.compile(r'--resume requires a valid session ID.* Provided value "(.*)" is not a UUID'),
+)
+
+
+def unknown_session(
+    process: ProcessInfo, last_errors: tuple[str, ...]
+) -> SessionNotFoundError | None:
+    """Return the error for a CLI that exited because it does not know the conversation."""
+    said = "\n".join([process.stderr_tail, *last_errors])
+    found = next((match for one in _NOT_FOUND if (match := one.search(said))), None)
+    return SessionNotFoundError(found[1].strip()) if found else None
+
+
 def early_exit(process: ProcessInfo, last_errors: tuple[str, ...]) -> StartError:
-    """Why a CLI that left before it was ready left, as far as it said."""
+    """Return the error for a CLI that exited before it was ready, by what it said."""
+    if error := unknown_session(process, last_errors):
+        return error
     if "unknown option" in process.stderr_tail:
         found = process.cli_version
         return UnsupportedCliVersionError(found, MINIMUM_CLI_VERSION, unknown_option=True)

@@ -87,6 +87,15 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 }
 
 
+_SLOW_OPERATIONS = {"rewind_files": 4}
+"""Operations that take longer than others, such as one that writes many files, and by how much."""
+
+
+def default_timeout(operation: str, control_timeout: float) -> float:
+    """Return the seconds an operation waits for its answer if the caller says nothing."""
+    return control_timeout * _SLOW_OPERATIONS.get(operation, 1)
+
+
 def check_timeout(timeout: object) -> None:
     """Refuse what is no time to wait. Raises OptionsError."""
     if timeout is not None:

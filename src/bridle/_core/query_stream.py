@@ -21,7 +21,7 @@ from bridle._core.answer import AnswerWatch
 from bridle._core.correlation import Deadlines
 from bridle._core.ending import OUTPUT, OUTPUT_GRACE, PIPE
 from bridle._core.framing import Item, LineFramer, PartialLine
-from bridle._core.handshake import early_exit
+from bridle._core.handshake import early_exit, unknown_session
 from bridle._core.requests import INITIALIZE
 from bridle._core.scan import shape_of
 from bridle._core.wire import Unencodable, decode_line, encode_request
@@ -104,6 +104,8 @@ class QueryReader:
         self._last_malformed: MalformedLine | None = None
         # What follows the last newline, if it cannot be read.
         self._rest: MalformedLine | None = None
+        # What the last result listed as errors.
+        self._last_errors: tuple[str, ...] = ()
         self._init_timeout = 0.0
         self._lost_input = ""
         #: Where the stream stands.
@@ -233,6 +235,7 @@ class QueryReader:
     def _deliver(self, message: Message, now: float) -> None:
         if isinstance(message, ResultMessage):
             self.phase = Phase.RESULT_RECEIVED
+            self._last_errors = message.errors
         self._note_life()
         self._news.append(message)
         if self._watch is not None:
@@ -312,6 +315,12 @@ class QueryReader:
     def _judge(self) -> None:
         """The process is gone and has said all it had to say."""
         is_clean = self._process.exit_code == 0
+        if not self._is_greeted and not is_clean:
+            # A CLI that cannot resume says so in a result, but there was no conversation.
+            error = unknown_session(self._process, self._last_errors)
+            if error is not None:
+                self._end(error)
+                return
         if self.phase is Phase.STREAMING and not is_clean:
             self._end(self._early_end())
             return

@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from bridle.errors import SessionStopped
+from bridle.errors import SessionStopped, UsageError
 
 log = logging.getLogger("bridle.sync")
 
@@ -95,7 +95,7 @@ class Portal:
 
         Raises:
             SessionStopped: the loop is over, and with it everything it served.
-            RuntimeError: this is the loop's thread.
+            UsageError: this is the loop's thread.
         """
         self.check(operation)
         call = _Call(work, self)
@@ -131,10 +131,10 @@ class Portal:
         if self.is_over:
             raise SessionStopped(operation)
         if threading.get_ident() == self._thread.ident:
-            raise RuntimeError(
-                f"bridle.sync: {operation} would block the event loop that has to carry it out. "
-                "Async callbacks run on that loop: make this one a plain function, which gets a "
-                "thread of its own, or use asyncio.to_thread."
+            raise UsageError(
+                f"bridle.sync: {operation} would block the event loop that has to carry it out.",
+                fix="Async callbacks run on that loop: make this one a plain function, which gets "
+                "a thread of its own, or use asyncio.to_thread.",
             )
 
 

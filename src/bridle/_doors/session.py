@@ -44,7 +44,7 @@ from bridle._shell.transport import (
     TransportFactory,
     TransportRecorder,
 )
-from bridle.errors import OptionsError, SessionStopped
+from bridle.errors import OptionsError, SessionStopped, UsageError
 from bridle.events import SessionEvent
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
@@ -109,7 +109,7 @@ class Session:
         Cancellation: cancelling the wait stops the session.
         """
         if self._connecting:
-            raise RuntimeError("a session connects once; make a new one")
+            raise UsageError("A session connects once.", fix="Make a new Session.")
         if self._engine.lifecycle is not Lifecycle.STARTING:
             raise SessionStopped("connect")
         self._connecting = True
@@ -333,7 +333,9 @@ class Session:
     ) -> Mapping[str, object]:
         """Put files back to how they were when that prompt (``turn.uuid``) was sent.
 
-        With ``dry_run`` nothing is changed and the answer tells what would be.
+        With ``dry_run`` nothing is changed and the answer tells what would be. Without a
+        ``timeout`` it waits four times as long as other operations (``control_timeout``): the CLI
+        may have many files to write.
 
         Raises:
             CheckpointingNotEnabled: the session was started without checkpoints.

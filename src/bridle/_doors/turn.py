@@ -20,7 +20,7 @@ class Turn:
     the first loop begins, the session holds at most one mebibyte of messages for all turns that no
     loop has read yet, and a loop over a turn whose messages were dropped raises ConsumerTooSlow.
     Leaving a loop keeps the unread messages for the next loop. Messages that come while the outcome
-    is awaited and no loop reads are dropped; a later loop raises RuntimeError, and so does a loop
+    is awaited and no loop reads are dropped; a later loop raises UsageError, and so does a loop
     that goes on after another one over the same turn has begun.
     """
 

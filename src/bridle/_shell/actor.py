@@ -281,7 +281,7 @@ class Actor:
     def _now(self) -> float:
         """The time, for callers; they have to be on the session's loop."""
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(foreign_loop)
+            raise foreign_loop()
         return self._loop.time()
 
     # -- the transport (TransportEvents) -----------------------------------------------------------
@@ -454,13 +454,13 @@ class Actor:
     def _deliver_warning(self, warning: SdkWarning) -> None:
         warning = structs.replace(warning, detail=self._redact(warning.detail))
         self.observer.happened(warning)
-        if warning.level not in _PUBLISHED:
-            return
-        self._put_event(warning)
-        if warning.kind not in LISTENER_FAILED:
-            for listener in (self._warning, self._event):
-                if listener is not None:
-                    listener.tell(warning)
+        may_tell = warning.kind not in LISTENER_FAILED
+        if self._warning is not None and may_tell and warning.level != "debug":
+            self._warning.tell(warning)
+        if warning.level in _PUBLISHED:
+            self._put_event(warning)
+            if self._event is not None and may_tell:
+                self._event.tell(warning)
 
     def _put_event(self, event: SessionEvent) -> None:
         unread = self.feeds.put_event(event)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from bridle._core.wire import decode_all
 from bridle._source import lines_of
+from bridle.errors import UsageError
 from bridle.events import SdkWarning, SessionEvent, WarningKind
 from bridle.messages import Message
 
@@ -33,8 +34,10 @@ KEPT_EVENTS = 256
 _T = TypeVar("_T")
 
 
-foreign_loop = "a session belongs to the event loop it was started on; see bridle.sync"
-"""What is wrong when a session is used on another event loop."""
+def foreign_loop() -> UsageError:
+    """Return the error for using a session on another event loop."""
+    fix = "Call it there, or use bridle.sync, which works from every thread."
+    return UsageError("A session belongs to the event loop it was started on.", fix=fix)
 
 
 class Closed(Exception):
@@ -139,16 +142,19 @@ class Mailbox(Generic[_T]):
 
         Raises:
             Closed: there is no next item.
-            RuntimeError: this is not the event loop that the items come on.
+            UsageError: this is not the event loop that the items come on.
         """
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop) and self._closed is None:
-            raise RuntimeError(foreign_loop)
+            raise foreign_loop()
         while not self.ready and not self._batches:
             if self._closed is not None:
                 raise self._closed
             if self._waiter is not None:
-                raise RuntimeError("another task is already waiting for the next item")
+                raise UsageError(
+                    "Another task is already waiting for the next item.",
+                    fix="Read a stream from one task at a time.",
+                )
             self._waiter = loop.create_future()
             try:
                 await self._waiter

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from errno import EISDIR, ENOENT, ENOTDIR
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from msgspec import structs
 
@@ -22,12 +22,9 @@ from bridle._shell.locate import (
     VersionAnswer,
     version_of,
 )
-from bridle.errors import OptionsError, UnsupportedCliVersionError
+from bridle.errors import OptionsError, UnsupportedCliVersionError, UsageError
 from bridle.events import SdkWarning, WarningKind
-from bridle.options import BidirOptions, CliOptions, SdkOptions
-
-if TYPE_CHECKING:
-    from bridle.options import StrPath
+from bridle.options import BidirOptions, CliOptions, SdkOptions, StrPath
 
 CONFIG_VARIABLE = "BRIDLE_CONFIG"
 """The variable that names the configuration file, where ``SdkOptions.config_file`` does not."""
@@ -139,14 +136,14 @@ def running_loop() -> asyncio.AbstractEventLoop:
     """The event loop everything will run on.
 
     Raises:
-        RuntimeError: there is none, or it is not asyncio's.
+        UsageError: there is none, or it is not asyncio's.
     """
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        raise RuntimeError(
-            "Bridle needs a running asyncio event loop, and there is none here. In plain code, or "
-            "under another async framework such as trio, use bridle.sync."
+        raise UsageError(
+            "Bridle needs a running asyncio event loop, and there is none here.",
+            fix="In plain code, or under another async framework such as trio, use bridle.sync.",
         ) from None
 
 

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from bridle._shell.mailbox import Mailbox
-from bridle.errors import ConsumerTooSlow
+from bridle.errors import ConsumerTooSlow, UsageError
 from bridle.messages import Message
 from bridle.outcomes import Outcome
 
 
-def taken_over() -> RuntimeError:
-    """What an iterator of a turn ends with when another one has begun."""
-    return RuntimeError(
-        "another loop over this turn has begun and gets the rest of its messages; "
-        "session.messages() is for any number of readers"
+def taken_over() -> UsageError:
+    """Return the error that ends a loop over a turn when another loop has begun."""
+    return UsageError(
+        "Another loop over this turn has begun and gets the rest of its messages.",
+        fix="Use session.messages(), which any number of loops can read.",
     )
 
 
@@ -45,9 +45,9 @@ class TurnState:
     def read(self) -> Mailbox[Message]:
         """Begin a loop, which takes over from the one before."""
         if self._has_missed:
-            raise RuntimeError(
-                "messages of this turn came while its outcome was awaited and nobody iterated it, "
-                "so they were not kept; iterate it first, or at the same time"
+            raise UsageError(
+                "Messages of this turn came while its outcome was awaited and were not kept.",
+                fix="Iterate the turn before you await it, or at the same time.",
             )
         if self.is_read:
             self.mailbox = self.mailbox.hand_over(taken_over())

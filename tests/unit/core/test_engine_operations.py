@@ -115,6 +115,15 @@ def test_silence_is_a_timeout_and_a_later_answer_is_dropped(
     assert engine.lifecycle is Lifecycle.RUNNING
 
 
+def test_rewinding_files_has_the_longest_default_timeout() -> None:
+    """R014: four times that of other operations, unless the caller gives one."""
+    engine = running(control_timeout=30.0, checkpointing=True)
+    engine.submit("k", "rewind_files", {"user_message_id": "u"}, 0.0)
+    assert engine.next_deadline == 120.0
+    engine.submit("l", "rewind_files", {"user_message_id": "u"}, 0.0, 7.0)
+    assert engine.next_deadline == 7.0
+
+
 def test_an_answer_before_the_deadline_leaves_nothing_to_expire() -> None:
     """R303, R341, R353."""
     engine = running()

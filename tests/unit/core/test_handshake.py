@@ -13,6 +13,7 @@ from bridle.errors import (
     InitializationTimeout,
     OptionsError,
     ProcessInfo,
+    SessionNotFoundError,
     UnsupportedCliVersionError,
 )
 
@@ -107,9 +108,28 @@ def test_a_cli_that_knows_not_all_options_is_called_too_old() -> None:
     assert "2.0.1" in str(error)
 
 
+NOT_FOUND = {
+    "No conversation found with session ID: s-1": "s-1",
+    "Error: --resume requires a valid session ID or session title when used with --print. Usage: "
+    'claude -p --resume <session-id|title>. Provided value "my talk" is not a UUID and does not '
+    "match any session title.": "my talk",
+}
+
+
+@pytest.mark.parametrize("words", NOT_FOUND)
+@pytest.mark.parametrize("place", ["stderr", "result"])
+def test_a_cli_that_does_not_know_the_conversation_is_a_session_not_found(
+    words: str, place: str
+) -> None:
+    tail, complaints = (f"{words}\n", ()) if place == "stderr" else ("", (words,))
+    error = early_exit(ProcessInfo(exit_code=1, stderr_tail=tail), complaints)
+    assert isinstance(error, SessionNotFoundError)
+    assert error.session_id == NOT_FOUND[words]
+
+
 @pytest.mark.parametrize(
     ("complaints", "message"),
-    [((), ""), (("No conversation found",), "No conversation found"), (("a", "b"), "a; b")],
+    [((), ""), (("No model found",), "No model found"), (("a", "b"), "a; b")],
 )
 def test_a_cli_that_left_early_says_why_if_it_did(
     complaints: tuple[str, ...], message: str

@@ -1,0 +1,84 @@
+"""What is known about a CLI process: how it ended, what that usually means, its last words."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridle._redaction import redact_text
+
+# Numbers that mean the same on Linux and macOS; `signal` itself stays out of the pure modules.
+_SIGNALS = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 8: "SIGFPE",
+    9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+}  # fmt: skip
+
+_HINTS: dict[int | str, str] = {
+    1: "Read the stderr lines above; if they do not explain it, check the login with `claude`.",
+    2: "The CLI did not take its arguments: check extra_args and the CLI's version.",
+    126: "The file is not executable: check its permissions, or reinstall the CLI.",
+    127: "The CLI or its interpreter is missing: reinstall it, or set cli_path.",
+    "SIGKILL": "It was killed from outside, most often for lack of memory.",
+    "SIGTERM": "It was told to terminate from outside: look at what supervises this program.",
+    "SIGHUP": "Its terminal or supervisor went away.",
+    "SIGSEGV": "The CLI crashed: update it, or try another version.",
+    "SIGABRT": "The CLI crashed: update it, or try another version.",
+}
+_HINT_SILENT_1 = "It said nothing, which most often means nobody is logged in: run `claude` once."
+
+_SHOWN_LINES = 10
+_SHOWN_WIDTH = 300
+
+
+class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about the CLI process an error speaks of.
+
+    Whatever looks like a credential is masked in `stderr_tail` and `argv` on construction, so the
+    record can be logged, pickled and shown.
+    """
+
+    #: As the operating system reports it: negative when a signal ended the process, None while
+    #: it runs or where nobody could tell.
+    exit_code: int | None = None
+    #: The last of what the CLI wrote to stderr.
+    stderr_tail: str = ""
+    cli_path: str | None = None
+    cli_version: str | None = None
+    argv: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "stderr_tail", redact_text(self.stderr_tail))
+        msgspec.structs.force_setattr(self, "argv", tuple(map(redact_text, self.argv)))
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that ended the process, also one the CLI turned into 128 + n."""
+        code = self.exit_code
+        if code is None:
+            return None
+        if code < 0:
+            return _SIGNALS.get(-code, f"signal {-code}")
+        return _SIGNALS.get(code - 128)
+
+    @property
+    def ending(self) -> str:
+        """How the process ended, in words; empty while that is not known."""
+        if self.exit_code is None:
+            return ""
+        code = f"exit code {self.exit_code}"
+        return f"{self.signal} ({code})" if self.signal else code
+
+    @property
+    def hint(self) -> str:
+        """What this kind of ending usually means; empty where it means nothing in particular."""
+        if self.exit_code == 1 and not self.stderr_tail.strip():
+            return _HINT_SILENT_1
+        return _HINTS.get(self.signal or self.exit_code or 0, "")
+
+    def __str__(self) -> str:
+        cli = self.cli_path or ("claude" if self.cli_version else "")
+        version = f" (version {self.cli_version})" if self.cli_version else ""
+        ended = f"Ended with {self.ending}." if self.ending else ""
+        last = [line.rstrip()[:_SHOWN_WIDTH] for line in self.stderr_tail.splitlines()]
+        shown = [line for line in last if line][-_SHOWN_LINES:]
+        stderr = "\n  | ".join(["Last lines of stderr:", *shown]) if shown else ""
+        return "\n".join(filter(None, [cli and f"CLI: {cli}{version}", ended, stderr]))
