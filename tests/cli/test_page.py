@@ -104,7 +104,7 @@ def test_the_page_reaches_for_nothing_outside_itself() -> None:
         for name, value in attributes.items()
         if name in ("src", "href", "action", "srcset", "data")
     ]
-    assert sorted(filter(None, places)) == ["#rows", "data:,"]
+    assert sorted(filter(None, places)) == ["#list", "data:,"]
     (policy,) = (
         one["content"] or ""
         for one in elements.named("meta")
@@ -150,11 +150,14 @@ def show(shown: Page, tmp_path: Path) -> Iterator[Any]:
     shown.complaints.clear()
     shown.requested.clear()
 
-    def show_it(entries: Sequence[Entry], **window: int) -> Page:
+    def show_it(entries: Sequence[Entry], *, tab: str = "frames", **window: int) -> Page:
         target = tmp_path / "page.html"
         gap = entries.gap if isinstance(entries, Recording) else ""
         target.write_text(html_of(entries, gap=gap), "utf-8")
         shown.open(target, **window)
+        if tab == "frames":  # all of them, deltas included
+            shown.click("#tab-frames")
+            shown.value("document.querySelector('#groups [aria-pressed=false]')?.click()")
         return shown
 
     yield show_it
@@ -167,6 +170,50 @@ def texts(one: Page, selector: str) -> list[str]:
         f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)"
     )
     return found
+
+
+STREAMED = GOLDEN / "background_partial.ndjson"
+
+
+def test_the_page_opens_with_the_conversation(show: Any) -> None:
+    one = show(read_recording(HOOKED), tab="conversation")
+    assert texts(one, ".tabs [aria-selected=true]") == ["Conversation"]
+    assert one.value("document.getElementById('rows').getClientRects().length") == 0
+    assert texts(one, ".said header b") == ["You", "Tool", "Model", "Outcome"]
+    assert texts(one, ".said .words") == ["ALPHA", "went on", "✓ completed · $0.0002"]
+    assert texts(one, ".said summary") == ["✓ Bashtouch made.txt"]
+    called, result = texts(one, ".said .code")
+    assert json.loads(called) == {"command": "touch made.txt", "description": "run a command"}
+    assert result == "(Bash completed with no output)"
+    one.click(".said.tool header button")
+    assert texts(one, "#detail h3") == ["assistant"]
+    one.press("f")
+    assert texts(one, ".tabs [aria-selected=true]") == ["Frames"]
+    one.press("c")
+    assert texts(one, ".tabs [aria-selected=true]") == ["Conversation"]
+
+
+def test_deltas_are_folded_away_until_asked_for(show: Any) -> None:
+    entries = read_recording(STREAMED)
+    deltas = sum(frame.group == "stream" for frame in timeline(entries).frames)
+    one = show(entries, tab="conversation", height=2000)
+    one.click("#tab-frames")
+    assert texts(one, "#count") == [f"{len(entries) - deltas} of {len(entries)} frames"]
+    assert "stream_event" not in "".join(texts(one, ".row .k"))
+    one.click("#groups [aria-pressed=false]")
+    assert texts(one, "#count") == [f"{len(entries)} frames"]
+
+
+def test_a_long_conversation_is_drawn_in_parts(show: Any) -> None:
+    content = [{"type": "text", "text": "x" * 30_000}]
+    line = {"type": "assistant", "message": {"content": content}}
+    one = show(recording(*((at, "out", line) for at in range(450))), tab="conversation")
+    assert len(texts(one, ".said")) == 200
+    assert texts(one, ".said:first-of-type .more") == ["Show all 30000 characters"]
+    one.value("document.querySelector('.said .more').click()")
+    assert texts(one, ".said .words")[0] == "x" * 30_000
+    one.value("document.querySelector('#conversation > .more').click()")
+    assert len(texts(one, ".said")) == 400
 
 
 def test_every_frame_is_listed_and_every_span_drawn(show: Any) -> None:
@@ -278,6 +325,9 @@ def test_one_looks_closer_and_quiet_times_can_be_folded(show: Any) -> None:
 
 
 def test_evil_frames_are_shown_and_do_nothing(show: Any) -> None:
+    one = show(EVILS, tab="conversation", height=2000)
+    assert len(texts(one, ".said")) == 3
+    one.value("document.querySelectorAll('.said details').forEach(e => { e.open = true; })")
     one = show(EVILS, height=2000)
     assert len(texts(one, ".row")) == len(EVILS)
     for number in range(len(EVILS)):
@@ -308,7 +358,7 @@ def test_a_partial_recording_says_so(show: Any, tmp_path: Path) -> None:
     path.write_bytes(HOOKED.read_bytes()[:-30])
     one = show(read_recording(path))
     (notice,) = texts(one, "#gap:not([hidden])")
-    assert notice.startswith("This recording is incomplete: line 29 was cut off")
+    assert "in this recording: line 29 was cut off" in notice
 
 
 def test_nothing_recorded_is_shown_as_such(show: Any) -> None:
@@ -352,6 +402,8 @@ CONTRAST = """
 def test_all_text_can_be_read(show: Any, shown: Page, scheme: str) -> None:
     """The contrast that WCAG 2 asks of text, 4.5 to 1, in both schemes."""
     shown.prefer(scheme)
+    for path in (HOOKED, GOLDEN / "api_401.ndjson", GOLDEN / "agent_foreground_forward.ndjson"):
+        assert show(read_recording(path), tab="conversation").value(CONTRAST) == []
     one = show(read_recording(GOLDEN / "api_529_once.ndjson"))
     assert one.value(CONTRAST) == []
     one.click("[data-span='0']")

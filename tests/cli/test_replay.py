@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridle.cli import main
+from bridle.cli.damage import damage
 from bridle.testing.recording import read_recording
 
 GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.325"
@@ -150,6 +151,7 @@ def test_every_message_is_a_line_of_json(replay: Replay) -> None:
         "duration": recording[-1].t,
         "complete": True,
         "gap": "",
+        "damage": [],
     }
 
 
@@ -175,8 +177,8 @@ def test_a_recording_that_was_cut_off_plays_as_far_as_it_goes(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("not a recording\n", "line 1: is no entry"),
-        ('{"t":0,"dir":"in","line":"a"}\n{"t":0}\n', "line 2: is no entry"),
+        ("not a recording\n", "line 1: is not an entry"),
+        ('{"t":0,"dir":"in","line":"a"}\n{"t":0}\n', "line 2: is not an entry"),
         ('{"t":1,"dir":"in","line":"a"}\n{"t":0,"dir":"in","line":"a"}\n', "line 2: the time goes"),
     ],
 )
@@ -189,6 +191,7 @@ def test_what_is_no_recording_is_refused(
     assert (told.code, told.out) == (1, "")
     assert told.err.startswith(f"bridle replay: {path}")
     assert words in told.err
+    assert "damaged" in told.err
     assert "Traceback" not in told.err
 
 
@@ -210,6 +213,42 @@ def test_a_recording_that_is_not_there_is_told_as_such(
     fix = "Name a file that `bridle record` wrote."
     assert (told.code, told.out) == (2, "")
     assert told.err == f"bridle replay: FILE: {problem.format(path)}\n{fix}\n"
+
+
+RECORDED = DENIED.read_text().splitlines()
+SPOILED = {**json.loads(RECORDED[9]), "line": "{"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (RECORDED[8:], "the beginning of the session is missing"),
+        ([*RECORDED[:9], json.dumps(SPOILED), *RECORDED[10:]], "a frame is not JSON"),
+        (
+            [line for line in RECORDED if "can_use_tool" not in line],
+            "answers a request that is missing",
+        ),
+    ],
+    ids=["beginning", "spoiled", "gap"],
+)
+def test_a_damaged_recording_is_played_and_called_damaged(
+    replay: Replay, tmp_path: Path, lines: list[str], words: str
+) -> None:
+    path = tmp_path / "r.ndjson"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    told = replay(path)
+    assert told.code == 0
+    assert told.err.startswith("The recording is damaged: ")
+    assert words in told.err
+    assert words in "".join(json.loads(replay(path, "--json").out.splitlines()[-1])["damage"])
+    replay(path, "--html", tmp_path / "page.html")
+    assert words in (tmp_path / "page.html").read_text()
+
+
+def test_a_sound_recording_is_not_called_damaged() -> None:
+    paths = sorted(GOLDEN.parent.rglob("*.ndjson"))
+    found = {path: damage(read_recording(path)) for path in paths}
+    assert {path: problems for path, problems in found.items() if problems} == {}
 
 
 def test_an_empty_recording_is_an_incomplete_one(replay: Replay, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridle._core.actions import TurnEnded
 from bridle.cli._timeline.frames import Frame, frame_of
 from bridle.cli._timeline.model import Span, Timeline, timeline
 from bridle.cli._timeline.spans import Lane, State
@@ -623,7 +624,7 @@ def test_what_is_known_of_the_session_is_told() -> None:
 
 
 def test_nothing_recorded_is_nothing_to_show() -> None:
-    assert timeline([]) == Timeline(0.0, [], [], {}, [])
+    assert timeline([]) == Timeline(0.0, [], [], {}, [], [])
 
 
 # Recordings of sessions that send a uuid twice, which ours never do.
@@ -684,3 +685,54 @@ ANYTHING = st.recursive(
 def test_whatever_was_recorded_can_be_shown(rows: list[tuple[str, Json]]) -> None:
     model = timeline(entries(*((float(at), *row) for at, row in enumerate(rows))))
     assert len(model.frames) == len(rows)
+
+
+# ------------------------------------------------------------------------- the conversation
+
+
+def said(*rows: Row) -> list[tuple[str, str, str, str]]:
+    items = timeline(entries(*rows)).conversation
+    return [(item.who, item.title, item.text, item.state) for item in items]
+
+
+def test_the_conversation_says_who_said_what() -> None:
+    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.py", "is_error": True}
+    open_use = {**use, "id": "t2"}
+    delta = {"type": "stream_event", "event": {"type": "content_block_delta"}}
+    synthetic = message("assistant", {"type": "text", "text": "API Error"})
+    synthetic["message"]["model"] = "<synthetic>"
+    told = said(
+        (0.0, "in", message("user", {"type": "text", "text": "Look."})),
+        (0.1, "out", message("user", {"type": "text", "text": "Look."}, isReplay=True)),
+        (0.2, "out", delta),
+        (0.3, "out", message("assistant", {"type": "thinking", "thinking": "Hm."})),
+        (0.4, "out", message("assistant", {"type": "text", "text": "I look."}, use)),
+        (0.5, "out", message("user", result)),
+        (0.6, "out", synthetic),
+        (0.7, "out", message("user", {"type": "text", "text": "[Request interrupted]"})),
+        (0.8, "out", message("assistant", open_use, {"type": "new_kind"})),
+        (0.9, "out", message("user", {**result, "tool_use_id": "unknown"})),
+        (1.0, "err", "no frame"),
+    )
+    assert told == [
+        ("user", "", "Look.", ""),
+        ("model", "thinking", "Hm.", ""),
+        ("model", "", "I look.", ""),
+        ("tool", "Bash", "a.py", "failed"),
+        ("cli", "", "API Error", ""),
+        ("cli", "", "[Request interrupted]", ""),
+        ("tool", "Bash", "", ""),
+        ("model", "", "[new_kind]", ""),
+    ]
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_prompt_and_every_outcome_is_in_the_conversation(path: Path) -> None:
+    recording = read_recording(path)
+    items = timeline(recording).conversation
+    prompts = [e for e in recording if e.direction == "in" and e.members.get("type") == "user"]
+    assert sum(item.who == "user" for item in items) == len(prompts)
+    ended = [step for _, step in replay(recording).steps if isinstance(step, TurnEnded)]
+    assert sum(item.who == "outcome" for item in items) == len(ended)
+    assert all(item.frames == sorted(item.frames) for item in items)

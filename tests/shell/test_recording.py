@@ -97,7 +97,7 @@ def test_an_entry_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 def test_a_line_that_is_no_entry_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "r.ndjson"
     path.write_text(f'{{"t":0,"dir":"in","line":"a"}}\n{line}\n')
-    with pytest.raises(RecordingError, match=r"r\.ndjson, line 2: is no entry") as caught:
+    with pytest.raises(RecordingError, match=r"r\.ndjson, line 2: is not an entry") as caught:
         read_recording(path)
     assert (caught.value.path, caught.value.line) == (str(path), 2)
     assert isinstance(caught.value, bridle.BridleError)

@@ -16,6 +16,7 @@ from bridle._core import actions as act
 from bridle._shell.preflight import unreadable
 from bridle._source import line_of
 from bridle.cli._timeline.frames import part, said
+from bridle.cli.damage import damage
 from bridle.cli.endings import ending, summary
 from bridle.cli.printable import one_line, printable_json
 from bridle.cli.screens import answered
@@ -32,11 +33,17 @@ application saw. Nothing is started and nothing is sent.
 
   bridle replay session.ndjson                      all of it, at once
   bridle replay session.ndjson --speed 1            as fast as it was
-  bridle replay session.ndjson --html session.html  a page with a timeline, to look around in
+  bridle replay session.ndjson --html session.html  a page: conversation, timeline, every frame
 
 The page is one file that needs no network; it holds all that was recorded, so look before you
 share it.
 """
+
+
+_DAMAGED = (
+    "The file is damaged there, or `bridle record` did not write it: each line of a recording is a "
+    "JSON object with t, dir and line. Without that line the rest can be replayed."
+)
 
 
 def _speed(text: str) -> float:
@@ -65,7 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--json", action="store_true", help="Every message as a line of JSON, then each outcome."
     )
-    form.add_argument("--html", metavar="PAGE", help="Write a page with a timeline to this file.")
+    form.add_argument("--html", metavar="PAGE", help="Write a page to this file.")
     parser.add_argument("--overwrite", action="store_true", help="Replace PAGE if it exists.")
 
 
@@ -85,8 +92,10 @@ def main(options: argparse.Namespace) -> int:
         for line in _played(recording, teller, options.speed):
             sys.stdout.write(line)
             sys.stdout.flush()
-    if recording.gap:
-        print(f"The recording is incomplete: {recording.gap}.", file=sys.stderr)
+    problems = damage(recording)
+    if problems:
+        what = "damaged" if problems != [recording.gap] else "incomplete"
+        print(f"The recording is {what}: {'; '.join(problems)}.", file=sys.stderr)
     return 0
 
 
@@ -95,6 +104,7 @@ def _read(path: str) -> Recording:
         return read_recording(path)
     except RecordingError as error:
         if not isinstance(error.__cause__, OSError):
+            error.fix = _DAMAGED
             raise
         # What is in a recording is of no use to whoever has named none.
         fix = "Name a file that `bridle record` wrote."
@@ -193,6 +203,7 @@ class _JsonTeller:
             "duration": recording[-1].t if recording else 0.0,
             "complete": not recording.gap,
             "gap": recording.gap,
+            "damage": damage(recording),
         }
         yield _printed(msgspec.json.encode(told))
 
@@ -217,7 +228,8 @@ def _write_page(recording: Recording, source: str, target: str, *, overwrite: bo
 
     if os.path.exists(target) and os.path.samefile(source, target):
         raise OptionsError("--html", f"{target} is the recording", fix="Name another file.")
-    text = page(timeline(recording, gap=recording.gap), os.path.basename(source))
+    problems = "; ".join(damage(recording))
+    text = page(timeline(recording, gap=problems), os.path.basename(source))
     try:
         # For its owner alone, as the recording is: it holds what was said.
         with open_private(target, overwrite=overwrite) as file:

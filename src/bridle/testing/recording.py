@@ -134,9 +134,11 @@ def read_recording(path: str | PathLike[str]) -> Recording:
     entries: list[Entry] = []
     for number, line in enumerate(lines, 1):
         try:
-            entry = msgspec.convert(json.loads(line), Entry)
+            entry = msgspec.convert(json.loads(line.decode()), Entry)
         except (ValueError, RecursionError) as problem:
-            raise RecordingError(name, number, f"is no entry: {problem}") from None
+            raise RecordingError(
+                name, number, f"is not an entry of a recording: {problem}"
+            ) from None
         if not math.isfinite(entry.t) or (entries and entry.t < entries[-1].t):
             what = "the time goes back: it may be two recordings in one file"
             raise RecordingError(name, number, what)

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import msgspec
 
+from bridle.cli._timeline.conversation import Conversation, Item
 from bridle.cli._timeline.frames import Frame, Json, frame_of, part, text
 from bridle.cli._timeline.requests import CommandHooks, Process, Requests
 from bridle.cli._timeline.spans import (
@@ -58,6 +59,8 @@ class Timeline(msgspec.Struct, frozen=True):
     facts: dict[str, str]
     #: Times without a frame, from and to.
     quiet: list[tuple[float, float]]
+    #: What was said and done, in order.
+    conversation: list[Item]
     #: What is missing at the end, in words; empty if nothing is.
     gap: str = ""
 
@@ -71,6 +74,7 @@ def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
     ]
     frames: list[Frame] = []
     facts = _Facts()
+    conversation = Conversation()
     asked: dict[str, str] = {}
     for index, entry in enumerate(entries):
         members = entry.members
@@ -82,6 +86,7 @@ def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
         for follower in followers:
             follower.see(seen)
         facts.see(seen)
+        conversation.see(seen)
     drafts = [draft for follower in followers for draft in follower.drafts]
     last = max([entries[-1].t if entries else 0.0, *(draft.end or 0.0 for draft in drafts)])
     return Timeline(
@@ -90,6 +95,7 @@ def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
         spans=_placed(drafts, last),
         facts=facts.found,
         quiet=_quiet([entry.t for entry in entries]),
+        conversation=conversation.items,
         gap=gap,
     )
 

@@ -63,7 +63,7 @@
   let shown = frames.map((_, index) => index);
   let matches = null;       // the frames a search finds; null without a search
   let scope = null;         // a span whose frames alone are listed
-  const hidden_groups = new Set();
+  const hidden_groups = new Set(["stream"]);  // deltas: what they make up is in the messages
   const spans_of_frame = frames.map(() => []);
   spans.forEach((span, index) => span.frames.forEach((frame) => spans_of_frame[frame].push(index)));
 
@@ -83,7 +83,7 @@
     $("facts").append(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
   }
   if (data.gap) {
-    $("gap").textContent = `This recording is incomplete: ${data.gap}. What there is of it is shown.`;
+    $("gap").textContent = `Something is missing or damaged in this recording: ${data.gap}. What there is of it is shown.`;
     $("gap").hidden = false;
   }
 
@@ -287,6 +287,11 @@
     draw_soon();
   }
 
+  // ---------------------------------------------------------------- the conversation
+
+  const open_tab = conversation.tabs($, () => draw_rows());
+  conversation.fill($("conversation"), data.conversation, { make, moment, span_of_time, choose: (index) => choose_frame(index) });
+
   // ---------------------------------------------------------------- details
 
   const LONG = 200000, COLOURED = 60000, MANY = 200;
@@ -370,7 +375,7 @@
         return [make("span", {}, lane.label), share, make("span", {}, span_of_time(took))];
       })));
     }
-    body.append(make("p", { class: "hint" }, "Choose a bar of the timeline or a frame of the list to see what passed."));
+    body.append(make("p", { class: "hint" }, "Choose a bar of the timeline, a time in the conversation or a frame of the list to see what passed."));
   }
   function busy(lane) {
     let took = 0, until = 0;
@@ -391,7 +396,7 @@
       make("span", { class: `badge ${span.state}` }, span.state === "open" ? "no end recorded" : span.state),
       pairs([["time", span.end > span.start ? `${moment(span.start)} to ${moment(span.end)}, ${lasted}` : moment(span.start)], ...Object.entries(span.facts)]),
       make("div", { class: "links" },
-        make("button", { type: "button", onclick: () => { scope = scope === index ? null : index; filter(); } }, "List only these frames"),
+        make("button", { type: "button", onclick: () => { scope = scope === index ? null : index; open_tab("frames"); filter(); } }, "List only these frames"),
         make("button", { type: "button", onclick: () => { const a = place(span.start), b = place(span.end), pad = Math.max((b - a) * 0.15, 0.01); look(a - pad, b + pad); } }, "Zoom to it")),
     );
     frame_boxes(span.frames, body);
@@ -524,7 +529,7 @@
   for (const group of data.groups) {
     const number = frames.filter((frame) => frame.g === group.id).length;
     if (!number) continue;
-    const toggle = make("button", { type: "button", "aria-pressed": "true" }, `${group.label} ${number}`);
+    const toggle = make("button", { type: "button", "aria-pressed": String(!hidden_groups.has(group.id)) }, `${group.label} ${number}`);
     toggle.addEventListener("click", () => {
       if (!hidden_groups.delete(group.id)) hidden_groups.add(group.id);
       toggle.setAttribute("aria-pressed", String(!hidden_groups.has(group.id)));
@@ -544,7 +549,7 @@
     if (typing || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
     const next = (by) => () => { if (spans.length) choose_span(chosen.span === null ? 0 : Math.min(Math.max(chosen.span + by, 0), spans.length - 1)); };
     const keys = {
-      "/": () => $("search").focus(), "?": () => $("keys").showModal(), "[": next(-1), "]": next(1),
+      "/": () => { open_tab("frames"); $("search").focus(); }, c: () => open_tab("conversation"), f: () => open_tab("frames"), "?": () => $("keys").showModal(), "[": next(-1), "]": next(1),
       "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), "0": () => look(0, extent),
     };
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
@@ -571,6 +576,7 @@
   view = { from: 0, to: extent };
   new ResizeObserver(() => { draw_overview(); draw_rows(); draw_soon(); }).observe(document.querySelector("main"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw_overview);
+  open_tab(data.conversation.length ? "conversation" : "frames");
   filter();
   show_details();
   draw_timeline();

@@ -32,6 +32,7 @@ _LANES: dict[Lane, tuple[str, str]] = {
     Lane.CONTROL: ("Control", "242"),
     Lane.PROCESS: ("Process", "none"),
 }
+_SCRIPTS = ("words.js", "conversation.js", "page.js")
 _GROUPS = {
     "messages": "messages",
     "stream": "stream",
@@ -43,7 +44,7 @@ _GROUPS = {
 
 def page(model: Timeline, name: str) -> str:
     """The page, as HTML text."""
-    style, script = _asset("page.css"), _asset("words.js") + _asset("page.js")
+    style, script = _asset("page.css"), "".join(map(_asset, _SCRIPTS))
     parts = {
         "title": html.escape(f"{name} · Bridle"),
         "style_hash": _hash(style),
@@ -89,6 +90,7 @@ def _data(model: Timeline, name: str) -> str:
             for frame in model.frames
         ],
         "spans": msgspec.to_builtins(model.spans),
+        "conversation": msgspec.to_builtins(model.conversation),
     }
     text = json.dumps(told, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

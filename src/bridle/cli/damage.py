@@ -1,0 +1,46 @@
+"""What is wrong with a recording that can still be played: missing or spoiled lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bridle.cli._timeline.frames import part, text
+from bridle.testing.recording import Entry, Recording
+
+
+def damage(recording: Recording) -> list[str]:
+    """Return what is missing or spoiled, a sentence without a period each; empty if all is well."""
+    found = [*_spoiled(recording), *_missing(recording)]
+    return [*found, recording.gap] if recording.gap else found
+
+
+def _spoiled(entries: Sequence[Entry]) -> Iterator[str]:
+    """Lines of the conversation that are not JSON objects. A CLI may have written them, too."""
+    numbers = [
+        number
+        for number, entry in enumerate(entries, 1)
+        if entry.direction in ("in", "out") and not entry.members and not entry.partial
+    ]
+    if numbers:
+        count = "a frame is" if len(numbers) == 1 else f"{len(numbers)} frames are"
+        yield f"{count} not JSON, the first one in line {numbers[0]}"
+
+
+def _missing(entries: Sequence[Entry]) -> Iterator[str]:
+    """Lines that others refer to."""
+    wire = [entry for entry in entries if entry.direction in ("in", "out") and entry.members]
+    first = next((entry for entry in wire if entry.direction == "in"), None)
+    if wire and (first is None or text(part(first.members, "request"), "subtype") != "initialize"):
+        yield "the beginning of the session is missing"
+    # Of both sides: the CLI repeats our answers.
+    asked = {
+        text(entry.members, "request_id")
+        for entry in wire
+        if text(entry.members, "type") == "control_request"
+    }
+    for number, entry in enumerate(entries, 1):
+        if text(entry.members, "type") == "control_response":
+            request_id = text(part(entry.members, "response"), "request_id")
+            if request_id not in asked:
+                yield f"line {number} answers a request that is missing"
+                return
