@@ -299,7 +299,10 @@ class ApiRetry(msgspec.Struct, frozen=True, kw_only=True):
     delay: float
     #: HTTP status, if the API answered at all.
     error_status: int | None = None
+    #: The CLI's name of the failure, such as `overloaded` or `rate_limit`.
     error: str = ""
+    #: Seconds since the first attempt of this request failed.
+    waited: float = 0.0
 
 
 class SdkWarning(msgspec.Struct, frozen=True):

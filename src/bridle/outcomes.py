@@ -16,6 +16,7 @@ import msgspec
 from bridle import errors
 from bridle.api import Usage
 from bridle.errors import OptionsError, OutcomeError, ProcessInfo
+from bridle.events import ApiRetry
 from bridle.messages import DeferredToolUse, Message, ResultMessage
 
 if TYPE_CHECKING:
@@ -111,7 +112,16 @@ def bind_clock(clock: Callable[[], Clock]) -> None:
 
 
 # What repr shows, in this order and only where there is something to show.
-_SHOWN = ("detail", "text", "output", "cost_usd", "num_turns", "session_id", "merged_with")
+_SHOWN = (
+    "detail",
+    "text",
+    "output",
+    "cost_usd",
+    "num_turns",
+    "api_retries",
+    "session_id",
+    "merged_with",
+)
 
 
 class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
@@ -151,6 +161,10 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     deferred_tool_use: DeferredToolUse | None = None
     #: When a rate limit resets, as unix time in seconds.
     resets_at: float | None = None
+    #: How often the CLI repeated a request of the model API in this turn, because it had failed.
+    api_retries: int = 0
+    #: The last of these retries: the HTTP status or the kind of failure, and the delay.
+    last_retry: ApiRetry | None = None
     process: ProcessInfo | None = None
 
     @property

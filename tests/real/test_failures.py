@@ -304,6 +304,9 @@ def test_retries_of_the_cli_and_limits_of_the_account_are_told(lab: Lab) -> None
             async with start_session(lab.cli(model), lab.sdk) as session:
                 outcome = await (await session.send_user_message("go"))
                 assert (outcome.reason, outcome.text) == (OutcomeReason.COMPLETED, "at last")
+                assert outcome.api_retries == 1
+                assert outcome.last_retry is not None
+                assert outcome.last_retry.error_status == 529
             events = [event async for event in session.events()]
             (retry,) = [event for event in events if isinstance(event, ApiRetry)]
             assert retry.attempt == 1
@@ -311,6 +314,29 @@ def test_retries_of_the_cli_and_limits_of_the_account_are_told(lab: Lab) -> None
             assert [limit.status for limit in limits] == ["allowed_warning"]
 
     run(main)
+
+
+def test_retries_that_take_long_are_warnings_of_the_log(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without them a turn is silent for minutes: the CLI tries ten times."""
+
+    async def main() -> Outcome[Any]:
+        script = [repeat(error(529, headers={"retry-after": "6"}))]
+        async with (
+            ScriptedModel(script, retries=10) as model,
+            start_session(lab.cli(model), lab.sdk) as session,
+        ):
+            turn = await session.send_user_message("go")
+            await until(lambda: "an API request failed" in caplog.text)
+            await session.stop()
+            return await turn
+
+    outcome = run(main)
+    (record,) = [one for one in caplog.records if "API request" in one.getMessage()]
+    assert record.levelname == "WARNING"
+    assert "status 529" in record.getMessage()
+    assert outcome.api_retries == 1
 
 
 # ---------------------------------------------------------------- a CLI that dies

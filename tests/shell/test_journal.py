@@ -55,9 +55,12 @@ def warned(kind: WarningKind, detail: str = "", error: BaseException | None = No
 def written(
     caplog: pytest.LogCaptureFixture, observation: Observation, scope: str = SESSION
 ) -> list[logging.LogRecord]:
-    caplog.clear()
+    """Return what the journal of a session that has started writes."""
+    journal = Journal(scope)
     with caplog.at_level(logging.DEBUG, logger="bridle"):
-        Journal(scope).write(observation)
+        journal.write(happened(SessionReady("s")))
+        caplog.clear()
+        journal.write(observation)
     return list(caplog.records)
 
 
@@ -126,7 +129,7 @@ ENTRIES: list[tuple[Observation, str, str, int, str, dict[str, object]]] = [
         OperationEnded(at=2.0, session_id="s", began=SET_MODEL, failure="ControlTimeout"),
         "operation_failed",
         "bridle.control",
-        E,
+        D,
         "set_model failed after 1.000 s: ControlTimeout",
         {"operation": "set_model", "duration": 1.0, "result": "ControlTimeout"},
     ),
@@ -158,7 +161,7 @@ ENTRIES: list[tuple[Observation, str, str, int, str, dict[str, object]]] = [
         happened(SessionFailed("said SECRET", 3)),
         "session_failed",
         "bridle.session",
-        E,
+        W,
         "the session failed (the CLI ended), exit code 3",
         {"result": "the CLI ended", "exit_code": 3},
     ),
@@ -166,7 +169,7 @@ ENTRIES: list[tuple[Observation, str, str, int, str, dict[str, object]]] = [
         happened(SessionFailed("said SECRET", 3, SessionStopped("start"))),
         "session_failed",
         "bridle.session",
-        E,
+        W,
         "the session failed (SessionStopped), exit code 3",
         {"result": "SessionStopped", "exit_code": 3},
     ),
@@ -175,8 +178,8 @@ ENTRIES: list[tuple[Observation, str, str, int, str, dict[str, object]]] = [
         "api_retry",
         "bridle.session",
         I,
-        "an API request failed (status 529): attempt 1 of 10 follows in 0.6 s",
-        {"error_status": 529, "attempt": 1, "max_retries": 10, "delay": 0.55},
+        "an API request failed (status 529): attempt 1 of 10 follows in 0.6 s, after 0.0 s",
+        {"error_status": 529, "attempt": 1, "max_retries": 10, "delay": 0.55, "waited": 0.0},
     ),
     (
         happened(RateLimited(status="rejected", limit_type="five_hour")),
@@ -194,7 +197,7 @@ def test_an_observation_is_one_record_of_the_table(
     row: tuple[Observation, str, str, int, str, dict[str, object]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """R450, R452, R454: a name, a level, and fields to search by."""
+    """R450, R454: a name, a level, and fields to search by."""
     observation, event, logger, level, text, fields = row
     (record,) = written(caplog, observation)
     assert (record.name, record.levelno, record.getMessage()) == (logger, level, text)
@@ -216,12 +219,14 @@ def test_a_warning_is_logged_under_its_own_name(
 
 
 def test_the_events_that_were_asked_for_have_these_levels() -> None:
-    """R450, R451, R452, R454."""
+    """R450, R451, R454. An exception that is raised to the caller is no error of the log."""
     wanted = {
         "call_ended": D,
         "hook_failed": W,
         "hook_timed_out": W,
-        "operation_failed": E,
+        "operation_failed": D,
+        "session_failed": W,
+        "api_retry": I,
         "unknown_callback": W,
         "orphan_response": W,
         "late_response": D,
@@ -233,6 +238,31 @@ def test_the_events_that_were_asked_for_have_these_levels() -> None:
         "telemetry_failed": E,
     }
     assert {name: log_events()[name][1] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("waited", "delay", "level"),
+    [(0.0, 0.5, I), (2.0, 3.0, I), (2.0, 3.1, W), (0.0, 6.0, W), (190.0, 13.0, W)],
+)
+def test_retries_are_warnings_once_a_request_fails_for_more_than_five_seconds(
+    waited: float, delay: float, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    retry = ApiRetry(attempt=3, max_retries=10, delay=delay, waited=waited)
+    (record,) = written(caplog, happened(retry))
+    assert record.levelno == level
+
+
+def test_a_session_that_fails_is_a_warning_unless_its_start_raises_the_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="bridle")
+    failed = happened(SessionFailed("x", 1))
+    Journal(SESSION).write(failed)
+    started = Journal(SESSION)
+    started.write(happened(SessionReady("s", (), "2.1.0", 7)))
+    started.write(failed)
+    levels = [one.levelno for one in caplog.records if "failed" in one.getMessage()]
+    assert levels == [D, W]
 
 
 def test_what_happens_in_a_query_is_logged_as_the_querys(

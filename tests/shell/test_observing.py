@@ -224,7 +224,7 @@ def test_a_question_that_is_taken_back_is_cancelled() -> None:
 
 
 def test_control_operations_end_well_refused_overdue_or_withdrawn() -> None:
-    """R452: each under its own name; what nobody waits for any more has not failed."""
+    """Each under its own name; what nobody waits for any more has not failed."""
     notes = Notes()
     script = (
         FakeCli()

@@ -482,6 +482,21 @@ ENDINGS = {
 }
 
 
+def test_retries_of_a_query_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    retry: dict[str, object] = {"type": "system", "subtype": "api_retry", "attempt": 1}
+    late = {**retry, "max_retries": 10, "retry_delay_ms": 6000, "error_status": 529}
+    script = FakeCli().expect_initialize().start_turn().emit(late).result().exit(0)
+
+    async def main() -> None:
+        with script as cli:
+            stream = query("go", CliOptions(cli_path=cli.path))
+            assert [one.type async for one in stream if one.type == "system"]
+
+    run(main)
+    (record,) = [one for one in caplog.records if "API request" in one.getMessage()]
+    assert (record.name, record.levelname) == ("bridle.query", "WARNING")
+
+
 @pytest.mark.parametrize("name", ENDINGS)
 def test_every_end_is_an_error_or_a_warning_and_leaves_nothing(name: str) -> None:
     """S002, S004 to S009, S018, S020, S026 to S030."""

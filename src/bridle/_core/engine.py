@@ -28,7 +28,7 @@ from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, Part
 from bridle._core.handshake import Handshake, early_exit
 from bridle._core.hook_run import HookAnswer
 from bridle._core.limits import LimitWatch, watch_turns
-from bridle._core.news import NEWS
+from bridle._core.news import NEWS, News
 from bridle._core.operations import default_timeout, prepare_operation
 from bridle._core.questions import CALL, MCP_PATIENCE, Questions
 from bridle._core.requests import (
@@ -131,6 +131,7 @@ class Engine:
                 give_up=self._lose_contact,
             )
             self._outbox.observe = self._watch.observe
+        self._news = News()
         self._failure = ""
         # What the CLI last complained of, should it leave without a word on stderr.
         self._last_errors: tuple[str, ...] = ()
@@ -422,9 +423,10 @@ class Engine:
         self._turns.settle(message, now)
         self._drain_if_idle(now)
 
-    def _on_news(self, message: Message, _: float) -> None:
+    def _on_news(self, message: Message, now: float) -> None:
         self._turns.deliver(message)
-        self._emit(act.Publish(NEWS[type(message)](message)))
+        self._turns.note_event(event := self._news.event_of(message, now))
+        self._emit(act.Publish(event))
 
     def _on_unknown(self, message: Message, _: float) -> None:
         self._turns.deliver(message)

@@ -12,11 +12,14 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.classify import Facts, ResultEnd, classify
+from bridle._core.news import api_retry
 from bridle._core.text import result_text
 from bridle.content import ToolResultBlock
+from bridle.events import ApiRetry
 from bridle.messages import Message, ResultMessage, UserMessage
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.system import (
+    ApiRetryMessage,
     BackgroundTasksChangedMessage,
     TaskNotificationMessage,
     TaskStartedMessage,
@@ -43,6 +46,8 @@ class FollowUps:
         # Tasks that ended in the background and whose turn has not come yet, in that order.
         self._announced: list[str] = []
         self._results: list[ResultMessage] = []
+        # Retries of API requests since the turn's own result.
+        self._retries: list[ApiRetry] = []
 
     def observe(self, message: Message) -> None:
         """See the next message of the session."""
@@ -61,6 +66,8 @@ class FollowUps:
             self._observe_words(message)
         elif isinstance(message, ResultMessage):
             self._observe_result(message)
+        elif isinstance(message, ApiRetryMessage):
+            self._retries.append(api_retry(message))
 
     def _observe_end(self, message: TaskNotificationMessage) -> None:
         self._living.pop(message.task_id, None)
@@ -81,6 +88,8 @@ class FollowUps:
 
     def _observe_result(self, message: ResultMessage) -> None:
         self._in_background.update(self._living)
+        if message.origin is None:
+            self._retries.clear()
         if message.origin is not None:
             self._results.append(message)
             del self._announced[:1]
@@ -101,6 +110,9 @@ class FollowUps:
         """The outcome of the turn together with what followed it."""
         for result in self._results:
             outcome = _continued(outcome, result)
+        if self._retries:
+            count = outcome.api_retries + len(self._retries)
+            outcome = structs.replace(outcome, api_retries=count, last_retry=self._retries[-1])
         return outcome
 
 

@@ -1,9 +1,11 @@
-"""Messages that are also news about the session: what its events say of them."""
+"""Messages that also become events of the session: rate limits and API retries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from msgspec import structs
 
 from bridle.events import ApiRetry, RateLimited, SessionEvent
 from bridle.messages import Message, RateLimitEvent
@@ -23,7 +25,8 @@ def _rate_limited(message: RateLimitEvent) -> RateLimited:
     )
 
 
-def _api_retry(message: ApiRetryMessage) -> ApiRetry:
+def api_retry(message: ApiRetryMessage) -> ApiRetry:
+    """Return the event that a message about a retry becomes."""
     return ApiRetry(
         attempt=message.attempt,
         max_retries=message.max_retries,
@@ -35,6 +38,25 @@ def _api_retry(message: ApiRetryMessage) -> ApiRetry:
 
 NEWS: dict[type[Message], Callable[[Any], SessionEvent]] = {
     RateLimitEvent: _rate_limited,
-    ApiRetryMessage: _api_retry,
+    ApiRetryMessage: api_retry,
 }
-"""The event each of these kinds gives rise to, beside being delivered."""
+"""The event that each of these kinds becomes, beside being delivered."""
+
+
+class News:
+    """Makes the events of one session or query."""
+
+    def __init__(self) -> None:
+        self._failing_since = 0.0
+
+    def event_of(self, message: Message, now: float) -> SessionEvent:
+        """Return the event that a message of a kind in ``NEWS`` becomes.
+
+        A retry tells how long the API request has been failing: since its first retry.
+        """
+        event = NEWS[type(message)](message)
+        if not isinstance(event, ApiRetry):
+            return event
+        if event.attempt <= 1:
+            self._failing_since = now
+        return structs.replace(event, waited=now - self._failing_since)

@@ -22,6 +22,7 @@ from bridle._core.correlation import Deadlines
 from bridle._core.ending import OUTPUT, OUTPUT_GRACE, PIPE
 from bridle._core.framing import Item, LineFramer, PartialLine
 from bridle._core.handshake import early_exit, unknown_session
+from bridle._core.news import NEWS, News
 from bridle._core.requests import INITIALIZE
 from bridle._core.scan import shape_of
 from bridle._core.wire import Unencodable, decode_line, encode_request
@@ -42,7 +43,7 @@ from bridle.errors import (
     ProcessInfo,
     TransportError,
 )
-from bridle.events import SdkWarning, WarningKind
+from bridle.events import SdkWarning, SessionEvent, WarningKind
 from bridle.messages import MalformedLine, Message, ResultMessage
 from bridle.options import Limits
 from bridle.outcomes import OUTCOME_ERRORS
@@ -54,7 +55,7 @@ _GREETING_ID = "req_0"
 _GREETING = "greeting"
 _QUOTED = 200  # bytes of a complaint that an error quotes
 
-News: TypeAlias = Message | SdkWarning
+Told: TypeAlias = Message | SessionEvent
 """What a reader tells."""
 
 
@@ -92,7 +93,8 @@ class QueryReader:
         self._watch: AnswerWatch | None = None
         if limits != Limits():
             self._watch = AnswerWatch(limits, self._deadlines, echoes=False, has_budget=has_budget)
-        self._news: list[News] = []
+        self._told: list[Told] = []
+        self._news = News()
         self._process = ProcessInfo()
         self._is_greeted = False
         # The handshake or a message came.
@@ -144,7 +146,7 @@ class QueryReader:
         if self._watch is not None and not self.is_over:
             self._watch.input_ended(now)
 
-    def receive(self, data: bytes, now: float) -> list[News]:
+    def receive(self, data: bytes, now: float) -> list[Told]:
         """The CLI wrote something: any piece of its output, in order."""
         if not self.is_over:
             self._read_all(self._framer.feed(data), now)
@@ -160,14 +162,14 @@ class QueryReader:
         if self._watch is not None and not self.is_over:
             self._watch.go_on(now)
 
-    def output_ended(self, now: float) -> list[News]:
+    def output_ended(self, now: float) -> list[Told]:
         """The CLI's output is at its end."""
         if not self.is_over and not self._output_ended:
             self._end_output(now)
             self._on_part_gone(now)
         return self._take()
 
-    def exited(self, exit_code: int | None, stderr_tail: str, now: float) -> list[News]:
+    def exited(self, exit_code: int | None, stderr_tail: str, now: float) -> list[Told]:
         """The process is gone. ``exit_code`` is negative for a signal, None if unknown."""
         if not self.is_over and not self._has_exited:
             self._has_exited = True
@@ -186,7 +188,7 @@ class QueryReader:
         if not self.is_over:
             self._end(error)
 
-    def advance(self, now: float) -> list[News]:
+    def advance(self, now: float) -> list[Told]:
         """Time has come to ``now``: whatever is due happens."""
         for token in self._deadlines.pop_expired(now):
             kind, _ = cast("tuple[str, str]", token)
@@ -237,7 +239,9 @@ class QueryReader:
             self.phase = Phase.RESULT_RECEIVED
             self._last_errors = message.errors
         self._note_life()
-        self._news.append(message)
+        self._told.append(message)
+        if type(message) in NEWS:
+            self._told.append(self._news.event_of(message, now))
         if self._watch is not None:
             self._watch.hear(message, now)
             self._mind_limits(self._watch, now)
@@ -369,11 +373,11 @@ class QueryReader:
         self._deadlines.clear_all()
 
     def _warn(self, kind: WarningKind, detail: str) -> None:
-        self._news.append(SdkWarning(kind, detail))
+        self._told.append(SdkWarning(kind, detail))
 
-    def _take(self) -> list[News]:
-        news, self._news = self._news, []
-        return news
+    def _take(self) -> list[Told]:
+        told, self._told = self._told, []
+        return told
 
     _ON_DEADLINE: ClassVar[dict[str, Callable[[QueryReader, float], None]]] = {
         _GREETING: _on_greeting_overdue,

@@ -44,7 +44,7 @@ from bridle._core.hook_run import HookAnswer
 from bridle._core.spending import Meter
 from bridle._core.text import is_failed_command, model_text, result_text
 from bridle._source import line_size
-from bridle.events import WarningKind
+from bridle.events import ApiRetry, SessionEvent, WarningKind
 from bridle.messages import (
     AssistantMessage,
     CommandLifecycle,
@@ -96,6 +96,9 @@ class Evidence(Struct):
     hook_notice: HookNotice | None = None
     rate_limit_rejected: bool = False
     resets_at: float | None = None
+    #: How often the CLI repeated an API request, and the last time it did.
+    retries: int = 0
+    last_retry: ApiRetry | None = None
     #: A hook's reason to end the turn, which an interrupt of ours carries out.
     ended_by_hook: str | None = None
     #: Reason of the last hook that ended the turn (`EndTurn`).
@@ -179,6 +182,12 @@ class TurnBook:
             if interrupt:
                 self.evidence.ended_by_hook = answer.reason
         return interrupt
+
+    def note_event(self, event: SessionEvent) -> None:
+        """Note an event that a message of the running turn became."""
+        if isinstance(event, ApiRetry):
+            self.evidence.retries += 1
+            self.evidence.last_retry = event
 
     def note_limit(self, uuid: str, hit: LimitHit) -> bool | None:
         """Make a limit the outcome of a prompt, unless its answer completes all the same.
@@ -408,6 +417,8 @@ class TurnBook:
                 merged_with=tuple(other for other in mine if other != uuid),
                 duration=now - sent_at,
                 resets_at=seen.resets_at,
+                api_retries=seen.retries,
+                last_retry=seen.last_retry,
                 process=ending.process if isinstance(ending, ProcessEnd) else None,
             )
             if result is not None:

@@ -22,6 +22,7 @@ from bridle.events import (
     SdkWarning,
     SessionCompleted,
     SessionEnded,
+    SessionEvent,
     SessionFailed,
     SessionReady,
     WarningKind,
@@ -53,6 +54,9 @@ LEVELS: dict[WarningLevel, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+RETRY_PATIENCE = 5.0
+"""Seconds an API request may fail before its retries are logged as warnings."""
 
 _BRIDLE = logging.getLogger("bridle")
 
@@ -129,10 +133,11 @@ _EVENTS: dict[type[Observation], Entry] = {
         {**_fields(operation="began.operation"), **_ENDING},
     ),
 }
+# The exception is raised to the caller, who decides how loud it is.
 _OPERATION_FAILED = Entry(
     "operation_failed",
     CONTROL,
-    logging.ERROR,
+    logging.DEBUG,
     "%s failed after %.3f s: %s",
     {**_fields(operation="began.operation"), **_ENDING},
 )
@@ -162,7 +167,7 @@ _HAPPENINGS: dict[type, Entry] = {
     SessionFailed: Entry(
         "session_failed",
         SESSION,
-        logging.ERROR,
+        logging.WARNING,
         "the session failed (%s), exit code %s",
         {"result": _failure_of, **_fields(exit_code="event.exit_code")},
     ),
@@ -170,12 +175,13 @@ _HAPPENINGS: dict[type, Entry] = {
         "api_retry",
         SESSION,
         logging.INFO,
-        "an API request failed (status %s): attempt %s of %s follows in %.1f s",
+        "an API request failed (status %s): attempt %s of %s follows in %.1f s, after %.1f s",
         _fields(
             error_status="event.error_status",
             attempt="event.attempt",
             max_retries="event.max_retries",
             delay="event.delay",
+            waited="event.waited",
         ),
     ),
     RateLimited: Entry(
@@ -210,6 +216,7 @@ class Journal:
 
     def __init__(self, logger: str) -> None:
         self._logger = logger
+        self._has_started = False
 
     def ear_for(self, kind: type[Observation]) -> Callable[[], bool]:
         """Tells, whenever it is asked, whether such an observation would be logged now.
@@ -241,10 +248,20 @@ class Journal:
             event = observation.event
             if isinstance(event, SdkWarning):
                 return _warning(event.kind)._replace(logger=self._logger)
-            return _HAPPENINGS[type(event)]._replace(logger=self._logger)
+            entry = _HAPPENINGS[type(event)]
+            return entry._replace(logger=self._logger, level=self._level(event, entry))
         if isinstance(observation, OperationEnded) and observation.failure not in (None, CANCELLED):
             return _OPERATION_FAILED
         return _EVENTS.get(type(observation))
+
+    def _level(self, event: SessionEvent, entry: Entry) -> int:
+        if isinstance(event, SessionReady):
+            self._has_started = True
+        elif isinstance(event, SessionFailed) and not self._has_started:
+            return logging.DEBUG  # the error is raised to whoever starts the session
+        elif isinstance(event, ApiRetry) and event.waited + event.delay > RETRY_PATIENCE:
+            return logging.WARNING
+        return entry.level
 
     def write_failure(self, error: BaseException) -> None:
         """Log that the application's telemetry raised."""

@@ -22,7 +22,6 @@ from msgspec import structs
 
 from bridle._core.actions import Call
 from bridle._core.launch import Launch
-from bridle._core.news import NEWS
 from bridle._core.text import SYNTHETIC
 from bridle._core.toolserver import tool_use_of
 from bridle._fields import is_mapping
@@ -408,8 +407,6 @@ class QueryObserver:
                 self._results.append(message)
             elif isinstance(message, AssistantMessage) and message.model != SYNTHETIC:
                 self._answering = message.model or self._answering
-            elif type(message) in NEWS:
-                self.happened(NEWS[type(message)](message))
             self._tools.see(message, self._began.id, self._session_id)
 
     def ended(self, error: BaseException | None) -> None:

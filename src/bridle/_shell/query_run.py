@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.permissions import words_of
-from bridle._core.query_stream import News, QueryReader
+from bridle._core.query_stream import QueryReader, Told
 from bridle._redaction import redact_text
 from bridle._shell.begun import Begun
 from bridle._shell.callbacks import Notifier
@@ -182,17 +182,20 @@ class QueryRun:
 
     # -- what comes out ----------------------------------------------------------------------------
 
-    def _tell(self, news: list[News]) -> None:
+    def _tell(self, told: list[Told]) -> None:
         """Pass on what the reader has to tell, and see where that leaves the query."""
         messages: list[Message] = []
-        for item in news:
-            if isinstance(item, SdkWarning):
+        reads = self.observer.reads
+        for item in told:
+            if isinstance(item, Message):
+                messages.append(item)
+                if reads:
+                    self.observer.delivered([item])
+            elif isinstance(item, SdkWarning):
                 self.warn(item)
             else:
-                messages.append(item)
+                self.observer.happened(item)
         if messages:
-            if self.observer.reads:
-                self.observer.delivered(messages)
             self._mailbox.put_messages(messages, size_of(messages))
         if self._reader.is_over:
             self._stop()

@@ -80,6 +80,7 @@ def summary(outcome: Outcome[Any]) -> dict[str, object]:
         "errors": list(outcome.errors),
         "session_id": outcome.session_id,
         "num_turns": outcome.num_turns,
+        "api_retries": outcome.api_retries,
         "cost_usd": outcome.cost_usd,
         "duration": round(outcome.duration, 3),
         "resets_at": outcome.resets_at,

@@ -286,6 +286,20 @@ def test_the_evidence_of_one_turn_is_not_the_next_ones() -> None:
     assert [str(one.reason) for one in ended.values()] == ["rate_limited", "api_error"]
 
 
+def test_retries_of_a_turn_are_counted_in_its_outcome() -> None:
+    retries = [
+        system("api_retry", attempt=attempt, max_retries=10, retry_delay_ms=500, error_status=529)
+        for attempt in (1, 2)
+    ]
+    first = init("a") + b"".join(retries) + result("a")
+    ended = outcomes(play(cli.NEWER, [*"ab", first, init("b") + result("b")]))
+    last = ended["a"].last_retry
+    assert (ended["a"].ok, ended["a"].api_retries) == (True, 2)
+    assert last is not None
+    assert (last.attempt, last.error_status, last.delay) == (2, 529, 0.5)
+    assert (ended["b"].api_retries, ended["b"].last_retry) == (0, None)
+
+
 def test_a_notice_of_a_hook_without_a_verdict_changes_nothing() -> None:
     quiet = system("informational", content="x", prevent_continuation=False)
     odd = system("informational", prevent_continuation=True, prompt_submit_outcome={"kind": 5})

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 from tests.support import cli
 
 from bridle import Message, Outcome, OutcomeReason, ResultMessage, decode_line
 from bridle._core.followups import FollowUps
+from bridle.system import ApiRetryMessage
 
 
 def read(**members: object) -> Message:
@@ -134,6 +136,18 @@ def test_a_follow_up_that_failed_fails_the_whole() -> None:
     failed = result(1.0, origin=ORIGIN, is_error=True, api_error_status=529)
     outcome = after(failed).complete(outcome_of(result(1.0)))
     assert outcome.reason is OutcomeReason.API_ERROR
+    assert outcome.text == "first"
+
+
+def test_retries_after_the_turns_own_result_are_counted_too() -> None:
+    def retry(attempt: int) -> Message:
+        return ApiRetryMessage(attempt=attempt, max_retries=10, retry_delay_ms=500.0)
+
+    seen = after(retry(1), result(), retry(1), retry(2), result(origin=ORIGIN, result="second"))
+    outcome = seen.complete(structs.replace(outcome_of(result(1.0)), api_retries=1))
+    assert outcome.api_retries == 3
+    assert outcome.last_retry is not None
+    assert outcome.last_retry.attempt == 2
 
 
 def test_a_turn_that_failed_is_not_saved_by_what_followed() -> None:

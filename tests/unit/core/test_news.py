@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support import cli
 
-from bridle._core.news import NEWS
+from bridle._core.news import NEWS, News
 from bridle.events import ApiRetry, RateLimited, SessionEvent
 
 RATE_LIMIT = {
@@ -50,3 +50,16 @@ RETRY = {"attempt": 2, "max_retries": 10, "retry_delay_ms": 1500.5, "error_statu
 def test_the_event_says_what_the_message_said(line: bytes, event: SessionEvent) -> None:
     (message,) = cli.decoded(line)
     assert NEWS[type(message)](message) == event
+
+
+def test_a_retry_tells_how_long_its_request_has_been_failing() -> None:
+    news = News()
+
+    def waited(attempt: int, now: float) -> float:
+        (message,) = cli.decoded(cli.system("api_retry", **RETRY | {"attempt": attempt}))
+        event = news.event_of(message, now)
+        assert isinstance(event, ApiRetry)
+        return event.waited
+
+    assert [waited(1, 10.0), waited(2, 10.5), waited(3, 12.0)] == [0.0, 0.5, 2.0]
+    assert [waited(1, 50.0), waited(2, 51.0)] == [0.0, 1.0]

@@ -9,7 +9,7 @@ import pytest
 from tests.support import cli
 
 from bridle._core.ending import OUTPUT_GRACE
-from bridle._core.query_stream import MAX_MALFORMED, News, Phase, QueryReader, greeting
+from bridle._core.query_stream import MAX_MALFORMED, Phase, QueryReader, Told, greeting
 from bridle.errors import (
     BufferOverflow,
     CliExitedDuringInit,
@@ -22,7 +22,7 @@ from bridle.errors import (
     TransportError,
     UnsupportedCliVersionError,
 )
-from bridle.events import SdkWarning, WarningKind
+from bridle.events import ApiRetry, SdkWarning, WarningKind
 from bridle.messages import AssistantMessage, Message, ResultMessage, UnknownMessage
 from bridle.options import Limits
 
@@ -40,14 +40,21 @@ def reader(*output: bytes, max_line: int = 1 << 20, **limits: Any) -> QueryReade
     return query
 
 
-def finish(query: QueryReader, exit_code: int | None, stderr: str = "") -> list[News]:
+def finish(query: QueryReader, exit_code: int | None, stderr: str = "") -> list[Told]:
     """The output ends, and then the process."""
     return [*query.output_ended(1.0), *query.exited(exit_code, stderr, 1.0)]
 
 
-def kinds(news: list[News]) -> list[str]:
-    """Types of messages and kinds of warnings, in order."""
-    return [str(item.kind) if isinstance(item, SdkWarning) else item.type for item in news]
+def kinds(told: list[Told]) -> list[str]:
+    """Return the types of messages, the kinds of warnings and the names of events, in order."""
+    return [
+        str(item.kind)
+        if isinstance(item, SdkWarning)
+        else item.type
+        if isinstance(item, Message)
+        else type(item).__name__
+        for item in told
+    ]
 
 
 def failure(query: QueryReader) -> Any:
@@ -132,6 +139,14 @@ def test_lines_that_are_no_json_are_survived() -> None:
     assert isinstance(told[0], SdkWarning)
     assert "15 bytes that look like plain text" in told[0].detail
     assert "this is no JSON" not in told[0].detail
+
+
+def test_a_retry_is_a_message_and_an_event() -> None:
+    retry = cli.system("api_retry", attempt=1, max_retries=10, retry_delay_ms=500)
+    query = reader(GREETED)
+    query.receive(retry, 1.0)
+    _, event = query.receive(cli.system("api_retry", attempt=2, max_retries=10), 3.5)
+    assert event == ApiRetry(attempt=2, max_retries=10, delay=0.0, waited=2.5)
 
 
 def test_empty_lines_are_nothing_at_all() -> None:
