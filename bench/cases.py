@@ -129,6 +129,28 @@ def gathering(sessions: int) -> Measure:
     return measure
 
 
+def waiting(sessions: int) -> Measure:
+    """Hold sessions, each of which waits for the outcome of a turn of `size` messages."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        path, repeats, _ = lab.stage.payload("small", size)
+        cli = lab.stage.executable("stream", payload=path, repeats=repeats)
+        return lab.run(side, {"kind": "wait", "cli": cli, "sessions": sessions, "reads": False})
+
+    return measure
+
+
+def closing(sessions: int) -> Measure:
+    """Close sessions at once, with `size` other processes on the machine."""
+
+    def measure(lab: Laboratory, side: str, size: int) -> Figures:
+        cli = lab.stage.executable("rest")
+        with lab.other_processes(size):
+            return lab.run(side, {"kind": "closing", "cli": cli, "sessions": sessions})
+
+    return measure
+
+
 def crowding(sessions: int, rate: int) -> Measure:
     """Answer `size` hooks, one every ten milliseconds, while other sessions stream."""
 
@@ -226,6 +248,10 @@ CASES = (
     _case("concurrency/10 sessions", gathering(10), PAIR, (2_000, 0, 0), (2, 0, 0)),
     _case("concurrency/50 sessions", gathering(50), PAIR, (1_000, 0, 0), (2, 0, 0)),
     _case("concurrency/200 sessions", gathering(200), PAIR, (500, 200, 0), (2, 1, 0)),
+    _case("awaited turns/3 sessions", waiting(3), PAIR, (0, 0, 20), (0, 0, 1)),
+    _case("awaited turns/200 sessions", waiting(200), PAIR, (6_000, 600, 0), (2, 1, 0)),
+    _case("closing/3 sessions", closing(3), PAIR, (0, 0, 5), (0, 0, 1)),
+    _case("closing/200 sessions", closing(200), PAIR, (2_000, 500, 0), (3, 1, 0)),
     _case("crowd/hook among 2", crowding(2, 50), PAIR, (0, 0, 5), (0, 0, 1)),
     _case("crowd/hook among 10", crowding(10, 50), PAIR, (200, 50, 0), (2, 1, 0)),
     _case("crowd/hook among 50", crowding(50, 50), PAIR, (200, 0, 0), (2, 0, 0)),

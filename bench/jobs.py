@@ -47,6 +47,10 @@ class Driver(Protocol):
         """Read the messages up to the result: their class and their text. How many there were."""
         ...
 
+    async def outcome(self) -> None:
+        """Send a prompt and wait until it is answered, in the shortest way there is."""
+        ...
+
     async def operate(self) -> None:
         """A control operation, up to its answer."""
         ...
@@ -186,6 +190,75 @@ async def gather(make: Make, job: Job) -> Figures:
     }
 
 
+async def wait(make: Make, job: Job) -> Figures:
+    """Many sessions, each of which sends a prompt and waits for its outcome."""
+    _allow_many_files()
+    drivers = [make() for _ in range(job["sessions"])]
+    before = _settled_memory()
+    failed = await _in_turns([driver.open(job, job["cli"]) for driver in drivers])
+    watch = Stopwatch()
+    done = await asyncio.gather(*(each.outcome() for each in drivers), return_exceptions=True)
+    figures = watch.read()
+    failed += sum(each is not None for each in done)
+    grown = _settled_memory() - before
+    failed += await _in_turns([driver.close() for driver in drivers])
+    return {**figures, "growth_mib": grown, "peak_mib": peak_memory(), "failed": failed}
+
+
+async def closing(make: Make, job: Job) -> Figures:
+    """Many sessions are closed at once."""
+    _allow_many_files()
+    drivers = [make() for _ in range(job["sessions"])]
+    failed = await _in_turns([driver.open(job, job["cli"]) for driver in drivers])
+    await asyncio.sleep(_SETTLING)
+    # Which step the garbage collector runs in is chance; how long it takes is up to the program.
+    gc.collect()
+    gc.disable()
+    watch = Stopwatch()
+    with LongestSteps() as longest:
+        done = await asyncio.gather(*(each.close() for each in drivers), return_exceptions=True)
+    failed += sum(each is not None for each in done)
+    return {
+        **watch.read(),
+        "step_ms": longest.step / 1e6,
+        "round_ms": longest.round / 1e6,
+        "failed": failed,
+    }
+
+
+class LongestSteps:
+    """The most CPU time, in nanoseconds, that one callback and one round of the loop took.
+
+    Only time of the loop's own thread counts: what others do to the machine does not.
+    """
+
+    def __init__(self) -> None:
+        self.step = self.round = 0
+        self._loop: Any = asyncio.get_running_loop()
+
+    def __enter__(self) -> LongestSteps:
+        run, run_once = self._kept = asyncio.Handle._run, self._loop._run_once
+        clock = time.thread_time_ns
+
+        def timed(handle: asyncio.Handle) -> None:
+            before = clock()
+            run(handle)
+            self.step = max(self.step, clock() - before)
+
+        def timed_round() -> None:
+            before = clock()
+            run_once()
+            self.round = max(self.round, clock() - before)
+
+        asyncio.Handle._run = timed  # type: ignore[method-assign]
+        self._loop._run_once = timed_round
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.Handle._run = self._kept[0]  # type: ignore[method-assign]
+        del self._loop._run_once
+
+
 async def crowd(make: Make, job: Job) -> Figures:
     """One session answers hooks while others stream at the pace of a model."""
     asked, *others = [make() for _ in range(job["sessions"] + 1)]
@@ -252,7 +325,8 @@ async def live(make: Make, job: Job) -> Figures:
 
 
 JOBS: dict[str, Callable[[Make, Job], Coroutine[Any, Any, Figures]]] = {
-    job.__name__: job for job in (stream, answer, operate, gather, crowd, sleep, turns, live)
+    job.__name__: job
+    for job in (stream, answer, operate, gather, wait, closing, crowd, sleep, turns, live)
 }
 
 

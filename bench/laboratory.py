@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from bridle._shell.locate import candidates
 from bridle.testing import ScriptedModel, text
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 180.0
+PATIENCE = 600.0
 """Seconds a measured process may take before it counts as failed."""
 
 REAL_ARGUMENTS = (
@@ -144,6 +145,24 @@ class Laboratory:
             held = next(line for line in status.splitlines() if line.startswith("VmRSS"))
             self._seen[code] = int(held.split()[1]) / 1024, set(names.split())
         return self._seen[code]
+
+    @contextlib.contextmanager
+    def other_processes(self, count: int) -> Iterator[None]:
+        """Have that many other processes on the machine."""
+        script = 'for n in $(seq "$0"); do sleep 3600 & done; echo; wait'
+        others = subprocess.Popen(
+            ["/bin/sh", "-c", script, str(count)],
+            stdout=subprocess.PIPE,
+            env=self._environ,
+            start_new_session=True,
+        )
+        with others:
+            try:
+                assert others.stdout is not None
+                others.stdout.readline()
+                yield
+            finally:
+                os.killpg(others.pid, signal.SIGKILL)
 
     def _output(self, command: list[str], job: Job) -> str:
         if self._log is not None:

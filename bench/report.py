@@ -47,6 +47,19 @@ COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
         ("CPU s to connect", "connect_cpu", 3),
         ("failed", "failed", 0),
     ),
+    "awaited turns": (
+        ("growth MiB", "growth_mib", 1),
+        ("peak MiB", "peak_mib", 1),
+        ("CPU s", "cpu", 2),
+        ("failed", "failed", 0),
+    ),
+    "closing": (
+        ("longest step ms", "step_ms", 2),
+        ("longest round ms", "round_ms", 2),
+        ("wall s", "wall", 2),
+        ("CPU s", "cpu", 2),
+        ("failed", "failed", 0),
+    ),
     "crowd": (
         ("p99 us", "p99", 0),
         ("p50 us", "p50", 0),

@@ -197,6 +197,21 @@ TARGETS = (
         "200 sessions at once",
     ),
     _within("concurrency/200 sessions", "memory of an idle session", "ours.idle_mib", 0.3, "MiB"),
+    _most(
+        "awaited turns/200 sessions",
+        "peak memory, Bridle / official",
+        "ours.peak_mib",
+        1.0,
+        "official.peak_mib",
+    ),
+    _within("closing/200 sessions", "longest step on the event loop", "ours.step_ms", 20, "ms"),
+    _most(
+        "closing/200 sessions",
+        "the same, Bridle / official",
+        "ours.step_ms",
+        1.0,
+        "official.step_ms",
+    ),
     *(
         _within(f"slow consumer/{name}", "growth, up to the session's end", *_BOUND)
         for name in ("small", "50 kB", "900 kB")

@@ -51,6 +51,10 @@ class Driver:
     async def read(self) -> int:
         return self._read_up_to("result")
 
+    async def outcome(self) -> None:
+        await self.ask()
+        await self.read()
+
     async def operate(self) -> None:
         request = {"subtype": "set_model", "model": "sonnet"}
         self._write({"type": "control_request", "request_id": "req_1", "request": request})

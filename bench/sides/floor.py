@@ -182,6 +182,10 @@ class Driver:
                     assert size
                     return count
 
+    async def outcome(self) -> None:
+        await self.ask()
+        await self.read()
+
     async def operate(self) -> None:
         self._answered = self._loop.create_future()
         request = {"subtype": "set_model", "model": "sonnet"}

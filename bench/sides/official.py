@@ -77,6 +77,12 @@ class Driver:
                 return count
         raise EOFError("no result came")
 
+    async def outcome(self) -> None:
+        await self._client.query("go")
+        async for message in self._client.receive_response():
+            if isinstance(message, ResultMessage):
+                assert not message.is_error
+
     async def operate(self) -> None:
         await self._client.set_model("sonnet")
 

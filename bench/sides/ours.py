@@ -51,7 +51,8 @@ class Driver:
         sdk = SdkOptions(max_unread_bytes=job.get("max_unread_bytes", 64 << 20))
         bidir = _WANTS.get(job.get("wants", ""))
         self._session = await bridle.start_session(options, sdk, bidir)
-        self._messages = self._session.messages()
+        if job.get("reads", True):
+            self._messages = self._session.messages()
 
     async def ask(self, prompt: str = "go") -> None:
         _ = await self._session.send_user_message(prompt)
@@ -72,6 +73,10 @@ class Driver:
                 assert message.usage is not None
                 return count
         raise EOFError("no result came")
+
+    async def outcome(self) -> None:
+        turn = await self._session.send_user_message("go")
+        assert (await turn).ok
 
     async def operate(self) -> None:
         await self._session.set_model("sonnet")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bridle._redaction import redact_text
+from bridle._redaction import redact_argument, redact_text
 
 # Numbers that mean the same on Linux and macOS; `signal` itself stays out of the pure modules.
 _SIGNALS = {
@@ -47,7 +47,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "stderr_tail", redact_text(self.stderr_tail))
-        msgspec.structs.force_setattr(self, "argv", tuple(map(redact_text, self.argv)))
+        msgspec.structs.force_setattr(self, "argv", tuple(map(redact_argument, self.argv)))
 
     @property
     def signal(self) -> str | None:

@@ -308,6 +308,12 @@ def redact_text(text: str) -> str:
     return Redactor().text(text)
 
 
+@lru_cache(256)
+def redact_argument(text: str) -> str:
+    """Mask secrets in a command line argument; the same few come again and again."""
+    return redact_text(text)
+
+
 class Secret(NamedTuple):
     """Where a secret stands in a text, and how it is known: by ``value``, ``name`` or ``look``."""
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from tests.soak.sessions import Clock, options
 from tests.support.processes import is_alive, run
 
@@ -22,6 +27,7 @@ from bridle import (
     start_session,
     tool,
 )
+from bridle._shell import tree
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -160,3 +166,52 @@ def test_one_session_that_dies_does_not_touch_its_neighbours() -> None:
             await asyncio.gather(*(session.aclose() for session in sessions))
 
     run(main)
+
+
+def test_closing_many_sessions_keeps_the_steps_of_the_event_loop_short() -> None:
+    """The process table is read by another thread, once for all of them."""
+    sessions, limit = 20, 0.010
+    looks: list[int] = []
+    real = tree.find
+
+    def find(trees: list[tree.Tree]) -> dict[int, int]:
+        looks.append(threading.get_ident())
+        until_then = time.thread_time() + 2 * limit  # as on a machine with thousands of processes
+        while time.thread_time() < until_then:
+            pass
+        return real(trees)
+
+    async def main() -> list[float]:
+        with FakeCli.auto() as cli:
+            running = await asyncio.gather(*(start_session(options(cli)) for _ in range(sessions)))
+            gc.collect()
+            gc.disable()  # it may come at any step, and takes as long as the program is large
+            try:
+                with timed_steps() as steps:
+                    await asyncio.gather(*(session.aclose() for session in running))
+            finally:
+                gc.enable()
+            return steps
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree, "find", find)
+        steps = run(main)
+    assert max(steps) < limit
+    assert threading.get_ident() not in looks
+    assert len(looks) < sessions
+
+
+@contextlib.contextmanager
+def timed_steps() -> Iterator[list[float]]:
+    """Collect the CPU seconds of this thread that each callback of the loop takes."""
+    steps: list[float] = []
+    real = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        before = time.thread_time()
+        real(handle)
+        steps.append(time.thread_time() - before)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.Handle, "_run", timed)
+        yield steps

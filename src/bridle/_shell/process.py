@@ -46,6 +46,7 @@ class CliProcess:
         self._belongings = belongings
         self._events = events
         self._has_exited = False
+        self._has_told_exit = False
         self._exit_code: int | None = None
         self._closing: asyncio.Task[None] | None = None
         weakref.finalize(self, _abandon, belongings)
@@ -146,6 +147,7 @@ class CliProcess:
             is_ended = self._belongings.tree.end(_ABANDON_LIMIT)
         try:
             self._on_exit()
+            self._tell_exit()
         finally:
             self._belongings.release(is_ended=is_ended)
 
@@ -184,13 +186,19 @@ class CliProcess:
         self._belongings.stop_watching()
         _, self._exit_code = _look(self._belongings.popen)
         try:
-            # What the process wrote comes before its end, and both come at once, even if a child
-            # of it holds the pipes open.
+            # What the process wrote comes before its exit, even if a child of it holds the pipes
+            # open.
             self._output.drain()
             self._output.resume()
             self._errors.drain()
             self._stderr.finish()
         finally:
+            # In a step of its own: when many processes exit, the loop gets to other work sooner.
+            self._loop.call_soon(self._tell_exit)
+
+    def _tell_exit(self) -> None:
+        if not self._has_told_exit:
+            self._has_told_exit = True
             self._events.exited(self._exit_code)
 
     def __repr__(self) -> str:
