@@ -21,6 +21,7 @@ ALLOWED_IMPORTS = {
     "inspect",  # reads signatures; loaded with the first tool
     "math",
     "msgspec",
+    "operator",
     "re",
     "types",
     "typing",

@@ -1,14 +1,8 @@
-"""The engine: a session's protocol as one object, told what happened and saying what to do.
+"""The protocol of one session: inputs say what happened, and each returns the actions to perform.
 
-Inputs are methods: each takes what happened and the time, and returns the actions to perform. The
-engine never raises for anything the CLI does, never waits, owns no resource. Its parts keep one
-concern each: lines (:mod:`framing`), frames (:mod:`wire`), the lifecycle
-(:mod:`state`), our requests (:mod:`correlation`), the CLI's questions (:mod:`questions`), turns
-(:mod:`turns`) and the way out (:mod:`ending`). What is left here is how they meet.
-
-A shell feeds inputs, performs actions, and calls :meth:`Engine.advance` when
-:attr:`Engine.next_deadline` comes. It reports the end of the output and the exit of the process
-separately, in whichever order they happen.
+The engine never raises for anything the CLI does, never waits and owns no resource. The shell feeds
+inputs, performs actions, and calls :meth:`Engine.advance` when :attr:`Engine.next_deadline` comes.
+It reports the end of the output and the exit of the process separately, in either order.
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ from bridle._core.correlation import Deadlines, Request, Then
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
-from bridle._core.hook_run import HookAnswer
+from bridle._core.hook_run import HookAnswer, needs_interrupt
 from bridle._core.limits import LimitWatch, watch_turns
 from bridle._core.news import NEWS, News
 from bridle._core.operations import default_timeout, prepare_operation
@@ -68,10 +62,7 @@ _AND_THE_QUEUE = {"cancel_queued": True}
 _INIT_SENT = Lifecycle.INIT_SENT  # at hand: reaching a member by its name is slow
 
 _CONFIRMING = frozenset({Route.HOOK, Route.PERMISSION})
-"""Questions that a CLI only asks in a session it has accepted. MCP servers it opens earlier."""
-
-_ENDED_BY_NEWER_CLIS = frozenset({"PreToolUse", "PermissionRequest"})
-"""Events where older CLIs skip the tool and go on, while newer ones end the turn as told."""
+"""Requests that a CLI only makes in a session it has accepted. MCP servers it opens earlier."""
 
 
 class Engine:
@@ -87,8 +78,7 @@ class Engine:
         self._emit = self._outbox.emit
         self._take = self._outbox.take
         self._framer = LineFramer(config.max_line)
-        #: Open to the shell, whose timer goes by the soonest of them.
-        self.deadlines = Deadlines()
+        self.deadlines = Deadlines()  #: read by the shell, for its timer
         self._turns = TurnBook(self._outbox, wants_output=config.wants_output)
         self._requests = Requests(
             self.deadlines,
@@ -501,8 +491,8 @@ class Engine:
 
     def _on_hook_verdict(self, event: str, answer: HookAnswer, now: float) -> None:
         """Note why a hook ended the turn; interrupt it if the answer alone does not end it."""
-        goes_on = self.handshake.is_with_older_cli or event not in _ENDED_BY_NEWER_CLIS
-        if self._turns.note_hook(answer, interrupt=answer.needs_interrupt and goes_on):
+        older = self.handshake.is_with_older_cli
+        if self._turns.note_hook(answer, interrupt=needs_interrupt(event, answer, older=older)):
             self._ask(INTERRUPT, {}, now)
 
     def _on_request_overdue(self, request_id: str, now: float) -> None:

@@ -112,6 +112,15 @@ class HookAnswer(Answer, frozen=True):
         return reason if isinstance(reason, str) else ""
 
 
+_ENDED_BY_NEWER_CLIS = frozenset({"PreToolUse", "PermissionRequest"})
+"""Events where newer CLIs end the turn as told, while older ones only skip the tool."""
+
+
+def needs_interrupt(event: str, answer: HookAnswer, *, older: bool) -> bool:
+    """Return whether an interrupt must follow this answer, or else the turn would go on."""
+    return answer.needs_interrupt and (older or event not in _ENDED_BY_NEWER_CLIS)
+
+
 _HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
 
 # What the model reads. It does not get the details: they may hold what is not meant for it.
