@@ -177,7 +177,8 @@ class HookRun(msgspec.Struct):
     @property
     def _who(self) -> str:
         """The hook that is being called; an event may have several."""
-        return f"{self.label} ({name_of(self.waiting[0].hook.callback)})"
+        names = (name_of(planned.hook.callback) for planned in self.waiting)
+        return f"{self.label} ({next(names, 'unknown')})"
 
     @property
     def _rule(self) -> EventRule:
@@ -369,15 +370,12 @@ class HookRun(msgspec.Struct):
         if settles:
             proceed = {} if output.continue_turn is None else {"continue": output.continue_turn}
             self._settle({**proceed, **decision, "hookSpecificOutput": specific})
-        else:
-            self._kept = {**self._kept, **specific}
+        elif specific:
+            self._kept = {**self._kept, **_plain(specific, called)}
 
     def _changed(self, value: object, wire_name: str, called: str) -> object:
         """Return a changed input or output as plain JSON."""
-        try:
-            changed = as_json({wire_name: value})[wire_name]
-        except Exception as error:
-            raise _Unencodable(f"{called} cannot be sent as JSON: {words_of(error)}") from error
+        changed = _plain({wire_name: value}, called)[wire_name]
         if wire_name == "updatedInput" and not changed and self.wire.get("tool_input"):
             raise InvalidResult(f"{called} has an empty input: a CLI then runs the original one")
         return changed
@@ -464,6 +462,14 @@ class HookRun(msgspec.Struct):
             self.warn("cannot_block", f"{self.event} cannot be blocked")
         elif not self._rule.surely_blocks:
             self.warn("cannot_block", f"not every CLI lets a hook block {self.event}")
+
+
+def _plain(members: JsonObject, called: str) -> JsonObject:
+    """Return what a hook gave as plain JSON, so that it can still be sent when all have run."""
+    try:
+        return as_json(members)
+    except Exception as error:
+        raise _Unencodable(f"{called} cannot be sent as JSON: {words_of(error)}") from error
 
 
 class _Unencodable(Exception):

@@ -274,6 +274,13 @@ def test_an_input_that_json_cannot_carry_blocks() -> None:
     assert kinds(answer) == ["unencodable_result"]
 
 
+def test_a_member_that_json_cannot_carry_blocks_at_once() -> None:
+    """Also if it is kept for the answer that the following hooks come to."""
+    answer = answer_of("PreToolUse", HookOutput(specific={"fromTheFuture": object()}))
+    assert blocks("PreToolUse", answer)
+    assert kinds(answer) == ["unencodable_result"]
+
+
 def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
     new_input = {"command": ["ls"]}
     run = begin("PreToolUse")
