@@ -44,7 +44,8 @@ permission_mode = one_of(
     "default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions", "manual"
 )
 setting_source = one_of("user", "project", "local")
-uuid = matching(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "a UUID")
+UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+uuid = matching(UUID, "a UUID")
 name = matching(r"[^\s,()]+", "one name, without spaces, commas or parentheses")
 # The CLI splits rules at commas and spaces, except from a "(" to the very next ")". What it would
 # take for two rules is refused, or "Bash(f(x),Write,y)" would permit Write.

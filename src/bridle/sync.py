@@ -268,10 +268,12 @@ class Session:
     # -- state -------------------------------------------------------------------------------------
 
     @property
-    def id(self) -> str:
-        """The conversation's id: ours from the start, unless a conversation is resumed.
+    def id(self) -> str | None:
+        """The conversation's id. It changes when the conversation is cleared.
 
-        It changes when the conversation is cleared.
+        It is known from the start, with two exceptions: with ``continue_session``, and when
+        ``resume_session_id`` is a title or a path, only the CLI knows which conversation goes on.
+        It is None then until the first turn begins.
         """
         return self._session.id
 

@@ -302,6 +302,22 @@ def test_files_are_put_back_to_how_they_were_at_a_prompt(lab: Lab) -> None:
     run(main)
 
 
+def test_the_id_of_a_conversation_is_none_until_the_cli_says_which_goes_on(lab: Lab) -> None:
+    async def main() -> None:
+        async with ScriptedModel([[text("one")], [text("two")]]) as model:
+            async with start_session(lab.cli(model), lab.sdk) as session:
+                begun = session.id
+                assert begun is not None
+                assert (await (await session.send_user_message("one"))).session_id == begun
+            options = lab.cli(model, continue_session=True)
+            async with start_session(options, lab.sdk) as session:
+                assert session.id is None
+                assert (await (await session.send_user_message("two"))).session_id == begun
+                assert str(session.id) == begun
+
+    run(main)
+
+
 def test_a_file_that_was_edited_is_put_back_prompt_by_prompt(lab: Lab) -> None:
     """R403: Edit is covered as Write is, and each prompt has its own checkpoint."""
     note = lab.work / "note.txt"

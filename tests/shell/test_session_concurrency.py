@@ -47,7 +47,7 @@ class Shared:
         async def whose(tag: str, context: ToolContext) -> str:
             """Says whose call it is."""
             assert isinstance(context.session, Session)
-            self.note(context.session.id, f"tool {tag}")
+            self.note(str(context.session.id), f"tool {tag}")
             await asyncio.sleep(0)
             return f"{tag} of {context.session.id}"
 
@@ -97,7 +97,7 @@ async def converse(cli: FakeCli, shared: Shared, tag: str) -> int:
         assert typed.text == f"{tag} of {session.id}"
         assert (await say(session, called("raw__echo", tag))).text == tag
         assert (await say(session, f"SAY {tag}")).text == tag
-        assert shared.seen[session.id] == {f"hook {tag}", f"permission {tag}", f"tool {tag}"}
+        assert shared.seen[str(session.id)] == {f"hook {tag}", f"permission {tag}", f"tool {tag}"}
         assert session.pid is not None
         return session.pid
 

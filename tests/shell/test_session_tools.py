@@ -222,7 +222,7 @@ def test_a_tool_knows_its_session_and_its_call() -> None:
         """Who asks."""
         assert isinstance(context.session, Session)
         seen.append((context.session, context.tool_use_id))
-        return context.session.id
+        return str(context.session.id)
 
     async def main() -> None:
         with FakeCli.auto() as cli:

@@ -16,6 +16,7 @@ from typing import cast
 import msgspec
 
 from bridle._fields import Field, Record, is_list, is_mapping, json_object
+from bridle._forms import UUID
 from bridle._redaction import secret_variables, secrets_in
 from bridle.agents import AgentConfig
 from bridle.options import (
@@ -237,8 +238,14 @@ def _launch(
         cwd=cast("str | None", cli.cwd),
         files=tuple(files),
         initialize={**_initialize(cli), **greeting},
-        session_id=cli.session_id or (None if cli.fork_session else cli.resume_session_id),
+        session_id=cli.session_id or (None if cli.fork_session else _resumed_id(cli)),
     )
+
+
+def _resumed_id(cli: CliOptions) -> str | None:
+    """The id of the conversation that is resumed; None if it is named by title or path."""
+    named = cli.resume_session_id or ""
+    return named if re.fullmatch(UUID, named) else None
 
 
 def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:

@@ -136,7 +136,7 @@ class Drive:
         return msgspec.structs.replace(
             outcome,
             reason=OutcomeReason.INTERRUPTED,
-            session_id=outcome.session_id or self._session.id or None,
+            session_id=outcome.session_id or self._session.id,
         )
 
     # -- the session -------------------------------------------------------------------------------

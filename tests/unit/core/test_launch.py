@@ -82,6 +82,8 @@ def test_a_query_asks_nobody() -> None:
     [
         ({"session_id": THEIRS}, {f"--session-id={THEIRS}"}, THEIRS),
         ({"resume_session_id": THEIRS}, {f"--resume={THEIRS}"}, THEIRS),
+        ({"resume_session_id": "my title"}, {"--resume=my title"}, None),
+        ({"resume_session_id": f"/x/{THEIRS}.jsonl"}, {f"--resume=/x/{THEIRS}.jsonl"}, None),
         ({"continue_session": True}, {"--continue"}, None),
         (
             {"resume_session_id": THEIRS, "fork_session": True},
