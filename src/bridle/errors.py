@@ -146,7 +146,7 @@ class CliNotFoundError(StartError, FileNotFoundError):
         places = ", ".join(self.searched)
         super().__init__(
             "The Claude Code CLI was not found" + (f"; searched: {places}." if places else "."),
-            fix="Install it with `pip install bridle[cli]` or `npm install -g "
+            fix="Install it with `pip install claude-agent-sdk` or `npm install -g "
             "@anthropic-ai/claude-code`, or set CliOptions.cli_path.",
         )
 

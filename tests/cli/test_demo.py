@@ -17,6 +17,7 @@ from tests.support.processes import is_alive, wait_until
 from tests.support.terminals import Terminal
 
 from bridle.cli import demo
+from bridle.cli import main as command
 from bridle.cli._demo import program
 from bridle.cli._demo.scenes import SCENES
 from bridle.cli._demo.stage import AT_ONCE, Pace, PageScreen, Stage, excerpt
@@ -150,7 +151,7 @@ def test_without_a_cli_a_stand_in_plays_and_it_is_said(seat: Seat) -> None:
     said = " ".join(terminal.screen.text.split())
     assert "! There is no CLI that works: The Claude Code CLI was not found" in said
     assert "a fake CLI that comes with Bridle" in said
-    assert said.count("For the real CLI: pip install 'bridle[cli]'") == 2
+    assert said.count("For the real CLI: pip install claude-agent-sdk") == 2
     assert said.count("no proof: a stand-in runs no commands and writes no files") == 2
     # What does not depend on the CLI's tools is proven all the same.
     assert "✓ interrupted" in said
@@ -284,8 +285,16 @@ def test_make_demo_installs_bridle_and_the_cli_and_no_tools(
 # ---------------------------------------------------------------- the table
 
 
-def test_every_example_the_tour_points_at_exists(repository: Path) -> None:
-    assert [scene.example for scene in SCENES if not (repository / scene.example).exists()] == []
+def test_the_tour_points_at_files_that_are_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A wheel has no examples."""
+    command(["demo", "--fast"])
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    (path,) = re.findall(r"The whole program: (\S+\.py)", said)
+    lines = Path(path).read_text().splitlines()
+    places = re.findall(r"(\w+) \(line (\d+)\)", said)
+    assert {name for name, _ in places} == {name for scene in SCENES for name in scene.code}
+    assert [name for name, line in places if name not in lines[int(line) - 1]] == []
+    assert "examples/" not in said
 
 
 def test_all_code_that_is_shown_fits_a_narrow_terminal() -> None:

@@ -121,7 +121,7 @@ def test_no_cli_is_told_with_every_place_that_was_looked_at(machine: Machine) ->
     told = machine.ask(BRIDLE_CLI="/nowhere/claude")
     assert told.code == 10
     assert told.problems == {"cli": "not at /nowhere/claude (named by BRIDLE_CLI)"}
-    assert "pip install 'bridle[cli]'" in told.out
+    assert "pip install claude-agent-sdk" in told.out
 
 
 def test_a_cli_that_ends_at_once_is_told_with_its_last_words(

@@ -218,7 +218,7 @@ def test_without_rich_the_same_is_plain_text(desk: Desk) -> None:
         terminal.expect(PROMPT)
         terminal.send("y\n")
         assert terminal.wait() == 0
-    assert terminal.screen.text.startswith("For the live view: pip install 'bridle[tui]'")
+    assert terminal.screen.text.startswith("For the live view: pip install rich")
     assert {"Let me see.", "✓ Bash 0s · allowed by you  touch x", "ok"} < set(seen(terminal))
 
 

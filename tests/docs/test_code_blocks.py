@@ -104,6 +104,8 @@ def problem_with(words: list[str]) -> str:
             return problem_with_ours(rest)
         case ["python", path, *_] if "/" in path:
             return "" if (REPOSITORY / path).exists() else "no such file"
+        case ["pip", "install", *packages] if any(one.startswith("bridle") for one in packages):
+            return "not on a package index yet"
         case ["pip", "install", *packages]:
             project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
             extras = set(re.findall(r"\[(\w+)\]", " ".join(packages)))
@@ -139,8 +141,9 @@ def problem_with_ours(words: list[str]) -> str:
         ("bridle doctor --nonsense", False),
         ("python examples/quickstart.py", True),
         ("python examples/nonsense.py", False),
-        ('pip install "bridle[cli]"', True),
-        ("pip install bridle[nonsense]", False),
+        ("pip install '.[cli]'", True),
+        ("pip install '.[nonsense]'", False),
+        ('pip install "bridle[cli]"', False),
         ("rm -rf build", False),
     ],
 )

@@ -59,12 +59,12 @@ _MEANINGS: Mapping[Problem, str] = {
 }
 
 _ADVICE: Mapping[Problem, str] = {
-    Problem.NO_CLI: "Install it with `pip install 'bridle[cli]'` or `npm install -g "
+    Problem.NO_CLI: "Install it with `pip install claude-agent-sdk` or `npm install -g "
     "@anthropic-ai/claude-code`, or name it with --cli or BRIDLE_CLI.",
     Problem.CLI_DOES_NOT_RUN: "Run it by hand with --version; if it fails there too, install it "
     "anew, or name another one with --cli or BRIDLE_CLI.",
-    Problem.CLI_TOO_OLD: "Update it with `claude update`, or `pip install 'bridle[cli]'` and name "
-    "that one.",
+    Problem.CLI_TOO_OLD: "Update it with `claude update`, or `pip install -U claude-agent-sdk` "
+    "and name that one.",
     Problem.CLI_DOES_NOT_ANSWER: "Check that this is Claude Code and no program of the same name; "
     "if it is only slow, give it more time with --timeout.",
     Problem.UNWRITABLE: "Make the directory writable, or set CLAUDE_CONFIG_DIR to one that is.",

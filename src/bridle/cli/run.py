@@ -25,7 +25,7 @@ from bridle.errors import BridleError, CliExitedDuringInit, OptionsError, StartE
 from bridle.options import CliOptions, Limits, PermissionMode, SdkOptions
 
 _STDIN = "-"
-_TUI = "For the live view: pip install 'bridle[tui]'"
+_TUI = "For the live view: pip install rich"
 
 _EPILOG = f"""\
 The prompt is the arguments, joined; {_STDIN} among them stands for standard input, which is also

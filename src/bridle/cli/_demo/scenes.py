@@ -50,7 +50,6 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to see. Without an ``act`` the prompt is sent, and the turn shown as it goes."""
 
     title: str
-    example: str
     code: tuple[str, ...]
     prompt: str
     says: tuple[Reply, ...]
@@ -141,7 +140,6 @@ def _typed(seen: Seen) -> Proof:
 IN_SESSION = (
     Scene(
         title="Text while it is written",
-        example="examples/streaming_text.py",
         code=("stream",),
         prompt="What is a bridle?",
         says=(Reply(blocks=(_words(_BRIDLE),)),),
@@ -150,7 +148,6 @@ IN_SESSION = (
     ),
     Scene(
         title="An interrupt",
-        example="examples/streaming_text.py",
         code=("stop_early",),
         prompt="Tell me everything about horses.",
         says=(_endless(_HORSES),),
@@ -159,7 +156,6 @@ IN_SESSION = (
     ),
     Scene(
         title="A hook stops a command",
-        example="examples/hooks_guard.py",
         code=("guard",),
         prompt="Free some disk space.",
         says=(
@@ -175,7 +171,6 @@ IN_SESSION = (
     ),
     Scene(
         title="A permission, edited",
-        example="examples/permission_policy.py",
         code=("decide",),
         prompt="Write settings.py for production.",
         says=(
@@ -188,7 +183,6 @@ IN_SESSION = (
     ),
     Scene(
         title="A function as a tool",
-        example="examples/in_process_tools.py",
         code=("ORDERS", "order"),
         prompt="Order a saddle.",
         says=(
@@ -202,7 +196,6 @@ IN_SESSION = (
 
 TYPED = Scene(
     title="A typed result",
-    example="examples/typed_output.py",
     code=("Bill", "extract"),
     prompt="Make out a bill: two saddles for Ada, 310 euros each.",
     says=(Reply(blocks=(tool_use("StructuredOutput", customer="Ada", count=2, total=620.0),)),),

@@ -154,6 +154,12 @@ def excerpt(module: ModuleType, *names: str) -> str:
     return "\n\n".join(textwrap.dedent("\n".join(lines[first - 1 : last])) for first, last in parts)
 
 
+def line_of(module: ModuleType, name: str) -> int:
+    """The line of a module's file in which a member begins."""
+    nodes = ast.parse(inspect.getsource(module)).body
+    return next(node.lineno for node in nodes if name in _names(node))
+
+
 def _names(node: ast.stmt) -> Iterator[str]:
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():

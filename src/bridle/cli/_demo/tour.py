@@ -15,7 +15,7 @@ from bridle import Outcome, Session
 from bridle._shell.locate import Version, find_cli, version_of
 from bridle.cli._demo import program
 from bridle.cli._demo.scenes import IN_SESSION, KEPT, SCENES, TYPED, Proof, Scene, Seen
-from bridle.cli._demo.stage import Stage, excerpt
+from bridle.cli._demo.stage import Stage, excerpt, line_of
 from bridle.cli.printable import one_line
 from bridle.cli.shown import Span, Tone, counted, dollars, joined, seconds
 from bridle.cli.view import BAD, GOOD, NOTE, WARN
@@ -33,10 +33,10 @@ _STAND_IN = (
     "Instead of it, a stand-in plays: a fake CLI that comes with Bridle and speaks the same "
     "protocol. It runs no commands and writes no files."
 )
-_GET_REAL = "For the real CLI: pip install 'bridle[cli]'; `bridle doctor` tells what is wrong."
-_WHOLE = "The whole program: bridle/cli/_demo/program.py"
+_GET_REAL = "For the real CLI: pip install claude-agent-sdk; `bridle doctor` tells what is wrong."
+_WHOLE = f"The whole program: {program.__file__}"
 _RUN = 'bridle run "What does this project do?"'
-_NO_KEY = ("This tour without a key", "examples/testing_your_agent.py")
+_NO_KEY = ("This tour without a key", "python -m pydoc bridle.testing")
 
 _MARKS: dict[bool | None, tuple[str, Tone]] = {
     True: (GOOD, "good"),
@@ -187,9 +187,9 @@ class Tour:
     def _conclude(self, took: float) -> None:
         self._stage.title("What you just saw")
         self._stage.show()
-        listed = [(f"{n} {scene.title}", scene.example) for n, scene in enumerate(SCENES, 1)]
-        for title, example in (*listed, _NO_KEY):
-            self._stage.show(Span(f"  {title:27}"), Span(example, "ask"))
+        listed = [(f"{n} {scene.title}", _where(scene)) for n, scene in enumerate(SCENES, 1)]
+        for title, where in (*listed, _NO_KEY):
+            self._stage.show(Span(f"  {title:27}"), Span(where, "ask"))
         self._stage.show()
         self._stage.tell(
             f"{counted(len(self._outcomes), 'turn')} in {seconds(took)}, {self._cost()}"
@@ -207,6 +207,12 @@ class Tour:
         if not self._credentials:
             return f"With a login of yours: {_RUN}"
         return f"{'; '.join(self._credentials)}: not used here. To use it: {_RUN}"
+
+
+def _where(scene: Scene) -> str:
+    """Where the code of a scene is, in a file that everybody has who has Bridle."""
+    places = [f"{name} (line {line_of(program, name)})" for name in scene.code]
+    return f"program.py: {', '.join(places)}"
 
 
 async def _name_of_cli() -> str:
