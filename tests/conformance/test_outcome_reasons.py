@@ -118,7 +118,7 @@ SCENES = {
     R.API_ERROR: talk("FAIL 529"),
     R.RATE_LIMITED: Scene(
         lambda flavour: asked(flavour).emit(REJECTED).result("Wait.", is_error=True),
-        {"resets_at": 1_999_999_999.0, "text": "Wait."},
+        {"resets_at": 1_999_999_999.0, "text": ""},
     ),
     R.AUTH_FAILED: talk("FAIL 401"),
     R.REFUSED: ends(stop_reason="refusal"),
