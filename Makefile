@@ -80,6 +80,7 @@ simulate: $(STAMP)  ## seeded simulation of the engine; SEEDS=100000 for a long 
 fuzz: $(STAMP)  ## coverage-guided fuzzing of the decoder and the engine (Linux)
 	$(PIP) install --group fuzz
 	@set -e; for target in tests/fuzz/fuzz_*.py; do echo "== $$target"; $(PY) "$$target" -max_total_time=60; done
+	$(PY) tests/fuzz/engine_fuzz.py --lines 300000
 
 mutate: $(STAMP)  ## break the core on purpose and list what no test notices; SAMPLE=500 for more
 	$(PIP) install --group mutate

@@ -129,7 +129,7 @@ def forgets_whose_message_it_is(engine: Engine, effect: Effect) -> None:
 @mutant
 def forgets_to_cancel_calls(engine: Engine, effect: Effect) -> None:
     def forget(actions: Actions) -> Actions:
-        kept: Actions = [a for a in actions if not isinstance(a, act.CancelCall)]
+        kept: Actions = [one for one in actions if not isinstance(one, act.CancelCall)]
         if len(kept) < len(actions):
             effect()
         return kept

@@ -77,6 +77,9 @@ class Deadlines:
             yield token
 
 
+Fields = Mapping[str, object]
+"""The fields of a request, without its subtype."""
+
 Then = Callable[[object], None] | None
 """Takes the payload of an answer, or the error in its place."""
 
@@ -88,7 +91,7 @@ class Request(Struct, frozen=True):
     key: Hashable | None
     #: The control subtype, as errors name it.
     operation: str
-    fields: Mapping[str, object]
+    fields: Fields
     #: Seconds the CLI has for its answer.
     timeout: float
     #: Called with the payload of the answer, or with the error, where the engine itself asks.

@@ -7,7 +7,7 @@ It reports the end of the output and the exit of the process separately, in eith
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, cast
 
 from msgspec import structs
@@ -16,7 +16,7 @@ from bridle import controls, errors
 from bridle._core import actions as act
 from bridle._core.classify import ProcessEnd
 from bridle._core.config import EngineConfig
-from bridle._core.correlation import Deadlines, Request, Then
+from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Fields, Request, Then
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
@@ -233,7 +233,7 @@ class Engine:
         self,
         key: Hashable,
         operation: str,
-        fields: Mapping[str, object],
+        fields: Fields,
         now: float,
         timeout: float | None = None,
     ) -> list[act.Action]:
@@ -400,7 +400,8 @@ class Engine:
 
     def _on_turn_end(self, now: float) -> None:
         """While closing, the end of the interrupted turn is what was waited for."""
-        if self._departure.rung is Rung.INTERRUPTING and not self._drain_if_idle(now):
+        has_room = len(self._requests) < MAX_PENDING_REQUESTS
+        if self._departure.rung is Rung.INTERRUPTING and not self._drain_if_idle(now) and has_room:
             # Older CLIs run the prompts that waited, whatever the interrupt asked for.
             self._ask(INTERRUPT, _AND_THE_QUEUE, now)
 
@@ -472,12 +473,7 @@ class Engine:
         return None
 
     def _ask(
-        self,
-        what: str,
-        fields: Mapping[str, object],
-        now: float,
-        timeout: float = 0.0,
-        then: Then = None,
+        self, what: str, fields: Fields, now: float, timeout: float = 0.0, then: Then = None
     ) -> None:
         """Ask on our own account, if that can still be said; ``then`` gets answer or error."""
         if not self._departure.input_ended:

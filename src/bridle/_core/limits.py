@@ -39,6 +39,10 @@ REACTION = 5.0
 """Seconds a turn has to end once it was interrupted for a limit; then the session is over."""
 
 
+_MAX_TOOLS = 1024
+"""Tool calls without a result that are remembered; the oldest one is forgotten first."""
+
+
 class LimitWatch:
     """The limits of one session's turns.
 
@@ -201,6 +205,8 @@ class LimitWatch:
         for block in message.content:
             if isinstance(block, ToolUseBlock):
                 self._tools[block.id] = (speaker, message.message_id)
+                if len(self._tools) > _MAX_TOOLS:
+                    del self._tools[next(iter(self._tools))]
         if message.parent_tool_use_id is not None or message.message_id is None:
             return
         calls = self._calls.get(uuid)

@@ -71,6 +71,10 @@ _MAX_TASKS = 1024
 """Tasks whose turns are remembered: one that is never said to end must not stay for ever."""
 
 
+_MAX_HELD = 1024
+"""Messages held until it is known whose turn runs; if there are more, they belong to no turn."""
+
+
 class Certainty(Enum):
     """How much is known about whose turn is running."""
 
@@ -209,6 +213,8 @@ class TurnBook:
             turns = tuple(uuid for uuid in owner if uuid in self._open)
         elif self._held is not None:
             self._held.append(message)
+            if len(self._held) > _MAX_HELD:
+                self._held = None
         self._outbox.deliver([message], turns, line_size(message))
 
     def deliver_all(self, messages: list[Message], kinds: Set[type], size: int) -> None:

@@ -396,6 +396,27 @@ def test_an_unreadable_result_that_names_a_closed_prompt_ends_nothing() -> None:
     assert outcomes(feed(engine, 3.0, init("b"), lost)) == {}
 
 
+def test_messages_whose_turn_is_never_told_are_not_held_for_ever() -> None:
+    engine = cli.running(cli.OLDER)
+    feed(engine, 1.0, cli.system("task_notification", task_id="t", status="completed"))
+    engine.send("a", "a", "prompt", 1.0)
+    feed(engine, 2.0, init())
+    for _ in range(3000):
+        feed(engine, 2.0, cli.assistant())
+    assert engine._turns._held is None
+    assert outcomes(feed(engine, 3.0, echo("a"), result()))["a"].reason == "completed"
+
+
+def test_results_while_closing_are_answered_by_a_bounded_number_of_interrupts() -> None:
+    engine = cli.running()
+    for uuid in ("a", "b"):
+        engine.send(uuid, uuid, "prompt", 1.0)
+    feed(engine, 1.0, init("a"))
+    engine.close(2.0)
+    actions = feed(engine, 2.0, *[follow_up()] * 200)
+    assert len(cli.written(actions)) < 100
+
+
 # ------------------------------------------------------------------------- without a result
 
 

@@ -290,3 +290,13 @@ def test_the_first_event_of_a_waiting_prompt_is_not_expected_while_an_interrupt_
     assert asked(engine.advance(4.5)) == []
     assert reason(engine.receive(INIT + ABORTED, 5.0)) is OutcomeReason.LIMIT_FIRST_EVENT
     assert asked(engine.advance(7.0)) == ["interrupt"], "now it is the turn of b"
+
+
+def test_tools_that_never_get_a_result_are_not_remembered_for_ever() -> None:
+    engine = running(idle=5.0)
+    engine.receive(INIT, 1.0)
+    for number in range(3000):
+        use = {**USE, "id": f"t{number}"}
+        engine.receive(cli.line(type="assistant", message={"content": [use]}), 1.0)
+    assert engine._watch is not None
+    assert len(engine._watch._tools) <= 1024
