@@ -258,14 +258,12 @@ class _Belongings:
         """Give everything back, once the process tree is ended or beyond our reach."""
         self._is_released = True
         _live.discard(self)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.popen.wait(0)
+        self.popen.poll()  # reaps it
         remove_directory(self._directory)
         if is_ended:
-            watchdog.shared.release(self.tree)
+            reaper.shared.release(self.tree)
         else:
             watchdog.shared.end(self.tree)
-        reaper.shared.wake()
 
     def abandon(self) -> bool:
         """End the process tree and give back all but the descriptors; false if that was done."""
@@ -346,8 +344,7 @@ def _start(
         )
     except BaseException:
         remove_directory(directory)
-        watchdog.shared.release(tree)
-        reaper.shared.wake()
+        reaper.shared.release(tree)
         raise
     tree = labelled(tree.mark, popen.pid)
     watchdog.shared.guard(tree, directory)

@@ -50,6 +50,7 @@ class Reaper:
         self._changed = threading.Condition(threading.RLock())
         self._signals: list[tuple[Tree, int]] = []
         self._endings: list[Ending] = []
+        self._released: list[Tree] = []
         self._is_running = False
 
     def signal(self, tree: Tree, number: int) -> None:
@@ -72,6 +73,16 @@ class Reaper:
         self.wake()
         return ending
 
+    def release(self, tree: Tree) -> None:
+        """Take a tree that has ended off the watchdog's list, soon."""
+        with self._changed:
+            self._released.append(tree)
+        self.wake()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._signals or self._endings or self._released)
+
     def wake(self) -> None:
         """Have the thread look for work, and let an unused watchdog end some time later."""
         with self._changed:
@@ -92,7 +103,7 @@ class Reaper:
 
     def _wait_for_work(self) -> bool:
         with self._changed:
-            while not self._signals and not self._endings:
+            while not self._has_work:
                 if not self._changed.wait(_LINGER):
                     break
             else:
@@ -100,7 +111,7 @@ class Reaper:
         # Not under the lock: it may take a moment.
         watchdog.shared.rest()
         with self._changed:
-            self._is_running = bool(self._signals or self._endings)
+            self._is_running = self._has_work
             return self._is_running
 
     def _work(self) -> None:
@@ -109,8 +120,11 @@ class Reaper:
         while True:
             with self._changed:
                 signals, self._signals = self._signals, []
+                released, self._released = self._released, []
                 endings += self._endings
                 self._endings = []
+            for tree in released:
+                watchdog.shared.release(tree)
             began = time.monotonic()
             for number in dict.fromkeys(number for _, number in signals):
                 _signal([tree for tree, each in signals if each == number], number)
