@@ -65,9 +65,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 _Asked = TypeVar("_Asked", bound=Withdrawable)
 
-_KNOWN_UPDATES = (
+_KnownUpdate: TypeAlias = (
     AddRules | ReplaceRules | RemoveRules | SetMode | AddDirectories | RemoveDirectories
 )
+
+
+class _Updates(msgspec.Struct):
+    """What updates are converted to: msgspec prepares a struct once and a union at each call."""
+
+    permission_suggestions: tuple[_KnownUpdate, ...]
+
 
 #: The tools whose permission question has a context of its own.
 _CONTEXTS: Mapping[object, type[CanUseToolContext]] = {
@@ -79,18 +86,30 @@ _CONTEXTS: Mapping[object, type[CanUseToolContext]] = {
 def decode_can_use_tool(request: CanUseToolRequest, session_id: str = "") -> CanUseToolContext:
     """The context of a permission question. Which session asks only the caller knows."""
     kind = _CONTEXTS.get(request.tool_name, CanUseToolContext)
-    values: tuple[Any, ...] = (*msgspec.structs.astuple(request), session_id)
-    context = kind(*values)
-    if request.permission_suggestions or request.mcp_server is not None:
-        return msgspec.structs.replace(
-            context,
-            permission_suggestions=tuple(map(decode_update, request.permission_suggestions)),
-            mcp_server=_decode_server(request.mcp_server),
-        )
-    return context
+    values: list[Any] = [*msgspec.structs.astuple(request), session_id]
+    if request.permission_suggestions:
+        values[_SUGGESTIONS] = _decode_updates(request)
+    if request.mcp_server is not None:
+        values[_MCP_SERVER] = _decode_server(request.mcp_server)
+    return kind(*values)
 
 
-def _decode_server(wire: JsonObject | None) -> McpServerRef | None:
+# Where a request, and so its context, has what a context has in another form.
+_SUGGESTIONS = CanUseToolRequest.__struct_fields__.index("permission_suggestions")
+_MCP_SERVER = CanUseToolRequest.__struct_fields__.index("mcp_server")
+
+
+def _decode_updates(request: CanUseToolRequest) -> tuple[PermissionUpdate, ...]:
+    try:
+        updates = msgspec.convert(request, _Updates, from_attributes=True).permission_suggestions
+    except msgspec.ValidationError:  # one of them is new or odd
+        return tuple(map(decode_update, request.permission_suggestions))
+    for update, wire in zip(updates, request.permission_suggestions, strict=True):
+        bind_update(update, wire)
+    return updates
+
+
+def _decode_server(wire: JsonObject) -> McpServerRef | None:
     try:
         return msgspec.convert(wire, McpServerRef)
     except msgspec.ValidationError:
@@ -136,12 +155,21 @@ def _decode_custom(_kind: type, value: object) -> object:
 
 def decode_update(value: object) -> PermissionUpdate:
     """A permission update from its wire object; what is new or odd is kept as it is."""
-    wire = msgspec.convert(value, JsonObject)
+    if not isinstance(value, dict):
+        raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
+    wire = cast("JsonObject", value)
     try:
-        update: PermissionUpdate = msgspec.convert(wire, _KNOWN_UPDATES)
+        update = _convert_update(wire)
     except msgspec.ValidationError:
         return UnknownPermissionUpdate(wire)
     bind_update(update, wire)
+    return update
+
+
+def _convert_update(wire: object) -> PermissionUpdate:
+    (update,) = msgspec.convert(
+        {"permission_suggestions": (wire,)}, _Updates
+    ).permission_suggestions
     return update
 
 
@@ -221,7 +249,7 @@ def _checked(update: object) -> JsonObject:
         raise InvalidResult(f"{type(update).__name__} is no PermissionUpdate")
     try:
         wire = update.raw
-        msgspec.convert(wire, _KNOWN_UPDATES)
+        _convert_update(wire)
     except Exception as error:
         raise InvalidResult(f"{type(update).__name__} is malformed: {error}") from error
     return wire

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -204,6 +206,34 @@ def test_an_update_survives_the_way_in_and_out(
     decoded = decode_update(wire)
     assert decoded == update
     assert decoded.raw == wire
+
+
+def test_suggestions_are_converted_in_one_call() -> None:
+    # A call that names a union costs msgspec more than all the rest of a permission request.
+    suggestions = [{"type": "setMode", "mode": mode} for mode in ("plan", "default", "acceptEdits")]
+    request = asked({"tool_name": "Bash", "permission_suggestions": suggestions})
+    called: list[str] = []
+
+    def note(_frame: FrameType, event: str, function: object) -> None:
+        if event == "c_call":
+            called.append(getattr(function, "__name__", ""))
+
+    sys.setprofile(note)
+    try:
+        context = decode_can_use_tool(request)
+    finally:
+        sys.setprofile(None)
+    assert [update.raw for update in context.permission_suggestions] == suggestions
+    assert called.count("convert") == 1
+
+
+def test_one_odd_suggestion_leaves_the_others_as_they_are() -> None:
+    plan, odd = {"type": "setMode", "mode": "plan"}, {"type": "setMode", "mode": 3}
+    context = decode_can_use_tool(
+        asked({"tool_name": "Bash", "permission_suggestions": [odd, plan]})
+    )
+    assert context.permission_suggestions == (UnknownPermissionUpdate(odd), SetMode(mode="plan"))
+    assert [update.raw for update in context.permission_suggestions] == [odd, plan]
 
 
 # ---------------------------------------------------------------- answers out
