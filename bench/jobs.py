@@ -250,12 +250,14 @@ class LongestSteps:
             run_once()
             self.round = max(self.round, clock() - before)
 
-        asyncio.Handle._run = timed  # type: ignore[method-assign]
+        handle_class: Any = asyncio.Handle
+        handle_class._run = timed
         self._loop._run_once = timed_round
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.Handle._run = self._kept[0]  # type: ignore[method-assign]
+        handle_class: Any = asyncio.Handle
+        handle_class._run = self._kept[0]
         del self._loop._run_once
 
 

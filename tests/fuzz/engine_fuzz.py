@@ -357,7 +357,7 @@ class Session:
                 check(self, action)
         for action in actions:
             if isinstance(action, act.Call) and action.call_id in self._calls:
-                self.engine.waiting_call(action.call_id, self.now)
+                self.engine.started_call(action.call_id, self.now)
         if self.lines % 50 == 0:
             self._check_size()
 

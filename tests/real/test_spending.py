@@ -41,7 +41,7 @@ def looking(lab: Lab, calls: int = CALLS) -> Script:
 
 async def converse(
     lab: Lab, cli: CliOptions, usd: float, prompts: int
-) -> tuple[str, list[Outcome[Any]]]:
+) -> tuple[str | None, list[Outcome[Any]]]:
     async with bridle.start_session(cli, lab.sdk.replace(limits=Limits(usd=usd))) as session:
         outcomes = [await (await session.send_user_message("go")) for _ in range(prompts)]
         return session.id, outcomes

@@ -183,7 +183,9 @@ def test_closing_many_sessions_keeps_the_steps_of_the_event_loop_short() -> None
 
     async def main() -> list[float]:
         with FakeCli.auto() as cli:
-            running = await asyncio.gather(*(start_session(options(cli)) for _ in range(sessions)))
+            running: list[Session] = await asyncio.gather(
+                *(start_session(options(cli)) for _ in range(sessions))
+            )
             gc.collect()
             gc.disable()  # it may come at any step, and takes as long as the program is large
             try:
