@@ -74,6 +74,7 @@ def running_code(tree: ast.AST) -> Iterator[ast.AST]:
         yield from running_code(node)
 
 
+@pytest.mark.requirement("S115")
 def test_pure_modules_do_no_io_keep_no_time_and_own_no_task(
     pure_modules: dict[str, ast.Module],
 ) -> None:

@@ -178,6 +178,7 @@ def test_every_reason_has_its_scene() -> None:
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("reason", OutcomeReason)
+@pytest.mark.requirement("S120")
 def test_a_turn_ends_for_one_reason_and_raises_the_error_of_that_reason(
     reason: OutcomeReason, flavour: str
 ) -> None:

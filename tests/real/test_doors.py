@@ -408,6 +408,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.requirement("S068")
 def test_an_answer_is_of_the_type_that_was_asked_for_or_no_success(lab: Lab, name: str) -> None:
     """A TypedDict has no will of its own: it takes whatever has its fields."""
     answer = ANSWERS[name]

@@ -168,6 +168,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_behind(lab: Lab) -> None:
         (529, OutcomeReason.API_ERROR, ApiError),
     ],
 )
+@pytest.mark.requirement("S095")
 def test_a_failure_of_the_api_is_told_by_its_kind_and_the_session_lives_on(
     lab: Lab, status: int, reason: OutcomeReason, kind: type[OutcomeError]
 ) -> None:
@@ -195,6 +196,7 @@ def call(lab: Lab) -> Block:
     ],
     ids=["turns", "dollars"],
 )
+@pytest.mark.requirement("S091")
 def test_the_limits_of_the_cli_end_a_turn(
     lab: Lab, options: Json, reason: OutcomeReason, kind: type[OutcomeError]
 ) -> None:
@@ -271,6 +273,7 @@ def test_an_output_that_was_asked_for_and_did_not_come_is_no_success(lab: Lab) -
     assert outcome.reason is OutcomeReason.OUTPUT_MISSING
 
 
+@pytest.mark.requirement("S088")
 def test_nobody_logged_in_is_an_outcome_that_says_so(lab: Lab) -> None:
     async def main() -> None:
         async with ScriptedModel([]) as model:
@@ -342,6 +345,7 @@ def test_retries_that_take_long_are_warnings_of_the_log(
 # ---------------------------------------------------------------- a CLI that dies
 
 
+@pytest.mark.requirement("S097")
 def test_a_cli_that_is_killed_in_a_turn_is_noticed_at_once(lab: Lab) -> None:
     async def main() -> None:
         slow = Reply(blocks=(text("one two"),), hold=True, hold_after=4)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.real.conftest import Lab
 
 
+@pytest.mark.requirement("S066")
 def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
     """R127, R128, R129, C14: nearly every option at once, and what the CLI made of them."""
     plugin = lab.work / "plugin" / ".claude-plugin"
@@ -62,6 +63,7 @@ def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3, 4])
+@pytest.mark.requirement("S096")
 def test_any_number_of_agents_reaches_the_cli(lab: Lab, count: int) -> None:
     """R439, C14."""
     names = [f"helper-{number}" for number in range(count)]

@@ -192,6 +192,7 @@ async def misbehave(context: PreToolUseContext) -> HookResult | None:
     ("on_error", "written"),
     [("continue", ["fine.txt", "raise.txt", "slow.txt"]), ("block", ["fine.txt"])],
 )
+@pytest.mark.requirement("S085")
 def test_a_failing_hook_fails_open_unless_told_otherwise_and_is_warned_about(
     lab: Lab, on_error: str, written: list[str]
 ) -> None:
@@ -287,6 +288,7 @@ def test_the_first_hook_that_decides_is_the_last_that_is_called(lab: Lab, decisi
     assert files(lab) == ([] if decision == "block" else ["note.txt"])
 
 
+@pytest.mark.requirement("S080")
 def test_the_six_hooks_with_a_field_of_their_own_are_all_called(lab: Lab) -> None:
     """R425, R438, R439."""
     seen: list[HookContext] = []

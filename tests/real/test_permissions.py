@@ -125,6 +125,7 @@ async def misbehave(context: CanUseToolContext) -> PermissionResult:
     raise AssertionError("nobody wakes the slow one")
 
 
+@pytest.mark.requirement("S086")
 def test_a_permission_that_fails_is_a_denial_and_the_file_is_not_there(lab: Lab) -> None:
     stems = ["raise", "slow", "true", "none", "empty", "unsendable", "fine"]
     scene = play(
@@ -174,6 +175,7 @@ def test_a_permission_once_is_asked_for_again_and_one_for_all_is_not(lab: Lab) -
     assert files(lab) == names
 
 
+@pytest.mark.requirement("S081")
 def test_an_edited_input_is_what_runs(lab: Lab) -> None:
     """R307, C11."""
 

@@ -72,6 +72,7 @@ def outer_text(request: ModelRequest) -> str:
 # ---------------------------------------------------------------- in order
 
 
+@pytest.mark.requirement("S044")
 def test_a_prompt_is_answered_with_messages_and_a_result(lab: Lab) -> None:
     """R404, R410, S003, S012."""
     heard = hear(lab, [[text("Hi there.")]], "Say hi, once.")
@@ -102,6 +103,7 @@ def test_tools_run_if_they_are_allowed_and_are_denied_if_not(lab: Lab) -> None:
     assert (lab.work / "made.txt").exists()
 
 
+@pytest.mark.requirement("S089")
 def test_prompts_stream_in_and_each_gets_its_answer(lab: Lab) -> None:
     """R409."""
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.support.processes import run
 
 from bridle import (
@@ -55,6 +56,7 @@ def adder(calls: list[Json]) -> Callable[[Json], Json]:
     return handle
 
 
+@pytest.mark.requirement("S082")
 def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) -> None:
     """R425, R438, R439, C34."""
     calls: list[Json] = []

@@ -54,6 +54,7 @@ def write(lab: Lab, content: str, name: str = "note.txt") -> Block:
 # ---------------------------------------------------------------- hooks and permissions
 
 
+@pytest.mark.requirement("S092")
 def test_a_hook_sees_a_tool_call_and_changes_what_really_runs(lab: Lab) -> None:
     """R425, R438."""
     seen: list[PreToolUseContext] = []
@@ -86,6 +87,7 @@ def test_a_hook_sees_a_tool_call_and_changes_what_really_runs(lab: Lab) -> None:
     assert (lab.work / "note.txt").read_text("utf-8") == "from the hook"
 
 
+@pytest.mark.requirement("S102")
 def test_a_denied_write_leaves_no_file_and_the_model_reads_why(lab: Lab) -> None:
     """R438, R439."""
 
@@ -108,6 +110,7 @@ def test_a_denied_write_leaves_no_file_and_the_model_reads_why(lab: Lab) -> None
 # ---------------------------------------------------------------- what the model says
 
 
+@pytest.mark.requirement("S094")
 def test_thinking_and_text_arrive_whole_and_in_pieces(lab: Lab) -> None:
     """R376, R379, R380, R382, R439, C38."""
 
@@ -236,6 +239,7 @@ def test_another_permission_mode_counts_for_the_next_tool(lab: Lab) -> None:
     assert [path.name for path in sorted(lab.work.iterdir()) if path.is_file()] == ["b"]
 
 
+@pytest.mark.requirement("S093")
 def test_an_interrupt_ends_a_slow_answer_and_the_next_turn_works(lab: Lab) -> None:
     """R425."""
 

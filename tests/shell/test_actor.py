@@ -383,6 +383,7 @@ def test_the_end_of_the_event_loop_ends_the_session() -> None:
     assert (kept.lifecycle, puppet.signals, puppet.closed) == ("stopped", ["term"], 1)
 
 
+@pytest.mark.requirement("S119")
 def test_stop_is_finished_although_its_caller_is_cancelled() -> None:
     """R358, C01: cancelling the wait does not cancel the end, and stopping again is fine."""
 
@@ -491,6 +492,7 @@ def test_a_hook_that_raises_is_logged_with_its_traceback_told_and_let_pass(
     assert "in broken" in caplog.text
 
 
+@pytest.mark.requirement("S118")
 def test_events_reach_their_listener_in_order() -> None:
     """C28."""
     heard: list[str] = []

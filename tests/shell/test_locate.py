@@ -212,6 +212,7 @@ def test_a_named_one_that_cannot_be_run_says_so(
     ],
     ids=lambda value: str(value)[:20],
 )
+@pytest.mark.requirement("S067")
 def test_a_version_is_the_first_three_numbers(text: str, version: Version | None) -> None:
     assert parse_version(text) == version
 

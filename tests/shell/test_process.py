@@ -123,6 +123,7 @@ SPAWN: Spawn = CliProcess.spawn
 """R164: it is what a session expects of a transport; the type checkers see to it."""
 
 
+@pytest.mark.requirement("S105")
 def test_what_is_written_comes_back_before_the_end_and_the_end_before_the_exit(
     programs: Programs, run_on: RunOn
 ) -> None:
@@ -131,6 +132,7 @@ def test_what_is_written_comes_back_before_the_end_and_the_end_before_the_exit(
     assert recorder.log == [("received", b"a line\n"), ("output_ended", None), ("exited", 0)]
 
 
+@pytest.mark.requirement("S077")
 def test_bytes_pass_as_they_are(programs: Programs) -> None:
     """R160."""
     data = bytes(range(256)) * 5000

@@ -39,6 +39,7 @@ def test_a_test_runs_once_with_each_cli(pytester: pytest.Pytester, clis: list[Pa
     result.stdout.fnmatch_lines(["*test_it?cli0?*", "*test_it?cli1?*"])
 
 
+@pytest.mark.requirement("S107")
 def test_a_test_without_a_cli_is_skipped_and_says_why(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -906,6 +906,7 @@ def test_one_task_at_a_time_may_read() -> None:
 # ---------------------------------------------------------------- more than one, and much
 
 
+@pytest.mark.requirement("S087")
 def test_queries_do_not_mix() -> None:
     """S019."""
 

@@ -515,6 +515,7 @@ def test_an_engine_makes_of_a_recording_what_was_said(path: Path) -> None:
     assert set(result.outcomes) == prompts
 
 
+@pytest.mark.requirement("S117")
 def test_a_replay_tells_everything_the_engine_did() -> None:
     result = replay(read_recording(TEXT_TURN))
     (outcome,) = result.outcomes.values()
@@ -786,6 +787,7 @@ def test_a_speed_that_leads_nowhere_is_refused(speed: float) -> None:
 
 @pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])
 @pytest.mark.parametrize("now", ["allow", "deny", "edit"])
+@pytest.mark.requirement("S122")
 def test_a_session_runs_on_a_recording(version: str, now: str) -> None:
     """What the program answers is compared: a changed policy is noticed."""
     seen: list[str] = []

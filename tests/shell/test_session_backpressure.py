@@ -223,6 +223,7 @@ async def next_of(items: Subscription[Any]) -> object:
         return await anext(items)
 
 
+@pytest.mark.requirement("S099")
 def test_a_reader_that_falls_behind_is_warned_once_and_then_the_session_ends() -> None:
     """C58: a warning at the limit, the end at four times that; what was kept can be read."""
     warned: list[SdkWarning] = []

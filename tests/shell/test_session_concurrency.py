@@ -109,6 +109,7 @@ async def say(session: Session, prompt: str) -> Outcome[Any]:
     return outcome
 
 
+@pytest.mark.requirement("S098")
 def test_fifty_sessions_at_once_share_handlers_without_cross_talk() -> None:
     """R166, R422."""
     shared = Shared()

@@ -90,6 +90,7 @@ async def _real(
             yield session
 
 
+@pytest.mark.requirement("S123")
 def test_a_turn(start: Start) -> None:
     """R005, R025, R026, R418, R424, R433."""
 

@@ -172,6 +172,7 @@ def test_a_cancelled_operation_is_withdrawn() -> None:
     run(main)
 
 
+@pytest.mark.requirement("S078")
 def test_answers_find_their_operations_in_whatever_order_they_come() -> None:
     """R166, R167, R254, R424, R428: requests in flight beside a turn, answered last first."""
 

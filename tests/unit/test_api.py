@@ -74,6 +74,7 @@ DELTAS: list[tuple[dict[str, object], Delta]] = [
 
 
 @pytest.mark.parametrize(("wire", "event"), EVENTS)
+@pytest.mark.requirement("S042")
 def test_an_event_is_read_into_its_class(wire: dict[str, object], event: WireEvent) -> None:
     message = read(wire, uuid="u", api_message_id="m")
     assert (message.event, message.misfits) == (event, ())

@@ -56,6 +56,7 @@ def blocks_of(*wire: object) -> list[ContentBlock]:
 
 
 @pytest.mark.parametrize("wire", WIRE, ids=lambda wire: wire["type"])
+@pytest.mark.requirement("S039")
 def test_every_block_type_has_its_class_and_comes_back_whole(wire: dict[str, object]) -> None:
     """R376, R377, R429."""
     (block,) = blocks_of(wire)
@@ -79,6 +80,7 @@ def test_every_name_of_the_module_is_listed() -> None:
     assert classes - {"Block"} <= set(content.__all__)  # the base of all is no name of the public
 
 
+@pytest.mark.requirement("S046")
 def test_blocks_are_built_by_position() -> None:
     """R376."""
     assert TextBlock("hi").text == "hi"

@@ -101,6 +101,7 @@ def test_a_question_that_does_not_fit_keeps_its_class_and_names_the_fields(
     assert frame.misfits == tuple(f"request.{name}" for name in misfits)
 
 
+@pytest.mark.requirement("S058")
 def test_the_tools_input_may_be_called_tool_input() -> None:
     frame = ask({"subtype": "can_use_tool", "tool_name": "Bash", "tool_input": {"a": 1}})
     assert frame.request == CanUseToolRequest("Bash", {"a": 1})

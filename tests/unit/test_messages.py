@@ -59,6 +59,7 @@ def assistant(*content: object, **members: object) -> AssistantMessage:
     return read(AssistantMessage, type="assistant", message=message, **members)
 
 
+@pytest.mark.requirement("S037")
 def test_an_assistant_message_gives_its_api_message_away_piece_by_piece() -> None:
     """R375, R376, R429."""
     message = read(
@@ -153,6 +154,7 @@ def test_an_assistant_message_that_does_not_fit_stays_one(
     ("content", "text"),
     [("hi", "hi"), ("", ""), ([], ""), ([{"type": "text", "text": "hi", "new": 1}], "hi")],
 )
+@pytest.mark.requirement("S038")
 def test_a_user_line_may_nest_its_content_or_not(
     nested: bool, content: str | list[object], text: str
 ) -> None:
@@ -210,6 +212,7 @@ def test_a_user_line_that_does_not_fit_stays_one(
 # ---------------------------------------------------------------- result
 
 
+@pytest.mark.requirement("S040", "S041")
 def test_a_result_is_typed_throughout() -> None:
     """R375."""
     message = read(

@@ -87,6 +87,7 @@ def test_an_unknown_subtype_may_misfit_too() -> None:
     assert message.misfits == ("uuid",)
 
 
+@pytest.mark.requirement("S036")
 def test_init_reads_both_spellings_of_the_wire() -> None:
     message = read(
         subtype="init",

@@ -68,6 +68,7 @@ def test_there_are_recordings_of_two_versions() -> None:
 @pytest.mark.parametrize(
     "recording", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
+@pytest.mark.requirement("S090")
 def test_a_recording_is_understood_whole(recording: Path) -> None:
     """R213."""
     for line in lines_of(recording):
@@ -171,6 +172,7 @@ def encode(value: object) -> bytes:
 
 
 @given(LINES)
+@pytest.mark.requirement("S035")
 def test_a_known_type_keeps_its_class_whatever_its_fields_hold(line: dict[str, Any]) -> None:
     """R213."""
     frame = read(encode(line))

@@ -320,6 +320,7 @@ def test_the_fake_says_many_kinds_of_things(flavour: str) -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.requirement("S104")
 def test_no_frame_has_a_member_that_real_ones_have_not(flavour: str) -> None:
     """R436."""
     strangers: dict[str, list[str]] = {}

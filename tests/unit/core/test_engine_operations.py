@@ -54,6 +54,7 @@ def error_of(actions: list[Action]) -> BridleError:
         ("mcp_status", {}),
     ],
 )
+@pytest.mark.requirement("S083")
 def test_an_operation_is_one_well_formed_request(operation: str, fields: dict[str, Any]) -> None:
     """R179, R186 to R189, R212, R337, R352, C37."""
     engine = running(checkpointing=True)

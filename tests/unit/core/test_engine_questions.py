@@ -322,6 +322,7 @@ def test_whatever_a_field_holds_the_request_is_put_or_answered(subtype: str, odd
     ],
     ids=["hook", "permission", "elicitation", "mcp"],
 )
+@pytest.mark.requirement("S059")
 def test_a_withdrawn_question_is_cancelled_and_gets_no_answer(line: bytes) -> None:
     """R297: its deadline goes with it."""
     engine = running(questions=EVERYTHING)

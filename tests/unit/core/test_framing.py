@@ -49,6 +49,7 @@ def test_several_lines_in_one_read_come_out_in_order_and_the_rest_stays() -> Non
     assert list(framer.finish()) == []
 
 
+@pytest.mark.requirement("S112")
 def test_reads_without_content_change_nothing() -> None:
     """R170."""
     assert frame(LineFramer(), b"", b"on", b"", b"e\n", b"") == [b"one\n"]
@@ -67,6 +68,7 @@ def test_reads_without_content_change_nothing() -> None:
         pytest.param([b"one\r", b"two\n"], {b"one\rtwo\n": 7}, id="also at the end of a read"),
     ],
 )
+@pytest.mark.requirement("S112")
 def test_a_carriage_return_before_the_newline_belongs_to_the_ending(
     chunks: list[bytes], lines: dict[bytes, int]
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_return_at_the_limit_counts_once_it_proves_to_be_content() -> None:
     assert frame(LineFramer(max_line=3), b"abc\r", b"d\n") == [OversizedLine(5)]
 
 
+@pytest.mark.requirement("S112")
 def test_an_oversized_line_is_reported_in_its_place_and_framing_resumes() -> None:
     """R175, C25: the bytes up to the newline are gone, the lines around it are not."""
     long = b'{"type":"result","subtype":"success","uuid":"u-1","result":"' + b"x" * 99 + b'"}'

@@ -71,6 +71,7 @@ def test_nobody_needs_to_wait() -> None:
         ({"capabilities": ["a", 5, "b"]}, ("a", "b")),
     ],
 )
+@pytest.mark.requirement("S054")
 def test_capabilities_are_read_if_there_are_any(
     info: dict[str, Any] | None, capabilities: tuple[str, ...]
 ) -> None:

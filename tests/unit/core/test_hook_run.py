@@ -621,6 +621,7 @@ def test_the_official_output_dicts_are_understood(
         "anything else",
     ],
 )
+@pytest.mark.requirement("S049", "S050")
 def test_an_output_is_sent_as_it_is(
     event: str, output: HookOutput, payload: dict[str, object]
 ) -> None:
@@ -868,6 +869,7 @@ def test_the_argument_of_the_next_hook_that_cannot_be_made_blocks_a_gate() -> No
         nested = nested.pop()
 
 
+@pytest.mark.requirement("S051")
 def test_no_answer_ever_claims_to_be_asynchronous() -> None:
     """R290, C48."""
     for event in HOOK_EVENTS:

@@ -44,6 +44,7 @@ def test_without_hooks_nothing_is_registered() -> None:
     assert HookPlan.from_options({"Stop": ()}, 60.0).initialize_payload() is None
 
 
+@pytest.mark.requirement("S079")
 def test_each_event_with_hooks_has_one_callback_in_the_order_given() -> None:
     """R194 to R197, R199, R276, R279, R281, C09, C10."""
     plan = HookPlan.from_options(
@@ -101,6 +102,7 @@ def test_the_timeout_sent_never_exceeds_the_longest_timer_of_the_cli() -> None:
     [(2.0, 5.0, 2.0), (None, 5.0, 5.0), (None, None, 60.0)],
     ids=["own", "of the event", "general"],
 )
+@pytest.mark.requirement("S084")
 def test_the_nearest_timeout_wins(
     own: float | None, of_event: float | None, expected: float
 ) -> None:
@@ -214,6 +216,7 @@ DECODED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("event", sorted(HOOK_EVENTS))
+@pytest.mark.requirement("S047", "S048")
 def test_the_input_of_each_event_is_decoded_into_its_own_context(event: str) -> None:
     """R264 to R269, R274, R417, R420, C31: what it has of its own, and what every hook is told."""
     wire, told = DECODED[event]
@@ -339,6 +342,7 @@ def test_a_callback_nobody_registered_is_told_to_go_on() -> None:
         ("Task", "TaskCreate", False),
     ],
 )
+@pytest.mark.requirement("S052")
 def test_a_matcher_reads_like_the_clis(matcher: str | None, tool_name: str, expected: bool) -> None:
     """R220, R283, R288, R431, C10."""
     wire = {**TOOL, "tool_name": tool_name}

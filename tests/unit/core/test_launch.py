@@ -60,6 +60,7 @@ def answer(_: object) -> Any:
 # ---------------------------------------------------------------- the two doors
 
 
+@pytest.mark.requirement("S065")
 def test_a_session_speaks_json_both_ways_and_asks_us_for_permission() -> None:
     """R108, R109, R201, C33, C35: and has an id of our choosing from the start."""
     launch = session()
@@ -97,6 +98,7 @@ def test_a_query_asks_nobody() -> None:
         ),
     ],
 )
+@pytest.mark.requirement("S045")
 def test_a_session_has_a_new_id_unless_it_resumes(
     options: dict[str, Any], arguments: set[str], known_id: str | None
 ) -> None:
@@ -119,6 +121,7 @@ def test_another_permission_tool_takes_the_place_of_ours() -> None:
     assert STDIO not in launch.argv
 
 
+@pytest.mark.requirement("S057", "S072")
 def test_a_session_announces_hooks_and_servers_and_a_query_cannot() -> None:
     """R185, R200, R329, C34, C35: by the names the CLI reads."""
     hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["hook_0"]}]}
@@ -262,6 +265,7 @@ def test_the_number_of_agents_makes_no_difference(count: int) -> None:
     assert list(sent) == [agent.name for agent in agents]
 
 
+@pytest.mark.requirement("S062")
 def test_no_row_of_the_table_is_untested() -> None:
     """R429, C39: a new option needs a line above."""
     tested = {row[0] for row in (*FLAGS, *DEPENDENT, *INITIALIZE)}
@@ -320,6 +324,7 @@ def test_a_command_without_its_files_cannot_be_run() -> None:
         ('{"sandbox": {"enabled": false, "network": {}}}', {"sandbox": {"enabled": True}}),
     ],
 )
+@pytest.mark.requirement("S069")
 def test_the_sandbox_is_a_part_of_the_settings(settings: Any, written: object) -> None:
     """R050, R078, R106, R123: it replaces the sandbox that is there."""
     launch = query(CliOptions(settings=settings, sandbox={"enabled": True}))
@@ -411,6 +416,7 @@ OUTSIDE = {"PATH": "/bin", "HOME": "/h", "CLAUDECODE": "1", "CLAUDE_CODE_SESSION
         ([], {}),
     ],
 )
+@pytest.mark.requirement("S121")
 def test_the_environment_is_what_is_inherited_under_what_is_set(
     inherit: Any, inherited: dict[str, str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_an_error_carries_the_id_as_it_was_spelled(spelling: object) -> None:
     }
 
 
+@pytest.mark.requirement("S075")
 def test_an_error_to_a_notification_has_no_id() -> None:
     assert error_response(NOTIFICATION, METHOD_NOT_FOUND, "no")["id"] is None
     assert METHOD_NOT_FOUND == -32601

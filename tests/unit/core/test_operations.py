@@ -64,6 +64,7 @@ BAD: list[tuple[str, dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("operation", "fields"), GOOD)
+@pytest.mark.requirement("S055")
 def test_a_well_formed_operation_passes(operation: str, fields: dict[str, object]) -> None:
     """R186, R187, R188, R189, R192, R212, R352."""
     prepare_operation(operation, fields)

@@ -306,6 +306,7 @@ ASKED_TWICE = {"questions": [{"question": "Which?"}]}
         "deny a question",
     ],
 )
+@pytest.mark.requirement("S053")
 def test_a_result_has_one_spelling(
     result: object, context: CanUseToolContext, payload: dict[str, object]
 ) -> None:

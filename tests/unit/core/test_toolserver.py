@@ -77,6 +77,7 @@ def called(**params: object) -> ToolCall:
     ("asked", "granted"),
     [*((known, known) for known in PROTOCOL_VERSIONS), ("2031-01-01", "2025-11-25"), (3, None)],
 )
+@pytest.mark.requirement("S073")
 def test_a_known_version_of_the_protocol_is_granted(asked: object, granted: str | None) -> None:
     """C46: the server introduces itself by the name it is registered under."""
     assert answer_to(request("initialize", {"protocolVersion": asked})) == {
@@ -112,6 +113,7 @@ def test_the_tools_are_listed() -> None:
 @pytest.mark.parametrize(
     "method", ["notifications/initialized", "notifications/cancelled", "notifications/new"]
 )
+@pytest.mark.requirement("S074")
 def test_a_notification_is_acknowledged(method: str) -> None:
     assert answer_to({"jsonrpc": "2.0", "method": method}) == {"jsonrpc": "2.0", "result": {}}
 
@@ -129,6 +131,7 @@ def test_a_notification_is_acknowledged(method: str) -> None:
         ({}, -32600, None),
     ],
 )
+@pytest.mark.requirement("S074")
 def test_what_a_client_got_wrong_is_a_json_rpc_error(
     message: dict[str, object], code: int, id: object
 ) -> None:
@@ -454,6 +457,7 @@ def sent(answer: Answer) -> Any:
     return frame["response"]["response"]["mcp_response"]
 
 
+@pytest.mark.requirement("S074")
 def test_a_whole_call_from_message_to_answer() -> None:
     """R331, C46: the answer bears the id of the question."""
     message = request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, id="123")

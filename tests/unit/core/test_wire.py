@@ -287,6 +287,7 @@ def endless() -> list[object]:
     [object(), 1j, "\ud83d", {"\ud83d": 1}, {(1, 2): 3}, endless(), msgspec.Raw(b'"a\n"')],
     ids=["object", "complex", "surrogate", "surrogate key", "tuple key", "circle", "raw newline"],
 )
+@pytest.mark.requirement("S060")
 def test_what_json_cannot_say_is_refused_with_one_error(value: object) -> None:
     with pytest.raises(Unencodable, match="cannot be written as JSON"):
         encode_success("r", encode_json({"value": value}))
