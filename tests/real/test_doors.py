@@ -183,7 +183,7 @@ CASES = {
     ),
     "nothing to resume": Case(
         [],
-        (SessionNotFoundError, None),
+        (StartError, None),
         ("!error_during_execution",),
         SessionNotFoundError,
         options={"resume_session_id": MISSING},

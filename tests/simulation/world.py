@@ -21,6 +21,7 @@ from tests.simulation.violation import Violation
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
+from bridle._core.operations import default_timeout
 from bridle._core.state import TERMINAL, Lifecycle
 from bridle.errors import BridleError, SpawnError
 from bridle.events import WarningKind
@@ -217,7 +218,7 @@ class World(Promises):
         if self.engine.lifecycle is not Lifecycle.RUNNING:
             self._queued.append(key)
         self._submitted = key
-        self._timeouts[key] = CONTROL_TIMEOUT if timeout is None else timeout
+        self._timeouts[key] = timeout or default_timeout(operation, CONTROL_TIMEOUT)
         self._step("submit", self.engine.submit(key, operation, fields, self.now, timeout))
         return key
 
