@@ -21,6 +21,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +29,7 @@ from typing import Any
 if __package__ in (None, ""):  # started as a file: the imports below are by full name
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fuzz.engine_lines import Mutator, Recording, load
+from tests.fuzz.engine_lines import Corpus, Mutator
 from tests.simulation import callbacks
 
 from bridle._core import actions as act
@@ -86,14 +87,14 @@ class Session:
     """One engine, and all that has to be remembered to judge it."""
 
     def __init__(
-        self, seed: int, corpus: list[Recording], trace: Callable[[str], None] | None = None
+        self, seed: int, corpus: Corpus, trace: Callable[[str], None] | None = None
     ) -> None:
         self._rng = rng = Random(seed)
         self._chance = rng.random
         self._trace = trace
-        self._corpus = corpus
+        self._recordings = corpus.recordings
         self._mutator = Mutator(rng, corpus)
-        self._recording = corpus[int(rng.random() * len(corpus))]
+        self._recording = self._one_of(self._recordings)
         self._position = 0
         self._max_line = (2_000, 60_000, 16 * 2**20)[int(rng.random() * 3)]
         self._spoils = (0.0, 0.3, 0.7, 0.9)[int(rng.random() * 4)]
@@ -173,13 +174,12 @@ class Session:
         else:
             line = self._mutator.pick()
             if self._chance() < 0.01:
-                self._recording, self._position = self._one_of(self._corpus), 0
-        if self._chance() < 0.25:
-            names = self._names()
-            if names:
-                line = self._mutator.renamed(line, self._one_of(names))
+                self._recording, self._position = self._one_of(self._recordings), 0
+        names = self._names()
         if self._chance() < self._spoils:
-            line = self._mutator.spoil(line, self._names())
+            line = self._mutator.spoil(line, names)
+        elif names and self._chance() < 0.4:
+            line = self._mutator.renamed(line, self._one_of(names))
         for _ in range(2 if self._chance() < 0.03 else 1):
             self._feed(line)
 
@@ -454,16 +454,17 @@ _CHECKS: dict[type, Callable[[Session, Any], None]] = {
     act.Finished: Session._on_finished,
 }
 
-_corpus: list[Recording] = []
+
+@cache
+def _corpus() -> Corpus:
+    return Corpus()
 
 
 def fuzz(
     seed: int, trace: Callable[[str], None] | None = None, *, size: int = SESSION
 ) -> tuple[int, str | None]:
     """Run one session: the lines that were fed, and what was found, if anything."""
-    if not _corpus:
-        _corpus.extend(load())
-    session = Session(seed, _corpus, trace)
+    session = Session(seed, _corpus(), trace)
     try:
         chance = session._rng.random
         session.run(20 + int(chance() * size) * (20 if chance() < 0.002 else 1))

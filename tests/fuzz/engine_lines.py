@@ -93,31 +93,41 @@ def _addressed(line: bytes) -> bytes:
     return _encode(frame)
 
 
-def load() -> list[Recording]:
-    """Every recording."""
-    return [Recording(path) for path in sorted(RECORDINGS.glob("*/*.ndjson"))]
+class Corpus:
+    """Every recording, and what is worked out of them once."""
+
+    def __init__(self) -> None:
+        self.recordings = [Recording(path) for path in sorted(RECORDINGS.glob("*/*.ndjson"))]
+        lines = [line for recording in self.recordings for line in recording.lines]
+        self.short = [line for line in lines if len(line) <= _LONG]
+        self.long = [line for line in lines if len(line) > _LONG]
+        self._parsed: dict[bytes, Any] = {}
+
+    def parsed(self, line: bytes) -> Any:
+        """Return a recorded line as JSON, which must not be changed."""
+        frame = self._parsed.get(line)
+        if frame is None:
+            frame = self._parsed[line] = json.loads(line)
+        return frame
 
 
 class Mutator:
     """Spoils lines. The same seed spoils them in the same way."""
 
-    def __init__(self, rng: Random, corpus: list[Recording]) -> None:
+    def __init__(self, rng: Random, corpus: Corpus) -> None:
         self._rng = rng
-        lines = [line for recording in corpus for line in recording.lines]
-        self._short = [line for line in lines if len(line) <= _LONG]
-        self._long = [line for line in lines if len(line) > _LONG]
-        self._parsed: dict[bytes, Any] = {}
+        self._corpus = corpus
 
     def pick(self) -> bytes:
         """Return any recorded line."""
-        lines = self._long if self._rng.random() < 0.01 else self._short
+        lines = self._corpus.long if self._rng.random() < 0.01 else self._corpus.short
         return lines[int(self._rng.random() * len(lines))]
 
     def spoil(self, line: bytes, names: list[str]) -> bytes:
         """Return the line with something wrong in it; ``names`` are ids that mean something now."""
         way = self._rng.random()
         if way < 0.55:
-            return self._change_value(line, names)
+            return self._change_value(self._corpus.parsed(line), names)
         if way < 0.62:
             return line + line[: int(self._rng.random() * len(line))]
         if way < 0.7:
@@ -134,14 +144,7 @@ class Mutator:
         other = self.pick()
         return line[:position] + other[int(self._rng.random() * len(other)) :]
 
-    def _change_value(self, line: bytes, names: list[str]) -> bytes:
-        frame = self._parsed.get(line)
-        if frame is None:
-            try:
-                frame = json.loads(line)
-            except ValueError:
-                return line
-            self._parsed[line] = frame
+    def _change_value(self, frame: Any, names: list[str]) -> bytes:
         for _ in range(1 + int(self._rng.random() * 2)):
             frame = self._changed(frame, names, 0)
         return _encode(frame)
@@ -183,14 +186,7 @@ class Mutator:
 
     def renamed(self, line: bytes, name: str) -> bytes:
         """Return the line with a uuid or request id of the top level replaced."""
-        frame = self._parsed.get(line)
-        if frame is None:
-            try:
-                frame = self._parsed[line] = json.loads(line)
-            except ValueError:
-                return line
-        if not isinstance(frame, dict):
-            return line
+        frame = self._corpus.parsed(line)
         if isinstance(frame.get("response"), dict):
             return _encode({**frame, "response": {**frame["response"], "request_id": name}})
         for key in ("request_id", "command_uuid"):
