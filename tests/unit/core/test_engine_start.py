@@ -416,3 +416,24 @@ def test_an_answer_to_initialize_that_is_too_long_still_counts(subtype: str) -> 
         assert (engine.lifecycle, engine.handshake.server_info) == (Lifecycle.RUNNING, None)
     else:
         assert isinstance(rejection(actions, START), InitializationError)
+
+
+@pytest.mark.parametrize("part", ["output", "input"])
+def test_a_process_that_loses_a_pipe_before_the_start_fails_the_session(part: str) -> None:
+    engine = Engine(EngineConfig())
+    if part == "output":
+        engine.output_ended(0.0)
+    else:
+        engine.write_failed("EPIPE", 0.0)
+    engine.advance(60.0)
+    assert engine.lifecycle is Lifecycle.FAILED
+    [rejected] = cli.only(Reject, engine.start("key", 61.0))
+    assert rejected.key == "key"
+
+
+def test_output_that_ends_after_a_stop_without_a_process_does_nothing() -> None:
+    engine = Engine(EngineConfig())
+    engine.stop(0.0)
+    engine.output_ended(0.0)
+    assert engine.advance(60.0) == []
+    assert engine.lifecycle is Lifecycle.STOPPED
