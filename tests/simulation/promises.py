@@ -124,7 +124,7 @@ class Promises:
         elif line.withdraws is not None:
             self._taken_back.append(line.withdraws)
         elif line.answers:
-            if line.total is not None:
+            if line.total is not None and line.kind is Kind.CONTROL:
                 self._limits.tell(line.turns, line.total)
             key = self._requests.pop(line.answers, None)
             if key is not None and self.keys[key] == "open":

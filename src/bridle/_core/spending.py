@@ -146,7 +146,12 @@ class Spending:
                 self._request(now)
 
     def end(self, outcome: Outcome[Any]) -> None:
-        """A turn ended: warn if it cost more than allowed and was not ended for that."""
+        """A turn ended: warn if it cost more than allowed and was not ended for that.
+
+        A prompt that was taken back ended no turn: the running one goes on.
+        """
+        if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
+            return
         self._is_due = self._is_behind = self._is_unknown = False
         self._now = None
         cost = outcome.cost_usd or 0.0

@@ -229,3 +229,12 @@ def test_an_answer_that_completes_first_stays_completed() -> None:
     actions = engine.receive(done + told("req_2", "0.5000"), 2.0)
     assert asked(actions) == []
     assert reasons(actions) == [OutcomeReason.COMPLETED]
+
+
+def test_a_prompt_that_is_taken_back_does_not_hide_what_the_running_turn_has_spent() -> None:
+    engine = prompted()
+    engine.send("key b", "b", "prompt", 1.0)
+    engine.receive(call("1", USE), 2.0)
+    actions = engine.receive(told("req_2", "0.4000") + cli.lifecycle("b", "cancelled"), 3.0)
+    assert reasons(actions) == [OutcomeReason.INTERRUPTED]
+    assert asked(actions) == [("interrupt", "req_3")]
