@@ -98,8 +98,12 @@ class Reaper:
             self._is_running = False
 
     def _run(self) -> None:
-        while self._wait_for_work():
-            self._work()
+        try:
+            while self._wait_for_work():
+                self._work()
+        except BaseException:  # a later caller starts the thread anew
+            self._is_running = False
+            raise
 
     def _wait_for_work(self) -> bool:
         with self._changed:
