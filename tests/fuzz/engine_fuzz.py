@@ -119,6 +119,7 @@ class Session:
         self._asked: Counter[str] = Counter()
         self._mentioned: list[bytes] = []
         self._pending: list[str] = []
+        self._unread = b""
         self._input_over = False
         self._terminated = False
         self._is_finished = False
@@ -153,18 +154,24 @@ class Session:
             way = self._chance()
             if way < 0.8:
                 self._feed_recorded()
-            elif way < 0.86:
-                self._operate()
-            elif way < 0.93:
-                self._finish_call()
-            elif way < 0.985:
-                self._pass_time()
-            elif way < 0.9965:
+            elif way < 0.8115:
                 self._junk()
             else:
-                self._disrupt()
+                self._read()
+                self._act(way)
             if self.engine.lifecycle in TERMINAL and self._chance() < 0.05:
-                return
+                break
+        self._read()
+
+    def _act(self, way: float) -> None:
+        if way < 0.87:
+            self._operate()
+        elif way < 0.94:
+            self._finish_call()
+        elif way < 0.9965:
+            self._pass_time()
+        else:
+            self._disrupt()
 
     def _feed_recorded(self) -> None:
         lines = self._recording.lines
@@ -192,15 +199,23 @@ class Session:
     # -- inputs --------------------------------------------------------------------------------
 
     def _feed(self, data: bytes) -> None:
-        """Feed one line or several, cut anywhere, so that each read ends one line at most."""
+        """Feed one line or several. A read brings some of them together, and is cut anywhere."""
         for part in data.split(b"\n"):
             line = part + b"\n"
             self.lines += 1
             self._note(line)
-            cut = int(self._chance() * len(line)) if self._chance() < 0.3 else 0
-            if cut:
-                self._do("receive", line[:cut], self.now)
-            self._do("receive", line[cut:], self.now)
+            self._unread += line
+            if self._chance() < 0.6 or len(self._unread) > 2**20:
+                self._read()
+
+    def _read(self) -> None:
+        """Let the engine read everything that was fed."""
+        data, self._unread = self._unread, b""
+        cut = int(self._chance() * len(data)) if self._chance() < 0.3 else 0
+        if cut:
+            self._do("receive", data[:cut], self.now)
+        if data:
+            self._do("receive", data[cut:], self.now)
 
     def _note(self, line: bytes) -> None:
         """Note which request a line makes, or takes back."""
@@ -219,7 +234,8 @@ class Session:
         elif frame.get("type") == "control_request" and name not in self._asked:
             self._asked[name] = 1
         elif frame.get("type") == "control_cancel_request":
-            self._asked.pop(name, None)
+            if self._asked.pop(name, None) and name.encode() in self._unread:
+                self._mentioned.append(line)  # its answer may be written before this is read
         else:
             self._mentioned.append(line)
 
@@ -310,12 +326,20 @@ class Session:
                 break
             self.now = max(self.now, self.engine.next_deadline)
             self._advance()
+        self._check_total()
         self._do("exited", 0, "", self.now)
         self._do("output_ended", self.now)
         while self.engine.next_deadline is not None:
             self.now = max(self.now, self.engine.next_deadline)
             self._advance()
         self._check_end()
+
+    def _check_total(self) -> None:
+        """After a silence without an end, no turn is open that has a total limit."""
+        has_total = self.engine._config.limits.total is not None
+        late = [uuid for uuid, state in self._turns.items() if state == "open"]
+        if has_total and late and self.engine.next_deadline is None:
+            raise Finding(f"{late[:5]} passed their total and are open")
 
     def _settle(self) -> None:
         """Finish every call; then each request of the CLI must have its answer."""
@@ -431,7 +455,7 @@ class Session:
         self._keys[action.key] = "settled"
 
     def _on_terminate(self, _: object) -> None:
-        self._terminated = True
+        self._terminated = self._input_over = True
 
     def _on_end_input(self, _: object) -> None:
         self._input_over = True

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.fuzz.engine_fuzz import fuzz, fuzz_lines
+
+from bridle._core.limits import LimitWatch
+from bridle._core.turns import TurnBook
 
 LINES = 5_000
 
@@ -22,3 +27,24 @@ def test_a_session_replays_exactly() -> None:
         return steps
 
     assert told(7) == told(7) != told(8)
+
+
+def _raise(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "fault"),
+    [
+        (TurnBook, "deliver", _raise),
+        (TurnBook, "deliver_all", _raise),
+        (LimitWatch, "_reach", lambda *_: None),
+    ],
+    ids=["single lines", "batches", "limits"],
+)
+def test_a_planted_fault_is_found(
+    part: type, name: str, fault: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, name, fault)
+    _, findings = fuzz_lines(40_000)
+    assert findings
