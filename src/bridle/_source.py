@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -185,13 +184,10 @@ def line_of(value: Sourced) -> bytes:
 
 def lines_of(values: Sequence[Sourced]) -> list[bytes]:
     """Return the lines that many values were read from; none of them may be built by hand."""
-    places: list[bytes | MisfitLine | Place] = list(map(_get_place, values))
+    places = [value._place for value in values]  # pyright: ignore[reportPrivateUsage]
     if set(map(type, places)) <= {bytes}:  # as a rule: nothing of them was read yet
         return cast("list[bytes]", places)
     return list(map(_line_at, places))
-
-
-_get_place = attrgetter("_place")
 
 
 def _line_at(place: bytes | MisfitLine | Place) -> bytes:
