@@ -216,6 +216,15 @@ _READS = (*ALL, "bare")
 _REAL = ("official", "ours", "bare")
 _RAISED = streaming("15 MB", max_buffer_size=32 * MIB)
 _HOOK, _PERMISSION, _MCP = map(answering, ("hook", "permission", "MCP tool call"))
+_WRITE = answering("permission to write 4 kB")
+
+
+def _door(payload: str, door: str) -> Measure:
+    return streaming(payload, door=door)
+
+
+def _counted(payload: str, door: str) -> Measure:
+    return counting(_door(payload, door))
 
 
 def _case(
@@ -234,6 +243,12 @@ CASES = (
     _case("import/import", importing, tuple(IMPORTS), (1, 1, 1), (15, 4, 1)),
     _case("throughput/small", streaming("small"), _READS, (40_000, 10_000, 20), (5, 2, 1)),
     _case("throughput/delta", streaming("delta"), _READS, (40_000, 10_000, 0), (5, 2, 0)),
+    _case("throughput/small, turn", _door("small", "turn"), BASE, (40_000, 10_000, 20), (5, 2, 1)),
+    _case("throughput/delta, turn", _door("delta", "turn"), BASE, (40_000, 10_000, 0), (5, 2, 0)),
+    _case(
+        "throughput/small, query", _door("small", "query"), BASE, (40_000, 10_000, 20), (5, 2, 1)
+    ),
+    _case("throughput/delta, query", _door("delta", "query"), BASE, (40_000, 10_000, 0), (5, 2, 0)),
     _case("throughput/50 kB", streaming("50 kB"), BASE, (2_000, 400, 0), (5, 1, 0)),
     _case("throughput/900 kB", streaming("900 kB"), BASE, (100, 40, 0), (5, 1, 0)),
     _case("throughput/15 MB", _RAISED, BASE, (6, 2, 0), (5, 1, 0)),
@@ -242,6 +257,7 @@ CASES = (
     _case("pacing/1,000 messages/s", pacing(1_000), BASE, (2_000, 500, 0), (2, 1, 0)),
     _case("round trips/hook", _HOOK, ALL, (4_000, 1_000, 5), (5, 2, 1)),
     _case("round trips/permission", _PERMISSION, ALL, (4_000, 1_000, 5), (5, 2, 0)),
+    _case("round trips/permission to write 4 kB", _WRITE, BASE, (4_000, 1_000, 5), (5, 2, 0)),
     _case("round trips/MCP tool call", _MCP, ALL, (2_000, 400, 5), (5, 1, 1)),
     _case("round trips/control", operating, ALL, (4_000, 1_000, 5), (5, 2, 0)),
     _case("concurrency/1 session", gathering(1), PAIR, (20_000, 0, 20), (2, 0, 1)),
@@ -263,8 +279,13 @@ CASES = (
     _case("real CLI/whole program", running, _REAL, (1, 1, 0), (7, 2, 0)),
     _case("instructions/small", counting(streaming("small")), BASE, (2_000, 0, 0), (1, 0, 0)),
     _case("instructions/delta", counting(streaming("delta")), BASE, (2_000, 0, 0), (1, 0, 0)),
+    _case("instructions/small, turn", _counted("small", "turn"), BASE, (2_000, 0, 0), (1, 0, 0)),
+    _case("instructions/delta, turn", _counted("delta", "turn"), BASE, (2_000, 0, 0), (1, 0, 0)),
+    _case("instructions/small, query", _counted("small", "query"), BASE, (2_000, 0, 0), (1, 0, 0)),
+    _case("instructions/delta, query", _counted("delta", "query"), BASE, (2_000, 0, 0), (1, 0, 0)),
     _case("instructions/hook", counting(_HOOK), BASE, (500, 0, 0), (1, 0, 0)),
     _case("instructions/permission", counting(_PERMISSION), BASE, (500, 0, 0), (1, 0, 0)),
+    _case("instructions/permission to write 4 kB", counting(_WRITE), BASE, (500, 0, 0), (1, 0, 0)),
     _case("instructions/MCP tool call", counting(_MCP), BASE, (200, 0, 0), (1, 0, 0)),
     _case("instructions/control", counting(operating), BASE, (500, 0, 0), (1, 0, 0)),
 )

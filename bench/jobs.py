@@ -32,11 +32,15 @@ class Driver(Protocol):
     """One session with a CLI, as a program of that side would hold it."""
 
     async def open(self, job: Job, cli: str) -> None:
-        """Start the CLI and wait until it is ready. `job["wants"]` names what is to be answered."""
+        """Start the CLI and wait until it is ready. `job["wants"]` names what is to be answered.
+
+        `job["door"]` says what `read` iterates: the `messages` of the session (the default), the
+        `turn`, or a `query`, which starts a CLI of its own when it is asked.
+        """
         ...
 
     async def ask(self, prompt: str = "go") -> None:
-        """Send a prompt."""
+        """Send a prompt; a query reads its first message too, so that its CLI has started."""
         ...
 
     async def first(self) -> None:
@@ -44,7 +48,11 @@ class Driver(Protocol):
         ...
 
     async def read(self) -> int:
-        """Read the messages up to the result: their class and their text. How many there were."""
+        """Read the messages up to the result: their class and their text. Return how many came.
+
+        The text is read as the documentation of each side has it: by `message.content`, block by
+        block, and by `message.event`.
+        """
         ...
 
     async def outcome(self) -> None:
@@ -116,8 +124,8 @@ class Stopwatch:
 async def stream(make: Make, job: Job) -> Figures:
     """One session reads what the CLI writes."""
     driver = await _settled(make, job, job["cli"])
-    watch = Stopwatch()
     await driver.ask()
+    watch = Stopwatch()
     messages = await driver.read()
     figures = watch.read()
     await driver.close()

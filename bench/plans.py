@@ -1,6 +1,8 @@
-"""What the fake CLI is told to do: payloads, questions, and the executable that runs a plan.
+"""What the fake CLI is told to do: payloads, requests, and the executable that runs a plan.
 
 A payload is a block of whole lines, made once and written to a file; the fake CLI repeats it.
+Messages, hooks and permission requests are those of the recordings of the real CLI, with other
+texts and ids.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 from bench.fake_cli import VERSION, Plan
 
+RECORDINGS = Path(__file__).parents[1] / "tests" / "wire" / "golden" / VERSION.split()[0]
 SESSION = "6f1c0a52-8a1e-4f0e-9f0b-0c3a4d5e6f70"
 MODEL = "claude-sonnet-4-5"
 BLOCK = 1 << 20
@@ -36,34 +39,34 @@ def _line(value: Json) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
+def recorded(recording: str, *words: str) -> Json:
+    """Return the first line of a recording that the real CLI wrote and that has all the words."""
+    for entry in map(json.loads, (RECORDINGS / f"{recording}.ndjson").read_text().splitlines()):
+        if entry.get("dir") == "out" and all(f'"{word}"' in entry["line"] for word in words):
+            line: Json = json.loads(entry["line"])
+            return line
+    raise LookupError(f"{recording} has no line with {words}")
+
+
+_ASSISTANT = recorded("permission_allow", "assistant", "text")
+_DELTA = recorded("thinking_partial", "stream_event", "text_delta")
+
+
 def _ids(number: int) -> Json:
-    return {
-        "parent_tool_use_id": None,
-        "session_id": SESSION,
-        "uuid": f"b7a1c7c0-0000-4000-8000-{number:012x}",
-    }
+    return {"session_id": SESSION, "uuid": f"b7a1c7c0-0000-4000-8000-{number:012x}"}
 
 
 def assistant(number: int, text: str) -> Json:
-    """A message of the model's."""
-    message = {
-        "model": MODEL,
-        "id": f"msg_{number:08x}",
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "text", "text": text}],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": _USAGE,
-    }
-    return {"type": "assistant", "message": message, **_ids(number)}
+    """Return a message with one block of text."""
+    content = [{"type": "text", "text": text}]
+    message = {**_ASSISTANT["message"], "id": f"msg_{number:08x}", "content": content}
+    return {**_ASSISTANT, "message": message, **_ids(number)}
 
 
 def delta(number: int) -> Json:
-    """A few words of a message under way."""
+    """Return a few words of a message under way."""
     step = {"type": "text_delta", "text": f"word {number} and some"}
-    event = {"type": "content_block_delta", "index": 0, "delta": step}
-    return {"type": "stream_event", "event": event, **_ids(number)}
+    return {**_DELTA, "event": {**_DELTA["event"], "delta": step}, **_ids(number)}
 
 
 def _code(size: int) -> str:
@@ -148,34 +151,21 @@ _MCP_OPENING = [
     _rpc("tools/list", id=1),
 ]
 
-# By name: the question, what must stand in the answer, and what comes before the first one.
+_HOOK = recorded("hook_and_permission", "hook_callback", "PreToolUse")["request"]
+_PERMISSION = recorded("hook_and_permission", "can_use_tool")["request"]
+_WRITE = {"file_path": "/home/user/project/made.py", "content": _code(4_000)}
+
+# By name: the request, what must be in the answer, and what comes before the first one.
 QUESTIONS: dict[str, tuple[Json, str, list[Json]]] = {
-    "hook": (
+    "hook": ({**_HOOK, "callback_id": "HOOK"}, "success", []),
+    "permission": (_PERMISSION, "allow", []),
+    "permission to write 4 kB": (
         {
-            "subtype": "hook_callback",
-            "callback_id": "HOOK",
-            "input": {
-                "session_id": SESSION,
-                "transcript_path": "/transcript.jsonl",
-                "cwd": "/",
-                "permission_mode": "default",
-                "hook_event_name": "PreToolUse",
-                "tool_name": "Bash",
-                "tool_input": {"command": "ls -l", "description": "List files"},
-                "tool_use_id": "toolu_01",
-            },
-            "tool_use_id": "toolu_01",
-        },
-        "success",
-        [],
-    ),
-    "permission": (
-        {
-            "subtype": "can_use_tool",
-            "tool_name": "Bash",
-            "input": {"command": "ls -l", "description": "List files"},
-            "permission_suggestions": [],
-            "tool_use_id": "toolu_01",
+            **_PERMISSION,
+            "tool_name": "Write",
+            "display_name": "Write",
+            "input": _WRITE,
+            "description": "made.py",
         },
         "allow",
         [],

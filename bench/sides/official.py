@@ -1,4 +1,4 @@
-"""The official SDK, by its client."""
+"""The official SDK, by its client and by `query`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ async def _hook(given: Any, tool_use_id: str | None, context: Any) -> Any:
 async def _permission(
     name: str, given: dict[str, Any], context: official.ToolPermissionContext
 ) -> official.PermissionResultAllow:
+    assert context.suggestions
     return official.PermissionResultAllow()
 
 
@@ -30,6 +31,7 @@ async def add(arguments: dict[str, Any]) -> dict[str, Any]:
 _WANTS: dict[str, dict[str, Any]] = {
     "hook": {"hooks": {"PreToolUse": [official.HookMatcher(hooks=[_hook])]}},
     "permission": {"can_use_tool": _permission},
+    "permission to write 4 kB": {"can_use_tool": _permission},
     "MCP tool call": {
         "mcp_servers": {"bench": official.create_sdk_mcp_server("bench", tools=[add])}
     },
@@ -43,7 +45,8 @@ class Driver:
     _messages: AsyncIterator[official.Message]
 
     async def open(self, job: Job, cli: str) -> None:
-        options = official.ClaudeAgentOptions(
+        self._is_query = job.get("door") == "query"
+        self._options = official.ClaudeAgentOptions(
             cli_path=cli,
             env=job.get("env") or {},
             cwd=job.get("cwd"),
@@ -51,31 +54,43 @@ class Driver:
             max_buffer_size=job.get("max_buffer_size"),
             **_WANTS.get(job.get("wants", ""), {}),
         )
-        self._client = official.ClaudeSDKClient(options)
-        await self._client.connect()
+        if not self._is_query:
+            self._client = official.ClaudeSDKClient(self._options)
+            await self._client.connect()
 
     async def ask(self, prompt: str = "go") -> None:
-        await self._client.query(prompt)
+        if self._is_query:
+            self._messages = official.query(prompt=prompt, options=self._options)
+            await anext(self._messages)
+        else:
+            await self._client.query(prompt)
+            self._messages = self._client.receive_response()
 
     async def first(self) -> None:
-        self._messages = self._client.receive_messages()
         await anext(self._messages)
 
     async def read(self) -> int:
         count = size = 0
-        async for message in self._client.receive_response():
+        is_done = False
+        async for message in self._messages:
             count += 1
             if isinstance(message, AssistantMessage):
                 for block in message.content:
                     if isinstance(block, TextBlock):
                         size += len(block.text)
             elif isinstance(message, StreamEvent):
-                size += len(message.event["delta"]["text"])
+                event = message.event
+                if event["type"] == "content_block_delta" and (
+                    event["delta"]["type"] == "text_delta"
+                ):
+                    size += len(event["delta"]["text"])
             elif isinstance(message, ResultMessage):
                 assert size
                 assert message.usage is not None
-                return count
-        raise EOFError("no result came")
+                is_done = True
+        if not is_done:
+            raise EOFError("no result came")
+        return count
 
     async def outcome(self) -> None:
         await self._client.query("go")
@@ -87,7 +102,8 @@ class Driver:
         await self._client.set_model("sonnet")
 
     async def close(self) -> None:
-        await self._client.disconnect()
+        if not self._is_query:
+            await self._client.disconnect()
 
     async def drop(self) -> None:
         await self._client.disconnect()
