@@ -103,9 +103,9 @@ def test_matchers_rich_permissions_and_their_options_are_documented() -> None:
     rules = section("docs/howto/permissions.md", "Change the rules")
     updates = ["AddRules", "ReplaceRules", "RemoveRules", "SetMode", "AddDirectories"]
     assert missing(rules, *updates, "RemoveDirectories", "destination") == []
-    clocks = section("docs/howto/timeouts.md", "The clocks")
+    timeouts = section("docs/howto/timeouts.md", "All timeouts")
     options = [*bridle.SdkOptions.fields, *bridle.BidirOptions.fields]
-    assert missing(clocks, *(name for name in options if "timeout" in name)) == []
+    assert missing(timeouts, *(name for name in options if "timeout" in name)) == []
 
 
 def test_new_kinds_of_blocks_have_a_migration_note() -> None:
