@@ -117,7 +117,7 @@ def test_new_kinds_of_blocks_have_a_migration_note() -> None:
 def test_the_policy_shown_is_one_and_decides_as_the_page_says() -> None:
     (shown,) = [one for one in read_blocks(DOCS / "howto/command.md") if one.title == "rules.toml"]
     policy = parse_policy(shown.code, shown.title)
-    calls = [("Bash", {"command": "git log"}), ("Write", {}), ("Bash", {"command": "rm x"})]
+    calls = [("Bash", {"command": "git diff"}), ("Write", {}), ("Bash", {"command": "rm x"})]
     assert [policy.decide(*call).decision for call in calls] == ["allow", "ask", "deny"]
 
 
