@@ -16,7 +16,7 @@ from tests.soak.endings import TAG, WAYS, Lab, children, descriptors, tagged, th
 from tests.soak.sessions import SOON, Clock, options
 from tests.support.processes import is_alive, open_descriptors, run, until, wait_until
 
-from bridle import BidirOptions, Session, start_session
+from bridle import BidirOptions, Session, SessionStopped, start_session
 from bridle.testing import FakeCli
 
 REPOSITORY = Path(__file__).parents[2]
@@ -197,10 +197,13 @@ def test_a_version_that_is_still_asked_for_does_not_outlive_the_session() -> Non
 
     async def main() -> None:
         with FakeCli.auto().version(hang=True) as cli:
-            session = await start_session(options(cli, env={TAG: "version"}))
+            session = Session(options(cli, env={TAG: "version"}))
+            starting = asyncio.ensure_future(session.connect())
             await until(lambda: len(tagged("version")) == 2)
             await session.stop()
             assert tagged("version") == []
+            with pytest.raises(SessionStopped):
+                await starting
 
     run(main)
 

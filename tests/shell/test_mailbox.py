@@ -90,7 +90,7 @@ def test_two_tasks_cannot_wait_at_one_mailbox() -> None:
         mailbox: Mailbox[int] = Mailbox()
         first = asyncio.ensure_future(mailbox.take())
         await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="another task"):
+        with pytest.raises(RuntimeError, match="Another task"):
             await mailbox.take()
         mailbox.put(1)
         assert await first == 1
