@@ -21,6 +21,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -523,11 +524,12 @@ def fuzz_lines(count: int, *, start: int = 0, jobs: int = 1) -> tuple[int, list[
             lines += fed
             findings += found
         return lines, findings
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        under_way = [pool.apply_async(fuzz_batch, (next(seeds),)) for _ in range(2 * jobs)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:  # it tells if a process is killed
+        under_way = [pool.submit(fuzz_batch, next(seeds)) for _ in range(2 * jobs)]
         while lines < count and len(findings) < 20:
-            fed, found = under_way.pop(0).get()
-            under_way.append(pool.apply_async(fuzz_batch, (next(seeds),)))
+            fed, found = under_way.pop(0).result()
+            under_way.append(pool.submit(fuzz_batch, next(seeds)))
             lines += fed
             findings += found
     return lines, findings
