@@ -143,3 +143,35 @@ def test_the_calls_of_a_subagent_count(lab: Lab) -> None:
     [outcome], calls = run(main)
     assert outcome.reason is OutcomeReason.LIMIT_USD
     assert 4 <= calls <= 6
+
+
+def test_the_calls_of_background_work_count_in_a_run(lab: Lab) -> None:
+    task = tool_use(
+        "Agent" if lab.is_newest else "Task",
+        description="look",
+        prompt="look around",
+        subagent_type="general-purpose",
+        run_in_background=True,
+    )
+    made = {"main": 0, "subagent": 0}
+
+    def reply(request: ModelRequest) -> Reply:
+        who = "subagent" if request.agent_id else "main"
+        made[who] += 1
+        if who == "subagent" and made[who] < 20:
+            look = tool_use("Glob", pattern="*", path=str(lab.work))
+            return Reply(blocks=(look,), usage=USAGE, delay=DELAY)
+        begins = who == "main" and made[who] == 1
+        return Reply(blocks=(task if begins else text("done"),), usage=USAGE)
+
+    async def main() -> tuple[Outcome[Any], int]:
+        async with ScriptedModel(reply) as model:
+            sdk = lab.sdk.replace(limits=Limits(usd=0.6))
+            outcome = await bridle.run("go", cli=lab.cli(model), sdk=sdk)
+            return outcome, len(model.requests)
+
+    outcome, calls = run(main)
+    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert outcome.detail == "more than $0.6 was spent, background work included"
+    assert 0.6 < (outcome.cost_usd or 0) < 6.5 * PRICE
+    assert 4 <= calls <= 7

@@ -15,6 +15,7 @@ start of a turn that no prompt announced, up to a result after which nothing is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -23,9 +24,10 @@ from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify, ends_at
 from bridle._core.correlation import Deadlines
 from bridle._core.followups import FollowUps
 from bridle._core.limits import TOTAL, LimitWatch
-from bridle._core.spending import Meter
+from bridle._core.spending import Meter, Spending
 from bridle._core.turns import with_result
 from bridle.errors import ProcessInfo
+from bridle.events import WarningKind
 from bridle.messages import Message, ResultMessage
 from bridle.options import Limits
 from bridle.outcomes import Outcome
@@ -47,6 +49,10 @@ class AnswerWatch:
     ``echoes`` as of :class:`FollowUps`. ``keeps_completed`` is for who tells outcomes: an answer
     that is complete stays so although it cost too much. ``has_budget`` is True if the CLI was
     started with ``limits.usd`` as its own budget.
+
+    ``ask_cost`` sends ``get_session_cost``, whose answer or error goes to :meth:`hear_cost`. With
+    it the watch counts the dollars of background work while that runs; without it, the watch reads
+    the cost from results only. ``warn`` reports an answer that cannot be read.
     """
 
     def __init__(
@@ -57,6 +63,8 @@ class AnswerWatch:
         echoes: bool,
         keeps_completed: bool = False,
         has_budget: bool = False,
+        ask_cost: Callable[[], None] | None = None,
+        warn: Callable[[WarningKind, str], None] = _nothing,
     ) -> None:
         self._limits = limits
         self._deadlines = deadlines
@@ -84,6 +92,13 @@ class AnswerWatch:
         # The last result of the answer.
         self._result: ResultMessage | None = None
         self._meter = Meter()
+        # The total at the start of the answer; known from its first result.
+        self._base = Meter()
+        self._ask_cost = ask_cost
+        self._tell_cost: Callable[[object], None] = _nothing
+        self._spending: Spending | None = None
+        if ask_cost is not None and limits.usd is not None:
+            self._spending = Spending(limits.usd, self._base, ask=self._request_cost, warn=warn)
         # What the answer has cost so far; None before its first result.
         self._cost: float | None = None
         #: An answer is under way.
@@ -119,7 +134,26 @@ class AnswerWatch:
         self._watch.hear(_ANSWER, (message,), now)
         if isinstance(message, ResultMessage):
             self._hear_result(message, now)
+        elif self._spending is not None and self._result is not None:
+            # Before its result the turn's own spending is limited by the session.
+            self._spending.hear(message, now)
+            self._spending.request_if_due(now)
         self._watch.mind_idleness(now)
+
+    def hear_cost(self, answer: object, now: float) -> None:
+        """The answer to ``get_session_cost`` came, or the error of that request."""
+        self._tell_cost(answer)
+        if self._spending is None or not self.is_open:
+            return
+        if self._spending.is_passed:
+            self._note_limit(_ANSWER, LimitHit("usd", self._spending.allowed))
+        else:
+            self._spending.request_if_due(now)
+
+    def _request_cost(self, then: Callable[[object], None], _: float) -> None:
+        assert self._ask_cost is not None, "without it there is no spending to ask for"
+        self._tell_cost = then
+        self._ask_cost()
 
     def hold(self, now: float) -> None:
         """Nobody listens for a while: then silence is not the CLI's."""
@@ -156,6 +190,8 @@ class AnswerWatch:
         self._result = message
         cost = self._meter.charge(message)
         if cost is not None:
+            if self._cost is None and self._meter.total is not None:
+                self._base.total = self._meter.total - cost
             self._cost = (self._cost or 0.0) + cost
         self._count_answered(message)
         is_complete = not self._follow_ups.is_pending
@@ -214,6 +250,9 @@ class AnswerWatch:
         ``ending`` says how the CLI ended, if it did so before its background work.
         """
         outcome = self._follow_ups.complete(outcome)
+        if self._spending is not None and self.hit is not None:
+            cost = max(outcome.cost_usd or 0.0, self._spending.spent)
+            outcome = structs.replace(outcome, cost_usd=cost)
         if outcome.ok and (self.hit is not None or ending is not None):
             end = ending or ProcessEnd(by_us=True)
             reason, detail = classify(Facts(ending=end, limit=self.hit))

@@ -113,6 +113,14 @@ class Spending:
         return self._now.low - before > self.allowed
 
     @property
+    def spent(self) -> float:
+        """Dollars spent since the start, as the CLI told last; 0.0 if it has not told."""
+        if self._now is None:
+            return 0.0
+        told = (self._now.low + self._now.high) / 2
+        return max(0.0, told - (self._before or 0.0))
+
+    @property
     def _before(self) -> float | None:
         """The total at the start of the turn; None if it is not known."""
         if self._meter.total is None and self._start is not None:

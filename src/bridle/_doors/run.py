@@ -13,13 +13,14 @@ from bridle._core.classify import ProcessEnd
 from bridle._core.correlation import Deadlines
 from bridle._core.limits import TOTAL
 from bridle._core.output import schema_of, with_output
+from bridle._core.spending import SESSION_COST
 from bridle._core.wire import Content
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.subscription import Subscription
 from bridle._doors.turn import Turn
 from bridle._shell.known_secrets import clean_outcome
-from bridle.errors import OptionsError, ProcessInfo
-from bridle.events import SessionEnded, SessionFailed
+from bridle.errors import BridleError, OptionsError, ProcessInfo
+from bridle.events import SdkWarning, SessionEnded, SessionFailed, WarningKind
 from bridle.messages import Message, ResultMessage
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome
@@ -112,7 +113,17 @@ class Run(InnerSession):
         # The turn's own silence is minded by the session, which knows whose it is.
         limits = self._sdk.limits.replace(first_event=None, idle=None)
         self._deadlines = Deadlines()
-        self._watch = AnswerWatch(limits, self._deadlines, echoes=True, keeps_completed=True)
+        self._watch = AnswerWatch(
+            limits,
+            self._deadlines,
+            echoes=True,
+            keeps_completed=True,
+            ask_cost=self._ask_cost,
+            warn=self._warn,
+        )
+        # The request for the cost of background work, and the timer that ends the wait for it.
+        self._asking: asyncio.Task[None] | None = None
+        self._timer: asyncio.Timeout | None = None
         #: The prompt's turn, once it was sent.
         self.turn: Turn | None = None
 
@@ -164,15 +175,37 @@ class Run(InnerSession):
     async def _read_rest(self, messages: Subscription[Message]) -> ProcessEnd | None:
         """Read on until nothing more is to come, or may come; how the CLI ended if it did first."""
         try:
-            async with asyncio.timeout_at(self._deadlines.next):
+            async with asyncio.timeout_at(self._deadlines.next) as self._timer:
                 async for message in messages:
                     self._note(message)
                     if not self._watch.is_open or self._watch.hit is not None:
                         return None
         except TimeoutError:
-            self._watch.overdue(TOTAL, asyncio.get_running_loop().time())
+            if self._watch.hit is None:
+                self._watch.overdue(TOTAL, asyncio.get_running_loop().time())
             return None
+        finally:
+            if self._asking is not None:
+                self._asking.cancel()
         return await self._ending()
+
+    def _ask_cost(self) -> None:
+        self._asking = asyncio.ensure_future(self._learn_cost())
+
+    async def _learn_cost(self) -> None:
+        """Ask the CLI what it has spent, and end the wait if that is too much."""
+        answer: object
+        try:
+            answer = await self._actor.submit(SESSION_COST, {})
+        except BridleError as error:
+            answer = error
+        now = asyncio.get_running_loop().time()
+        self._watch.hear_cost(answer, now)
+        if self._watch.hit is not None and self._timer is not None:
+            self._timer.reschedule(now)
+
+    def _warn(self, kind: WarningKind, detail: str) -> None:
+        self._actor.warn(SdkWarning(kind, detail))
 
     async def _ending(self) -> ProcessEnd:
         """How the session ended, which it did."""

@@ -122,7 +122,7 @@ class Actor:
         self._releasing: asyncio.Task[None] | None = None
         self._version_check: asyncio.Task[None] | None = None
         self._outlet = WarningOutlet(self._loop, self._deliver_warning)
-        self._tell = self._outlet.tell
+        self.warn = self._tell = self._outlet.tell
         told = listeners or Listeners()
         self._stderr = self._notifier(told.on_stderr, WarningKind.STDERR_CALLBACK_FAILED)
         self._warning = self._notifier(told.on_warning, WarningKind.EVENT_CALLBACK_FAILED)

@@ -310,3 +310,62 @@ def test_a_failure_stays_what_it_is() -> None:
     answer.wait(60.0)
     failed: Outcome[Any] = Outcome(reason=OutcomeReason.API_ERROR)
     assert answer.watch.complete(failed) == failed
+
+
+# ---------------------------------------------------------------- dollars of background work
+
+
+def cost(amount: str) -> dict[str, str]:
+    return {"text": f"Total cost: ${amount}"}
+
+
+def test_the_dollars_of_background_work_are_asked_for_while_it_runs() -> None:
+    asked: list[int] = []
+    watch = AnswerWatch(
+        Limits(usd=0.5),
+        Deadlines(),
+        echoes=True,
+        keeps_completed=True,
+        ask_cost=lambda: asked.append(1),
+    )
+
+    def hear(*lines: bytes) -> int:
+        """The number of requests that these lines lead to."""
+        before = len(asked)
+        for message in cli.decoded(b"".join(lines)):
+            watch.hear(message, 1.0)
+        return len(asked) - before
+
+    def tell(amount: str) -> LimitHit | None:
+        watch.hear_cost(cost(amount), 2.0)
+        return watch.hit
+
+    watch.prompt(0.0)
+    assert hear(cli.init(), model("1", USE), TASK, RESULT_OF_USE) == 0, (
+        "the session limits the turn itself"
+    )
+    begun = cli.result(total_cost_usd=2.2, model_usage_since_last_result={"m": {"costUSD": 0.2}})
+    assert hear(begun) == 0
+    assert hear(model("s1", USE)) == 1
+    assert tell("2.4000") is None
+    assert hear(model("s2", USE), model("s3", USE)) == 1, "one request at a time"
+    assert tell("2.4000") is None
+    assert len(asked) == 3, "a call has ended since the request was sent"
+    assert tell("2.8000") == LimitHit("usd", 0.5)
+    outcome: Outcome[Any] = Outcome(reason=OutcomeReason.COMPLETED, detail="", cost_usd=0.2)
+    outcome = watch.complete(outcome)
+    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert outcome.cost_usd == pytest.approx(0.8)
+
+
+def test_an_answer_that_is_complete_is_not_ended_for_a_late_cost() -> None:
+    watch = AnswerWatch(Limits(usd=0.5), Deadlines(), echoes=True, ask_cost=lambda: None)
+    watch.prompt(0.0)
+    follow_up = cli.result(total_cost_usd=0.3, origin={"kind": "task-notification"})
+    begun = cli.result(total_cost_usd=0.2)
+    lines = (cli.init(), TASK, begun, model("s1", USE), TASK_DONE, follow_up)
+    for message in cli.decoded(b"".join(lines)):
+        watch.hear(message, 1.0)
+    assert not watch.is_open
+    watch.hear_cost(cost("9.0000"), 2.0)
+    assert watch.hit is None
