@@ -86,6 +86,7 @@ class LimitWatch:
 
     def observe(self, actions: Iterable[Action], now: float) -> None:
         """See what the engine does at ``now``."""
+        was_open = bool(self._calls)
         for action in actions:
             if isinstance(action, TurnStarted):
                 self.start(action.uuid, now)
@@ -98,15 +99,21 @@ class LimitWatch:
                 self._note_life()
         self.mind_idleness(now)
         if self._spending is not None:
-            self._mind_spending(self._spending, actions, now)
+            self._mind_spending(self._spending, actions, now, was_open=was_open)
 
-    def _mind_spending(self, spending: Spending, actions: Iterable[Action], now: float) -> None:
+    def _mind_spending(
+        self, spending: Spending, actions: Iterable[Action], now: float, *, was_open: bool
+    ) -> None:
         """Ask what the running turn has spent after its model calls, and end it if too much."""
         for action in actions:
             if isinstance(action, TurnEnded):
                 spending.end(action.outcome)
-            elif isinstance(action, TurnStarted):
+            elif isinstance(action, TurnStarted) and not was_open:
+                was_open = True
                 spending.begin(now)
+            elif isinstance(action, Deliver):
+                for message in action.messages:
+                    spending.observe(message)
         running = [uuid for uuid in self._running() if uuid in self._calls]
         if not running:
             return

@@ -19,8 +19,12 @@ from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.events import WarningKind
 from bridle.messages import AssistantMessage, Message, ResultMessage, UserMessage
 from bridle.outcomes import Outcome, OutcomeReason
+from bridle.system import TaskNotificationMessage, TaskStartedMessage
 
 SESSION_COST = "get_session_cost"
+
+_MAX_TASKS = 1024
+"""Running tasks that are remembered; the oldest one is forgotten first."""
 
 _TOTAL = re.compile(r"Total cost:\s*\$([\d,]+(?:\.(\d+))?)")
 
@@ -90,8 +94,13 @@ class Spending:
         self._meter = meter
         self._ask = ask
         self._warn = warn
-        # The total at the start of the first turn, and now.
+        # The total when the turn began, where the last result does not tell it, and now.
         self._start: Told | None = None
+        # The CLI was asked for the total at the start and has not answered.
+        self._awaits_start = False
+        # Tasks that run, and whether something was spent since the last result.
+        self._tasks: dict[str, None] = {}
+        self._is_outdated = False
         self._now: Told | None = None
         self._is_asking = False
         # A model call has ended since the request under way was sent.
@@ -122,15 +131,36 @@ class Spending:
 
     @property
     def _before(self) -> float | None:
-        """The total at the start of the turn; None if it is not known."""
-        if self._meter.total is None and self._start is not None:
-            return self._start.high
-        return self._meter.total
+        """The total at the start of the turn; None if it is not known.
+
+        A result that comes after the start was asked for tells a later total.
+        """
+        if self._awaits_start:
+            return None
+        totals = (self._meter.total, None if self._start is None else self._start.high)
+        return max((total for total in totals if total is not None), default=None)
 
     def begin(self, now: float) -> None:
-        """A prompt was written and none was open: learn the total that its turn starts from."""
-        if self._before is None:
+        """Learn the total that a turn starts from: a prompt was written while none was open.
+
+        The last result tells it, unless background work has spent something since.
+        """
+        if self._meter.total is None or self._is_outdated:
+            self._awaits_start = True
             self._request(now)
+
+    def observe(self, message: Message) -> None:
+        """Note whether the total of the last result is still true; any message of the session."""
+        if isinstance(message, ResultMessage):
+            self._is_outdated = bool(self._tasks)
+        elif isinstance(message, AssistantMessage):
+            self._is_outdated = True
+        elif isinstance(message, TaskStartedMessage):
+            self._tasks[message.task_id] = None
+            if len(self._tasks) > _MAX_TASKS:
+                del self._tasks[next(iter(self._tasks))]
+        elif isinstance(message, TaskNotificationMessage):
+            self._tasks.pop(message.task_id, None)
 
     def hear(self, message: Message, now: float) -> None:
         """The next message of the running turn, or of a task it has started, came."""
@@ -163,6 +193,12 @@ class Spending:
         self._is_due = self._is_behind = self._is_unknown = False
         self._now = None
         cost = outcome.cost_usd or 0.0
+        if self._start is not None and outcome.result is not None:
+            # What background work spent before the turn is in its cost, but was not its own.
+            cost = min(cost, (outcome.result.total_cost_usd or 0.0) - self._start.low)
+        if self._meter.total is not None:
+            self._start = None
+            self._awaits_start = False
         if cost > self.allowed and outcome.reason is not OutcomeReason.LIMIT_USD:
             self._warn(WarningKind.USD_LIMIT_PASSED, f"${cost:.4f} of ${self.allowed:g}")
 
@@ -183,8 +219,9 @@ class Spending:
             why = type(answer).__name__ if isinstance(answer, Exception) else "no amount in it"
             self._warn(WarningKind.COST_UNKNOWN, f"{SESSION_COST}: {why}")
             return
-        if self._before is None:
+        if self._awaits_start or self._before is None:
             self._start = told
+            self._awaits_start = False
         elif told.low > (self._before if self._now is None else self._now.high):
             self._is_behind = False
         self._now = told

@@ -202,9 +202,8 @@ def test_a_prompt_that_waits_does_not_pay_for_a_turn_of_the_clis_own() -> None:
     engine = prompted()
     engine.receive(cli.result("a", total_cost_usd=0.0), 1.0)
     engine.receive(cli.init() + call("f", USE), 2.0)
-    actions = engine.send("key b", "b", "prompt", 2.0)
-    actions += engine.receive(call("g", USE), 3.0)
-    assert asked(actions) == []
+    assert asked(engine.send("key b", "b", "prompt", 2.0)) == [("get_session_cost", "req_2")]
+    assert asked(engine.receive(told("req_2", "9.00") + call("g", USE), 3.0)) == []
 
 
 @pytest.mark.parametrize("answer", ["refused", "unreadable", "late"])
@@ -238,3 +237,53 @@ def test_a_prompt_that_is_taken_back_does_not_hide_what_the_running_turn_has_spe
     actions = engine.receive(told("req_2", "0.4000") + cli.lifecycle("b", "cancelled"), 3.0)
     assert reasons(actions) == [OutcomeReason.INTERRUPTED]
     assert asked(actions) == [("interrupt", "req_3")]
+
+
+# ------------------------------------------------------------------------- background work
+
+TASK = cli.line(type="system", subtype="task_started", task_id="b1", tool_use_id="task")
+TASK_DONE = cli.line(
+    type="system", subtype="task_notification", task_id="b1", tool_use_id="task", status="stopped"
+)
+
+
+def left_behind(*lines: bytes) -> Engine:
+    """An engine whose first turn, of 20 cents, left a task; then these lines came."""
+    engine = prompted()
+    engine.receive(TASK + cli.result("a", total_cost_usd=0.2) + b"".join(lines), 1.0)
+    return engine
+
+
+@pytest.mark.parametrize("lines", [(), (call("s", USE, parent_tool_use_id="task"), TASK_DONE)])
+def test_what_background_work_spent_between_two_turns_does_not_count(lines: tuple[bytes]) -> None:
+    engine = left_behind(*lines)
+    assert asked(engine.send("key b", "b", "prompt", 2.0)) == [("get_session_cost", "req_2")]
+    engine.receive(told("req_2", "3.20") + cli.init("b") + call("1", USE), 3.0)
+    assert asked(engine.receive(told("req_3", "3.38"), 3.0)) == []
+    ended = engine.receive(cli.result("b", total_cost_usd=3.38), 4.0)
+    assert reasons(ended) == [OutcomeReason.COMPLETED]
+    assert warned(ended) == []
+
+
+def test_what_the_turn_spends_after_background_work_counts() -> None:
+    engine = left_behind()
+    engine.send("key b", "b", "prompt", 2.0)
+    engine.receive(told("req_2", "3.20") + cli.init("b") + call("1", USE), 3.0)
+    assert asked(engine.receive(told("req_3", "3.56"), 3.0)) == [("interrupt", "req_4")]
+
+
+def test_the_turn_of_background_work_does_not_count_for_the_prompt_behind_it() -> None:
+    engine = left_behind(TASK_DONE + cli.init() + call("f", USE))
+    engine.send("key b", "b", "prompt", 2.0)
+    follow_up = cli.result(total_cost_usd=2.0, origin={"kind": "task-notification"})
+    engine.receive(told("req_2", "1.00") + follow_up + cli.init("b") + call("1", USE), 3.0)
+    assert asked(engine.receive(told("req_3", "2.20"), 3.0)) == []
+
+
+def test_no_turn_is_ended_before_its_start_is_known() -> None:
+    engine = left_behind(call("s", USE, parent_tool_use_id="task"))
+    engine.send("key b", "b", "prompt", 2.0)
+    assert asked(engine.receive(cli.init("b") + call("1", USE), 3.0)) == []
+    actions = engine.receive(told("req_2", "3.20"), 3.0)
+    assert asked(actions) == [("get_session_cost", "req_3")]
+    assert asked(engine.receive(told("req_3", "3.56"), 3.0)) == [("interrupt", "req_4")]
