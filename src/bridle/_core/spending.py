@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from bridle._fields import is_mapping
 from bridle.content import ToolResultBlock, ToolUseBlock
+from bridle.errors import ControlRejected, SessionStopped
 from bridle.events import WarningKind
 from bridle.messages import AssistantMessage, Message, ResultMessage, UserMessage
 from bridle.outcomes import Outcome, OutcomeReason
@@ -108,8 +109,9 @@ class Spending:
         # A model call was seen that the total may not include.
         self._is_behind = False
         self._last_message: str | None = None
-        # The CLI did not tell its total in this turn.
+        # The CLI cannot tell its total: it is not asked again in this turn.
         self._is_unknown = False
+        self._has_warned = False
 
     @property
     def is_passed(self) -> bool:
@@ -190,7 +192,7 @@ class Spending:
         """
         if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
             return
-        self._is_due = self._is_behind = self._is_unknown = False
+        self._is_due = self._is_behind = self._is_unknown = self._has_warned = False
         self._now = None
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
@@ -215,9 +217,7 @@ class Spending:
         self._is_asking = False
         told = read_total(answer)
         if told is None:
-            self._is_unknown = True
-            why = type(answer).__name__ if isinstance(answer, Exception) else "no amount in it"
-            self._warn(WarningKind.COST_UNKNOWN, f"{SESSION_COST}: {why}")
+            self._note_failure(answer)
             return
         if self._awaits_start or self._before is None:
             self._start = told
@@ -225,3 +225,15 @@ class Spending:
         elif told.low > (self._before if self._now is None else self._now.high):
             self._is_behind = False
         self._now = told
+
+    def _note_failure(self, answer: object) -> None:
+        """Warn once a turn. A request that timed out is sent again after the next model call."""
+        if isinstance(answer, SessionStopped):
+            return
+        is_error = isinstance(answer, Exception)
+        self._is_unknown = not is_error or isinstance(answer, ControlRejected)
+        self._is_behind = True
+        if not self._has_warned:
+            self._has_warned = True
+            why = type(answer).__name__ if is_error else "no amount in it"
+            self._warn(WarningKind.COST_UNKNOWN, f"{SESSION_COST}: {why}")

@@ -206,12 +206,12 @@ def test_a_prompt_that_waits_does_not_pay_for_a_turn_of_the_clis_own() -> None:
     assert asked(engine.receive(told("req_2", "9.00") + call("g", USE), 3.0)) == []
 
 
-@pytest.mark.parametrize("answer", ["refused", "unreadable", "late"])
+@pytest.mark.parametrize("answer", ["refused", "unreadable"])
 def test_a_cli_that_does_not_tell_is_reported_once_a_turn(answer: str) -> None:
     engine = prompted()
     engine.receive(call("1", USE), 1.0)
     lines = {"refused": cli.failure("req_2", "no"), "unreadable": cli.success("req_2", {})}
-    actions = engine.advance(31.0) if answer == "late" else engine.receive(lines[answer], 1.0)
+    actions = engine.receive(lines[answer], 1.0)
     assert warned(actions) == [WarningKind.COST_UNKNOWN]
     assert asked(engine.receive(TOOL_RESULT + call("2", USE), 32.0)) == []
     ended = engine.receive(cli.result("a", total_cost_usd=7.2), 33.0)
@@ -219,6 +219,26 @@ def test_a_cli_that_does_not_tell_is_reported_once_a_turn(answer: str) -> None:
     assert warned(ended) == [WarningKind.USD_LIMIT_PASSED]
     engine.send("key b", "b", "prompt", 34.0)
     assert len(asked(engine.receive(cli.init("b") + call("3", USE), 35.0))) == 1
+
+
+def test_a_request_that_times_out_is_sent_again_after_the_next_model_call() -> None:
+    engine = prompted()
+    engine.receive(call("1", USE), 1.0)
+    assert warned(engine.advance(31.0)) == [WarningKind.COST_UNKNOWN]
+    assert asked(engine.receive(TOOL_RESULT, 32.0)) == [("get_session_cost", "req_3")]
+    assert warned(engine.advance(62.0)) == [], "one warning a turn"
+    assert asked(engine.receive(call("2", USE), 63.0)) == [("get_session_cost", "req_4")]
+    assert asked(engine.receive(told("req_4", "0.3600"), 63.0)) == [("interrupt", "req_5")]
+
+
+def test_a_start_that_is_not_told_in_time_is_asked_for_again() -> None:
+    engine = cli.running(limits=Limits(usd=USD))
+    engine.send("key", "a", "prompt", 0.0)
+    engine.advance(30.0)
+    assert asked(engine.receive(INIT + call("1", USE), 31.0)) == [("get_session_cost", "req_2")]
+    engine.receive(told("req_2", "5.00") + TOOL_RESULT, 32.0)
+    engine.receive(call("2", USE), 33.0)
+    assert asked(engine.receive(told("req_3", "5.50"), 33.0)) == [("interrupt", "req_4")]
 
 
 def test_an_answer_that_completes_first_stays_completed() -> None:
