@@ -98,6 +98,8 @@ class LimitWatch:
             elif isinstance(action, Call):
                 self._note_life()
         self.mind_idleness(now)
+        if self._reached:
+            self._interrupt_begun(now)
         if self._spending is not None:
             self._mind_spending(self._spending, actions, now, was_open=was_open)
 
@@ -247,6 +249,19 @@ class LimitWatch:
                 self._deadlines.clear(token)
             elif token not in self._deadlines and uuid in self._alive:
                 self._deadlines.set(token, now + self._limits.idle)
+
+    def _interrupt_begun(self, now: float) -> None:
+        """Interrupt a prompt that waited when it reached its limit and runs now.
+
+        The CLI had begun it before the request to take it back came.
+        """
+        running = self._running()
+        begun = [uuid for uuid in running if self._reached.get(uuid) is False]
+        for uuid in begun:
+            self._reached[uuid] = True
+            self._deadlines.set((PATIENCE, uuid), now + REACTION)
+        if begun:
+            self._interrupt(now)
 
     def _reach(self, uuids: Iterable[str], hit: LimitHit, now: float) -> None:
         """End prompts for the first limit they reach; they have `REACTION` seconds then."""

@@ -300,3 +300,29 @@ def test_tools_that_never_get_a_result_are_not_remembered_for_ever() -> None:
         engine.receive(cli.line(type="assistant", message={"content": [use]}), 1.0)
     assert engine._watch is not None
     assert len(engine._watch._tools) <= 1024
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_prompt_that_begins_before_it_is_taken_back_is_interrupted(is_told: bool) -> None:
+    engine = running(total=10.0)
+    engine.receive(INIT, 0.1)
+    engine.send("key b", "b", "prompt", 1.0)
+    assert asked(engine.advance(10.0)) == ["interrupt"]
+    assert asked(engine.advance(11.0)) == ["cancel_async_message"]
+    assert reason(engine.receive(ABORTED, 11.5)) is OutcomeReason.LIMIT_TOTAL
+    refused = cli.success("req_2", {"cancelled": False}) if is_told else b""
+    begun = engine.receive(refused + cli.init("b"), 12.0)
+    assert asked(begun) == ["interrupt"]
+    assert asked(engine.receive(assistant("m"), 12.1)) == [], "one interrupt is enough"
+    assert not cli.only(TurnEnded, engine.advance(12.0 + REACTION - 0.1)), "it has its time"
+    assert reason(engine.receive(cli.aborted("b"), 12.0 + REACTION)) is OutcomeReason.LIMIT_TOTAL
+
+
+def test_a_prompt_with_a_limit_that_never_ends_is_given_up() -> None:
+    engine = running(total=10.0)
+    engine.receive(INIT, 0.1)
+    engine.send("key b", "b", "prompt", 1.0)
+    engine.advance(10.0)
+    engine.advance(11.0)
+    engine.receive(ABORTED + cli.init("b"), 12.0)
+    assert reason(engine.advance(12.0 + REACTION)) is OutcomeReason.LIMIT_TOTAL
