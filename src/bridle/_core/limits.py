@@ -26,6 +26,7 @@ from bridle.messages import (
     UserMessage,
 )
 from bridle.options import Limits
+from bridle.system import TaskNotificationMessage
 
 FIRST_EVENT = "limit: first event"
 IDLE = "limit: idle"
@@ -201,8 +202,10 @@ class LimitWatch:
                 for block in message.content:
                     if isinstance(block, ToolResultBlock):
                         self._end_tool(block.tool_use_id)
+            elif isinstance(message, TaskNotificationMessage):
+                self._end_tool(message.tool_use_id or "")
             elif isinstance(message, ResultMessage):
-                self._forget_tools(None)
+                self._tools.clear()
         if self._limits.idle is not None and uuid in self._calls:
             self._deadlines.set((IDLE, uuid), now + self._limits.idle)
 

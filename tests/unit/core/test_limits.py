@@ -326,3 +326,32 @@ def test_a_prompt_with_a_limit_that_never_ends_is_given_up() -> None:
     engine.advance(11.0)
     engine.receive(ABORTED + cli.init("b"), 12.0)
     assert reason(engine.advance(12.0 + REACTION)) is OutcomeReason.LIMIT_TOTAL
+
+
+SUBAGENT_CALL = cli.line(
+    type="assistant",
+    parent_tool_use_id="t",
+    message={"id": "s", "content": [{**USE, "id": "inner"}]},
+)
+"""A tool call of the subagent that the tool call ``t`` has started."""
+
+
+def test_the_tools_of_a_subagent_that_was_stopped_do_not_hold_the_idle_clock() -> None:
+    engine = running(idle=5.0)
+    started = cli.line(type="system", subtype="task_started", task_id="b", tool_use_id="t")
+    engine.receive(INIT + assistant("m", USE) + started + RESULT + SUBAGENT_CALL, 1.0)
+    assert engine.next_deadline is None
+    stopped = cli.line(
+        type="system", subtype="task_notification", task_id="b", tool_use_id="t", status="stopped"
+    )
+    engine.receive(stopped, 2.0)
+    assert engine.next_deadline == 7.0
+
+
+def test_the_tools_of_a_turn_that_has_ended_do_not_hold_the_idle_clock_of_the_next() -> None:
+    engine = running(idle=5.0)
+    engine.receive(INIT, 0.1)
+    engine.send("key b", "b", "prompt", 0.2)
+    engine.receive(assistant("m", USE) + SUBAGENT_CALL + ABORTED, 1.0)
+    engine.receive(cli.init("b") + assistant("n"), 2.0)
+    assert engine.next_deadline == 7.0
