@@ -513,7 +513,10 @@ class BufferOverflow(BridleError):
 
 
 class ConsumerTooSlow(BridleError):
-    """The session was ended because `unread_bytes` of messages waited unread; `limit` may."""
+    """`unread_bytes` of messages waited unread, `limit` may.
+
+    The session was ended, or the messages of a turn that no loop read were dropped.
+    """
 
     def __init__(self, unread_bytes: int, limit: int) -> None:
         super().__init__(

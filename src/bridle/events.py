@@ -190,7 +190,8 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.MISSED_MESSAGES: (
         "warning",
-        "More came before the first subscription than is kept for it; the oldest were dropped.",
+        "More messages were unread than are kept for a first subscription or for turns; "
+        "the oldest were dropped.",
     ),
     WarningKind.MISSED_EVENTS: (
         "warning",

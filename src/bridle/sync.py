@@ -146,11 +146,16 @@ def query(
 class Turn:
     """The work on one prompt: iterate it for its messages, ask it for its outcome.
 
-    Iterate right after sending the prompt. Until then the session holds at most eight mebibytes of
-    messages for all turns that no loop has read yet; a loop over a turn whose messages were dropped
-    raises ConsumerTooSlow. Leaving a loop keeps the unread messages for the next loop. Messages
-    that come while the outcome is waited for and no loop reads are dropped; a later loop raises
-    UsageError, and so does a loop that goes on after another one over the same turn has begun.
+    Iterate first if you do both. Waiting for the outcome while no loop reads discards the messages;
+    a later loop raises UsageError.
+
+    Messages that no loop reads are held for the next loop, within bounds for the whole session:
+    eight mebibytes for turns that no loop has read yet, the repetitions of your own prompts not
+    counted, and ``SdkOptions.max_unread_bytes`` for all turns, those whose loop was left included.
+    Beyond that the messages of the oldest turn are dropped, with the warning ``missed_messages``,
+    and a loop over that turn raises ConsumerTooSlow.
+
+    If two loops over one turn go on at once, the older one raises UsageError.
 
     Ctrl-C while waiting for either interrupts the turn that runs.
     """
@@ -195,9 +200,9 @@ class Turn:
         return TextPieces(self.__iter__(), self._text)
 
     def outcome(self) -> Outcome[Any]:
-        """The one outcome of this turn. Never raises for how the turn went.
+        """Return the one outcome of this turn. Never raises for how the turn went.
 
-        Any number of threads may wait.
+        If no loop reads the turn, its messages are discarded. Any number of threads may wait.
         """
         return self._portal.call("outcome", self._turn.outcome, self._interrupt)
 
@@ -477,8 +482,10 @@ def start_session(
 ) -> Session:
     """Start a session: ``with start_session(...) as session``, or keep it and close it.
 
-    It is running when you get it. A ``prompt`` is sent at once; read the answer from
-    ``session.messages()``.
+    It is running when you get it. A ``prompt`` is sent at once. Read its answer from
+    ``session.messages()`` or ``session.text_stream()``, right away: until the first subscription
+    the session keeps the newest 256 messages, at most one mebibyte. For more time, use
+    ``send_user_message`` and iterate its turn.
 
     Raises:
         OptionsError: an option is wrong; nothing was started.

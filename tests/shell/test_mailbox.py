@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from bridle import AssistantMessage, Message, SdkWarning, SessionReady, decode_l
 from bridle._shell.feeds import EARLY_BYTES, EARLY_ITEMS, Feeds
 from bridle._shell.mailbox import KEPT_EVENTS, Closed, Mailbox, size_of
 from bridle._shell.turn import Turns, TurnState
-from bridle.errors import ConsumerTooSlow
+from bridle.errors import ConsumerTooSlow, UsageError
 from bridle.events import WarningKind
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -90,7 +91,7 @@ def test_two_tasks_cannot_wait_at_one_mailbox() -> None:
         mailbox: Mailbox[int] = Mailbox()
         first = asyncio.ensure_future(mailbox.take())
         await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="Another task"):
+        with pytest.raises(UsageError, match="Another task"):
             await mailbox.take()
         mailbox.put(1)
         assert await first == 1
@@ -295,9 +296,24 @@ def test_items_are_taken_on_the_loop_they_come_on() -> None:
 DONE: Outcome[Any] = Outcome(reason=OutcomeReason.COMPLETED)
 
 
+Lost = list[tuple[str, int, int, int]]
+
+
+def turn_of() -> TurnState:
+    return TurnState(asyncio.get_running_loop(), "u", deque())
+
+
+def turns_of(limit: int, held: int, lost: Lost | None = None) -> Turns:
+    def dropped(*about: Any) -> None:
+        if lost is not None:
+            lost.append(about)
+
+    return Turns(asyncio.get_running_loop(), limit, held, dropped)
+
+
 def test_a_turn_keeps_its_messages_for_whoever_iterates_it() -> None:
     async def main() -> None:
-        state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
+        state = turn_of()
         state.put(*batch(1))
         mailbox = state.read()
         state.put(*batch(2))
@@ -310,48 +326,76 @@ def test_a_turn_keeps_its_messages_for_whoever_iterates_it() -> None:
     run(main)
 
 
-def test_a_turn_whose_outcome_alone_is_awaited_keeps_nothing_and_says_so() -> None:
+@pytest.mark.parametrize("when", ["before", "during", "cancelled"])
+def test_awaiting_a_turn_that_no_loop_reads_discards_its_messages(when: str) -> None:
+    """Iterating it afterwards raises, whenever the messages came and however the wait ended."""
+
     async def main() -> None:
-        state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
-        state.put(*batch(1))
-        state.waiting = 1
+        state = turn_of()
+        if when == "before":
+            state.put(*batch(1))
+            state.end(DONE)
+        waiting = asyncio.ensure_future(state.wait())
+        await asyncio.sleep(0)
+        if when == "during":
+            state.put(*batch(1))
+            assert len(state.mailbox) == 0
+        if when == "cancelled":
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        else:
+            state.end(DONE)
+            assert await waiting == DONE
         state.put(*batch(2))
         assert len(state.mailbox) == 0
-        with pytest.raises(RuntimeError, match="not kept"):
+        with pytest.raises(UsageError, match="not kept"):
             state.read()
 
     run(main)
 
 
-def test_a_turn_that_is_iterated_as_soon_as_it_is_awaited_misses_nothing() -> None:
+@pytest.mark.parametrize("is_done", [False, True], ids=["running", "done"])
+def test_a_loop_that_begins_with_the_wait_for_the_outcome_misses_nothing(is_done: bool) -> None:
     async def main() -> None:
-        state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
-        state.put(*batch(1))
-        state.waiting = 1
-        mailbox = state.read()
-        state.put(*batch(2))
-        assert uuids([await mailbox.take() for _ in range(2)]) == ["1", "2"]
+        state = turn_of()
+        state.put(*batch(1, 2))
+        if is_done:
+            state.end(DONE)
+
+        async def read() -> list[Message]:
+            mailbox = state.read()
+            return [await mailbox.take() for _ in range(3 - is_done)]
+
+        both = asyncio.gather(state.wait(), read())
+        await asyncio.sleep(0)
+        state.put(*batch(3))
+        state.end(DONE)
+        outcome, messages = await both
+        assert outcome == DONE
+        assert uuids(messages) == ["1", "2", "3"][: 3 - is_done]
 
     run(main)
 
 
-def test_a_turn_nobody_reads_lets_go_at_the_limit_and_says_so_when_it_is_read() -> None:
+def test_a_turn_that_was_read_to_its_end_can_be_awaited_and_iterated_again() -> None:
     async def main() -> None:
-        state = TurnState(asyncio.get_running_loop(), "u", limit=100)
-        for number in range(10):
-            state.put(*batch(number))
-        assert len(state.mailbox) == 0
-        with pytest.raises(Closed) as end:
+        state = turn_of()
+        mailbox = state.read()
+        state.put(*batch(1))
+        state.end(DONE)
+        assert uuids([await mailbox.take()]) == ["1"]
+        state.leave(mailbox)
+        assert await state.wait() == DONE
+        with pytest.raises(Closed):
             await state.read().take()
-        assert isinstance(end.value.error, ConsumerTooSlow)
 
     run(main)
 
 
 def test_turns_that_no_loop_has_read_share_a_bound_and_the_oldest_is_dropped_first() -> None:
     async def main() -> None:
-        size = batch(1)[1]
-        turns = Turns(asyncio.get_running_loop(), limit=1 << 20, held=3 * size)
+        size, lost = batch(1)[1], Lost()
+        turns = turns_of(1 << 20, 3 * size, lost)
         first, second, third = (turns.begin(uuid) for uuid in "abc")
         turns.put(["a"], *batch(1))
         turns.put(["a", "b"], *batch(2))
@@ -362,19 +406,86 @@ def test_turns_that_no_loop_has_read_share_a_bound_and_the_oldest_is_dropped_fir
         assert uuids([await second.read().take() for _ in range(2)]) == ["2", "3"]
         turns.put(["c"], *batch(5, 6))
         assert uuids([await third.read().take() for _ in range(3)]) == ["4", "5", "6"]
-        with pytest.raises(Closed) as end:
-            await first.read().take()
-        assert isinstance(end.value.error, ConsumerTooSlow)
-        assert (end.value.error.unread_bytes, end.value.error.limit) == (2 * size, 3 * size)
-        assert "Iterate a turn right after" in str(end.value.error)
+        with pytest.raises(ConsumerTooSlow, match="Iterate a turn right after") as caught:
+            first.read()
+        assert (caught.value.unread_bytes, caught.value.limit) == (2 * size, 3 * size)
+        assert lost == [("a", 2, 2 * size, 3 * size)]
 
     run(main)
+
+
+def test_turns_whose_loop_was_left_share_the_larger_bound() -> None:
+    async def main() -> None:
+        size, lost = batch(1)[1], Lost()
+        turns = turns_of(10 * size, 3 * size, lost)
+        states = [turns.begin(uuid) for uuid in "abc"]
+        for state, numbers in zip(states, (range(1, 6), range(6, 10), range(10, 12)), strict=True):
+            mailbox = state.read()
+            turns.put([state.uuid], *batch(numbers[0]))
+            turns.put([state.uuid], *batch(*numbers[1:]))
+            state.leave(mailbox)
+        assert lost == []  # eleven messages are held
+        turns.put(["c"], *batch(12))
+        assert lost == [("a", 5, 5 * size, 10 * size)]
+        with pytest.raises(ConsumerTooSlow):
+            states[0].read()
+        assert uuids([await states[1].read().take() for _ in range(4)]) == ["6", "7", "8", "9"]
+        assert uuids([await states[2].read().take() for _ in range(3)]) == ["10", "11", "12"]
+
+    run(main)
+
+
+def test_messages_that_a_loop_gives_back_count_as_unread() -> None:
+    async def main() -> None:
+        size, lost = batch(1)[1], Lost()
+        turns = turns_of(4 * size, 4 * size, lost)
+        state = turns.begin("a")
+        mailbox = state.read()
+        turns.put(["a"], *batch(1, 2, 3))
+        taken = [await mailbox.take() for _ in range(2)]
+        state.leave(mailbox)
+        state.put_back(taken)
+        assert state.mailbox.unread_bytes == 3 * size
+        turns.put(["a"], *batch(4))
+        assert lost == []
+        mailbox = state.read()
+        assert uuids([await mailbox.take() for _ in range(4)]) == ["1", "2", "3", "4"]
+        state.leave(mailbox)
+        turns.put(["a"], *batch(1, 2, 3, 4, 5))
+        assert lost == [("a", 5, 5 * size, 4 * size)]
+        state.put_back(taken)
+        assert len(state.mailbox) == 0
+
+    run(main)
+
+
+def test_repetitions_of_prompts_count_against_the_larger_bound_only() -> None:
+    async def main() -> None:
+        size, lost = batch(1)[1], Lost()
+        turns = turns_of(20 * size, 2 * size, lost)
+        states = [turns.begin(uuid) for uuid in "ab"]
+        for number, state in enumerate(states):
+            turns.put([state.uuid], *repetition(5 * size))
+            turns.put([state.uuid], *batch(number))
+        assert lost == []
+        turns.put(["b"], *repetition(12 * size))
+        assert [(uuid, count) for uuid, count, _, _ in lost] == [("a", 2)]
+        mailbox = states[1].read()
+        assert [(await mailbox.take()).type for _ in range(3)] == ["user", "assistant", "user"]
+
+    run(main)
+
+
+def repetition(size: int) -> tuple[list[Message], int]:
+    line = b'{"type":"user","isReplay":true,"message":{"content":"%s"}}' % (b"x" * size)
+    messages = [cast("Message", decode_line(line))]
+    return messages, size_of(messages)
 
 
 def test_a_turn_that_is_dropped_or_read_does_not_count_against_the_others() -> None:
     async def main() -> None:
         size = batch(1)[1]
-        turns = Turns(asyncio.get_running_loop(), limit=1 << 20, held=2 * size)
+        turns = turns_of(1 << 20, 2 * size)
         gone, read, kept = (turns.begin(uuid) for uuid in "abc")
         turns.put(["a"], *batch(1, 2))
         del gone
@@ -389,7 +500,7 @@ def test_a_turn_that_is_dropped_or_read_does_not_count_against_the_others() -> N
 
 def test_what_waits_for_a_loop_is_held_as_lines() -> None:
     async def main() -> None:
-        state = TurnState(asyncio.get_running_loop(), "u", limit=1 << 20)
+        state = turn_of()
         messages, size = batch(1, 2)
         state.put(messages, size)
         mailbox = state.read()

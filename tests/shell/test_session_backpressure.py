@@ -25,6 +25,8 @@ from bridle import (
     SessionStopped,
     Subscription,
     Turn,
+    UsageError,
+    WarningKind,
     start_session,
 )
 from bridle.testing import FakeCli
@@ -74,7 +76,8 @@ def test_control_does_not_wait_behind_fifty_thousand_unread_messages(what: str) 
                     assert await count(reader.messages) == MANY + 100
                 if reader.turn is not None:
                     assert await count(reader.turn) == MANY + 100
-            assert warnings_of(await told_by(session)) == []
+            dropped = [] if what == "a turn" else ["missed_messages"]  # of the turn
+            assert warnings_of(await told_by(session)) == dropped
 
     run(main)
 
@@ -181,13 +184,101 @@ def test_nothing_is_held_for_readers_that_do_not_exist(how: str) -> None:
 
 def test_a_turn_that_is_iterated_late_raises_if_its_messages_were_dropped() -> None:
     async def main() -> None:
-        with in_turn.emit(LINE).repeat(2 * MIB // SIZE).result() as cli:
+        with in_turn.emit(LINE).repeat(9 * MIB // SIZE).result() as cli:
             async with start_session(options(cli)) as session:
                 turn = await session.send_user_message("go")
                 await until(lambda: turn.done)
                 with pytest.raises(ConsumerTooSlow, match="right after sending"):
                     _ = [message async for message in turn]
                 assert (await turn).ok
+            [warning] = [each for each in await told_by(session) if isinstance(each, SdkWarning)]
+            assert warning.kind is WarningKind.MISSED_MESSAGES
+            assert turn.uuid in warning.detail
+
+    run(main)
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "data": "x" * 10 * MIB}}
+
+
+def test_a_turn_with_a_large_prompt_can_be_iterated_when_it_has_ended() -> None:
+    """The CLI repeats the prompt, which does not count against what is held for the turn."""
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message([IMAGE])
+                await until(lambda: turn.done)
+                types = [message.type async for message in turn]
+                assert types[-2:] == ["assistant", "result"]
+            assert warnings_of(await told_by(session)) == []
+
+    run(main)
+
+
+def test_two_turns_sent_at_once_can_be_read_one_after_the_other() -> None:
+    async def main() -> None:
+        script = in_turn.result().start_turn().emit(LINE).repeat(2 * MIB // SIZE).result()
+        with script as cli:
+            async with start_session(options(cli)) as session:
+                first = await session.send_user_message("one")
+                await until(lambda: first.done)
+                second = await session.send_user_message("two")
+                await until(lambda: second.done)
+                assert await count(first.__aiter__()) == 0
+                assert await count(second.__aiter__()) == 2 * MIB // SIZE
+            assert warnings_of(await told_by(session)) == []
+
+    run(main)
+
+
+def test_turns_whose_loop_was_left_share_one_bound() -> None:
+    """The turn that was left first is dropped first, with a warning."""
+
+    async def main() -> None:
+        script = FakeCli(patience=30.0).expect_initialize()
+        for _ in range(3):
+            script = script.start_turn().emit(LINE).repeat(300).result()
+        with script as cli:
+            sdk = SdkOptions(max_unread_bytes=SIZE * 700)
+            async with start_session(options(cli), sdk) as session:
+                turns = [await left_turn(session) for _ in range(3)]
+                with pytest.raises(ConsumerTooSlow):
+                    _ = [message async for message in turns[0]]
+                for turn in turns[1:]:
+                    assert (await count(turn.__aiter__())) > 290
+            [warning] = [each for each in await told_by(session) if isinstance(each, SdkWarning)]
+            assert warning.kind is WarningKind.MISSED_MESSAGES
+            assert turns[0].uuid in warning.detail
+
+    run(main)
+
+
+async def left_turn(session: Session) -> Turn:
+    """Return a turn that has ended and of which only the first message was read."""
+    turn = await session.send_user_message("go")
+    async for _ in turn:
+        break
+    await until(lambda: turn.done)
+    return turn
+
+
+@pytest.mark.parametrize("when", ["running", "done", "timed out"])
+def test_iterating_a_turn_after_awaiting_it_raises_whatever_the_timing(when: str) -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            async with start_session(options(cli)) as session:
+                turn = await session.send_user_message("SLOW" if when == "timed out" else "hi")
+                if when == "timed out":
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(turn.outcome(), 0.01)
+                    await session.interrupt()
+                if when == "done":
+                    await until(lambda: turn.done)
+                outcome = await turn
+                with pytest.raises(UsageError, match="not kept"):
+                    _ = [message async for message in turn]
+                assert await turn is outcome
 
     run(main)
 
@@ -282,8 +373,8 @@ def test_a_program_that_never_reads_messages_is_no_slow_consumer() -> None:
                 # What the held turn had was too much to keep, which whoever reads it now is told.
                 with pytest.raises(ConsumerTooSlow):
                     _ = [message async for message in held]
-            # Nobody was blamed; only the one who subscribed late was told what is missing.
-            assert warnings_of(await told_by(session)) == ["missed_messages"]
+            # One warning for the held turn, one for the late subscription.
+            assert warnings_of(await told_by(session)) == ["missed_messages"] * 2
 
     run(main)
 
@@ -294,9 +385,9 @@ def test_a_reader_that_keeps_up_may_read_for_ever() -> None:
             sdk = SdkOptions(max_unread_bytes=300_000)
             async with start_session(options(cli), sdk) as session:
                 messages = session.messages()
-                turn = await session.send_user_message("go")
+                _ = await session.send_user_message("go")
+                del _
                 assert await count(messages) == 20_000
-                assert (await turn).ok
             assert warnings_of(await told_by(session)) == []
 
     run(main)

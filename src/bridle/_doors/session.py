@@ -23,7 +23,7 @@ from bridle._core.wire import Content, Unencodable, encode_user_message
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._fields import callback
-from bridle._shell.actor import HELD_BYTES, Actor
+from bridle._shell.actor import Actor
 from bridle._shell.feeds import Update
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
@@ -94,9 +94,6 @@ class Session:
         self._connecting = False
         # Whom tools get as their session; not held, so that it can be dropped.
         self._owner: Callable[[], object | None] = weakref.ref(self)
-
-    # Bytes that are held for turns that no loop has read yet.
-    _held_bytes = HELD_BYTES
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -206,7 +203,6 @@ class Session:
         actor = self._made = Actor(
             self._engine,
             max_unread_bytes=self._sdk.max_unread_bytes,
-            max_held_bytes=self._held_bytes,
             listeners=Listeners(
                 on_stderr=self._sdk.on_stderr,
                 on_warning=self._sdk.on_warning,
@@ -417,12 +413,7 @@ class Session:
 
 
 class InnerSession(Session):
-    """A session inside another object, which tools get as theirs in its place.
-
-    The object may hand turns to another thread, which takes its time to begin a loop over one.
-    """
-
-    _held_bytes = 8 << 20
+    """A session inside another object, which tools get as theirs in its place."""
 
     def show_as(self, owner: object) -> None:
         """Say which object; before the session connects."""
@@ -479,8 +470,10 @@ def start_session(
 ) -> SessionStart:
     """Start a session: ``async with start_session(...) as session``, or ``await`` it.
 
-    It is running when you get it. A ``prompt`` is sent at once; read the answer from
-    ``session.messages()``.
+    It is running when you get it. A ``prompt`` is sent at once. Read its answer from
+    ``session.messages()`` or ``session.text_stream()``, right away: until the first subscription
+    the session keeps the newest 256 messages, at most one mebibyte. For more time, use
+    ``send_user_message`` and iterate its turn.
 
     Raises:
         OptionsError: here and now, before anything is started.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from typing import Any
 
@@ -16,12 +15,16 @@ from bridle.outcomes import Outcome
 class Turn:
     """The work on one prompt: iterate it for its messages, await it for its outcome.
 
-    Both may be done, at once or one after the other. Iterate right after sending the prompt: until
-    the first loop begins, the session holds at most one mebibyte of messages for all turns that no
-    loop has read yet, and a loop over a turn whose messages were dropped raises ConsumerTooSlow.
-    Leaving a loop keeps the unread messages for the next loop. Messages that come while the outcome
-    is awaited and no loop reads are dropped; a later loop raises UsageError, and so does a loop
-    that goes on after another one over the same turn has begun.
+    Both may be done, at once or one after the other; iterate first. Waiting for the outcome while
+    no loop reads discards the messages, also if the wait times out: a later loop raises UsageError.
+
+    Messages that no loop reads are held for the next loop, within bounds for the whole session:
+    eight mebibytes for turns that no loop has read yet, the repetitions of your own prompts not
+    counted, and ``SdkOptions.max_unread_bytes`` for all turns, those whose loop was left included.
+    Beyond that the messages of the oldest turn are dropped, with the warning ``missed_messages``,
+    and a loop over that turn raises ConsumerTooSlow.
+
+    If two loops over one turn go on at once, the older one raises UsageError.
     """
 
     def __init__(self, state: TurnState) -> None:
@@ -51,16 +54,14 @@ class Turn:
         return TextPieces(self.__aiter__(), self._text)
 
     async def outcome(self) -> Outcome[Any]:
-        """The one outcome of this turn. Never raises for how the turn went.
+        """Return the one outcome of this turn. Never raises for how the turn went.
+
+        If no loop reads the turn, its messages are discarded.
 
         Cancellation: cancelling the wait does nothing to the turn.
         Concurrency: any number of tasks may wait.
         """
-        self._state.waiting += 1
-        try:
-            return await asyncio.shield(self._state.outcome)
-        finally:
-            self._state.waiting -= 1
+        return await self._state.wait()
 
     def __await__(self) -> Generator[Any, None, Outcome[Any]]:
         return self.outcome().__await__()
@@ -72,4 +73,4 @@ class Turn:
 
 def take_back(turn: Turn, messages: list[Message]) -> None:
     """Keep what a reader that has left took and did not read, for the next one."""
-    turn._state.mailbox.put_back(messages)  # pyright: ignore[reportPrivateUsage]
+    turn._state.put_back(messages)  # pyright: ignore[reportPrivateUsage]

@@ -38,7 +38,7 @@ from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
 from bridle._shell.senders import Senders
 from bridle._shell.transport import Transport
-from bridle._shell.turn import Turns, TurnState
+from bridle._shell.turn import HELD_BYTES, Turns, TurnState
 from bridle.errors import (
     BridleError,
     ConsumerTooSlow,
@@ -61,9 +61,6 @@ _PUBLISHED = frozenset({"warning", "error"})
 _PATIENCE = 4
 """How many times ``max_unread_bytes`` a consumer may fall behind before the session ends."""
 
-HELD_BYTES = 1 << 20
-"""Bytes that are held for the turns of a session that no loop has read yet."""
-
 _UNKILLABLE = 5.0
 """Seconds after SIGKILL when a process that is still there is given up: it may not be ours."""
 
@@ -79,7 +76,6 @@ class Actor:
         engine: Engine,
         *,
         max_unread_bytes: int,
-        max_held_bytes: int = HELD_BYTES,
         listeners: Listeners | None = None,
         owner: Callable[[], object | None] = lambda: None,
         closers: Sequence[Callable[[], Awaitable[None]]] = (),
@@ -109,7 +105,7 @@ class Actor:
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
         self.feeds = Feeds(self._loop, self._on_missed)
-        self._turns = Turns(self._loop, max_unread_bytes, min(max_held_bytes, max_unread_bytes))
+        self._turns = Turns(self._loop, max_unread_bytes, HELD_BYTES, self._on_dropped)
         self._senders = Senders()
         self._callbacks = Callbacks(
             self._loop,
@@ -470,6 +466,11 @@ class Actor:
     def _on_missed(self, messages: int, events: int) -> None:
         lost = f"{messages} messages" + (f" and {events} events" if events else "")
         detail = f"{lost} were dropped, at most {EARLY_ITEMS} and {EARLY_BYTES} bytes are kept"
+        self._tell(SdkWarning(WarningKind.MISSED_MESSAGES, detail))
+
+    def _on_dropped(self, uuid: str, messages: int, size: int, limit: int) -> None:
+        lost = f"{messages} messages ({size} bytes) of turn {uuid} were dropped"
+        detail = f"{lost}, at most {limit} bytes are held for turns that no loop reads"
         self._tell(SdkWarning(WarningKind.MISSED_MESSAGES, detail))
 
     def _on_slow_consumer(self, unread: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from bridle._core.wire import decode_all
 from bridle._source import lines_of
@@ -88,10 +88,20 @@ class Mailbox(Generic[_T]):
         as_lines = as_lines or self.unread_bytes > _KEPT_DECODED
         self._put(lines_of(messages) if as_lines else messages, size)
 
-    def put_back(self, items: list[_T]) -> None:
-        """Have these taken once more, before all others."""
-        self.ready += reversed(items)
-        self._wake()
+    def put_back(self, messages: list[Message]) -> None:
+        """Have these taken once more, before all others, and count them as unread again.
+
+        Only for mailboxes of messages. They are kept as lines, with those of the batch that was
+        being read.
+        """
+        lines = lines_of([*messages, *reversed(cast("list[Message]", self.ready))])
+        self.ready = []
+        if lines:
+            size = sum(map(len, lines))
+            self._batches.appendleft((lines, size))
+            self._batched += len(lines)
+            self.unread_bytes += size
+            self._wake()
 
     def _put(self, items: list[Any], size: int) -> None:
         if self._closed is None:
