@@ -239,6 +239,23 @@ def test_another_permission_mode_counts_for_the_next_tool(lab: Lab) -> None:
     assert [path.name for path in sorted(lab.work.iterdir()) if path.is_file()] == ["b"]
 
 
+def test_text_of_an_answer_whose_stream_broke_off_comes_once(lab: Lab) -> None:
+    answer = text("one two three", chunks=["one ", "two ", "three"])
+
+    async def main() -> None:
+        script = [Reply(blocks=(answer,), cut_after=4), [answer]]
+        async with (
+            ScriptedModel(script) as model,
+            start_session(lab.cli(model, include_partial_messages=True), lab.sdk) as session,
+        ):
+            turn = await session.send_user_message("count")
+            pieces = [piece async for piece in turn.text_stream()]
+            assert "".join(pieces) == (await turn).text == "one two three"
+            assert len(model.requests) == 2
+
+    run(main)
+
+
 @pytest.mark.requirement("S093")
 def test_an_interrupt_ends_a_slow_answer_and_the_next_turn_works(lab: Lab) -> None:
     """R425."""

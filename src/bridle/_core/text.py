@@ -7,7 +7,7 @@ each part once in both cases. :func:`result_text` returns the text of a turn's e
 
 from __future__ import annotations
 
-from bridle.api import ContentBlockStart, MessageDelta, MessageStart
+from bridle.api import ContentBlockStart, MessageDelta, MessageStart, MessageStop
 from bridle.content import TextBlock
 from bridle.messages import AssistantMessage, Message, ResultMessage, StreamEvent, UserMessage
 
@@ -71,6 +71,9 @@ class TextStream:
     A safety classifier of the API may stop an answer (``stop_reason: "refusal"``) whose text has
     been returned already. Newer CLIs then ask the model once more. The text of that second answer
     is held back until the answer has ended, and dropped if it was stopped too.
+
+    If the API's stream breaks off, the CLI asks the model again: older CLIs have sent a part of the
+    answer in deltas by then. Of the new answer, what it repeats of that part is left out.
     """
 
     def __init__(self, separator: str = SEPARATOR) -> None:
@@ -81,6 +84,11 @@ class TextStream:
         self._has_text = False
         # Text of an answer after a refusal, until it is known whether that answer stands.
         self._held: list[str] | None = None
+        # Text that came in deltas of a block that is not complete yet.
+        self._incomplete: list[str] = []
+        # Text of an answer whose stream broke off, and as much of it as the next one has repeated.
+        self._broken = ""
+        self._repeated = ""
 
     def feed(self, message: Message) -> str:
         """Return the text to show now that ``message`` came; "" if there is none."""
@@ -90,10 +98,12 @@ class TextStream:
             return ""
         text = ""
         if isinstance(message, StreamEvent):
-            text = self._of_event(message)
+            text = self._without_repetition(self._of_event(message))
         elif isinstance(message, AssistantMessage):
-            text = self._of_message(message)
-        elif isinstance(message, UserMessage) and message.refused_message_id is not None:
+            text = self._without_repetition(self._of_message(message))
+        elif isinstance(message, ResultMessage) or not message.is_replay:
+            self._complete()  # older CLIs repeat a prompt when its answer has begun
+        if isinstance(message, UserMessage) and message.refused_message_id is not None:
             self._held = []
             return ""
         if self._held is not None:
@@ -103,7 +113,10 @@ class TextStream:
     def _of_event(self, message: StreamEvent) -> str:
         event = message.event
         if isinstance(event, MessageStart):
+            self._begin_answer()
             self._in_deltas = event.message.id
+        elif isinstance(event, MessageStop):
+            self._complete()
         elif isinstance(event, ContentBlockStart):
             self._is_new_block = True
         delta = message.text_delta
@@ -112,11 +125,18 @@ class TextStream:
         if self._in_deltas is None:
             self._in_deltas = _UNKNOWN_ID  # this reader came after the message had begun
             self._is_new_block = False
-        return self._begin(delta)
+        text = self._begin(delta)
+        self._incomplete.append(text)
+        return text
 
     def _of_message(self, message: AssistantMessage) -> str:
-        if is_error_report(message) or self._came_in_deltas(message):
+        if is_error_report(message):
             return ""
+        if self._came_in_deltas(message):
+            self._complete()
+            return ""
+        if self._incomplete:
+            self._begin_answer()
         texts: list[str] = []
         for block in message.content:
             if isinstance(block, TextBlock) and block.text:
@@ -135,6 +155,31 @@ class TextStream:
         """Put the separator before the first text of a block."""
         is_new, self._is_new_block = self._is_new_block, False
         return self._separator + text if is_new else text
+
+    def _complete(self) -> None:
+        """Note that no answer is incomplete: the next one repeats nothing."""
+        self._incomplete = []
+        self._broken = self._repeated = ""
+
+    def _begin_answer(self) -> None:
+        """Note that an answer begins; if another one is incomplete, its stream broke off."""
+        text = "".join(self._incomplete)
+        if not self._broken.startswith(text):
+            self._broken = text
+        self._incomplete = []
+        self._repeated = ""
+
+    def _without_repetition(self, text: str) -> str:
+        """Return a text without what it repeats of an answer whose stream broke off."""
+        if not self._broken or not text:
+            return text
+        text = self._repeated + text
+        if self._broken.startswith(text):
+            self._repeated = text
+            return ""
+        text = text.removeprefix(self._broken)
+        self._broken = self._repeated = ""
+        return text
 
     def _hold(self, held: list[str], message: Message, text: str) -> str:
         held.append(text)

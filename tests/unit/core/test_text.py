@@ -30,12 +30,17 @@ def start(id: str = "m1") -> bytes:
 
 def block(*deltas: str, index: int = 0) -> bytes:
     """Return the events of one text block."""
+    return open_block(*deltas, index=index) + event("content_block_stop", index=index)
+
+
+def open_block(*deltas: str, index: int = 0) -> bytes:
+    """Return the events of a text block that does not end."""
     begin = event("content_block_start", index=index, content_block={"type": "text", "text": ""})
     pieces = [
         event("content_block_delta", index=index, delta={"type": "text_delta", "text": text})
         for text in deltas
     ]
-    return b"".join([begin, *pieces, event("content_block_stop", index=index)])
+    return b"".join([begin, *pieces])
 
 
 def stop(reason: str) -> bytes:
@@ -89,6 +94,44 @@ def test_with_and_without_partial_messages_the_text_is_the_same() -> None:
 def test_an_answer_that_is_sent_again_without_a_stream_is_a_new_block() -> None:
     lines = (start(), block("only a "), whole("second try", id="m2"))
     assert shown(*lines) == ["only a ", "\n\nsecond try"]
+
+
+FIRST, SECOND = ("Hello ", "brave "), ("Hello ", "brave new ", "world")
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        (whole("Hello brave new world", id="m2"),),
+        (user("The prompt.", isReplay=True), whole("Hello brave new world", id="m2")),
+        (start("m2"), block(*SECOND), whole("".join(SECOND), id="m2"), stop("end_turn")),
+        (start("m2"), open_block("He"), start("m3"), block(*SECOND), stop("end_turn")),
+        (start("m2"), open_block("Hello brave new "), whole("Hello brave new world", id="m3")),
+    ],
+    ids=[
+        "whole",
+        "after the prompt",
+        "in deltas",
+        "in deltas that break off too",
+        "after a second, longer part",
+    ],
+)
+def test_an_answer_that_is_sent_again_does_not_repeat_what_was_shown(
+    again: tuple[bytes, ...],
+) -> None:
+    pieces = shown(start(), open_block(*FIRST), *again, result(), whole("Hello brave ", id="m9"))
+    assert "".join(pieces) == "Hello brave new world\n\nHello brave "
+
+
+def test_another_answer_in_place_of_one_that_broke_off_is_shown_whole() -> None:
+    lines = (start(), open_block("Hello brave"), start("m2"), block("Hello ", "world"))
+    assert shown(*lines) == ["Hello brave", "\n\nHello world"]
+
+
+@pytest.mark.parametrize("between", [user("Next."), result()], ids=["prompt", "result"])
+def test_a_later_answer_that_begins_as_an_interrupted_one_is_shown_whole(between: bytes) -> None:
+    lines = (start(), open_block("Hello"), between, whole("Hello again", id="m2"))
+    assert shown(*lines) == ["Hello", "\n\nHello again"]
 
 
 def test_a_block_without_text_adds_no_separator() -> None:
