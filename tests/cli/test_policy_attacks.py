@@ -558,6 +558,54 @@ def test_a_wildcard_reaches_an_old_name_only_to_deny(repo: Path) -> None:
     assert policy(repo, 'tool = "Ta*k"\ndecision = "allow"').decide("Agent", {}).rule == 0
 
 
-def test_a_glob_that_can_lead_anywhere_is_refused(repo: Path) -> None:
+@pytest.mark.parametrize("tool", ["Glob", "Gl*", "*", "?lob"])
+def test_a_rule_that_allows_by_the_pattern_of_glob_is_refused(repo: Path, tool: str) -> None:
     with pytest.raises(OptionsError, match=r"input\.path"):
-        policy(repo, 'tool = ["Glob"]\ninput.pattern = "src/*"\ndecision = "allow"')
+        policy(repo, f'tool = ["Read", "{tool}"]\ninput.pattern = "*.py"\ndecision = "allow"')
+
+
+@pytest.mark.parametrize(
+    ("pattern", "decision"),
+    [
+        ("*.py", "allow"),
+        ("**/*.{py,md}", "allow"),
+        ("sub/[ab]*.py", "allow"),
+        ("/etc/host*", "ask"),
+        (" /etc/host*", "ask"),
+        ("[/]etc/host*", "ask"),
+        ("{/etc,x}/host*", "ask"),
+        ("{x,/etc}/host*", "ask"),
+        ("{,x}/etc/host*", "ask"),
+        ("!/etc/host*", "ask"),
+        ("~/*", "ask"),
+        ("\\\\host\\x", "ask"),
+        ("C:/x", "ask"),
+        ("../*", "ask"),
+        ("sub/../../*", "ask"),
+        (".{.,x}/*", "ask"),
+        ("[.][.]/*", "ask"),
+        (".\\./*", "ask"),
+        ("", "ask"),
+        (["*"], "ask"),
+        (None, "ask"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["Glob", "Gl*", "*"])
+def test_a_glob_is_allowed_only_below_its_path(
+    repo: Path, tool: str, pattern: object, decision: Decision
+) -> None:
+    rules = policy(repo, f'tool = "{tool}"\ninput.path = "src/*"\ndecision = "allow"')
+    call = {"path": str(repo / "src/x"), "pattern": pattern}
+    assert rules.decide("Glob", call, str(repo)).decision == decision
+
+
+def test_a_rule_without_members_allows_every_glob(repo: Path) -> None:
+    rules = policy(repo, 'tool = "Glob"\ndecision = "allow"')
+    assert rules.decide("Glob", {"pattern": "/etc/*"}, str(repo)).decision == "allow"
+
+
+def test_a_denied_path_is_found_in_the_pattern_of_a_glob(repo: Path) -> None:
+    denied = 'tool = "Glob"\ninput.path = "/etc/*"\ndecision = "deny"'
+    rules = policy(repo, denied, 'tool = "*"\ndecision = "allow"')
+    assert rules.decide("Glob", {"pattern": "/etc/host*"}, str(repo)).decision == "deny"
+    assert rules.decide("Glob", {"pattern": "*.py"}, str(repo)).decision == "allow"

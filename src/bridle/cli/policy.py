@@ -90,6 +90,12 @@ _MISNAMED: Mapping[str, Mapping[str, str]] = {
 _PATHS = ("file_path", "notebook_path", "path")
 """Members in which the CLI's own tools have a path."""
 
+# A Glob whose pattern begins at the root or climbs leaves the directory in its path. Braces,
+# brackets and backslashes are removed before the pattern is looked at.
+_GLOB_SIGNS = re.compile(r"[{}\[\]()\\,|!]")
+_LEAVES = re.compile(r"\s*[/~]|[A-Za-z]:|.*\.\.", re.DOTALL)
+_BRANCH_LEAVES = re.compile(r"\s*[{(!\\]|.*[{(,|]\s*[/~\\]", re.DOTALL)
+
 _UNSANDBOXED = "dangerouslyDisableSandbox"
 """The member of Bash that takes a command out of the CLI's sandbox."""
 
@@ -110,8 +116,11 @@ class RuleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             _check_name(name)
             for field in self.input:
                 _check_field(name, field)
-        if self.decision == "allow" and "pattern" in self.input and "Glob" in self.tools:
-            raise ValueError("input.pattern of Glob can lead anywhere: write input.path")
+        names_glob = any(_matches(name, "Glob") for name in self.tools)
+        if self.decision == "allow" and "pattern" in self.input and names_glob:
+            raise ValueError(
+                "input.pattern of Glob says nothing about the directory: write input.path"
+            )
 
     @property
     def tools(self) -> list[str]:
@@ -148,7 +157,7 @@ class Rule:
         if not any(_matches(name, alias) for name in self._tools for alias in _names(tool_name)):
             return False
         answers = [
-            _any(test(value, cwd) for value in _values(field, tool_input))
+            _any(test(value, cwd) for value in _values(field, tool_name, tool_input))
             for field, test in self._members.items()
         ]
         if False in answers:
@@ -163,6 +172,8 @@ class Rule:
         if not is_meant:
             return False
         if self._members and tool_input.get(_UNSANDBOXED) and not self._names_sandbox:
+            return False
+        if self._members and tool_name == "Glob" and not _stays(tool_input.get("pattern")):
             return False
         return all(
             field in tool_input and test(tool_input[field], cwd) is True
@@ -293,9 +304,22 @@ def _concerning(field: str, pattern: str, place: Place) -> _Test:
             return lambda value, _: _matches(folded, _told(value).casefold())
 
 
-def _values(field: str, tool_input: Mapping[str, Any]) -> list[object]:
-    """The values a member stands for in a rule that denies: a path, whichever way it is named."""
-    fields = _PATHS if field in _PATHS else (field,)
+def _stays(pattern: object) -> bool:
+    """Return whether a Glob with this pattern lists only what is below its path."""
+    if not isinstance(pattern, str) or not pattern:
+        return False
+    bare = _GLOB_SIGNS.sub("", pattern)
+    return _LEAVES.match(bare) is None and _BRANCH_LEAVES.match(pattern) is None
+
+
+def _values(field: str, tool_name: str, tool_input: Mapping[str, Any]) -> list[object]:
+    """Return the values that a member stands for in a rule that denies.
+
+    A path counts under each of its names. The pattern of a Glob is a path, too.
+    """
+    fields: tuple[str, ...] = _PATHS if field in _PATHS else (field,)
+    if tool_name == "Glob" and field in _PATHS:
+        fields = (*fields, "pattern")
     return [tool_input[name] for name in fields if name in tool_input]
 
 
