@@ -32,6 +32,7 @@ def repo(tmp_path: Path) -> Path:
     (repo / "out").symlink_to(tmp_path / "elsewhere")
     (repo / "docs/out.md").symlink_to(tmp_path / "elsewhere/x.md")
     (repo / "docs/loop.md").symlink_to("loop.md")
+    (repo / "through").symlink_to(f"/proc/self/root{repo}/src")
     (tmp_path / "elsewhere/in.md").symlink_to(repo / "docs/a.md")
     (tmp_path / "alias").symlink_to(repo)
     return repo
@@ -455,6 +456,13 @@ def test_paths_below_the_named_directory_are_allowed(repo: Path, pattern: str, p
         ("docs/out.md", "docs/out.md"),
         ("~/*", "~/../elsewhere/x.md"),
         ("/proc/self/*", "/proc/self/cwd/x"),
+        ("/proc/*", "/proc/cpuinfo"),
+        ("/*", "/proc/self/environ"),
+        ("/*", "/proc/../etc/passwd"),
+        ("/*", "/dev/fd/0"),
+        ("/*", "/dev/stdin"),
+        ("{repo}/*", "/proc/self/root{repo}/src/a.py"),
+        ("{repo}/*", "{repo}/through/a.py"),
     ],
 )
 def test_hostile_paths_are_not_allowed(repo: Path, pattern: str, path: str) -> None:
@@ -497,6 +505,16 @@ def test_a_denied_path_is_found_under_every_name(repo: Path, pattern: str, path:
     rules = policy(repo, files(pattern.format(**names), "deny"), 'tool = "*"\ndecision = "allow"')
     ruling = rules.decide("Read", {"file_path": path.format(**names)}, str(repo))
     assert ruling.decision == "deny"
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/self/cwd/.env", "/proc/1/root/x", "/dev/fd/9", "{repo}/through/x"]
+)
+def test_a_path_of_another_process_is_asked_about(repo: Path, path: str) -> None:
+    """Such a path leads somewhere else in the CLI than in this process."""
+    rules = policy(repo, files(".env", "deny"), 'tool = "*"\ndecision = "allow"')
+    ruling = rules.decide("Read", {"file_path": path.format(repo=repo)}, str(repo))
+    assert (ruling.decision, ruling.rule) == ("ask", 1)
 
 
 # ---------------------------------------------------------------- URLs and names of tools

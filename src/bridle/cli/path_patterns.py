@@ -22,6 +22,12 @@ _STAR = r"(?:(?<!/)[^\0]|(?<=/)[^\0.])"
 _MARK = r"(?:(?<!/)[^/\0]|(?<=/)[^/\0.])"
 
 
+# What is below these depends on the process that opens it.
+_OF_A_PROCESS = re.compile(r"/(?:proc|dev/fd)(?:/|$)")
+_MOST_LINKS = 40
+"""Symbolic links in one path before the system gives up."""
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where a run starts: the directory that relative patterns count from, and what ``~`` means."""
 
@@ -76,6 +82,8 @@ class PathPattern:
         full = _joined(cwd or "", expanded)
         try:
             lexical = _normal(full)
+            if _depends_on_process(full) or _depends_on_process(lexical):
+                return False
             reals = {_real(full), _real(lexical)}
         except (OSError, ValueError):
             return False
@@ -83,11 +91,17 @@ class PathPattern:
             self._real.fullmatch(real) for real in reals
         )
 
-    def concerns(self, path: str, cwd: str | None) -> bool:
-        """Return whether a path may be meant under some reading of it."""
+    def concerns(self, path: str, cwd: str | None) -> bool | None:
+        """Return whether a path may be meant under some reading of it.
+
+        Returns None if that depends on the process that opens it.
+        """
         readings = {reading.casefold() for reading in self._readings(path, cwd)}
         readings |= {f"{reading}/" for reading in readings}
-        return any(one.fullmatch(reading) for one in self._wide for reading in readings)
+        if any(one.fullmatch(reading) for one in self._wide for reading in readings):
+            return True
+        full = _joined(cwd or self._place.directory, _at_home(path.strip(), self._place.home))
+        return None if _depends_on_process(full) else False
 
     def _readings(self, path: str, cwd: str | None) -> Iterator[str]:
         for text in dict.fromkeys((path, path.strip(), _composed(path.strip()))):
@@ -127,3 +141,31 @@ def _normal(path: str) -> str:
 
 def _real(path: str) -> str:
     return "/" + os.path.realpath(path).lstrip("/")
+
+
+def _depends_on_process(path: str) -> bool:
+    """Return whether an absolute path passes through /proc or /dev/fd while it is resolved.
+
+    A path with too many symbolic links counts as one that does.
+    """
+    current, links = "/", 0
+    names = path.split("/")[::-1]
+    while names:
+        name = names.pop()
+        if name == "..":
+            current = os.path.dirname(current)
+        if name in ("", ".", ".."):
+            continue
+        current = os.path.join(current, name)
+        if _OF_A_PROCESS.match(current):
+            return True
+        try:
+            target = os.readlink(current)
+        except (OSError, ValueError):  # it is not a link, or does not exist
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return True
+        current = "/" if target.startswith("/") else os.path.dirname(current)
+        names += target.split("/")[::-1]
+    return False
