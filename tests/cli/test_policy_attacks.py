@@ -390,6 +390,9 @@ def test_a_huge_command_is_decided_in_no_time(repo: Path) -> None:
     rules.decide("Bash", {"command": "sudo " * 30_000}, str(repo))
     rules.decide("Bash", {"command": "wc " + "'a'" * 30_000}, str(repo))
     rules.decide("Read", {"file_path": "/" + "a" * 30_000}, str(repo))
+    denied = f'tool = "WebFetch"\ninput.url = "{EVIL}"\ndecision = "deny"'
+    for url in ("https://a/" + "%25" * 30_000, "https://" + "a@" * 30_000, "https://a/../" * 9_000):
+        policy(repo, denied).decide("WebFetch", {"url": url}, str(repo))
     assert time.process_time() - begun < 5
 
 
@@ -550,6 +553,92 @@ def test_urls_are_compared_by_their_parts(
 def test_a_url_pattern_without_a_host_is_refused(repo: Path, pattern: str) -> None:
     with pytest.raises(OptionsError):
         policy(repo, f'tool = "WebFetch"\ninput.url = "{pattern}"\ndecision = "allow"')
+
+
+EVIL = "https://evil.com/*"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "decision"),
+    [
+        (EVIL, "https://evil.com/x", "deny"),
+        (EVIL, "https://evil.com:443/x", "deny"),
+        (EVIL, "https://evil.com:8443/x", "deny"),
+        (EVIL, "https://evil.com:/x", "deny"),
+        (EVIL, "https://evil.com./x", "deny"),
+        (EVIL, "https://a@evil.com/x", "deny"),
+        (EVIL, "https://a:b@c@evil.com/x", "deny"),
+        (EVIL, " https://evil.com/x", "deny"),
+        (EVIL, "\x00https://evil.com/x", "deny"),
+        (EVIL, "https://evil.com", "deny"),
+        (EVIL, "https://evil.com?x", "deny"),
+        (EVIL, "https://evil.com#x", "deny"),
+        (EVIL, "https://e%76il.com/x", "deny"),
+        (EVIL, "https://e%2576il.com/x", "deny"),
+        (EVIL, "https:\\\\evil.com\\x", "deny"),
+        (EVIL, "https:/evil.com/x", "deny"),
+        (EVIL, "https:evil.com/x", "deny"),
+        (EVIL, "https:////evil.com/x", "deny"),
+        (EVIL, "https://ev\til.com/x", "deny"),
+        (EVIL, "ht\ntps://evil.com/x", "deny"),
+        (EVIL, "http://evil.com/x", "deny"),
+        (EVIL, "HTTPS://EVIL.com/x", "deny"),
+        (EVIL, "https://\uff45vil\u3002com/x", "deny"),
+        (EVIL, "ev\u00adil.com/x", "deny"),
+        (EVIL, "evil.com/x", "deny"),
+        (EVIL, "//evil.com/x", "deny"),
+        (EVIL, "evil.com:443/x", "deny"),
+        (EVIL, "https://good.com\\@evil.com/x", "deny"),
+        (EVIL, "https://good.com/x", "allow"),
+        (EVIL, "https://notevil.com/x", "allow"),
+        (EVIL, "https://evil.com.good.com/x", "allow"),
+        (EVIL, "https://good.com/evil.com/x", "allow"),
+        (EVIL, "http://localhost:8080/", "allow"),
+        (EVIL, "http://127.0.0.1:80/", "allow"),
+        (EVIL, "good.com/x", "ask"),
+        (EVIL, "", "ask"),
+        (EVIL, "https://", "ask"),
+        (EVIL, "https:///", "ask"),
+        (EVIL, "file:///etc/passwd", "ask"),
+        (EVIL, "https://good.com:x/", "ask"),
+        (EVIL, "https://good.com:80:80/", "ask"),
+        (EVIL, "https://go%2Fod.com/", "ask"),
+        (EVIL, "https://xn--e1awd7f.com/", "ask"),
+        (EVIL, "https://\u0435vil.com/x", "ask"),
+        (EVIL, "https://[::1]/", "ask"),
+        (EVIL, "https://good.com\\x", "ask"),
+        ("http://127.0.0.1/*", "http://127.0.0.1:8080/x", "deny"),
+        ("http://127.0.0.1/*", "http://2130706433/x", "ask"),
+        ("http://127.0.0.1/*", "http://0x7f.0.0.1/x", "ask"),
+        ("http://127.0.0.1/*", "http://0177.0.0.1/x", "ask"),
+        ("http://127.0.0.1/*", "http://127.1/x", "ask"),
+        ("http://127.0.0.1/*", "http://[::ffff:127.0.0.1]/x", "ask"),
+        ("https://evil.com", "https://evil.com/x", "deny"),
+        ("https://evil.com", "http://evil.com", "deny"),
+        ("https://evil.com:8443/*", "https://evil.com:8443/x", "deny"),
+        ("https://evil.com:443/*", "https://evil.com/x", "deny"),
+        ("https://evil.com:8443/*", "https://evil.com/x", "allow"),
+        ("https://*.evil.com/*", "https://a.evil.com./x", "deny"),
+        ("https://*.evil.com/*", "https://evil.com/x", "deny"),
+        ("https://evil.com/admin/*", "https://evil.com/%61dmin/x", "deny"),
+        ("https://evil.com/admin/*", "https://evil.com/a/../admin/x", "deny"),
+        ("https://evil.com/admin/*", "https://evil.com/a/%2e%2e/admin/x", "deny"),
+        ("https://evil.com/admin/*", "https://evil.com//admin/x", "deny"),
+        ("https://evil.com/admin/*", "https://evil.com/ADMIN/x", "deny"),
+        ("https://evil.com/admin/*", "https://evil.com/admin", "deny"),
+        ("https://evil.com/admin/*", "https://evil.com/news", "allow"),
+        ("*evil.com*", "https://e%76il.com/x", "deny"),
+        ("evil.com/*", "https://evil.com/x", "deny"),
+        ("evil.com", "https://evil.com/x", "deny"),
+        ("*", "anything", "deny"),
+    ],
+)
+def test_a_denied_url_is_found_in_every_spelling(
+    repo: Path, pattern: str, url: str, decision: Decision
+) -> None:
+    denied = f'tool = "WebFetch"\ninput.url = "{pattern}"\ndecision = "deny"'
+    rules = policy(repo, denied, 'tool = "*"\ndecision = "allow"')
+    assert rules.decide("WebFetch", {"url": url}).decision == decision
 
 
 @pytest.mark.parametrize("decision", ["allow", "deny", "ask"])

@@ -23,7 +23,7 @@ decides where no rule fits: ``deny`` denies everything, the other two answer the
 
 A rule that allows is read narrowly: paths are resolved, commands must be one simple command with
 literal words, URLs are taken apart. A rule that denies or asks is read widely; where it cannot
-tell whether a command is meant, the command is asked about.
+tell whether a call is meant, the call is asked about.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import msgspec
 
 from bridle.cli.command_patterns import CommandPattern
 from bridle.cli.path_patterns import PathPattern, Place, here
-from bridle.cli.url_patterns import UrlPattern
+from bridle.cli.url_patterns import UrlConcern, UrlPattern
 from bridle.cli.wildcards import compiled
 from bridle.errors import OptionsError
 
@@ -299,7 +299,10 @@ def _concerning(field: str, pattern: str, place: Place) -> _Test:
         case "path":
             path = PathPattern(pattern, place)
             return lambda value, cwd: path.concerns(_told(value), cwd)
-        case "url" | "text":
+        case "url":
+            url = UrlConcern(pattern)
+            return lambda value, _: url.concerns(_told(value))
+        case "text":
             folded = pattern.casefold()
             return lambda value, _: _matches(folded, _told(value).casefold())
 
