@@ -38,6 +38,9 @@ class LimitPromises:
         self.interrupts = 0
         self._interrupts_before: dict[str, int] = {}
         self._first_told: float | None = None
+        #: The first total told in each turn; the turn counts from there once tasks were started.
+        self._told_in: dict[str, float] = {}
+        self._has_tasks = False
         #: The CLI's total as of the last two results.
         self.totals = (0.0, 0.0)
         #: Turns that the CLI has told to be over their dollars in the step under way.
@@ -81,6 +84,8 @@ class LimitPromises:
             message_id = data.partition(b'"id":"')[2].partition(b'"')[0]
             for uuid in turns:
                 self._model_calls.setdefault(uuid, set()).add(message_id)
+        if b'"task_started"' in data:
+            self._has_tasks = True
         if b'"type":"tool_use"' in data:
             self._tools.add(data.partition(b'"id":"toolu_')[2].partition(b'"')[0])
         elif b'"tool_result"' in data:
@@ -95,6 +100,10 @@ class LimitPromises:
         before = self.totals[1] or self._first_told
         if self._first_told is None:
             self._first_told = total
+        for uuid in turns:
+            self._told_in.setdefault(uuid, total)
+        if self._has_tasks and turns:
+            before = max(before or 0.0, min(self._told_in[uuid] for uuid in turns))
         if usd is not None and before is not None and total - before > usd + _ROUNDING:
             self._overspent.update(turns)
 
@@ -114,12 +123,14 @@ class LimitPromises:
                 self._check_due(uuid, "idle", due, now)
 
     def _check_due(self, uuid: str, name: str, due: float, now: float) -> None:
-        """Check that a turn has ended in time: a reaction, if it is not another one's, is due."""
+        """Check that a turn has ended in time.
+
+        Another turn may have to end first, or the prompt is taken back and begins all the same.
+        """
         if due > now:
             self._found.pop((uuid, name), None)
             return
-        grace = REACTION if name == "total" else 2 * REACTION
-        if now >= self._found.setdefault((uuid, name), now) + grace:
+        if now >= self._found.setdefault((uuid, name), now) + 2 * REACTION:
             raise Violation(f"{uuid} reached {name} at {due} and is open at {now}")
 
     def check_told(self, open_turns: list[str]) -> None:

@@ -31,6 +31,8 @@ class LimitHit(msgspec.Struct, frozen=True):
 
     name: LimitName
     allowed: float
+    #: The turn did not end when it was told to, and the session was ended for that.
+    is_given_up: bool = False
 
 
 class ResultEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +142,10 @@ _LIMITS: Mapping[LimitName, tuple[OutcomeReason, str]] = {
     "turns": (_R.LIMIT_TURNS, "more than {:g} model calls were made"),
     "usd": (_R.LIMIT_USD, "more than ${:g} was spent"),
 }
+
+# How a turn ends that we end for its limit, and failures that our interrupt may have caused.
+_INTERRUPTED = frozenset({_R.INTERRUPTED, _R.STOPPED})
+_UNEXPLAINED = frozenset({_R.EXECUTION_ERROR, _R.MESSAGE_LOST})
 
 _Verdicts: TypeAlias = Mapping[str | None, tuple[OutcomeReason, str]]
 
@@ -366,13 +372,21 @@ _SIGNS: tuple[_Sign, ...] = (
 def classify(facts: Facts) -> tuple[OutcomeReason, str]:
     """Return the reason and its cause in words; the words are empty only for `completed`.
 
-    An answer that completed stays completed, also when a limit was reached before it came.
+    A limit is the reason if the turn ended because of it: by our interrupt or our giving up, or in
+    a failure that nothing else explains. A turn that ended for another reason after it had reached
+    a limit keeps that reason, and an answer that completed stays completed.
     """
     reason, words = _judge(facts)
-    if facts.limit is None or reason is _R.COMPLETED:
+    limit = facts.limit
+    if limit is None or reason is _R.COMPLETED:
         return reason, words
-    reason, words = _LIMITS[facts.limit.name]
-    return reason, words.format(facts.limit.allowed)
+    limit_reason, limit_words = _LIMITS[limit.name]
+    limit_words = limit_words.format(limit.allowed)
+    if reason in _INTERRUPTED or (reason is _R.CLI_EXITED and limit.is_given_up):
+        return limit_reason, limit_words
+    if reason in _UNEXPLAINED:
+        return limit_reason, f"{limit_words}; then {words}"
+    return reason, f"{words}; before that, {limit_words}"
 
 
 def _judge(facts: Facts) -> tuple[OutcomeReason, str]:

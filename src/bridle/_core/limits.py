@@ -307,6 +307,11 @@ def watch_turns(
             ask=lambda then, now: ask(SESSION_COST, {}, now, then=then),
             warn=warn,
         )
+
+    def give_up_turns(what: str, now: float) -> None:
+        turns.give_up_limits()
+        give_up(what, now)
+
     return LimitWatch(
         limits,
         deadlines,
@@ -314,7 +319,7 @@ def watch_turns(
         is_waiting=is_waiting,
         interrupt=lambda now: ask(INTERRUPT, {}, now),
         withdraw=lambda uuid, now: ask(CANCEL_PROMPT, {"message_uuid": uuid}, now),
-        give_up=give_up,
+        give_up=give_up_turns,
         spending=spending,
         running=lambda: turns.running,
     )

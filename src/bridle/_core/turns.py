@@ -204,6 +204,11 @@ class TurnBook:
         self._limits[uuid] = hit
         return uuid in self._running or not self._running
 
+    def give_up_limits(self) -> None:
+        """Note that prompts which have reached a limit did not end when they were told to."""
+        for uuid, hit in self._limits.items():
+            self._limits[uuid] = structs.replace(hit, is_given_up=True)
+
     def deliver(self, message: Message) -> None:
         """Attribute and deliver a message that is no :meth:`result`."""
         owner = self._task_turns(message) if self._tasks else None

@@ -408,24 +408,40 @@ def test_a_turn_without_a_result_ends_with_its_cause(
     ],
 )
 @pytest.mark.parametrize(
-    "ending",
+    ("ending", "then"),
     [
-        ResultEnd(**BROKEN),
-        ResultLost(),
-        Withdrawn(),
-        TurnedAway(),
-        ProcessEnd(),
-        ProcessEnd(by_us=True),
+        (ResultEnd(subtype="error_during_execution", terminal_reason="aborted_tools"), ""),
+        (ResultLost("too long"), "; then the result could not be read: too long"),
+        (Withdrawn(), ""),
+        (ProcessEnd(by_us=True), ""),
+        (ProcessEnd(cause="it did not end"), ""),
     ],
     ids=repr,
 )
-def test_a_limit_of_ours_outranks_however_the_turn_then_failed(
-    name: LimitName, allowed: float, detail: str, ending: Ending
+def test_a_turn_that_was_ended_for_a_limit_has_it_as_its_reason(
+    name: LimitName, allowed: float, detail: str, ending: Ending, then: str
 ) -> None:
-    facts = Facts(ending=ending, limit=LimitHit(name, allowed))
-    assert classify(facts) == (f"limit_{name}", detail)
+    given_up = isinstance(ending, ProcessEnd) and not ending.by_us
+    facts = Facts(ending=ending, limit=LimitHit(name, allowed, given_up))
+    assert classify(facts) == (f"limit_{name}", detail + then)
     completed = Facts(ending=ResultEnd(**CLEAN), limit=LimitHit(name, allowed))
     assert classify(completed) == ("completed", "")
+
+
+def test_a_turn_that_ends_otherwise_after_it_reached_a_limit_keeps_its_cause() -> None:
+    limit = LimitHit("total", 9.0)
+    before = "; before that, the turn was not over after 9 s"
+    reason, detail = classify(Facts(ending=ProcessEnd(), limit=limit))
+    assert (reason, detail) == ("cli_exited", "the CLI ended before the turn did" + before)
+    reason, detail = classify(Facts(ending=TurnedAway("no"), limit=limit))
+    assert (reason, detail) == ("prompt_blocked", "a hook blocked the prompt: no" + before)
+    rejected = ResultEnd(**API_325 | {"api_error_status": 429})
+    reason, detail = classify(Facts(ending=rejected, limit=limit))
+    assert reason == "rate_limited"
+    assert detail.endswith(before)
+    reason, detail = classify(Facts(ending=ResultEnd(**BROKEN), limit=limit))
+    assert reason == "limit_total"
+    assert "; then the CLI reported a failure" in detail
 
 
 # ---------------------------------------------------------------- the cause in words
@@ -643,4 +659,5 @@ def test_every_combination_of_the_other_facts_gets_one_reason_and_only_a_clean_o
                 limit=limit,
             )
             reason = check(facts, result)
-            assert (reason == "limit_idle") == (limit is not None and reason != "completed")
+            assert limit is not None or reason != "limit_idle"
+            assert limit is None or reason not in ("interrupted", "execution_error")

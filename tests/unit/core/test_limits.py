@@ -355,3 +355,13 @@ def test_the_tools_of_a_turn_that_has_ended_do_not_hold_the_idle_clock_of_the_ne
     engine.receive(assistant("m", USE) + SUBAGENT_CALL + ABORTED, 1.0)
     engine.receive(cli.init("b") + assistant("n"), 2.0)
     assert engine.next_deadline == 7.0
+
+
+def test_a_cli_that_crashes_after_a_limit_was_reached_is_reported_as_such() -> None:
+    engine = running(total=10.0)
+    engine.receive(INIT, 0.1)
+    engine.advance(10.0)
+    engine.output_ended(11.0)
+    [ended] = cli.only(TurnEnded, engine.exited(-11, "", 11.0))
+    assert ended.outcome.reason is OutcomeReason.CLI_EXITED
+    assert ended.outcome.detail.endswith("; before that, the turn was not over after 10 s")
