@@ -183,6 +183,36 @@ def test_a_turn_that_failed_is_not_waited_for_any_longer() -> None:
     assert time.monotonic() - began < 3.0
 
 
+STALE = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "terminal_reason": "completed",
+    "result": "old",
+    "num_turns": 1,
+    "total_cost_usd": 0.0,
+    "session_id": "s",
+    "user_message_uuids": ["99999999-9999-4999-8999-999999999999"],
+}
+"""The result of a prompt that is not open."""
+
+
+def test_messages_after_the_result_of_another_prompt_are_kept() -> None:
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(STALE)
+    outcome = play(cli.assistant("one").assistant("two").result("new"), keep_messages=True)
+    assert (outcome.ok, outcome.text) == (True, "new")
+    kept = outcome.messages or ()
+    assert [one.text for one in kept if isinstance(one, AssistantMessage)] == ["one", "two"]
+    assert [one.result for one in kept if isinstance(one, ResultMessage)] == ["old", "new"]
+
+
+def test_background_work_is_awaited_after_the_result_of_another_prompt() -> None:
+    cli = FakeCli().expect_initialize().expect_user().start_turn().emit(STALE, TASK)
+    cli = cli.result("It has begun.").emit(TASK_DONE, INIT).assistant("Done.")
+    outcome = play(cli.result("It is done.", **FOLLOW_UP))
+    assert (outcome.ok, outcome.text) == (True, "It is done.")
+
+
 class Numbers(pydantic.RootModel[list[int]]):
     """No JSON object."""
 

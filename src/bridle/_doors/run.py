@@ -167,10 +167,16 @@ class Run(InnerSession):
             await self.stop()
 
     async def _read_turn(self, messages: Subscription[Message]) -> None:
+        """Read up to the result of the turn."""
         async for message in messages:
             self._note(message)
-            if isinstance(message, ResultMessage):
+            if isinstance(message, ResultMessage) and not self._names_others(message):
                 return
+
+    def _names_others(self, message: ResultMessage) -> bool:
+        """Return True for a result that names prompts, but not that of this run."""
+        named = message.user_message_uuids or (message.user_message_uuid or "",)
+        return any(named) and (self.turn is None or self.turn.uuid not in named)
 
     async def _read_rest(self, messages: Subscription[Message]) -> ProcessEnd | None:
         """Read on until nothing more is to come, or may come; how the CLI ended if it did first."""
@@ -218,7 +224,14 @@ class Run(InnerSession):
         return ProcessEnd(process=ProcessInfo(exit_code=exit_code))
 
     def _note(self, message: Message) -> None:
-        self._watch.hear(message, asyncio.get_running_loop().time())
+        # A result of another prompt ends nothing here; one of background work has an origin.
+        is_stale = (
+            isinstance(message, ResultMessage)
+            and message.origin is None
+            and self._names_others(message)
+        )
+        if not is_stale:
+            self._watch.hear(message, asyncio.get_running_loop().time())
         if self._kept is not None:
             self._kept.append(message)
 
