@@ -243,9 +243,9 @@ def test_text_of_an_answer_whose_stream_broke_off_comes_once(lab: Lab) -> None:
     answer = text("one two three", chunks=["one ", "two ", "three"])
 
     async def main() -> None:
-        script = [Reply(blocks=(answer,), cut_after=4), [answer]]
+        cut = Reply(blocks=(answer,), cut_after=4)
         async with (
-            ScriptedModel(script) as model,
+            ScriptedModel([cut, [answer]]) as model,
             start_session(lab.cli(model, include_partial_messages=True), lab.sdk) as session,
         ):
             turn = await session.send_user_message("count")

@@ -26,6 +26,7 @@ from bridle import (
     Turn,
     UsageError,
     start_session,
+    sync,
 )
 from bridle.testing import FakeCli, text, thinking, tool_use
 from bridle.testing.fake_cli import FLAVOURS
@@ -550,3 +551,26 @@ def test_the_text_stream_is_the_text_each_piece_once(
             assert not any(isinstance(event, SessionFailed) for event in await told_by(session))
 
     run(main)
+
+
+def test_text_that_was_held_back_after_a_refusal_comes_when_the_cli_has_crashed() -> None:
+    refused = {"type": "user", "message": {"role": "user", "content": "No."}}
+    content = [{"type": "text", "text": "Second answer"}]
+    message = {"id": "m2", "role": "assistant", "content": content}
+    again = {"type": "assistant", "message": message}
+    script = greeted.start_turn().emit({**refused, "refused_message_id": "m1"}).emit(again).crash()
+
+    async def main() -> None:
+        session = await start_session(options(cli))
+        whole = session.text_stream()
+        turn = await session.send_user_message("go")
+        assert [piece async for piece in turn.text_stream()] == ["Second answer"]
+        assert [piece async for piece in whole] == ["Second answer"]
+        await session.stop()
+
+    with script as cli:
+        run(main)
+        blocking = sync.start_session(options(cli))
+        pieces = list(blocking.send_user_message("go").text_stream())
+        assert pieces == ["Second answer"]
+        blocking.stop()

@@ -110,6 +110,12 @@ class TextStream:
             text = self._hold(self._held, message, text)
         return self._show(text) if text else ""
 
+    def end(self) -> str:
+        """Return the text that is still held back, now that no message follows."""
+        held, self._held = self._held, None
+        text = "".join(held or ())
+        return self._show(text) if text else ""
+
     def _of_event(self, message: StreamEvent) -> str:
         event = message.event
         if isinstance(event, MessageStart):

@@ -256,6 +256,9 @@ class TextPieces:
         try:
             while not (text := self._stream.feed(next(self._messages))):
                 pass
+        except StopIteration:
+            if not (text := self._stream.end()):
+                raise
         except BaseException:
             del self  # as above
             raise

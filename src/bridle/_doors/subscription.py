@@ -81,6 +81,9 @@ class TextPieces:
         try:
             while not (text := self._stream.feed(await self._messages.__anext__())):
                 pass
+        except StopAsyncIteration:
+            if not (text := self._stream.end()):
+                raise
         except BaseException:
             del self  # as above
             raise

@@ -93,7 +93,7 @@ class Drive:
             outcome = await self._ended()
         finally:
             drawing.cancel()
-        self._screen.show([*self._view.close_answer(), *ending(outcome)])
+        self._screen.show([*self._view.end_answer(), *ending(outcome)])
         code = exit_code_for(outcome.reason) if self._ended_by is None else 128 + self._ended_by
         self._screen.finish({**summary(outcome), "exit_code": int(code)})
         return code

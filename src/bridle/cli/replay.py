@@ -166,7 +166,7 @@ class _TextTeller:
         elif isinstance(action, act.Publish):
             yield from _text(self._view.see(action.event, now))
         elif isinstance(action, act.TurnEnded):
-            yield from _text([*self._view.close_answer(), *ending(action.outcome)])
+            yield from _text([*self._view.end_answer(), *ending(action.outcome)])
 
     def _prompt(self, prompt: str, now: float) -> list[Shown]:
         self._turns += 1

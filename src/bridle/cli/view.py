@@ -164,6 +164,10 @@ class View:
         was_open, self._is_open = self._is_open, False
         return [Said("\n")] if was_open else []
 
+    def end_answer(self) -> list[Shown]:
+        """Return text that was held back after a refusal, and end the answer's last line."""
+        return [*self._say(self._text.end()), *self.close_answer()]
+
     # -- what is true now --------------------------------------------------------------------------
 
     def status(self, now: float) -> list[Line]:

@@ -52,6 +52,13 @@ def refused(id: str) -> bytes:
     return user("Do not produce that again.", isSynthetic=True, refused_message_id=id)
 
 
+def shown_at_the_end(*lines: bytes) -> tuple[list[str], str, str]:
+    """Return what is shown, then what the end adds, twice."""
+    stream = TextStream()
+    pieces = [text for message in decoded(b"".join(lines)) if (text := stream.feed(message))]
+    return pieces, stream.end(), stream.end()
+
+
 API_ERROR: Json = {"error": "server_error"}
 
 
@@ -256,3 +263,10 @@ def test_other_messages_add_nothing() -> None:
 
 def test_a_plain_answer_needs_no_id() -> None:
     assert shown(assistant("words"), assistant("more")) == ["words", "\n\nmore"]
+
+
+def test_text_that_is_held_back_is_shown_at_the_end_of_the_stream() -> None:
+    """A CLI that ends in the middle of an answer after a refusal sends no stop reason."""
+    lines = (start(), block("No"), refused("m1"), start("m2"), open_block("Second ", "answer"))
+    assert shown_at_the_end(*lines) == (["No"], "\n\nSecond answer", "")
+    assert shown_at_the_end(start(), block("Yes")) == (["Yes"], "", "")
