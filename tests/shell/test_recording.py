@@ -843,6 +843,35 @@ def test_a_missing_hook_is_noticed_at_the_start() -> None:
         asyncio.run(main())
 
 
+def test_requests_for_the_cost_may_come_more_or_less_often_than_recorded(tmp_path: Path) -> None:
+    """How often a limit of dollars asks depends on how the CLI's lines are batched into reads."""
+    path = tmp_path / "r.ndjson"
+
+    async def ask(bidir: bridle.BidirOptions, cli: bridle.CliOptions, **sdk: Any) -> None:
+        options = bridle.SdkOptions(limits=bridle.Limits(usd=5), **sdk)
+        outcome = await bridle.run("BASH ls\nBASH pwd", cli=cli, sdk=options, bidir=bidir)
+        assert outcome.ok, outcome
+
+    async def play(entries: list[Entry]) -> None:
+        async with replay_transport(entries) as factory:
+            bidir = bridle.BidirOptions(transport_factory=factory, on_can_use_tool=allow)
+            await ask(bidir, bridle.CliOptions())
+
+    def allow(_: Any) -> bridle.PermissionResult:
+        return bridle.Allow()
+
+    with FakeCli.auto() as fake:
+        bidir = bridle.BidirOptions(on_can_use_tool=allow)
+        options = bridle.CliOptions(cli_path=fake.path)
+        asyncio.run(ask(bidir, options, recorder=Recorder(path)))
+    entries = [one for one in read_recording(path) if "started" not in one.members]
+    [first, *_] = requests = [one for one in entries if "get_session_cost" in one.line]
+    asyncio.run(play(entries))
+    asyncio.run(play([one for one in entries if one not in requests[1:]]))
+    at = entries.index(first)
+    asyncio.run(play([*entries[:at], *[first] * 9, *entries[at:]]))
+
+
 def test_a_recording_is_the_runner_of_a_query(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson"
     record_query(bridle.SdkOptions(recorder=Recorder(path)))

@@ -182,6 +182,54 @@ def test_requests_that_change_nothing_may_come_at_any_time(subtype: str) -> None
     assert compared(recorded, [recorded[0], recorded[2], recorded[1]]) == []
 
 
+COST = "get_session_cost"
+
+
+def cost(comparison: Comparison, request_id: str, played: int = 0) -> object:
+    """Return what a request for the cost is answered."""
+    difference, line = comparison.answer(request(COST, request_id), played)
+    assert difference is None
+    response = json.loads(line)["response"]
+    assert response["request_id"] == request_id
+    return response.get("response", response.get("error"))
+
+
+def costs(*, with_messages: bool) -> list[Entry]:
+    """Return a recording with three requests for the cost."""
+    entries: list[Entry] = []
+    for number in range(3):
+        entries.append(entry("in", request(COST, f"r{number}")))
+        entries.append(entry("out", answer(f"r{number}", {"usd": number})))
+        if with_messages:
+            entries.append(entry("out", {"type": "assistant"}))
+    return entries
+
+
+def test_requests_that_only_ask_are_answered_in_their_order_and_then_with_the_last() -> None:
+    comparison = Comparison(costs(with_messages=False), Names())
+    assert comparison.missing() is None
+    assert [comparison.is_written(index) for index in (0, 2, 4)] == [True] * 3
+    assert comparison.answers_query(costs(with_messages=False)[1])
+    got = [cost(comparison, f"x{number}", played=6) for number in range(5)]
+    assert got == [{"usd": number} for number in (0, 1, 2, 2, 2)]
+
+
+def test_requests_that_were_left_out_this_time_do_not_answer_later_ones() -> None:
+    comparison = Comparison(costs(with_messages=True), Names())
+    assert [cost(comparison, "x", played) for played in (0, 8, 9)] == [
+        {"usd": 0},
+        {"usd": 2},
+        {"usd": 2},
+    ]
+    assert comparison.missing() is None
+
+
+def test_a_request_that_only_asks_and_has_no_recorded_answer_gets_an_error() -> None:
+    comparison = Comparison([entry("in", request(COST, "r1"))], Names())
+    expected = f"The recording has no answer to {COST}."
+    assert [cost(comparison, name) for name in "ab"] == [expected] * 2
+
+
 def test_what_is_not_recorded_is_a_difference() -> None:
     comparison = Comparison([entry("in", prompt("a"))], Names())
     assert comparison.take(prompt("a")) == (None, True)

@@ -26,9 +26,6 @@ Normalize: TypeAlias = Callable[[JsonObject], JsonObject]
 _SHOWN = 120
 """Characters of a value that a difference shows."""
 
-_UNORDERED = ("mcp_status", "mcp_message")
-"""Control requests that change nothing, beside those that begin with ``get_``."""
-
 
 def part(frame: Mapping[str, object], name: str) -> JsonObject:
     """Return the object under this name; empty if there is none."""
@@ -209,6 +206,9 @@ class Comparison:
     callback finishes first is a matter of chance. Where one answer had to come before the next
     request, the recording itself sees to it: what the CLI wrote after an answer is played after it.
 
+    Control requests that only ask for something (``mcp_status``, ``get_…``) may come more or less
+    often: how many there are may depend on timing. :meth:`answer` finds what to answer them.
+
     Args:
         normalize: Applied to both lines before they are compared.
         secrets: Strings to mask in differences.
@@ -226,22 +226,76 @@ class Comparison:
         self._normalize = normalize
         self._redactor = LineRedactor(secrets)
         self._asked: dict[str, JsonObject] = {}
+        self._answers: dict[str, Entry] = {}
+        self._queries: dict[str, JsonObject] = {}
+        # Where the CLI wrote something else than control messages.
+        self._messages: list[int] = []
         # Lines of the recorded client that are yet to be written, by their index.
         self._left: dict[int, JsonObject] = {}
         for index, entry in enumerate(entries):
             frame = entry.members
             if entry.direction == "in" and "type" in frame:
                 self._left[index] = frame
+                if is_query(frame):
+                    self._queries[str(frame.get("request_id"))] = frame
+            elif entry.direction == "out" and frame.get("type") == _ANSWER:
+                self._answers[str(part(frame, "response").get("request_id"))] = entry
             elif entry.direction == "out" and frame.get("type") == "control_request":
                 self._asked[str(frame.get("request_id"))] = part(frame, "request")
+            elif entry.direction == "out":
+                self._messages.append(index)
         self._answered = {
             kind[1] for frame in self._left.values() if (kind := kind_of(frame))[0] == _ANSWER
         }
         self._prompts = 0
 
     def is_written(self, index: int) -> bool:
-        """Return whether the client has written the line with this index."""
-        return index not in self._left
+        """Return False if the client has yet to write the line with this index."""
+        return index not in self._left or is_query(self._left[index])
+
+    def answers_query(self, entry: Entry) -> bool:
+        """Return whether a line of the CLI answers a request that only asks for something."""
+        frame = entry.members
+        if frame.get("type") != _ANSWER:
+            return False
+        return str(part(frame, "response").get("request_id")) in self._queries
+
+    def answer(self, written: JsonObject, played: int) -> tuple[Difference | None, bytes]:
+        """Pair a request that only asks for something; return where it differs, and its answer.
+
+        A request beyond the recorded ones gets the last recorded answer, or an error.
+
+        Args:
+            written: The request.
+            played: Entries of the recording that have been played.
+        """
+        kind = kind_of(written)
+        left = [index for index, one in self._left.items() if kind_of(one) == kind]
+        while len(left) > 1 and left[1] < played and self._is_message_between(*left[:2]):
+            del self._left[left.pop(0)]  # not asked this time: what it was about has passed
+        difference = None
+        if left:
+            recorded = self._left.pop(left[0])
+            difference = self._compare(recorded, written)
+            if (found := self._answer_of(recorded, written)) is not None:
+                return difference, found
+        same = [recorded for recorded in self._queries.values() if kind_of(recorded) == kind]
+        for recorded in reversed(same):
+            if (found := self._answer_of(recorded, written)) is not None:
+                return difference, found
+        error = f"The recording has no answer to {kind[1]}."
+        response = {"subtype": "error", "request_id": written.get("request_id"), "error": error}
+        return difference, json.dumps({"type": _ANSWER, "response": response}).encode() + b"\n"
+
+    def _is_message_between(self, first: int, second: int) -> bool:
+        return any(first < index < second for index in self._messages)
+
+    def _answer_of(self, recorded: JsonObject, written: JsonObject) -> bytes | None:
+        entry = self._answers.get(str(recorded.get("request_id")))
+        if entry is None:
+            return None
+        self._names.learn(recorded, written)
+        return self._names.translate(entry)
 
     def take(self, written: JsonObject) -> tuple[Difference | None, bool]:
         """Pair a line; return where it differs, and whether the replay can go on.
@@ -263,9 +317,9 @@ class Comparison:
 
     def missing(self) -> Difference | None:
         """Return the first recorded line that the client has not written."""
-        if not self._left:
+        recorded = next((one for one in self._left.values() if not is_query(one)), None)
+        if recorded is None:
             return None
-        recorded = next(iter(self._left.values()))
         label = self._label(recorded, self._prompts + 1)
         return Difference(what=label, recorded=self._text_of(recorded), now="nothing")
 
@@ -322,6 +376,12 @@ class Comparison:
 _ANSWER = "control_response"
 
 
+def is_query(frame: JsonObject) -> bool:
+    """Return whether a line is a control request that only asks for something."""
+    kind, *rest = kind_of(frame)
+    return kind == "control_request" and (rest[0] == "mcp_status" or rest[0].startswith("get_"))
+
+
 def compare_arguments(recorded: Iterable[str], now: Iterable[str]) -> Difference | None:
     """Compare the arguments of two CLIs, without the session id, which is new in every run."""
     ours, theirs = (
@@ -337,7 +397,7 @@ def compare_arguments(recorded: Iterable[str], now: Iterable[str]) -> Difference
 def _is_ordered(frame: JsonObject) -> bool:
     kind, *rest = kind_of(frame)
     if kind == "control_request":
-        return rest[0] not in _UNORDERED and not rest[0].startswith("get_")
+        return rest[0] != "mcp_message" and not is_query(frame)
     return kind == "user"
 
 

@@ -35,6 +35,7 @@ from bridle.testing.comparing import (
     Names,
     Normalize,
     compare_arguments,
+    is_query,
     kind_of,
     part,
 )
@@ -419,8 +420,13 @@ class _Replaying:
         for line in filter(bytes.strip, lines):
             written = cast("JsonObject", json.loads(line))
             self._is_open = self._is_open or written.get("type") == "user"
-            difference, goes_on = self._compared.take(written)
-            self._note(difference, goes_on=goes_on)
+            if is_query(written):
+                difference, answer = self._compared.answer(written, self._next)
+                self._note(difference)
+                self._loop.call_soon(self._answer, answer)
+            else:
+                difference, goes_on = self._compared.take(written)
+                self._note(difference, goes_on=goes_on)
         self._schedule()
 
     async def drain(self) -> None:
@@ -447,6 +453,10 @@ class _Replaying:
         self._leave(-9)
 
     # -- playing
+
+    def _answer(self, line: bytes) -> None:
+        if not self._gone and not self._is_failing:
+            self._events.received(line)
 
     def _note(self, difference: Difference | None, *, goes_on: bool = True) -> None:
         """Note a difference, and end with it if the replay is strict or cannot go on."""
@@ -491,7 +501,8 @@ class _Replaying:
         if entry.direction == "out":
             if '"result"' in entry.line and entry.members.get("type") == "result":
                 self._is_open = False
-            self._events.received(self._names.translate(entry))
+            if not self._compared.answers_query(entry):
+                self._events.received(self._names.translate(entry))
         elif entry.direction == "err":
             self._stderr.append(entry.line)
             self._events.wrote_stderr(entry.line)
