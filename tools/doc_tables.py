@@ -29,7 +29,7 @@ from bridle.cli.diagnosis import Problem
 from bridle.cli.exits import ExitCode
 from bridle.events import WarningKind
 from bridle.hooks import CONTEXTS
-from bridle.options import GATE_VARIABLES, Limits, option_rows
+from bridle.options import WEAKENING_VARIABLES, Limits, option_rows
 from bridle.outcomes import OUTCOME_ERRORS, OutcomeReason
 from bridle.testing.fake_cli import PROMPT_WORDS
 from bridle.testing.recording import read_recording
@@ -205,7 +205,7 @@ def gate_options() -> str:
 
 _EXCEPT = {
     "permission_mode": ", except `default`, `manual`, `plan` and `dontAsk`",
-    "env": f", if it sets {' or '.join(map(code, GATE_VARIABLES))}",
+    "env": f", if it sets {' or '.join(map(code, WEAKENING_VARIABLES))}",
 }
 
 

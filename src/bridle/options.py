@@ -96,8 +96,12 @@ def _allows_unasked(mode: str) -> bool:
     return mode not in _ASKING_MODES
 
 
-def _sets_gate_variable(env: Mapping[str, str]) -> bool:
-    return any(name in env for name in GATE_VARIABLES)
+WEAKENING_VARIABLES: tuple[str, ...] = (*GATE_VARIABLES, "CLAUDE_CONFIG_DIR", "HOME")
+"""Variables that switch hooks off, or choose the user settings that the CLI reads."""
+
+
+def _sets_weakening_variable(env: Mapping[str, str]) -> bool:
+    return any(name in env for name in WEAKENING_VARIABLES)
 
 
 def switch(
@@ -324,7 +328,7 @@ class CliOptions(Record):
         Channel("process", "environment"),
         "Variables of the CLI, over those it inherits.",
         merge="deep",
-        weakens=_sets_gate_variable,
+        weakens=_sets_weakening_variable,
     )
     settings: StrPath | Json | None = option(
         json_or_path,

@@ -220,7 +220,7 @@ def test_a_policy_is_not_talked_around(
     assert results[4].endswith("Not here.")
 
 
-@pytest.mark.parametrize("where", ["project", "local", "user", "config"])
+@pytest.mark.parametrize("where", ["project", "local", "user", "config", "file"])
 def test_settings_do_not_switch_a_policy_off(
     where: str, real_cli: Path, scripted_model: Models, tmp_path: Path
 ) -> None:
@@ -232,12 +232,15 @@ def test_settings_do_not_switch_a_policy_off(
         "project": work / ".claude/settings.json",
         "local": work / ".claude/settings.local.json",
         "user": home / ".claude/settings.json",
+        "file": tmp_path / "settings.json",
     }
     config = tmp_path / "bridle.toml"
     config.write_text('[cli]\nallowed_tools = ["Bash"]\n')
     if where == "config":
         config.write_text('[cli.settings.env]\nCLAUDE_CODE_SIMPLE = "1"\n')
     else:
+        if where == "file":
+            config.write_text(f'[cli]\nsettings = "{places[where]}"\n')
         settings = {"env": {"CLAUDE_CODE_SIMPLE": "1"}, "permissions": {"allow": ["Bash"]}}
         places[where].write_text(json.dumps(settings))
     model = scripted_model([[tool_use("Bash", command="touch pwned")], [text("Done.")]])
@@ -245,22 +248,6 @@ def test_settings_do_not_switch_a_policy_off(
     assert (run.returncode, run.stdout) == (0, "Done.\n")
     assert "✗ Bash denied by policy rule 3" in run.stderr
     assert not (work / "pwned").exists()
-
-
-def test_settings_in_a_file_are_refused_beside_a_policy(
-    bridle: Callable[..., Ran], tmp_path: Path
-) -> None:
-    """Nothing could be added to them that keeps hooks on."""
-    (tmp_path / "settings.json").write_text("{}")
-    (tmp_path / "policy.toml").write_text(GATED)
-    config = tmp_path / "bridle.toml"
-    config.write_text(f'[cli]\nsettings = "{tmp_path}/settings.json"\n')
-    with FakeCli.auto() as fake:
-        arguments = ("--policy", str(tmp_path / "policy.toml"), "--config", str(config))
-        ran = bridle("--cli", fake.path, *arguments, "go")
-        assert fake.runs == []
-    assert ran.code == 2
-    assert "[cli.settings]" in ran.err
 
 
 def test_a_cli_that_runs_no_hooks_is_stopped_before_it_runs_a_tool(

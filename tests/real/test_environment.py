@@ -1,7 +1,8 @@
-"""The environment cannot switch off a gate of the program, on the real CLI."""
+"""Environment and settings files cannot switch off a gate of the program, on the real CLI."""
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from bridle import (
     Block,
     CanUseToolContext,
     Deny,
+    Hook,
     PreToolUseContext,
     SdkOptions,
     SdkWarning,
+    ToolHookContext,
     start_session,
 )
 from bridle.testing import ScriptedModel, text, tool_use
@@ -40,7 +43,7 @@ class Gates:
         self.asked.append(context.tool_name)
         return Deny("never")
 
-    def block(self, context: PreToolUseContext) -> Block:
+    def block(self, context: ToolHookContext) -> Block:
         """Block every tool."""
         self.asked.append(context.tool_name)
         return Block("never")
@@ -50,8 +53,13 @@ class Gates:
         time.sleep(0.3)
         return self.block(context)
 
-    def let_the_model_try(self, bidir: BidirOptions, **options: object) -> None:
-        """Let the model run a command that leaves a file."""
+    def let_the_model_try(
+        self, bidir: BidirOptions, *, own_home: bool = True, **options: object
+    ) -> None:
+        """Let the model run a command that leaves a file.
+
+        Without `own_home` the CLI finds its user settings by the variables that it inherits.
+        """
         command = f"touch {self.lab.work / 'made.txt'}"
 
         async def main() -> None:
@@ -61,6 +69,8 @@ class Gates:
                 env = {**model.env, "IS_SANDBOX": "1"}
                 # The kit sets it, and what the program sets is passed on.
                 del env["CLAUDE_CODE_SIMPLE"]
+                if not own_home:
+                    del env["HOME"], env["CLAUDE_CONFIG_DIR"]
                 cli = self.lab.cli(model, env=env, **options)
                 async with start_session(cli, self.sdk, bidir) as session:
                     assert (await (await session.send_user_message("go"))).ok
@@ -123,3 +133,69 @@ def test_a_file_of_the_environment_does_not_allow_tools(
     gates.let_the_model_try(BidirOptions(on_can_use_tool=gates.deny))
     assert (gates.asked, gates.was_run) == (["Bash"], False)
     assert [told.split()[0] for told in gates.ignored] == ["allowed_tools", "extra_args"]
+
+
+HOOKS_OFF = {"env": {"CLAUDE_CODE_SIMPLE": "1"}, "disableAllHooks": True}
+BYPASS = {"permissions": {"defaultMode": "bypassPermissions"}}
+
+
+def write_settings(lab: Lab, where: str, settings: object, env: pytest.MonkeyPatch) -> None:
+    """Put settings where the CLI reads those of the user or the project."""
+    directory = {
+        "CLAUDE_CONFIG_DIR": lab.work.parent / "config",
+        "HOME": lab.work.parent / "home" / ".claude",
+        "project": lab.work / ".claude",
+        "file of the program": lab.work.parent,
+    }[where]
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "settings.json").write_text(json.dumps(settings), "utf-8")
+    # What else the CLI keeps stays out of the real home, wherever the settings are.
+    env.setenv("HOME", str(lab.work.parent / "home"))
+    (lab.work.parent / "home").mkdir(exist_ok=True)
+    if where == "CLAUDE_CONFIG_DIR":
+        env.setenv("CLAUDE_CONFIG_DIR", str(directory))
+    else:
+        env.delenv("CLAUDE_CONFIG_DIR", raising=False)
+
+
+@pytest.mark.parametrize("where", ["CLAUDE_CONFIG_DIR", "HOME", "project", "file of the program"])
+def test_settings_files_do_not_switch_hooks_off(
+    where: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings(lab, where, HOOKS_OFF, monkeypatch)
+    options: dict[str, object] = {"permission_mode": "bypassPermissions"}
+    if where == "file of the program":
+        options["settings"] = str(lab.work.parent / "settings.json")
+    gates = Gates(lab, "HOME", "CLAUDE_CONFIG_DIR")
+    bidir = BidirOptions(on_pre_tool_use=gates.block)
+    gates.let_the_model_try(bidir, own_home=False, **options)
+    assert (gates.asked, gates.was_run) == (["Bash"], False)
+
+
+@pytest.mark.parametrize("where", ["CLAUDE_CONFIG_DIR", "HOME", "project"])
+@pytest.mark.parametrize("gate", ["on_can_use_tool", "PermissionRequest"])
+def test_settings_files_do_not_bypass_the_permission_gates(
+    where: str, gate: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings(lab, where, BYPASS, monkeypatch)
+    gates = Gates(lab, "HOME", "CLAUDE_CONFIG_DIR")
+    bidir = BidirOptions(on_can_use_tool=gates.deny)
+    if gate == "PermissionRequest":
+        bidir = BidirOptions(hooks={gate: [Hook(gates.block)]})
+    gates.let_the_model_try(bidir, own_home=False)
+    assert (gates.asked, gates.was_run) == (["Bash"], False)
+
+
+def test_a_file_of_the_environment_does_not_choose_the_user_settings(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings(lab, "CLAUDE_CONFIG_DIR", {"permissions": {"allow": ["Bash"]}}, monkeypatch)
+    directory = lab.work.parent / "config"
+    config = lab.work.parent / "bridle.toml"
+    config.write_text(f'[cli.env]\nCLAUDE_CONFIG_DIR = "{directory}"\n', "utf-8")
+    monkeypatch.setenv("BRIDLE_CONFIG", str(config))
+    gates = Gates(lab, "HOME")
+    bidir = BidirOptions(on_can_use_tool=gates.deny)
+    gates.let_the_model_try(bidir, own_home=False)
+    assert (gates.asked, gates.was_run) == (["Bash"], False)
+    assert [told.split()[0] for told in gates.ignored] == ["env"]

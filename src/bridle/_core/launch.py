@@ -107,10 +107,16 @@ def plan_session(
     """Plan a full-duplex session; `session_id` is ours to use where a new one begins.
 
     `hooks` is the handshake's account of the registered hooks. `settings_text` is the content of
-    `file_to_read(cli)`, when that names one.
+    `file_to_read(cli, hooks=...)`, when that names one. Settings files of the user and the project
+    cannot switch off the gates of the program: what would do so is overridden here.
     """
     check_session(cli, bidir)
     ours: dict[str, object] = {}
+    if hooks:
+        ours["settings"] = _with_hooks_on(cli, settings_text)
+    asks = bidir.on_can_use_tool is not None or "PermissionRequest" in (hooks or {})
+    if asks and cli.permission_mode is None:
+        ours["permission_mode"] = "default"
     if cli.permission_prompt_tool_name is None:
         ours["permission_prompt_tool_name"] = STDIO
     resumes = cli.resume_session_id is not None or cli.continue_session
@@ -143,9 +149,12 @@ def with_budget(cli: CliOptions, limits: Limits) -> CliOptions:
     return cli.replace(max_budget_usd=ours)
 
 
-def file_to_read(cli: CliOptions) -> str | None:
-    """The settings file whose content planning needs, because something is merged into it."""
-    return named_files(cli).get("settings") if cli.sandbox is not None else None
+def file_to_read(cli: CliOptions, *, hooks: object = None) -> str | None:
+    """Return the settings file whose content planning needs, to merge something into it.
+
+    `hooks` are those of the session, if it has any.
+    """
+    return named_files(cli).get("settings") if hooks or cli.sandbox is not None else None
 
 
 def named_files(cli: CliOptions) -> dict[str, str]:
@@ -298,9 +307,22 @@ def _documents(cli: CliOptions, settings_text: bytes | None) -> dict[str, str | 
     }
 
 
+def _with_hooks_on(cli: CliOptions, settings_text: bytes | None) -> Mapping[str, object]:
+    """Return the caller's settings, with the variables overridden that make the CLI skip hooks.
+
+    Seen: 2.1.197 takes them from the settings of user, project and directory, 2.1.325 from those
+    of the user. Settings on the command line win over these, also when a file changes later.
+    """
+    settings = _settings(cli, settings_text)
+    given = settings.get("env")
+    env: dict[object, object] = dict(given) if is_mapping(given) else {}
+    own = cli.env or {}
+    return {**settings, "env": env | {name: own.get(name, "0") for name in GATE_VARIABLES}}
+
+
 def _settings(cli: CliOptions, settings_text: bytes | None) -> Mapping[str, object]:
-    """The caller's settings as an object."""
-    if file_to_read(cli) is None:
+    """Return the caller's settings as an object."""
+    if "settings" not in named_files(cli):
         return cast("Mapping[str, object]", cli.settings or {})
     if settings_text is None:
         raise ValueError("settings_text is missing: read file_to_read(cli) first")

@@ -242,13 +242,15 @@ def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:
     return str(answer)
 
 
-def settings_text(cli: CliOptions) -> bytes | None:
-    """The content of the settings file that planning needs, if it needs one.
+def settings_text(cli: CliOptions, *, hooks: object = None) -> bytes | None:
+    """Return the content of the settings file that planning needs, if it needs one.
+
+    `hooks` are those of the session, if it has any.
 
     Raises:
         OptionsError: it cannot be read.
     """
-    path = file_to_read(cli)
+    path = file_to_read(cli, hooks=hooks)
     if path is None:
         return None
     try:

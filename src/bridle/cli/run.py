@@ -19,7 +19,7 @@ from bridle.cli.gatekeeper import Otherwise
 from bridle.cli.path_patterns import Place
 from bridle.cli.policy import Policy, parse_policy
 from bridle.cli.screens import JsonScreen, PlainScreen, Screen
-from bridle.cli.settling import settle, with_hooks_on
+from bridle.cli.settling import settle
 from bridle.cli.terminal import Terminal, is_attended
 from bridle.errors import BridleError, CliExitedDuringInit, OptionsError, StartError
 from bridle.options import CliOptions, Limits, PermissionMode, SdkOptions
@@ -176,7 +176,6 @@ def _job(options: argparse.Namespace, *, is_attended: bool) -> Job:
         policy = parse_policy(
             _read("--policy", options.policy), f"--policy {options.policy}", _place(settled)
         )
-        cli = cli.replace(settings=with_hooks_on(settled))
     named = settled.cli_path
     prompt = _prompt(options.prompt)
     find_cli(None if named is None else os.fspath(named))

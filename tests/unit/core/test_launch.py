@@ -452,6 +452,66 @@ def test_a_variable_that_switches_hooks_off_is_passed_on_only_by_the_program() -
     assert given.environment({})["CLAUDE_CODE_SIMPLE"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("options", "text", "written"),
+    [
+        ({}, None, {"env": {"CLAUDE_CODE_SIMPLE": "0"}}),
+        (
+            {"settings": {"a": 1, "env": {"B": "2", "CLAUDE_CODE_SIMPLE": "1"}}},
+            None,
+            {"a": 1, "env": {"B": "2", "CLAUDE_CODE_SIMPLE": "0"}},
+        ),
+        ({"settings": '{"env": []}'}, None, {"env": {"CLAUDE_CODE_SIMPLE": "0"}}),
+        (
+            {"settings": "/s.json", "sandbox": {}},
+            b'{"a": 1}',
+            {"a": 1, "env": {"CLAUDE_CODE_SIMPLE": "0"}, "sandbox": {}},
+        ),
+        (
+            {"env": {"CLAUDE_CODE_SIMPLE": "1"}},
+            None,
+            {"env": {"CLAUDE_CODE_SIMPLE": "1"}},
+        ),
+    ],
+)
+def test_a_session_with_hooks_overrides_settings_that_switch_them_off(
+    options: dict[str, Any], text: bytes | None, written: object
+) -> None:
+    launch = session(CliOptions(**options), hooks={"Stop": []}, settings_text=text)
+    assert [msgspec.json.decode(file.content) for file in launch.files] == [written]
+    assert session(CliOptions(env={"A": "1"})).files == ()
+
+
+def test_hooks_beside_a_settings_file_need_its_content() -> None:
+    cli = CliOptions(settings="/s.json")
+    assert (file_to_read(cli), file_to_read(cli, hooks={"Stop": []})) == (None, "/s.json")
+    with pytest.raises(ValueError, match="file_to_read"):
+        session(cli, hooks={"Stop": []})
+
+
+@pytest.mark.parametrize(
+    ("cli", "bidir", "hooks", "mode"),
+    [
+        (CliOptions(), BidirOptions(on_can_use_tool=answer), None, ["--permission-mode=default"]),
+        (CliOptions(), None, {"PermissionRequest": []}, ["--permission-mode=default"]),
+        (
+            CliOptions(permission_mode="plan"),
+            BidirOptions(on_can_use_tool=answer),
+            None,
+            ["--permission-mode=plan"],
+        ),
+        (CliOptions(), None, {"PreToolUse": []}, []),
+        (CliOptions(), None, None, []),
+    ],
+)
+def test_a_session_with_a_permission_gate_names_the_mode(
+    cli: CliOptions, bidir: BidirOptions | None, hooks: Any, mode: list[str]
+) -> None:
+    """Otherwise a settings file chooses it, also one in which the gate is never asked."""
+    argv = session(cli, bidir, hooks=hooks).argv
+    assert [arg for arg in argv if arg.startswith("--permission-mode")] == mode
+
+
 def test_the_process_takes_the_rest() -> None:
     """R045, R046: directory and executable are not arguments."""
     launch = query(CliOptions(cwd="/w", cli_path="/c"))

@@ -334,6 +334,14 @@ def test_a_file_weakens_a_gate_only_if_the_program_named_it(field: str) -> None:
     assert "SdkOptions.config_file" in str(resolved.ignored[0])
 
 
+@pytest.mark.parametrize("name", ["CLAUDE_CONFIG_DIR", "HOME"])
+def test_a_file_that_a_variable_named_does_not_choose_the_user_settings(name: str) -> None:
+    config = {"cli": {"env": {name: "/elsewhere"}}}
+    resolved = resolve_options(config=config, config_variable="BRIDLE_CONFIG")
+    assert resolved.cli.env is None
+    assert resolved.ignored == (IgnoredSetting("cli.env", "BRIDLE_CONFIG"),)
+
+
 @pytest.mark.parametrize(
     "harmless",
     [
