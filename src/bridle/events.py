@@ -90,7 +90,7 @@ class WarningKind(StrEnum):
 _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.UNKNOWN_CALLBACK: (
         "warning",
-        "The CLI called a hook nobody registered; it was told to go on.",
+        "The CLI called a hook that is not registered. An event that decides is blocked.",
     ),
     WarningKind.LATE_RESPONSE: (
         "debug",

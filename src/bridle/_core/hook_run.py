@@ -77,8 +77,13 @@ class PlannedHook(msgspec.Struct, frozen=True):
 def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> HookContext:
     """Return the context of an event, made of a copy of its input.
 
-    Raises `msgspec.ValidationError` if the event's key field is missing.
+    Raises `msgspec.ValidationError` if the event's key field is missing, and at a gate also if the
+    input of the tool is not an object: a guard must not judge an empty one in its place.
     """
+    if event in _TOOL_EVENTS and rule_of(event).is_gate:
+        tool_input = wire.get("tool_input", {})
+        if not isinstance(tool_input, dict):
+            raise msgspec.ValidationError(f"tool_input is {kind_of(tool_input)}, not an object")
     told = own = copied(wire)
     if wire.get("hook_event_name") != event:
         told = {**told, "hook_event_name": event}

@@ -95,7 +95,8 @@ class HookPlan(msgspec.Struct, frozen=True):
         """Start answering one hook callback of the CLI."""
         planned = self.by_callback_id.get(callback_id)
         if planned is None:
-            run = HookRun("", {}, None, ())
+            event = hook_input.get("hook_event_name")
+            run = HookRun(event if isinstance(event, str) else "", {}, None, ())
             run.warn("unknown_callback", f"no hook is registered as {callback_id!r:.80}")
             run.refuse()
             return run

@@ -354,10 +354,20 @@ STOP = {"hook_event_name": "Stop", "stop_hook_active": False}
         (cli.hook_callback("r"), {"hookSpecificOutput": {"permissionDecision": "deny"}}),
         (cli.hook_callback("r", "hook_1", input=PROMPT), {"decision": "block"}),
         (cli.hook_callback("r", "hook_2", input=STOP), {}),
-        (cli.hook_callback("r", "hook_9"), {"continue": True}),
+        (cli.hook_callback("r", "hook_9", input=STOP), {"continue": True}),
+        (cli.hook_callback("r", "hook_9"), {"hookSpecificOutput": {"permissionDecision": "deny"}}),
         (cli.mcp_message("r", rpc(1)), {"mcp_response": {"id": 1}}),
     ],
-    ids=["permission", "elicitation", "tool hook", "prompt hook", "stop hook", "unknown", "mcp"],
+    ids=[
+        "permission",
+        "elicitation",
+        "tool hook",
+        "prompt hook",
+        "stop hook",
+        "unknown",
+        "unknown gate",
+        "mcp",
+    ],
 )
 def test_while_closing_every_question_is_turned_down_at_once(
     line: bytes, answer: cli.Json, late: bool

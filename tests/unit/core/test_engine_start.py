@@ -145,10 +145,11 @@ def test_a_question_confirms_the_session_and_is_then_put(line: bytes) -> None:
     assert engine.handshake.capabilities == ("x",)
 
 
-def test_an_unknown_hook_confirms_and_is_let_through() -> None:
+def test_an_unknown_hook_confirms_the_start() -> None:
     """R236, R278."""
     engine = started()
-    actions = feed(engine, 1.0, cli.hook_callback("r", "hook_9"))
+    stop = cli.hook_callback("r", "hook_9", input={"hook_event_name": "Stop"})
+    actions = feed(engine, 1.0, stop)
     assert engine.lifecycle is Lifecycle.RUNNING
     assert cli.payloads(actions) == {"r": {"continue": True}}
     assert warned(actions) == [WarningKind.UNKNOWN_CALLBACK]

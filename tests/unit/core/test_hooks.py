@@ -14,6 +14,7 @@ from tests.support.hook_runs import (
     Said,
     begin,
     callback,
+    kinds,
     said,
 )
 
@@ -305,12 +306,34 @@ def test_a_callback_of_which_only_the_id_is_known_blocks_a_gate() -> None:
     assert (plan.unreadable("hook_7"), plan.unreadable(None)) == (None, None)
 
 
-def test_a_callback_nobody_registered_is_told_to_go_on() -> None:
+@pytest.mark.parametrize("hook_input", [TOOL, INPUTS["Stop"], {"hook_event_name": ["PreToolUse"]}])
+def test_an_unknown_callback_of_an_event_that_is_no_gate_goes_on(
+    hook_input: dict[str, Any],
+) -> None:
     """R278."""
-    run = HookPlan.from_options({}, 60.0).begin("hook_7", TOOL, None)
+    run = HookPlan.from_options({}, 60.0).begin("hook_7", hook_input, None)
     assert said(run.answer) == Said(
         GO_ON, (("unknown_callback", "no hook is registered as 'hook_7'"),)
     )
+
+
+def test_an_unknown_callback_of_a_gate_blocks() -> None:
+    run = HookPlan.from_options({}, 60.0).begin("hook_7", INPUTS["PreToolUse"], None)
+    assert run.settled.payload["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert kinds(run.settled) == ["unknown_callback"]
+
+
+@pytest.mark.parametrize("tool_input", ["rm -rf /", ["rm"], None, 3])
+@pytest.mark.parametrize("event", ["PreToolUse", "PermissionRequest", "PostToolUse"])
+def test_a_tool_input_that_is_no_object_blocks_a_gate(event: str, tool_input: object) -> None:
+    """A guard that was shown an empty input in its place would let the tool run."""
+    run = begin(event, hook_input={**INPUTS[event], "tool_input": tool_input})
+    if event == "PostToolUse":
+        assert run.answer is None
+    else:
+        assert "deny" in str(run.settled.payload)
+        [(kind, detail)] = run.settled.warnings
+        assert (kind, "tool_input" in detail, "rm -rf" in detail) == ("hook_failed", True, False)
 
 
 # ---------------------------------------------------------------- matchers

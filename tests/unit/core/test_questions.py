@@ -304,9 +304,10 @@ def test_a_guard_is_not_passed_by_a_request_that_is_too_long() -> None:
     assert errors(actions) == {}
 
 
-def test_an_unknown_hook_is_let_through_with_a_warning() -> None:
+def test_an_unknown_hook_of_an_event_that_is_no_gate_goes_on_with_a_warning() -> None:
     """R278, R426, R454."""
-    actions = feed(pre_tool_use(Hook(first)), 1.0, cli.hook_callback("r", "hook_7"))
+    stop = cli.hook_callback("r", "hook_7", input={"hook_event_name": "Stop"})
+    actions = feed(pre_tool_use(Hook(first)), 1.0, stop)
     assert (payloads(actions), warned(actions)) == (
         {"r": {"continue": True}},
         [WarningKind.UNKNOWN_CALLBACK],
