@@ -49,12 +49,11 @@ _POSSIBLE: Mapping[str, tuple[object, ...]] = {
 _NO_REASON = "Blocked by a hook of the application."
 
 
-def from_dict(output: Mapping[Any, Any], event: str, known: frozenset[str] | None) -> HookOutput:
+def from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
     """Return what an output dict of the official SDK says.
 
-    `known` are the members of `hookSpecificOutput` that the event has; None accepts any. A member
-    whose value is None counts as absent. Raises `InvalidResult` for unknown members: a misspelt
-    one may have been meant as a refusal.
+    A member whose value is None counts as absent. Raises `InvalidResult` for unknown members: a
+    misspelt one may have been meant as a refusal.
     """
     fields: dict[str, Any] = {}
     for name, value in output.items():
@@ -62,7 +61,7 @@ def from_dict(output: Mapping[Any, Any], event: str, known: frozenset[str] | Non
         if value is None or name in _ASYNC:
             continue
         if name == "hookSpecificOutput":
-            fields["specific"] = _specific(value, event, known)
+            fields["specific"] = _specific(value, event)
         elif name not in _TOP_LEVEL:
             raise InvalidResult(f"its dict has the member {name!r:.40}, which no hook output has")
         elif fields.setdefault(field := _TOP_LEVEL[name], value) is not value:
@@ -70,20 +69,16 @@ def from_dict(output: Mapping[Any, Any], event: str, known: frozenset[str] | Non
     return HookOutput(**fields)
 
 
-def _specific(value: object, event: str, known: frozenset[str] | None) -> dict[Any, Any]:
+def _specific(value: object, event: str) -> dict[Any, Any]:
     if not is_mapping(value):
         raise InvalidResult(f"its hookSpecificOutput is {kind_of(value)}, not a dict")
     members: dict[Any, Any] = dict(value)
     if members.pop("hookEventName", None) != event:
         raise InvalidResult(f"its hookSpecificOutput.hookEventName is not {event!r}")
-    for name in members:
-        if known is not None and name not in known and name not in _SPECIFIC:
-            problem = f"its hookSpecificOutput has the member {name!r:.40}"
-            raise InvalidResult(f"{problem}, which {event} does not have")
     return members
 
 
-def checked(output: HookOutput, called: str) -> HookOutput:
+def checked(output: HookOutput, called: str, event: str) -> HookOutput:
     """Return the output with known members of `specific` moved to their fields.
 
     Raises `InvalidResult` for values that make the CLI drop the whole answer. `called` is what
@@ -94,6 +89,9 @@ def checked(output: HookOutput, called: str) -> HookOutput:
         if value is not None and not isinstance(value, Mapping):
             raise InvalidResult(f"{called}.{name} is {kind_of(value)}, not a mapping")
     others = dict(output.specific)
+    if others.get("hookEventName") == event:
+        del others["hookEventName"]  # every answer names its event
+        output = structs.replace(output, specific=others)
     moved: dict[str, Any] = {}
     for wire_name, name in _SPECIFIC.items():
         value = others.pop(wire_name, None)
@@ -102,13 +100,27 @@ def checked(output: HookOutput, called: str) -> HookOutput:
         if value is not None:
             moved[name] = value
     if moved:
-        return checked(structs.replace(output, specific=others, **moved), called)
+        moved_output = structs.replace(output, specific=others, **moved)
+        return checked(moved_output, called, event)
     for name, possible in _POSSIBLE.items():
         value = getattr(output, name)
         is_known = type(value) in (str, bool, type(None)) and value in possible
         if not is_known:
             raise InvalidResult(f"{called}.{name} cannot be {value!r:.40}")
     return output
+
+
+def refuse_unknown_members(
+    output: HookOutput, called: str, event: str, known: frozenset[str]
+) -> None:
+    """Raise `InvalidResult` if `specific` has a member that the event does not know.
+
+    The CLI would ignore it, and a misspelt one may have been meant as a refusal.
+    """
+    for name in output.specific:
+        if name not in known:
+            problem = f"hookSpecificOutput of {event} has no member {name!r:.40}"
+            raise InvalidResult(f"{called}: {problem}")
 
 
 def has_lone_reason(output: HookOutput) -> bool:

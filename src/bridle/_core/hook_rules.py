@@ -46,7 +46,8 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     beside_end: Callable[[str], JsonObject] | None = None
     #: Whether every CLI ends the turn on `continue: false`.
     surely_ends: bool = False
-    #: The members of `hookSpecificOutput` it knows. Any other makes the CLI drop the whole answer.
+    #: The members of `hookSpecificOutput` it knows. The CLI ignores any other; the rest of the
+    #: answer counts.
     specific: frozenset[str] = frozenset()
 
 

@@ -285,9 +285,7 @@ class HookRun(msgspec.Struct):
             self._output(result, called="HookOutput")
         elif isinstance(result, Mapping):
             official = cast("Mapping[object, object]", result)
-            known = self._rule.specific if self._rule.is_gate else None
-            output = hook_output.from_dict(official, self.event, known)
-            self._output(output, called="its dict")
+            self._output(hook_output.from_dict(official, self.event), called="its dict")
         else:
             raise InvalidResult(f"it returned {kind_of(result)}{_HOW_TO_RETURN}")
 
@@ -321,12 +319,15 @@ class HookRun(msgspec.Struct):
         self._settle(ending, refuses=self._rule.is_gate)
 
     def _output(self, given: HookOutput, *, called: str) -> None:
-        output = hook_output.checked(given, called)
+        rule = self._rule
+        output = hook_output.checked(given, called, self.event)
         before = self._added, self._messages, self._quiet, self._kept, self.wire, self.warnings
         try:
             self._keep(output.additional_context, output.system_message)
             self._quiet = self._quiet or bool(output.suppress_output)
-            if not (self._rule.is_gate and self._refused(output)):
+            if not (rule.is_gate and self._refused(output)):
+                if rule.is_gate:
+                    hook_output.refuse_unknown_members(output, called, self.event, rule.specific)
                 self._accept(output, called)
         except Exception:  # nothing of an output that fails is sent
             (
