@@ -14,11 +14,9 @@ import msgspec
 
 from bridle._core.hook_rules import rule_of
 from bridle._core.hook_run import HookRun, PlannedHook, decode_context
+from bridle._core.tool_names import names_of
 from bridle._source import JsonObject
 from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, compile_matcher
-
-#: Tools that answer to an older name as well, as the CLI's own matchers do.
-_OLDER_NAMES: Mapping[str, str] = {"Agent": "Task"}
 
 #: Seconds that the CLI waits beyond the deadlines of our hooks. A deadline starts when its hook
 #: starts, and under load a hook may have to wait for that.
@@ -129,8 +127,7 @@ def _subjects(event: str, context: HookContext) -> tuple[str, ...]:
     if field is None:
         return ()
     subject: str = getattr(context, field) or ""
-    older = _OLDER_NAMES.get(subject) if isinstance(context, ToolHookContext) else None
-    return (subject,) if older is None else (subject, older)
+    return names_of(subject) if isinstance(context, ToolHookContext) else (subject,)
 
 
 def _matches(matcher: Matcher, subjects: tuple[str, ...]) -> bool:

@@ -36,6 +36,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from bridle._core.tool_names import CURRENT_NAMES, names_of
 from bridle.cli.command_patterns import CommandPattern
 from bridle.cli.path_patterns import PathPattern, Place, here
 from bridle.cli.url_patterns import UrlConcern, UrlPattern
@@ -48,22 +49,6 @@ Kind = Literal["command", "path", "url", "text"]
 _PLAIN = r"(?!\.\.(?:/|$))[^;&|`$()<>\n\r\\]"
 """What wildcards in a rule that allows stand for, where nothing is known about the member."""
 
-# Names of the CLI's tools, in both directions: a rule may use the old name or the new one.
-_ALIASES: Mapping[str, str] = {
-    "AgentOutput": "TaskOutput",
-    "AgentOutputTool": "TaskOutput",
-    "BashOutput": "TaskOutput",
-    "BashOutputTool": "TaskOutput",
-    "Brief": "SendUserMessage",
-    "Eval": "REPL",
-    "KillBash": "TaskStop",
-    "KillShell": "TaskStop",
-    "ListMcpResources": "ListMcpResourcesTool",
-    "ListPeers": "ListAgents",
-    "ReadMcpResource": "ReadMcpResourceTool",
-    "ReadMcpResourceDir": "ReadMcpResourceDirTool",
-    "Task": "Agent",
-}
 # Tools of the CLI. Others exist, and servers bring their own: this is for catching mistakes only.
 _TOOLS = (
     *("Agent", "AskUserQuestion", "Bash", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob", "Grep"),
@@ -73,7 +58,7 @@ _TOOLS = (
     *("TaskOutput", "TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch"),
     *("Workflow", "Write"),
 )
-_BY_LOWER = {name.lower(): name for name in (*_TOOLS, *_ALIASES)}
+_BY_LOWER = {name.lower(): name for name in (*_TOOLS, *CURRENT_NAMES)}
 _NOT_FILE_PATH: Mapping[str, str] = dict.fromkeys(
     ("path", "file", "filename", "filepath", "filePath"), "file_path"
 )
@@ -154,7 +139,7 @@ class Rule:
         """Return whether a call is meant; None if that cannot be told."""
         if self.decision == "allow":
             return self._allows(tool_name, tool_input, cwd)
-        if not any(_matches(name, alias) for name in self._tools for alias in _names(tool_name)):
+        if not any(_matches(name, alias) for name in self._tools for alias in names_of(tool_name)):
             return False
         answers = [
             _any(test(value, cwd) for value in _values(field, tool_name, tool_input))
@@ -165,9 +150,10 @@ class Rule:
         return None if None in answers else True
 
     def _allows(self, tool_name: str, tool_input: Mapping[str, Any], cwd: str | None) -> bool:
-        known = _ALIASES.get(tool_name, tool_name)
+        known = CURRENT_NAMES.get(tool_name, tool_name)
         is_meant = any(
-            _ALIASES.get(name, name) == known or _matches(name, tool_name) for name in self._tools
+            CURRENT_NAMES.get(name, name) == known or _matches(name, tool_name)
+            for name in self._tools
         )
         if not is_meant:
             return False
@@ -335,12 +321,6 @@ def _any(answers: Iterable[bool | None]) -> bool | None:
 
 def _told(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _names(tool_name: str) -> set[str]:
-    """Every name a tool goes by."""
-    known = _ALIASES.get(tool_name, tool_name)
-    return {tool_name, known, *(old for old, new in _ALIASES.items() if new == known)}
 
 
 # ---------------------------------------------------------------- mistakes

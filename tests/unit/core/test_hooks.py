@@ -363,6 +363,12 @@ def test_a_tool_input_that_is_no_object_blocks_a_gate(event: str, tool_input: ob
         ("^Task$", "Agent", True),
         ("Agent", "Agent", True),
         ("Task", "TaskCreate", False),
+        ("Agent", "Task", True),
+        ("KillShell", "TaskStop", True),
+        ("TaskStop", "KillBash", True),
+        ("KillShell", "KillBash", True),
+        ("BashOutput|Read", "TaskOutput", True),
+        ("TaskOutput", "TaskStop", False),
     ],
 )
 @pytest.mark.requirement("S052")
