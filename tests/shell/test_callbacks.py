@@ -536,6 +536,28 @@ def test_too_many_abandoned_functions_make_further_calls_be_refused_until_one_re
     run(main)
 
 
+def test_abandoned_and_running_functions_together_keep_to_the_bound() -> None:
+    """Functions that run may be abandoned next, so a thread is not started for them in advance."""
+
+    async def main() -> None:
+        desk, gate = Desk(), Gate()
+        for number in range(MAX_ABANDONED + MAX_THREADS):
+            desk.start(gate, number, number)
+        for number in range(MAX_ABANDONED - 1):
+            while number not in desk.going_on:
+                await asyncio.sleep(0)
+            desk.callbacks.cancel(number)
+        await asyncio.sleep(0)
+        assert len(desk.going_on) == MAX_ABANDONED
+        assert desk.refused == {}
+        desk.callbacks.cancel(MAX_ABANDONED - 1)
+        await asyncio.sleep(0)
+        assert len(desk.refused) == MAX_THREADS
+        gate.release.set()
+
+    run(main)
+
+
 def test_calls_that_wait_are_refused_when_the_last_slot_is_abandoned() -> None:
     async def main() -> None:
         desk, gate = Desk(), Gate()

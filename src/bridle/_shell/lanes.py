@@ -33,8 +33,12 @@ class Lane:
 
     @property
     def is_full(self) -> bool:
-        """Whether no slot is free."""
-        return len(self.running) >= MAX_THREADS
+        """Whether no slot is free.
+
+        A function that runs may be abandoned next, so it counts towards that bound as well.
+        """
+        threads = len(self.running) + len(self.abandoned)
+        return len(self.running) >= MAX_THREADS or (bool(self.running) and threads >= MAX_ABANDONED)
 
     @property
     def is_exhausted(self) -> bool:
