@@ -271,10 +271,9 @@ def _answers(
         raise InvalidResult(problem + _HOW_TO_ANSWER)
     given = cast("Mapping[object, object]", answers)
     asked = {question.question for question in context.questions}
-    stray = [str(key) for key in given if key not in asked]
-    warnings = tuple(
-        ("result_ignored", f"Answers names {key!r}, which was not asked") for key in stray
-    )
+    stray = sum(key not in asked for key in given)
+    counted = f"{stray} keys of Answers are not questions of the CLI"
+    warnings = (("result_ignored", counted),) if stray else ()
     return {str(key): _labels(value) for key, value in given.items()}, warnings
 
 

@@ -409,10 +409,13 @@ def test_a_ready_made_value_is_looked_at_before_it_is_sent() -> None:
     assert encode_permission(Allow(), spoilt).payload == allowed({})
 
 
-def test_an_answer_to_a_question_nobody_asked_is_sent_and_warned_about() -> None:
-    answer = encode_permission(Answers({"Nope?": "A"}), QUESTION)
-    assert answer.payload["updatedInput"]["answers"] == {"Nope?": "A"}
-    assert answer.warnings == (("result_ignored", "Answers names 'Nope?', which was not asked"),)
+def test_answers_to_questions_that_were_not_asked_are_sent_and_counted_in_a_warning() -> None:
+    """The warning quotes none of them: they may hold what the user said."""
+    given = {"Nope?": "A", "my password is " + "x" * 1000: "B"}
+    answer = encode_permission(Answers(given), QUESTION)
+    assert answer.payload["updatedInput"]["answers"] == given
+    [(kind, detail)] = answer.warnings
+    assert (kind, detail) == ("result_ignored", "2 keys of Answers are not questions of the CLI")
 
 
 def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
