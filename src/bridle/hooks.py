@@ -426,7 +426,7 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True):
     It decides (the following hooks are not called) if it ends the turn, blocks, approves, allows,
     denies or asks. A changed input or output is what the following hooks see. `permission` is for
     PermissionRequest; `specific` holds further members of the event's own part, by their wire
-    names.
+    names. One that a gate does not know makes the whole output invalid, which blocks.
     """
 
     continue_turn: bool | None = None
