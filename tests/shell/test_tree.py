@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -39,19 +40,26 @@ os.wait()""",
 }
 
 
-def start(tmp_path: Path, source: str, mark: str, **options: Any) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def start(
+    tmp_path: Path, source: str, mark: str, **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program that knows a `sleeper`, which notes its pid; it waits to be killed."""
     pids = tmp_path / "pids"
     deaf = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     note = f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')"
     sleeper = [sys.executable, "-ISc", f"{deaf}; {note}; time.sleep(300)"]
     program = f"import os, subprocess, sys, time\nsleeper = {sleeper!r}\n{source}\ntime.sleep(300)"
-    return subprocess.Popen[bytes](
+    with subprocess.Popen[bytes](
         [sys.executable, "-ISc", program],
         env={**os.environ, MARK: mark},
         start_new_session=True,
         **options,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def pid_of_sleeper(tmp_path: Path) -> int:
@@ -136,6 +144,167 @@ print(tree.labelled({inner!r}, child.pid).label, flush=True)"""
         assert list(tree.find([outer])) == [process.pid, sleeper]
         assert outer.end(10.0)
         assert not is_alive(sleeper)
+
+
+# Ways to start a process without the label. Each needs another rule to be found.
+UNLABELLED = {
+    "child": "subprocess.Popen(sleeper, env={}, preexec_fn=change)",
+    "setsid": "subprocess.Popen(sleeper, env={}, start_new_session=True, preexec_fn=change)",
+    "orphan in the session": "subprocess.Popen(orphan, env={}, preexec_fn=change)",
+    "orphan with the mark": "subprocess.Popen(orphan, start_new_session=True, preexec_fn=change)",
+}
+
+
+@pytest.mark.parametrize("how", UNLABELLED)
+def test_a_member_that_changes_its_limit_is_found_by_the_other_rules(
+    how: str, tmp_path: Path, mark: str
+) -> None:
+    source = f"""
+import resource
+orphan = ['sh', '-c', '"$@" & exit', 'sh', *sleeper]
+change = lambda: resource.setrlimit(10, (5, 5))
+os.read(0, 1)
+{UNLABELLED[how]}"""
+    with start(tmp_path, source, mark, stdin=subprocess.PIPE) as process:
+        members = tree.labelled(mark, process.pid)
+        assert members.label
+        assert process.stdin
+        os.write(process.stdin.fileno(), b"g")
+        sleeper = pid_of_sleeper(tmp_path)
+        try:
+            assert resource.prlimit(sleeper, 10) == (5, 5)
+            assert members.end(10.0)
+            assert not is_alive(sleeper)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(sleeper, SIGKILL)
+
+
+def test_three_trees_inside_each_other_are_each_found_whole(tmp_path: Path, mark: str) -> None:
+    """The innermost process has two limits for three labels."""
+    second, third = (os.urandom(16).hex() for _ in range(2))
+    module = f"sys.path.insert(0, {str(Path(tree.__file__).parent)!r})\nimport tree"
+    inner = f"""
+import os, subprocess, sys
+{module}
+os.read(0, 1)
+environ = {{**os.environ, {MARK!r}: {f"{mark}:{second}:{third}"!r}}}
+options = dict(env=environ, start_new_session=True, stdin=subprocess.PIPE)
+orphan = ["sh", "-c", 'read go; "$@" & exit', "sh", *sys.argv[1:]]
+child = subprocess.Popen(orphan, **options)
+tree.labelled({third!r}, child.pid)
+child.stdin.write(b"go\\n")
+child.stdin.close()
+child.wait()
+os._exit(0)"""
+    source = f"""
+{module}
+os.read(0, 1)
+environ = {{**os.environ, {MARK!r}: {f"{mark}:{second}"!r}}}
+options = dict(env=environ, start_new_session=True, stdin=subprocess.PIPE)
+child = subprocess.Popen([sys.executable, "-ISc", {inner!r}, *sleeper], **options)
+ours = tree.labelled({second!r}, child.pid)
+child.stdin.write(b"g")
+child.stdin.close()
+child.wait()
+os.read(0, 1)
+print(*tree.find([ours]), flush=True)"""
+    with start(tmp_path, source, mark, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        outer = tree.labelled(mark, process.pid)
+        assert process.stdin
+        assert process.stdout
+        os.write(process.stdin.fileno(), b"g")
+        sleeper = pid_of_sleeper(tmp_path)
+        os.write(process.stdin.fileno(), b"g")
+        assert [int(pid) for pid in process.stdout.readline().split()] == [sleeper]
+        assert list(tree.find([outer])) == [process.pid, sleeper]
+        assert outer.end(10.0)
+        assert not is_alive(sleeper)
+
+
+@pytest.mark.parametrize("limit", [None, resource.RLIM_INFINITY], ids=["hidden", "removed"])
+def test_a_member_whose_limit_is_hidden_or_removed_is_found_by_the_other_rules(
+    limit: int | None, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that run as another group hide their limits; removing one takes privileges."""
+    with start(tmp_path, ESCAPES["setsid"], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        members = tree.labelled(mark, process.pid)
+        real = resource.prlimit
+
+        def prlimit(pid: int, *rest: Any) -> tuple[int, int]:
+            if pid != sleeper:
+                return real(pid, *rest)
+            if limit is None:
+                raise PermissionError(errno.EPERM, "Operation not permitted")
+            return limit, limit
+
+        monkeypatch.setattr(resource, "prlimit", prlimit)
+        assert list(tree.find([members])) == [process.pid, sleeper]
+        assert members.end(10.0)
+        assert not is_alive(sleeper)
+
+
+@pytest.fixture
+def crowd() -> Iterator[list[int]]:
+    """Three hundred processes that belong to no tree."""
+    processes = [subprocess.Popen(["/bin/sleep", "300"]) for _ in range(300)]
+    yield [process.pid for process in processes]
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files of the process table that are read."""
+    paths: list[str] = []
+    real = tree._read  # pyright: ignore[reportPrivateUsage]
+
+    def read(path: str) -> bytes:
+        paths.append(path)
+        return real(path)
+
+    monkeypatch.setattr(tree, "_read", read)
+    return paths
+
+
+def test_a_search_reads_the_files_of_few_strangers(
+    crowd: list[int], tmp_path: Path, mark: str, reads: list[str]
+) -> None:
+    """Asking for limits and sessions is cheap; reading files is not."""
+    with start(tmp_path, "", mark) as process:
+        members = tree.labelled(mark, process.pid)
+        reads.clear()
+        assert list(tree.find([members])) == [process.pid]
+        strangers = {int(path.split("/")[2]) for path in reads} - {process.pid}
+        assert len(strangers) <= 200
+        assert members.end(10.0)
+        assert all(map(is_alive, crowd))
+
+
+@pytest.mark.parametrize("last", ["", "1", "4000000"], ids=["unreadable", "wrapped", "faked"])
+def test_labelling_reads_the_files_of_few_processes(
+    last: str,
+    crowd: list[int],
+    tmp_path: Path,
+    mark: str,
+    reads: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Labelling happens on the event loop, whatever the system says about its last process id."""
+    real = tree._read  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(
+        tree, "_read", lambda path: last.encode() if path == "/proc/loadavg" else real(path)
+    )
+    with start(tmp_path, ESCAPES["setsid"], mark) as process:
+        sleeper = pid_of_sleeper(tmp_path)
+        reads.clear()
+        members = tree.labelled(mark, process.pid)
+        assert members.label in resource.prlimit(sleeper, 10)
+        assert len(reads) < 500
+        assert members.end(10.0)
+        assert all(map(is_alive, crowd))
 
 
 def test_a_limit_that_is_in_use_is_left_alone(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:

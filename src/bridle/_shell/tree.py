@@ -2,10 +2,9 @@
 
 A descendant can leave the process group and the session of the CLI, lose its parent and clear its
 environment. It keeps its resource limits. So the limit on file locks, which Linux does not enforce,
-is set to a number of the CLI's own: every process with that number belongs to the CLI's tree. Where
-the limit cannot be set, a process belongs to the tree if its environment has the CLI's mark, if it
-is in the CLI's session, or if it descends from either. Nothing else is ever signalled. Without
-``/proc`` only the process group is reached.
+is set to a number of the CLI's own, the label. A process belongs to the tree if it has the label,
+if its environment has the CLI's mark, if it is in the CLI's session, or if it descends from such a
+process. Nothing else is ever signalled. Without ``/proc`` only the process group is reached.
 
 This file is also the whole program of the watchdog, a small process: it imports only what that
 process can afford.
@@ -17,6 +16,10 @@ import errno
 import os
 import resource
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MARK = "BRIDLE_SESSION_MARK"
 """The variable with the mark of a CLI, after the marks of the CLIs that it runs inside of."""
@@ -33,6 +36,15 @@ _LOCKS = 10
 _HIGHEST = 1 << 62
 _LABEL_DIGITS = 13
 """Hexadecimal digits of the mark that make up the label: 52 bits."""
+
+_MOST_PIDS = 1 << 22
+"""Linux gives out process ids below this number, in ascending order, then begins again."""
+
+_CLOSE_LOOKS = 200
+"""Processes with ordinary limits whose files are read in one search, if all trees have a label."""
+
+_BORN_EARLY = 100
+"""Processes looked at, on the event loop, for those that the CLI started before it was labelled."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -87,16 +99,21 @@ def labelled(mark: str, pid: int) -> Tree:
     limits = _limits(mark) if PROC else None
     if limits is None or not _label(pid, limits):
         return Tree(mark, pid)
-    # Until it was labelled, the process ran; what it started meanwhile has a higher id.
+    tree = Tree(mark, pid, label=limits[0])
+    # Until it was labelled, the process ran; what it started meanwhile has one of the next ids.
     members, seen = {pid}, pid
     for _ in range(10):
         last = _last_pid()
-        born = [each for each in _between(seen, last) if _is_born(each, mark, members)]
+        if 0 <= last - seen <= _BORN_EARLY:
+            ids: Iterable[int] = range(seen + 1, last + 1)
+            seen = last
+        else:  # ids begin at the low end again, or many processes were started
+            ids = _next_ids(pid)
+        born = [each for each in ids if _is_born(each, tree, members)]
         if not born:
             break
         members.update(each for each in born if _label(each, limits))
-        seen = last
-    return Tree(mark, pid, label=limits[0])
+    return tree
 
 
 def _label(pid: int, limits: tuple[int, int]) -> bool:
@@ -116,26 +133,30 @@ def _last_pid() -> int:
         return 0
 
 
-def _between(first: int, last: int) -> list[int]:
-    """Return the ids that may have been given out after ``first``, up to ``last``."""
-    if 0 <= last - first < 1000:
-        return list(range(first + 1, last + 1))
-    try:  # they begin at the low end again, or many processes were started
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+def _next_ids(pid: int) -> list[int]:
+    """Return the ids of the first processes that follow this one."""
+    try:
+        ids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return []
+    return _following(pid, ids)[:_BORN_EARLY]
 
 
-def _is_born(pid: int, mark: str, members: set[int]) -> bool:
+def _following(pid: int, ids: Iterable[int]) -> list[int]:
+    """Sort process ids in the order in which the system gives them out after this one."""
+    return sorted(ids, key=lambda each: (each - pid - 1) % _MOST_PIDS)
+
+
+def _is_born(pid: int, tree: Tree, members: set[int]) -> bool:
     """Return whether a process is new in a tree: not a member yet, but started by one."""
     try:
         status = None if pid in members else _status(pid)
-        is_of_tree = status is not None and (
-            status.parent in members or status.session in members or mark in _marks(pid)
-        )
+        if status is None or status.started < tree.started or pid == os.getpid():
+            return False
+        is_near = status.parent in members or status.session in members
+        return is_near or tree.mark in _marks(pid)
     except OSError:
         return False
-    return is_of_tree and pid != os.getpid()
 
 
 def _limits(mark: str) -> tuple[int, int] | None:
@@ -162,85 +183,135 @@ def find(trees: list[Tree]) -> dict[int, int]:
     Raises:
         OSError: the process table cannot be read, for want of a free descriptor for example.
     """
-    labels = {tree.label: tree for tree in trees if tree.label}
-    marked_trees = [tree for tree in trees if not tree.label]
-    members: dict[int, dict[int, int]] = {label: {} for label in labels}
-    table: dict[int, _Status] = {}
-    marked: dict[int, set[str]] = {}
-    marks = {tree.mark for tree in marked_trees}
-    oldest = min((tree.started for tree in marked_trees), default=0)
+    search = _Search(trees)
     seen: set[int] = set()
     for _ in range(10):
         newcomers = {int(name) for name in os.listdir("/proc") if name.isdigit()} - seen
         if not newcomers:
             break
         seen |= newcomers
-        for pid in newcomers:
-            if labels:
-                _note_labelled(pid, members)
-            status = _status(pid) if marked_trees else None
-            if status is not None:
-                table[pid] = status
-                is_young = status.started >= oldest and not status.dead
-                marked[pid] = marks & _marks(pid) if is_young else set()
-    found = _belonging(marked_trees, table, marked)
-    for label, tree in labels.items():
-        _remember(tree, members[label])
-        found |= tree.known
-    return found
+        search.add(newcomers)
+    return search.finish()
 
 
-def _note_labelled(pid: int, members: dict[int, dict[int, int]]) -> None:
-    try:
-        soft, hard = resource.prlimit(pid, _LOCKS)
-    except OSError:
-        return  # gone, or another user's
-    for label in {soft, hard} & members.keys():
+class _Search:
+    """A search for the processes of some trees.
+
+    Reading the files of a process takes ten times as long as asking for its limits and its session.
+    So the search reads the files of a process only
+
+    - if it has a label, is in the session of a CLI, or was found before;
+    - if its limit is neither a label nor unlimited: it may have had a label before;
+    - if this program runs inside a labelled tree and the process does too: a process inside three
+      trees has the first and the last label only;
+    - if its id is one of those that follow the CLI's, up to a number: a process with privileges can
+      set its limit back.
+
+    If a tree has no label, the search reads the files of all processes.
+    """
+
+    def __init__(self, trees: list[Tree]) -> None:
+        self._trees = trees
+        self._labels = {tree.label for tree in trees if tree.label}
+        self._sessions = {tree.pid for tree in trees if tree.pid}
+        self._known = {pid for tree in trees for pid in tree.known} | self._sessions
+        self._marks = {tree.mark for tree in trees}
+        first = min(trees, key=lambda tree: tree.started, default=None)
+        self._first, self._oldest = (first.pid, first.started) if first else (0, 0)
+        self._close_looks = _CLOSE_LOOKS if all(tree.label for tree in trees) else _MOST_PIDS
+        hard = resource.getrlimit(_LOCKS)[1]
+        self._outer = hard if hard != resource.RLIM_INFINITY else None
+        self._table: dict[int, _Status] = {}
+        self._labelled: dict[int, set[int]] = {label: set() for label in self._labels}
+        self._marked: dict[str, set[int]] = {mark: set() for mark in self._marks}
+
+    def add(self, pids: set[int]) -> None:
+        """Look at these processes."""
+        ordinary = [pid for pid in pids if self._is_ordinary(pid)]
+        if len(ordinary) > self._close_looks:
+            ordinary = _following(self._first, ordinary)[: self._close_looks]
+        self._close_looks -= len(ordinary)
+        for pid in ordinary:
+            self._read(pid)
+
+    def _is_ordinary(self, pid: int) -> bool:
+        """Return whether only the files of a process can tell; read those of any other."""
+        try:
+            limits = _limits_of(pid) if self._labels else ()
+            is_near = pid in self._known or os.getsid(pid) in self._sessions
+        except (ProcessLookupError, PermissionError):
+            return False  # gone, or out of reach
+        labels = self._labels.intersection(limits)
+        for label in labels:
+            self._labelled[label].add(pid)
+        if labels or is_near or (limits and self._is_suspect(limits[1])):
+            self._read(pid)
+            return False
+        return True
+
+    def _is_suspect(self, hard: int) -> bool:
+        """Return whether a process with this hard limit may have lost a label."""
+        is_changed = hard != resource.RLIM_INFINITY and hard <= _HIGHEST >> 1
+        return is_changed or hard == self._outer
+
+    def _read(self, pid: int) -> None:
+        """Read the line of a process, and its marks if it is not older than the trees."""
         status = _status(pid)
-        if status is not None and not status.dead:
-            members[label][pid] = status.started
+        if status is None:
+            return
+        self._table[pid] = status
+        if status.started >= self._oldest and not status.dead:
+            for mark in self._marks & _marks(pid):
+                self._marked[mark].add(pid)
+
+    def finish(self) -> dict[int, int]:
+        """Set what is known of each tree, and return all of it."""
+        table = self._table
+        children: dict[int, list[int]] = {}
+        for pid, status in table.items():
+            children.setdefault(status.parent, []).append(pid)
+        found: dict[int, int] = {}
+        for tree in self._trees:
+            members = self._marked[tree.mark] | self._labelled.get(tree.label, set())
+            members &= table.keys()
+            members |= {pid for pid, born in tree.known.items() if _is_same(table.get(pid), born)}
+            if _is_same(table.get(tree.pid), tree.started):
+                members.add(tree.pid)
+                members |= {pid for pid, status in table.items() if status.session == tree.pid}
+            members.discard(os.getpid())
+            _add_descendants(members, children)
+            # The CLI first: it must not take the end of a child for the child's own failure.
+            order = (tree.pid, *members)
+            tree.known = {
+                pid: table[pid].started for pid in order if pid in members and not table[pid].dead
+            }
+            found |= tree.known
+        return found
 
 
-def _remember(tree: Tree, members: dict[int, int]) -> None:
-    """Set what is known of a tree: these members and those that are still there from before."""
-    for pid, started in tree.known.items():
-        status = None if pid in members else _status(pid)
-        if status is not None and status.started == started and not status.dead:
-            members[pid] = started
-    members.pop(os.getpid(), None)
-    # The CLI first, so that it does not take the end of a child for the child's own failure.
-    first = {tree.pid: members[tree.pid]} if tree.pid in members else {}
-    tree.known = first | members
+def _limits_of(pid: int) -> tuple[int, ...]:
+    """Return the limits on file locks of a process; nothing if the system does not show them.
 
+    A process that runs as another group, as some agents do, does not show them and yet takes our
+    signals.
 
-def _belonging(
-    trees: list[Tree], table: dict[int, _Status], marked: dict[int, set[str]]
-) -> dict[int, int]:
-    children: dict[int, list[int]] = {}
-    for pid, status in table.items():
-        children.setdefault(status.parent, []).append(pid)
-    found: dict[int, int] = {}
-    for tree in trees:
-        members = {pid for pid in table if tree.mark in marked[pid]}
-        members |= {pid for pid, born in tree.known.items() if _is_same(table.get(pid), born)}
-        if _is_same(table.get(tree.pid), tree.started):
-            members.add(tree.pid)
-            members |= {pid for pid, status in table.items() if status.session == tree.pid}
-        _add_descendants(members, children)
-        members.discard(os.getpid())
-        # The CLI first: it shall not take the end of a child for the child's own doing.
-        order = (tree.pid, *members)
-        tree.known = {
-            pid: table[pid].started for pid in order if pid in members and not table[pid].dead
-        }
-        found |= tree.known
-    return found
+    Raises:
+        ProcessLookupError: the process is gone.
+        PermissionError: the process does not take our signals.
+    """
+    try:
+        return resource.prlimit(pid, _LOCKS)
+    except OSError:
+        os.kill(pid, 0)
+        return ()
 
 
 def _add_descendants(members: set[int], children: dict[int, list[int]]) -> None:
+    ours = os.getpid()  # the children of this program are not of the tree
     waiting = list(members)
     while waiting:
-        born = [pid for pid in children.get(waiting.pop(), ()) if pid not in members]
+        offspring = children.get(waiting.pop(), ())
+        born = [pid for pid in offspring if pid not in members and pid != ours]
         members.update(born)
         waiting += born
 
