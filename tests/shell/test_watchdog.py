@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from tests.support.processes import Programs, is_alive, run, run_to_end, wait_until
 
-from bridle._shell import tree, watchdog
+from bridle._shell import reaper, tree, watchdog
 from bridle._shell.tree import MARK, SIGKILL, Tree
 from bridle._shell.watchdog import Watchdog
 
@@ -313,6 +314,61 @@ def test_one_that_is_held_is_no_trouble(
     assert is_alive(process.pid)
     own.close()
     assert process.wait() == -SIGKILL
+
+
+def test_a_pipe_that_other_code_has_closed_is_no_failure(own: Watchdog, sleeper: Sleeper) -> None:
+    process, guarded = sleeper
+    own.guard(guarded, "")
+    os.close(own._pipe)
+    own.release(guarded)
+    own.rest()
+    assert process.wait() == -SIGKILL  # the watchdog cannot tell this from our death
+
+
+def fail(error: BaseException) -> bool:
+    raise error
+
+
+def test_a_failure_in_the_reaper_ends_neither_the_thread_nor_other_work(
+    sleeper: Sleeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, guarded = sleeper
+    thread = reaper.Reaper()
+    failed, is_done = threading.Event(), threading.Event()
+    monkeypatch.setattr(watchdog.shared, "release", lambda _: fail(ValueError("release")))
+    thread.release(guarded)
+    wrong = thread.end(Tree("0" * 32), lambda: fail(ValueError("is_dead")), 0.05, failed.set)
+    assert failed.wait(10.0)
+    assert not wrong.is_complete
+    thread.end(Tree("1" * 32), lambda: True, 5.0, lambda: fail(ValueError("done")))
+    ending = thread.end(guarded, lambda: process.poll() is not None, 5.0, is_done.set)
+    assert is_done.wait(10.0)
+    assert ending.is_complete
+    assert {str(record.exc_info[1]) for record in caplog.records if record.exc_info} == {
+        "release",
+        "is_dead",
+        "done",
+    }
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [ValueError("a defect"), SystemExit()])
+def test_whatever_fails_in_the_reaper_those_who_wait_go_on(
+    error: BaseException, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, guarded = sleeper
+    thread = reaper.Reaper()
+    is_done = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(tree, "signal_all", lambda *_: fail(error))
+        ending = thread.end(guarded, lambda: True, 0.05, is_done.set)
+        assert is_done.wait(10.0)
+        assert not ending.is_complete
+        wait_until(lambda: isinstance(error, ValueError) or not thread._is_running)
+    is_done.clear()
+    ending = thread.end(guarded, lambda: process.poll() is not None, 5.0, is_done.set)
+    assert is_done.wait(10.0)
+    assert ending.is_complete
 
 
 @pytest.mark.parametrize(

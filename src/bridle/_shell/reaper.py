@@ -7,6 +7,7 @@ serves all trees that are waiting at that moment, so event loops never wait for 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from bridle._shell import tree as trees
 from bridle._shell import watchdog
 from bridle._shell.tree import SIGKILL, Tree
+
+_log = logging.getLogger("bridle")
 
 _LINGER = 10.0
 """Seconds the thread waits for more work; then it also lets an unused watchdog end."""
@@ -36,6 +39,10 @@ class Ending:
         self.until = time.monotonic() + limit
         self.done = done
         self.is_complete = False
+
+    def look(self) -> None:
+        """See whether anything is left, after a search."""
+        self.is_complete = not self.tree.known and self.is_dead()
 
 
 class Reaper:
@@ -94,15 +101,20 @@ class Reaper:
         try:
             thread.start()
         except RuntimeError:  # the system allows no more threads, or the interpreter is ending
-            self._work()
-            self._is_running = False
+            try:
+                self._work()
+            finally:
+                self._is_running = False
 
     def _run(self) -> None:
         try:
             while self._wait_for_work():
                 self._work()
         except BaseException:  # a later caller starts the thread anew
-            self._is_running = False
+            with self._changed:
+                self._is_running = False
+                endings, self._endings = self._endings, []
+            _give_up(endings)
             raise
 
     def _wait_for_work(self) -> bool:
@@ -119,8 +131,15 @@ class Reaper:
             return self._is_running
 
     def _work(self) -> None:
-        pause, longest = _PAUSES
         endings: list[Ending] = []
+        try:
+            self._work_on(endings)
+        finally:
+            _give_up(endings)
+
+    def _work_on(self, endings: list[Ending]) -> None:
+        """Do all there is to do; keep in ``endings`` what is not ended yet."""
+        pause, longest = _PAUSES
         while True:
             with self._changed:
                 signals, self._signals = self._signals, []
@@ -128,16 +147,26 @@ class Reaper:
                 endings += self._endings
                 self._endings = []
             for tree in released:
-                watchdog.shared.release(tree)
+                _guarded(watchdog.shared.release, tree)
             began = time.monotonic()
             for number in dict.fromkeys(number for _, number in signals):
                 _signal([tree for tree, each in signals if each == number], number)
-            endings = _kill(endings)
+            _kill(endings)
             if not endings:
                 return
             # At most a third of the time is spent looking, however long a look takes.
             time.sleep(max(pause, 2 * (time.monotonic() - began)))
             pause = min(2 * pause, longest)
+
+
+def _guarded(work: Callable[..., object], *arguments: object) -> bool:
+    """Do a unit of work; log its failure, so that it does not stop the others, and return False."""
+    try:
+        work(*arguments)
+    except Exception:
+        _log.exception("Ending a process tree failed")
+        return False
+    return True
 
 
 def _signal(targets: list[Tree], number: int) -> bool:
@@ -148,21 +177,28 @@ def _signal(targets: list[Tree], number: int) -> bool:
         trees.signal_all(targets, number)
     except OSError:  # no descriptor is free: those that close next free some
         return False
+    except Exception:
+        _log.exception("Signalling a process tree failed")
+        return False
     return True
 
 
-def _kill(endings: list[Ending]) -> list[Ending]:
-    """Kill what is left of trees; those that are not ended yet."""
+def _kill(endings: list[Ending]) -> None:
+    """Kill what is left of trees, and take those that are ended out of the list."""
     can_tell = _signal([each.tree for each in endings], SIGKILL)
     now = time.monotonic()
-    rest: list[Ending] = []
-    for each in endings:
-        each.is_complete = can_tell and not each.tree.known and each.is_dead()
+    for each in list(endings):
+        if can_tell:
+            _guarded(each.look)
         if each.is_complete or now > each.until:
-            each.done()
-        else:
-            rest.append(each)
-    return rest
+            endings.remove(each)
+            _guarded(each.done)
+
+
+def _give_up(endings: list[Ending]) -> None:
+    """Let those who wait for these endings go on."""
+    for each in endings:
+        _guarded(each.done)
 
 
 shared = Reaper()

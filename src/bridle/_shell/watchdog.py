@@ -95,7 +95,8 @@ class Watchdog:
     def forget(self) -> None:
         """This is a forked child: neither the pipe nor the watchdog is its own."""
         if self._pipe >= 0:
-            os.close(self._pipe)
+            with contextlib.suppress(OSError):
+                os.close(self._pipe)
         if self._process:
             self._process.returncode = 0  # somebody else's child is not to be waited for
         self._begin()
@@ -106,11 +107,11 @@ class Watchdog:
             return False
         try:
             os.write(self._pipe, record)
-        except BrokenPipeError:
+        except BlockingIOError:  # it is held up; hanging up would tell it that we are dead
+            _log.warning("The watchdog does not listen")
+        except OSError:  # it was killed, or other code of this program has closed the pipe
             self._hang_up(1.0)
             return False
-        except BlockingIOError:  # somebody holds it; hanging up would tell it that we are dead
-            _log.warning("The watchdog does not listen")
         return True
 
     def _start(self) -> None:
@@ -133,7 +134,8 @@ class Watchdog:
 
     def _hang_up(self, patience: float) -> None:
         if self._pipe >= 0:
-            os.close(self._pipe)
+            with contextlib.suppress(OSError):  # other code of this program has closed it
+                os.close(self._pipe)
             self._pipe = -1
         if self._process:
             with contextlib.suppress(subprocess.TimeoutExpired):
