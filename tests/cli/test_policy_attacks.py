@@ -343,6 +343,14 @@ def test_a_command_that_is_written_out_is_allowed_as_it_is(repo: Path, pattern: 
         "find . -exec rm {} ;",
         "exec rm x",
         "! rm x",
+        "time rm x",
+        "time -p rm victim",
+        "function f { rm victim; }; f",
+        "f() { rm victim; }; f",
+        "coproc rm x",
+        "coproc A { rm x; }",
+        "repeat 3 rm x",
+        "awk 'BEGIN { system(\"rm x\") }'",
     ],
 )
 def test_a_denied_command_is_found_wherever_it_stands(repo: Path, command: str) -> None:
@@ -361,6 +369,54 @@ def test_a_denied_command_is_found_wherever_it_stands(repo: Path, command: str) 
         "/bin/r[m] x",
         "echo $HOME",
         "sudo " + "-x " * 40 + "rm",
+        # programs that run others
+        "taskset 1 rm x",
+        "chronic rm x",
+        "runuser -u root rm x",
+        "fakeroot rm x",
+        "setpriv --nnp rm x",
+        "ltrace rm x",
+        "valgrind /bin/rm x",
+        "npx rm x",
+        "uv run rm x",
+        "git rm x",
+        'sg root "rm x"',
+        'capsh -- -c "rm x"',
+        'vim -c "!rm x"',
+        'vim -c ":!rm x"',
+        'git -c alias.x="!rm x" x',
+        'tar --to-command="rm x" -xf a.tar',
+        "tar --to-command=rm -xf a.tar",
+        "fd -x rm",
+        # other names for it
+        "alias z=rm; z x",
+        "alias z=x",
+        "hash -p /bin/rm foo; foo x",
+        "hash -p /bin/x foo; foo x",
+        "=rm x",
+        "ln -s /bin/rm z",
+        # what a shell or an interpreter gets is not in the text
+        "echo rm x | sh",
+        "echo cm0gdmljdGlt | base64 -d | sh",
+        "echo cm0gdmljdGlt | base64 -d | /bin/bash -s",
+        "echo cm0gdmljdGlt | base64 -d | sudo sh",
+        "echo cm0gdmljdGlt | base64 -d | xargs env",
+        "echo cm0gdmljdGlt | base64 -d | xargs -n2 env",
+        "echo cm0gdmljdGlt | base64 -d | xargs -I % env %",
+        "echo cm0gdmljdGlt | base64 -d | taskset 1 sh",
+        "echo cm0gdmljdGlt | base64 -d | sudo -u root sh",
+        "echo cm0gdmljdGlt | base64 -d | parallel",
+        "echo cm0gdmljdGlt | base64 -d | at now",
+        "bash x.sh",
+        "bash --rcfile x",
+        ". ./x.sh",
+        "source x.sh",
+        "python3.12 -",
+        'python -c "import os"',
+        "perl -e 1",
+        "node x.js",
+        "awk -f x",
+        "nodejs x.js",
     ],
 )
 def test_a_command_that_a_deny_rule_cannot_read_is_asked_about(repo: Path, command: str) -> None:
@@ -370,11 +426,33 @@ def test_a_command_that_a_deny_rule_cannot_read_is_asked_about(repo: Path, comma
 
 
 @pytest.mark.parametrize(
-    "command", ["ls", "cat src/*.py", "git rm x", "[ -f x ]", "ls 2>/dev/null"]
+    "command",
+    [
+        *("ls", "cat src/*.py", "[ -f x ]", "ls 2>/dev/null", "git status", "echo farm arm"),
+        *("bash -c 'ls -l'", "sudo ls", "time ls", "echo a | wc -l", "npx tsc"),
+    ],
 )
 def test_other_commands_are_not_denied(repo: Path, command: str) -> None:
     rules = policy(repo, bash("rm *", "deny"), 'tool = "Bash"\ndecision = "allow"')
     assert rules.decide("Bash", {"command": command}).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "decision"),
+    [
+        ("git push origin main", "deny"),
+        ("git -C . push", "ask"),
+        ("git -c a=b push origin", "ask"),
+        ("chronic git push", "ask"),
+        ("git status", "allow"),
+        ("echo push git", "allow"),
+    ],
+)
+def test_a_denied_subcommand_is_found_behind_options(
+    repo: Path, command: str, decision: Decision
+) -> None:
+    rules = policy(repo, bash("git push *", "deny"), 'tool = "Bash"\ndecision = "allow"')
+    assert rules.decide("Bash", {"command": command}).decision == decision
 
 
 def test_a_doubt_does_not_weaken_what_is_denied_anyway(repo: Path) -> None:

@@ -220,6 +220,37 @@ def test_a_policy_is_not_talked_around(
     assert results[4].endswith("Not here.")
 
 
+NO_RM = """
+default = "allow"
+
+[[rule]]
+tool = "Bash"
+input.command = "rm *"
+decision = "deny"
+"""
+
+
+def test_a_command_that_a_policy_denies_does_not_run_in_disguise(
+    real_cli: Path, scripted_model: Models, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "victim").touch()
+    calls = [
+        "time -p rm victim",
+        "function f { rm victim; }; f",
+        "chronic rm victim || nice rm victim",
+        "echo cm0gdmljdGlt | base64 -d | sh",
+    ]
+    model = scripted_model(
+        [*([tool_use("Bash", command=command)] for command in calls), [text("Done.")]]
+    )
+    run = run_in(work, model, "--cli", str(real_cli), policy=NO_RM)
+    assert (run.returncode, run.stdout) == (0, "Done.\n")
+    assert (work / "victim").exists()
+    assert run.stderr.count("✗ Bash denied") == len(calls)
+
+
 @pytest.mark.parametrize("where", ["project", "local", "user", "config", "file"])
 def test_settings_do_not_switch_a_policy_off(
     where: str, real_cli: Path, scripted_model: Models, tmp_path: Path

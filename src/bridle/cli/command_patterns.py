@@ -58,6 +58,9 @@ class CommandPattern:
         self._wide = [_loose(pattern), _loose(text)]
         if text.endswith(" *"):
             self._wide.append(_loose(text[:-2]))
+        # The words of the pattern in their order, anywhere among the words of a command.
+        named = [word for word in text.split() if word.strip("*")]
+        self._mentioned = _loose("".join(f"* {word} " for word in named) + "*")
 
     def allows(self, command: str, cwd: str | None) -> bool:
         """Return whether a command is one simple command with literal words that fit."""
@@ -78,7 +81,8 @@ class CommandPattern:
         readings = (command, " ".join(command.split()), *reading.commands)
         if any(one.fullmatch(text) for one in self._wide for text in readings):
             return True
-        return False if reading.is_complete else None
+        mentioned = self._mentioned.fullmatch("".join(f" {word} " for word in reading.words))
+        return False if reading.is_complete and mentioned is None else None
 
 
 def _loose(pattern: str) -> re.Pattern[str]:

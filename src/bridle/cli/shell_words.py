@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -32,17 +33,35 @@ _RESERVED = _named(
     "! [[ ]] { } case coproc do done elif else end esac fi for foreach function if in nocorrect "
     "noglob repeat select then time until while"
 )
-_PREFIXES = _RESERVED | _named(
+_RUNNERS = _named(
     ". bash builtin busybox chroot command csh dash doas env eval exec fish flock ionice ksh nice "
     "nohup nsenter parallel pkexec script setsid sh source ssh stdbuf strace su sudo systemd-run "
-    "tcsh timeout trap unshare watch xargs zsh"
+    "tcsh timeout trap unshare watch xargs zsh "
+    "coproc function repeat time"
 )
+"""Words that a program follows, perhaps after options or a name of theirs."""
+
+_PREFIXES = _RESERVED | _RUNNERS
 """Words before the program that is really started, in the loose reading."""
+
+_SHELLS = _named("ash bash csh dash fish ksh mksh pwsh sh tcsh zsh")
+_INTERPRETERS = _named(
+    "awk bun deno expect gawk java julia lua mawk nawk node nodejs osascript perl php pypy python "
+    "rscript ruby tclsh ts-node tsx wish"
+)
+_OPAQUE = _named(". alias at batch crontab enable hash parallel source")
+"""Programs and builtins that run a file or their input, or give a program another name."""
 
 _SPLIT = re.compile(r"[;&|\n\r()`]|[<>]\(")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _PLAIN_PROGRAM = re.compile(r"[\w./:@%+,~=-]+|\[")
 _REDIRECTION = re.compile(r"\d*[<>]+")
+_BOUNDARY = re.compile(r"[\s;&|()`<>{}]+")
+_INNER_BOUNDARY = re.compile(r"[=,:!@+$^~#%]+")
+_COMMAND_OPTION = re.compile(r"-[a-z]*c")
+_REPLACING = ("-I", "-i", "-J", "--replace")
+"""Options of xargs that put its input anywhere into the command."""
+
 _LOOKED_AT = 32
 """Words after a prefix among which the program is looked for."""
 
@@ -105,7 +124,10 @@ class Reading(msgspec.Struct, frozen=True):
 
     #: Each with its program first, quotes removed, words separated by one space.
     commands: tuple[str, ...]
-    #: Whether the text names every program: there is no variable, substitution or glob in the way.
+    #: Every word of the text, quoted or not, and the parts of each.
+    words: tuple[str, ...]
+    #: Whether the text names every program: no variable, substitution, glob, script or interpreter
+    #: hides one.
     is_complete: bool
 
 
@@ -120,6 +142,8 @@ def loose_reading(command: str) -> Reading:
     found: dict[str, None] = {}
     for part in _SPLIT.split(joined):
         words = re.sub(r"[\\'\"]", "", part).split()
+        if not words:
+            continue
         start, runs_next = _program_of(words)
         starts = {0, start}
         if runs_next:  # options may take values, so the program may be any of the next words
@@ -133,7 +157,40 @@ def loose_reading(command: str) -> Reading:
             found[" ".join([words[first].rpartition("/")[2], *rest])] = None
         if start < len(words) and _PLAIN_PROGRAM.fullmatch(words[start]) is None:
             is_complete = False
-    return Reading(tuple(found), is_complete)
+        if runs_next and words[-1].rpartition("/")[2] in _PREFIXES:
+            is_complete = False  # what it runs may come through a pipe
+        programs = [words[first] for first in starts if first < len(words)]
+        is_complete = is_complete and not _hides_commands(words, [*words[:start], *programs])
+    return Reading(tuple(found), tuple(_all_words(joined)), is_complete)
+
+
+def _hides_commands(words: Sequence[str], programs: Sequence[str]) -> bool:
+    """Return whether a part of a command line runs commands that its text does not show.
+
+    Shells and interpreters count wherever they stand: programs that run others are not all known.
+    """
+    if any(_family(word) in _OPAQUE for word in programs):
+        return True
+    for word, after in pairwise([*words, ""]):
+        name = _family(word)
+        if name in _INTERPRETERS or (name in _SHELLS and not _COMMAND_OPTION.fullmatch(after)):
+            return True
+    is_replaced = any(word.startswith(_REPLACING) for word in words)
+    return is_replaced and any(_family(word) == "xargs" for word in programs)
+
+
+def _family(word: str) -> str:
+    """Return the name of a program without its directory and version."""
+    name = word.rpartition("/")[2].lower()
+    return re.sub(r"(?<=\w)[\d.]+$", "", name)
+
+
+def _all_words(text: str) -> Iterator[str]:
+    """Yield every word, with and without its directory, and what its punctuation separates."""
+    for word in _BOUNDARY.split(re.sub(r"[\\'\"]", "", text)):
+        for part in dict.fromkeys((word, *_INNER_BOUNDARY.split(word))):
+            if part:
+                yield from dict.fromkeys((part, part.rpartition("/")[2]))
 
 
 def _program_of(words: Sequence[str]) -> tuple[int, bool]:
@@ -141,7 +198,7 @@ def _program_of(words: Sequence[str]) -> tuple[int, bool]:
     position, runs_next = 0, False
     while position < len(words) and _is_before_program(words[position]):
         name = words[position].rpartition("/")[2]
-        runs_next = runs_next or name in _PREFIXES - _RESERVED
+        runs_next = runs_next or name in _RUNNERS
         position += 2 if _REDIRECTION.fullmatch(words[position]) else 1
     return position, runs_next
 
