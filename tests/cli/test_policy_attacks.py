@@ -58,7 +58,8 @@ def files(pattern: str, decision: Decision = "allow") -> str:
 
 ALLOWED = (
     *("git status *", "git diff -- *", "cat .claude/*", "wc *", "echo *", "ls docs/*.md"),
-    *("git commit -m *", "curl https://api.example.com/v1/*", "rg --glob=* *", "cp * docs"),
+    *("grep -e *", "curl https://api.example.com/v1/*", "grep --include=* -r *", "diff * docs"),
+    *("rg -n -- *", "sort *", "git log -n 5 *"),
 )
 
 FIT = [
@@ -70,11 +71,14 @@ FIT = [
     'wc "src/a.py"',
     "wc src/../docs/a.md",
     "ls docs/a.md",
-    "git commit -m 'Mend it; do not $ask | why'",
-    'git commit -m "fix: a (b) & c"',
+    "grep -e 'Mend it; do not $ask | why' src/a.py",
+    'grep -e "fix: a (b) & c"',
     "curl https://api.example.com/v1/items",
-    "rg --glob=src word src",
-    "cp src/a.py docs",
+    "grep --include=src -r word src",
+    "diff src/a.py docs",
+    "rg -n -- word src",
+    "sort src/a.py docs/a.md",
+    "git log -n 5 src",
     "\twc  src/a.py ",
 ]
 
@@ -174,13 +178,18 @@ ATTACKS = [
     "echo a,/etc/passwd",
     "echo @/etc/passwd",
     "echo HEAD:.env",
-    "rg --glob=/etc word",
-    "rg --glob=../x word",
-    "rg --glob= word",
-    "rg --globx=a word",
-    "cp /etc/passwd docs",
-    "cp src/a.py docs extra",
-    "cp docs",
+    "grep --include=/etc -r word",
+    "grep --include=../x -r word",
+    "grep --include= -r word",
+    "grep --includex=a -r word",
+    "diff /etc/passwd docs",
+    "diff src/a.py docs extra",
+    "diff docs",
+    "rg -n --pre=x word",
+    "rg -n --pre x -- word",
+    "sort -o src/a.py",
+    "sort --compress-program=x src/a.py",
+    "git log -n 5 --output=x",
     # URLs
     "curl https://api.example.com/v1/../admin",
     "curl https://api.example.com/v1/%2e%2e/admin",
@@ -190,6 +199,9 @@ ATTACKS = [
     "curl https://api.example.com:8080/v1/x",
     "curl http://api.example.com/v1/x",
     "curl file:///etc/passwd",
+    "curl evil.com/x",
+    "curl https://api.example.com/v1/x evil.com",
+    "curl https://api.example.com/v1/x https://evil.com",
     # odd characters
     "git status\x00touch",
     "git status\x0btouch",
@@ -253,30 +265,53 @@ def test_a_command_outside_the_sandbox_must_be_named(repo: Path) -> None:
     assert policy(repo, named).decide("Bash", call).decision == "allow"
 
 
+# More than reading what a wildcard names: these run, write, install, reach or change something.
+UNBOUNDED = (
+    *("git *", "git -C * status", "git push *", "git submodule foreach *", "git hook *"),
+    *("git ls-remote *", "git config *", "git commit -m *", "git branch *", "/opt/git status *"),
+    *("./cat *", "bin/ls *", "X=1 ls *", "find . -exec *", "find *", "uniq *", "xxd *", "jq *"),
+    *("npm run *", "npm add *", "npm run-script *", "npm create *", "npm init *", "yarn add *"),
+    *(
+        "poetry add *",
+        "pip download *",
+        "uv pip *",
+        "uv pip install *",
+        "cargo r *",
+        "cargo test *",
+    ),
+    *("docker container *", "docker ps *", "gh extension *", "gh alias *", "gh pr view *"),
+    *("sh *", "python3.12 *", "make *", "gmake *", "env * git", "nodejs *", "pypy3 *", "tclsh *"),
+    *("julia *", "sqlite3 *", "pytest *", "cp * docs", "tee *", "date *", "less *", "sed -n *"),
+    *("wget *", "wget https://example.com/*", "nc *", "dig *", "ssh *", "ping *", "LS *"),
+    *("pip install https://example.com/*", "git clone https://example.com/*"),
+)
+
+
 @pytest.mark.parametrize(
     ("pattern", "what"),
     [
         ("*", "leave input.command out"),
-        ("git *", "name the subcommand"),
-        ("git -C * status", "name the subcommand"),
-        ("git push *", "push"),
-        ("git submodule foreach *", "foreach"),
-        ("npm run *", "run"),
-        ("find . -exec *", "-exec"),
-        ("/usr/bin/git *", "name the subcommand"),
+        *((pattern, "without wildcards") for pattern in UNBOUNDED),
         ("g?t status", "name the program"),
-        ("sh *", "runs what it is given"),
-        ("python3.12 *", "runs what it is given"),
-        ("make *", "runs what it is given"),
-        ("env * git", "runs what it is given"),
+        ("sort -o *", "write -- before"),
+        ("sort --output=*", "write -- before"),
+        ("sort --compress-program=*", "write -- before"),
+        ("rg --pre *", "write -- before"),
+        ("rg --pre=* x", "write -- before"),
+        ("git diff --output *", "write -- before"),
+        ("git diff --output=*", "write -- before"),
+        ("git diff --stat *", "write -- before"),
+        ("curl *", "https://"),
+        ("curl -o * https://example.com/*", "https://"),
+        ("curl https://example.com/* *", "https://"),
+        ("curl --proxy=* https://example.com/", "https://"),
         ("ls | wc *", "one simple command"),
         ("ls > *", "one simple command"),
         ("ls $HOME", "one simple command"),
         ("ls ~/*", "one simple command"),
-        ("X=1 ls *", "assignment"),
         ("ls --*", "options"),
         ("ls -*", "options"),
-        ("rg --gl*=x", "options"),
+        ("grep --incl*=x", "options"),
         ("ls 'a*'b*", "quoted"),
         ("curl https://example.com*", "host"),
         ("curl https://*/x", "host"),
@@ -294,7 +329,11 @@ def test_what_a_rule_cannot_promise_is_refused(repo: Path, pattern: str, what: s
 
 
 @pytest.mark.parametrize(
-    "pattern", ["git status", "python tools/x.py", "make test", "find . -name '*.py'", "sh x.sh"]
+    "pattern",
+    [
+        *("git status", "python tools/x.py", "make test", "find . -name '*.py'", "sh x.sh"),
+        *("uv pip install x", "git push origin main", "sort -o a b", "curl evil.com/x"),
+    ],
 )
 def test_a_command_that_is_written_out_is_allowed_as_it_is(repo: Path, pattern: str) -> None:
     rules = policy(repo, bash(pattern))

@@ -11,6 +11,7 @@ import pytest
 
 import bridle
 import bridle.sync
+from bridle.cli.command_patterns import GIT_READERS, OPERAND_READERS, READERS, URL_READERS
 from bridle.cli.policy import parse_policy
 from doc_blocks import read_blocks
 
@@ -119,6 +120,12 @@ def test_the_policy_shown_is_one_and_decides_as_the_page_says() -> None:
     policy = parse_policy(shown.code, shown.title)
     calls = [("Bash", {"command": "git diff"}), ("Write", {}), ("Bash", {"command": "rm x"})]
     assert [policy.decide(*call).decision for call in calls] == ["allow", "ask", "deny"]
+
+
+def test_the_guide_names_the_programs_that_may_have_wildcards() -> None:
+    programs = READERS | OPERAND_READERS | GIT_READERS | URL_READERS
+    guide = page("docs/howto/command.md")
+    assert missing(guide, *(f"`{name}`" for name in sorted(programs))) == []
 
 
 def test_every_error_is_explained_where_it_can_be_looked_up() -> None:

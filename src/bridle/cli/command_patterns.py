@@ -1,14 +1,14 @@
 """Patterns for shell commands in a policy.
 
-A pattern that allows is a command of its own, matched word by word. Its wildcards stand for
-operands: never for an option, and never for a path outside the working directory.
+A pattern that allows is a command of its own, matched word by word. Only programs that read and
+print may have wildcards, which stand for operands: never for an option, and never for a path
+outside the working directory.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 from bridle.cli.path_patterns import PathPattern, Place
 from bridle.cli.shell_words import Piece, Wild, literal_words, loose_reading, pattern_words
@@ -20,26 +20,25 @@ def _named(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-# No list can name them all: these are the usual programs that run what they are given, or write
-# where they are told to, so that a wildcard would allow anything.
-_RUNNERS = _named(
-    ". [ alias ash at awk bash batch builtin bun bunx busybox chroot command crontab csh dash deno "
-    "doas ed emacs enable env eval ex exec expect fish gawk gdb hash ionice java just ksh lua make "
-    "mawk nano nawk nice nix node nohup npx nvim osascript parallel perl php pipx pkexec pwsh "
-    "python rscript rsync ruby scp screen script sed setsid sh socat source ssh stdbuf strace su "
-    "sudo tar tcsh time timeout tmux trap ts-node tsx unshare uvx vi vim watch xargs zsh"
+READERS = _named(
+    "basename cat cksum cmp comm cut diff dirname du echo egrep fgrep grep head ls md5sum nl od "
+    "readlink realpath sha1sum sha256sum sha512sum stat tac tail wc which"
 )
-_WITH_SUBCOMMANDS = _named(
-    "apt apt-get aws az brew bundle bundler cargo composer conda docker dotnet gcloud gem gh git "
-    "go gradle helm hg kubectl mvn npm pip pnpm podman poetry rustup svn systemctl terraform uv "
-    "yarn"
+"""Programs that only read and print, whatever their options and operands are."""
+
+OPERAND_READERS = _named("file rg sort tree")
+"""Programs that only read and print their operands, but have options that write or run."""
+
+GIT_READERS = _named(
+    "blame describe diff log ls-files ls-tree merge-base rev-list rev-parse shortlog show show-ref "
+    "status"
 )
-# What follows these is run, set or reached.
-_LEADING_OPTIONS = _named("--command --eval --exec -exec -execdir -ok -okdir")
-_LEADING_SUBCOMMANDS = _named(
-    "bisect clone compose config dlx difftool exec explore fetch filter-branch foreach generate "
-    "get i install mergetool pull push rebase remote run submodule tool x"
-)
+"""Subcommands of git of which the same is true."""
+
+URL_READERS = _named("curl")
+"""Programs that get the URLs among their operands."""
+
+_SYSTEM_DIRECTORIES = ("", "/bin/", "/usr/bin/")
 _PARTS = re.compile(r"[=:,@]")
 
 
@@ -148,11 +147,11 @@ def _checked(pattern: str, place: Place) -> list[_WordPattern]:
             f"{pattern!r} is more than one simple command with literal words: a rule that allows "
             "may have quotes, * and ?, but no ; & | < > $ ` ( ) { } [ ] ~ # ! ^ nor backslashes"
         )
-    if any(isinstance(piece, Wild) for piece in words[0]):
+    if _has_wild(words[0]):
         raise ValueError(f"{pattern!r} must name the program: its first word has a wildcard")
     for word in words:
         quoted = (isinstance(piece, str) and has_wildcard(piece) for piece in word)
-        if any(isinstance(piece, Wild) for piece in word) and any(quoted):
+        if _has_wild(word) and any(quoted):
             raise ValueError(f"{pattern!r} has a wildcard and a quoted * or ? in one word")
     _check_program(pattern, words)
     last = len(words) - 1
@@ -163,30 +162,36 @@ def _checked(pattern: str, place: Place) -> list[_WordPattern]:
 
 
 def _check_program(pattern: str, words: Sequence[Sequence[Piece]]) -> None:
-    """Refuse a wildcard where the program would take a command for it."""
-    wild = [any(isinstance(piece, Wild) for piece in word) for word in words]
-    if not any(wild):
+    """Refuse a wildcard unless the program only reads what the wildcard stands for."""
+    wild = [number for number, word in enumerate(words) if _has_wild(word)]
+    if not wild:
         return
-    program = _text(words[0]).rpartition("/")[2].lower()
-    family = re.sub(r"[\d.]+$", "", program)
-    if "=" in program:
-        raise ValueError(f"{pattern!r} begins with an assignment, which no rule allows")
-    if program in _RUNNERS or family in _RUNNERS:
+    directory, slash, program = _text(words[0]).rpartition("/")
+    if directory + slash not in _SYSTEM_DIRECTORIES:
+        program = ""
+    if program in READERS:
+        return
+    if program in URL_READERS:
+        if not all(is_url(_text(words[number])) for number in wild):
+            raise ValueError(
+                f"{pattern!r} would allow options and hosts that the rule does not name: a "
+                f'wildcard of {program} must be in a URL, as in "{program} https://example.com/*"'
+            )
+        return
+    is_git = program == "git" and _text(words[1]) in GIT_READERS
+    if not is_git and program not in OPERAND_READERS:
         raise ValueError(
-            f"{program} runs what it is given, so {pattern!r} would allow anything: write the "
-            "command out, without wildcards"
+            f"{pattern!r} would allow more than it shows: wildcards are for programs that only "
+            "read, such as ls, cat, grep or git diff. Write the command out, without wildcards"
         )
-    leading = _LEADING_OPTIONS
-    if program in _WITH_SUBCOMMANDS or family in _WITH_SUBCOMMANDS:
-        leading = _LEADING_OPTIONS | _LEADING_SUBCOMMANDS
-        if wild[1] or _text(words[1]).startswith("-"):
+    for number in wild:
+        before = _text(words[number - 1])
+        if _text(words[number]).startswith("-") or (before.startswith("-") and before != "--"):
             raise ValueError(
-                f"{program} has subcommands that run anything, and {pattern!r} would allow them: "
-                f'name the subcommand right after it, as in "{program} status *"'
+                f"the wildcard in {pattern!r} may be the value of an option, and {program} has "
+                "options that write or run: write -- before the wildcard"
             )
-    for before, word in pairwise(words):
-        if isinstance(word[0], Wild) and _text(before) in leading:
-            raise ValueError(
-                f"what follows {_text(before)!r} may be run or reached, so {pattern!r} would allow "
-                "anything: write more of the command out"
-            )
+
+
+def _has_wild(word: Sequence[Piece]) -> bool:
+    return any(isinstance(piece, Wild) for piece in word)
