@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.processes import Programs, is_alive, run, run_to_end, wait_until
@@ -325,7 +326,7 @@ def test_a_pipe_that_other_code_has_closed_is_no_failure(own: Watchdog, sleeper:
     assert process.wait() == -SIGKILL  # the watchdog cannot tell this from our death
 
 
-def fail(error: BaseException) -> bool:
+def fail(error: BaseException) -> Any:
     raise error
 
 
