@@ -92,6 +92,8 @@ class LimitWatch:
             if isinstance(action, TurnStarted):
                 self.start(action.uuid, now)
             elif isinstance(action, TurnEnded):
+                if action.outcome.result is not None:
+                    self._tools.clear()  # also those of a turn that has reached a limit
                 self.end(action.uuid, now)
             elif isinstance(action, Deliver):
                 for uuid in action.turns:

@@ -365,3 +365,12 @@ def test_a_cli_that_crashes_after_a_limit_was_reached_is_reported_as_such() -> N
     [ended] = cli.only(TurnEnded, engine.exited(-11, "", 11.0))
     assert ended.outcome.reason is OutcomeReason.CLI_EXITED
     assert ended.outcome.detail.endswith("; before that, the turn was not over after 10 s")
+
+
+def test_the_tools_of_a_turn_that_reached_a_limit_do_not_hold_the_idle_clock_of_the_next() -> None:
+    engine = running(total=10.0, idle=5.0)
+    engine.receive(INIT + assistant("m", USE), 1.0)
+    engine.send("key b", "b", "prompt", 9.0)
+    assert asked(engine.advance(10.0)) == ["interrupt"]
+    engine.receive(ABORTED + cli.init("b"), 11.0)
+    assert engine.next_deadline == 16.0
