@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from tests.support.processes import Programs, is_alive, run, run_to_end, wait_until
@@ -250,7 +250,7 @@ def test_it_rests_only_while_it_has_nothing_to_guard(own: Watchdog, sleeper: Sle
     own.rest()
     assert own.pid == first
     own.release(guarded)
-    own.rest()
+    wait_until(own.rest)
     assert not Path(f"/proc/{first}").exists()
     assert is_alive(process.pid)
     own.rest()
@@ -317,6 +317,26 @@ def test_one_that_is_held_is_no_trouble(
     assert process.wait() == -SIGKILL
 
 
+def test_one_that_does_not_respond_delays_no_close(
+    own: Watchdog, sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, guarded = sleeper
+    monkeypatch.setattr(watchdog, "shared", own)
+    monkeypatch.setattr(reaper, "_LINGER", 0.1)
+    own.guard(guarded, "")
+    first = own.pid or 0
+    os.kill(first, signal.SIGSTOP)
+    thread, is_done = reaper.Reaper(), threading.Event()
+    thread.release(guarded)
+    wait_until(lambda: own.pid is None)
+    thread.end(guarded, lambda: process.poll() is not None, 5.0, is_done.set)
+    assert is_done.wait(2.0)
+    assert is_alive(first)
+    os.kill(first, signal.SIGCONT)
+    wait_until(lambda: not thread._is_running)
+    assert not Path(f"/proc/{first}").exists()
+
+
 def test_a_pipe_that_other_code_has_closed_is_no_failure(own: Watchdog, sleeper: Sleeper) -> None:
     process, guarded = sleeper
     own.guard(guarded, "")
@@ -326,7 +346,7 @@ def test_a_pipe_that_other_code_has_closed_is_no_failure(own: Watchdog, sleeper:
     assert process.wait() == -SIGKILL  # the watchdog cannot tell this from our death
 
 
-def fail(error: BaseException) -> Any:
+def fail(error: BaseException) -> NoReturn:
     raise error
 
 

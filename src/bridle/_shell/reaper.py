@@ -118,14 +118,18 @@ class Reaper:
             raise
 
     def _wait_for_work(self) -> bool:
-        with self._changed:
-            while not self._has_work:
-                if not self._changed.wait(_LINGER):
-                    break
-            else:
-                return True
-        # Not under the lock: it may take a moment.
-        watchdog.shared.rest()
+        pause = _LINGER
+        while True:
+            with self._changed:
+                while not self._has_work:
+                    if not self._changed.wait(pause):
+                        break
+                else:
+                    return True
+            # Not under the lock: it may take a moment.
+            if watchdog.shared.rest():
+                break
+            pause = _PAUSES[1] if pause == _LINGER else min(2 * pause, _LINGER / 2)
         with self._changed:
             self._is_running = self._has_work
             return self._is_running

@@ -44,6 +44,7 @@ class Watchdog:
         self._lock = threading.RLock()
         self._records: dict[str, bytes] = {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._resting: list[subprocess.Popen[bytes]] = []
         self._pipe = -1
         self._is_useless = False
 
@@ -75,16 +76,17 @@ class Watchdog:
             if tree.mark in self._records:
                 self._tell(os.fsencode(f"! {tree.mark}\0"))
 
-    def rest(self) -> None:
-        """Let the watchdog end if there is no tree on its list."""
+    def rest(self) -> bool:
+        """Let the watchdog end if there is no tree on its list; false while one is still ending."""
         with self._lock:
-            if self._records or self._pipe < 0:
-                return
-            process, self._process = self._process, None
-            self._hang_up(0.0)
-        if process:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE)
+            if not self._records and self._pipe >= 0:
+                if self._process:
+                    self._resting.append(self._process)
+                self._process = None
+                self._hang_up(0.0)
+            # Waiting would hold up the caller if the watchdog does not respond.
+            self._resting = [process for process in self._resting if process.poll() is None]
+            return not self._resting
 
     def close(self) -> None:
         """The program ends: have the rest done now, and see it done."""
@@ -97,8 +99,9 @@ class Watchdog:
         if self._pipe >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._pipe)
-        if self._process:
-            self._process.returncode = 0  # somebody else's child is not to be waited for
+        for process in (self._process, *self._resting):
+            if process:
+                process.returncode = 0  # the parent's child is not to be waited for
         self._begin()
 
     def _tell(self, record: bytes) -> bool:
