@@ -628,7 +628,7 @@ def test_a_denied_path_is_found_under_every_name(repo: Path, pattern: str, path:
 
 
 @pytest.mark.parametrize(
-    "path", ["/proc/self/cwd/.env", "/proc/1/root/x", "/dev/fd/9", "{repo}/through/x"]
+    "path", ["/proc/self/cwd/.env", "/proc/1/cwd/x", "/dev/fd/9", "{repo}/through/x"]
 )
 def test_a_path_of_another_process_is_asked_about(repo: Path, path: str) -> None:
     """Such a path leads somewhere else in the CLI than in this process."""
