@@ -88,7 +88,7 @@ class TextStream:
         self._incomplete: list[str] = []
         # Text of an answer whose stream broke off, and as much of it as the next one has repeated.
         self._broken = ""
-        self._repeated = ""
+        self._repeated: str = ""
 
     def feed(self, message: Message) -> str:
         """Return the text to show now that ``message`` came; "" if there is none."""

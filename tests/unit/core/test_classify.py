@@ -435,7 +435,7 @@ def test_a_turn_that_ends_otherwise_after_it_reached_a_limit_keeps_its_cause() -
     assert (reason, detail) == ("cli_exited", "the CLI ended before the turn did" + before)
     reason, detail = classify(Facts(ending=TurnedAway("no"), limit=limit))
     assert (reason, detail) == ("prompt_blocked", "a hook blocked the prompt: no" + before)
-    rejected = ResultEnd(**API_325 | {"api_error_status": 429})
+    rejected = ResultEnd(**{**API_325, "api_error_status": 429})
     reason, detail = classify(Facts(ending=rejected, limit=limit))
     assert reason == "rate_limited"
     assert detail.endswith(before)
