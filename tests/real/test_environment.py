@@ -199,3 +199,26 @@ def test_a_file_of_the_environment_does_not_choose_the_user_settings(
     gates.let_the_model_try(bidir, own_home=False)
     assert (gates.asked, gates.was_run) == (["Bash"], False)
     assert [told.split()[0] for told in gates.ignored] == ["env"]
+
+
+def test_rules_of_the_programs_settings_file_still_deny_beside_a_hook(lab: Lab) -> None:
+    """The CLI gets a copy of the file, and reads such rules from the directory of the file."""
+    secret = lab.work / "secrets" / "key.txt"
+    secret.parent.mkdir()
+    secret.write_text("KEY-1234", "utf-8")
+    settings = lab.work / "own.json"
+    rules = {"permissions": {"deny": ["Read(/secrets/**)"]}}
+    settings.write_text(json.dumps(rules), "utf-8")
+
+    async def main() -> str:
+        script = [[tool_use("Read", file_path=str(secret))], [text("done")]]
+        async with ScriptedModel(script) as model:
+            cli = lab.cli(model, settings=str(settings))
+            bidir = BidirOptions(on_pre_tool_use=lambda _: None)
+            async with start_session(cli, lab.sdk, bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+            return model.requests[1].last_tool_result or ""
+
+    told = run(main)
+    assert "KEY-1234" not in told
+    assert "denied" in told

@@ -224,7 +224,8 @@ def refusal(question: Question) -> frozenset[str]:
 
 def nobody(question: Question) -> frozenset[str]:
     """What a question gets where no callback is set."""
-    answers = {"hook": "go", "permission": "deny", "elicitation": "decline", "mcp": "failed"}
+    hook = "block" if question.about in GATES else "go"
+    answers = {"hook": hook, "permission": "deny", "elicitation": "decline", "mcp": "failed"}
     return frozenset({answers.get(question.kind, "error")})
 
 

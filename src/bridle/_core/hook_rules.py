@@ -78,14 +78,17 @@ RULES: Mapping[str, EventRule] = {
     ),
     "PermissionDenied": EventRule(subject="tool_name"),  # documented only
     "UserPromptSubmit": EventRule(
-        is_gate=True, block=decision_block, surely_ends=True, specific=_CONTEXT
+        is_gate=True,
+        block=decision_block,
+        surely_ends=True,
+        specific=_CONTEXT | {"sessionTitle", "suppressOriginalPrompt"},
     ),
     "UserPromptExpansion": EventRule(
         is_gate=True,
         subject="command_name",
         block=decision_block,
         surely_ends=True,
-        specific=_CONTEXT,
+        specific=_CONTEXT | {"suppressOriginalPrompt"},
     ),
     "MessageDisplay": EventRule(),
     "Stop": EventRule(block=decision_block, surely_ends=True, specific=_CONTEXT),

@@ -107,15 +107,15 @@ def plan_session(
     """Plan a full-duplex session; `session_id` is ours to use where a new one begins.
 
     `hooks` is the handshake's account of the registered hooks. `settings_text` is the content of
-    `file_to_read(cli, hooks=...)`, when that names one. Settings files of the user and the project
-    cannot switch off the gates of the program: what would do so is overridden here.
+    `file_to_read(cli, bidir, hooks=...)`, when that names one. What would switch off the gates of
+    the program in settings files of the user and the project is overridden here.
     """
     check_session(cli, bidir)
     ours: dict[str, object] = {}
     if hooks:
         ours["settings"] = _with_hooks_on(cli, settings_text)
     asks = bidir.on_can_use_tool is not None or "PermissionRequest" in (hooks or {})
-    if asks and cli.permission_mode is None:
+    if asks and cli.permission_mode is None and not _has_default_mode(cli, settings_text):
         ours["permission_mode"] = "default"
     if cli.permission_prompt_tool_name is None:
         ours["permission_prompt_tool_name"] = STDIO
@@ -149,12 +149,40 @@ def with_budget(cli: CliOptions, limits: Limits) -> CliOptions:
     return cli.replace(max_budget_usd=ours)
 
 
-def file_to_read(cli: CliOptions, *, hooks: object = None) -> str | None:
-    """Return the settings file whose content planning needs, to merge something into it.
+def file_to_read(
+    cli: CliOptions, bidir: BidirOptions | None = None, *, hooks: object = None
+) -> str | None:
+    """Return the settings file whose content planning needs, if it needs one.
 
     `hooks` are those of the session, if it has any.
     """
-    return named_files(cli).get("settings") if hooks or cli.sandbox is not None else None
+    asks = bidir is not None and bidir.on_can_use_tool is not None
+    is_needed = hooks or asks or cli.sandbox is not None
+    return named_files(cli).get("settings") if is_needed else None
+
+
+def anchored_settings(text: bytes, directory: str) -> bytes:
+    """Return the content of a settings file for a copy that is kept in another directory.
+
+    The CLI reads `Read(/docs/**)` as a path below the directory of the file. Such rules are
+    rewritten with the whole path, which begins with two slashes.
+    """
+    settings = json_object("settings", text.decode("utf-8-sig", "replace"))
+    permissions = settings.get("permissions")
+    if not is_mapping(permissions):
+        return text
+    anchored = {
+        name: [_anchored(rule, directory) for rule in rules] if isinstance(rules, list) else rules
+        for name, rules in permissions.items()
+    }
+    return msgspec.json.encode({**settings, "permissions": anchored})
+
+
+def _anchored(rule: object, directory: str) -> object:
+    found = re.fullmatch(r"(\w+)\(/(?!/)(.*)\)", rule, re.DOTALL) if isinstance(rule, str) else None
+    if found is None:
+        return rule
+    return f"{found[1]}(//{directory.strip('/')}/{found[2]})"
 
 
 def named_files(cli: CliOptions) -> dict[str, str]:
@@ -318,6 +346,12 @@ def _with_hooks_on(cli: CliOptions, settings_text: bytes | None) -> Mapping[str,
     env: dict[object, object] = dict(given) if is_mapping(given) else {}
     own = cli.env or {}
     return {**settings, "env": env | {name: own.get(name, "0") for name in GATE_VARIABLES}}
+
+
+def _has_default_mode(cli: CliOptions, settings_text: bytes | None) -> bool:
+    """Return whether the caller's own settings choose the permission mode to start in."""
+    permissions = _settings(cli, settings_text).get("permissions")
+    return is_mapping(permissions) and "defaultMode" in permissions
 
 
 def _settings(cli: CliOptions, settings_text: bytes | None) -> Mapping[str, object]:

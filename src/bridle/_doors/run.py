@@ -124,6 +124,9 @@ class Run(InnerSession):
         # The request for the cost of background work, and the timer that ends the wait for it.
         self._asking: asyncio.Task[None] | None = None
         self._timer: asyncio.Timeout | None = None
+        # The results that were read, and which of them ended the turn, once that is known.
+        self._passed: set[str | None] = set()
+        self._own_result: str | None = None
         #: The prompt's turn, once it was sent.
         self.turn: Turn | None = None
 
@@ -152,7 +155,7 @@ class Run(InnerSession):
         reading = asyncio.ensure_future(self._read_turn(messages))
         try:
             outcome = await self.turn
-            if outcome.result is not None or not self.alive:
+            if not self.alive or not self._has_passed(outcome.result):
                 await reading  # it has its end before it: the result, or that of the session
         finally:
             reading.cancel()
@@ -170,8 +173,15 @@ class Run(InnerSession):
         """Read up to the result of the turn."""
         async for message in messages:
             self._note(message)
-            if isinstance(message, ResultMessage) and not self._names_others(message):
-                return
+            if isinstance(message, ResultMessage):
+                self._passed.add(message.uuid)
+                if not self._names_others(message) or message.uuid == self._own_result:
+                    return
+
+    def _has_passed(self, result: ResultMessage | None) -> bool:
+        """Return True if the turn's result, of which `_read_turn` is told, was read already."""
+        self._own_result = None if result is None else result.uuid
+        return result is None or result.uuid in self._passed
 
     def _names_others(self, message: ResultMessage) -> bool:
         """Return True for a result that names prompts, but not that of this run."""

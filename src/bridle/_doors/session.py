@@ -150,7 +150,7 @@ class Session:
             self._bidir,
             session_id=str(uuid4()),
             hooks=hooks,
-            settings_text=settings_text(self._cli, hooks=hooks),
+            settings_text=settings_text(self._cli, self._bidir, hooks=hooks),
         )
 
     def _engine_config(self) -> EngineConfig:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from bridle._core.launch import Launch, file_to_read, named_files
+from bridle._core.launch import Launch, anchored_settings, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._shell.known_secrets import clean_answer
 from bridle._shell.locate import (
@@ -242,20 +242,22 @@ def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:
     return str(answer)
 
 
-def settings_text(cli: CliOptions, *, hooks: object = None) -> bytes | None:
+def settings_text(
+    cli: CliOptions, bidir: BidirOptions | None = None, *, hooks: object = None
+) -> bytes | None:
     """Return the content of the settings file that planning needs, if it needs one.
 
-    `hooks` are those of the session, if it has any.
+    `bidir` and `hooks` are those of the session, if it is one.
 
     Raises:
         OptionsError: it cannot be read.
     """
-    path = file_to_read(cli, hooks=hooks)
+    path = file_to_read(cli, bidir, hooks=hooks)
     if path is None:
         return None
     try:
         with open(path, "rb") as file:
-            return file.read()
+            return anchored_settings(file.read(), os.path.dirname(os.path.abspath(path)))
     except OSError as error:
         fix = "Give an existing file, or the settings themselves."
         raise unreadable("settings", path, error, fix=fix) from None

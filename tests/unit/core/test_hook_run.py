@@ -624,6 +624,14 @@ def test_an_output_is_sent_as_it_is(
     assert said(run.answer) == Said(payload)
 
 
+@pytest.mark.parametrize("member", ["sessionTitle", "suppressOriginalPrompt"])
+def test_a_prompt_hook_may_send_every_member_that_the_cli_knows(member: str) -> None:
+    run = begin("UserPromptSubmit", Hook(callback))
+    run.done(HookOutput(specific={member: "x"}))
+    sent = {"hookEventName": "UserPromptSubmit", member: "x"}
+    assert said(run.answer).payload["hookSpecificOutput"] == sent
+
+
 @pytest.mark.parametrize("kind", [Continue, HookOutput])
 def test_nothing_of_a_result_that_fails_is_sent(kind: Any) -> None:
     class Silent:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bridle._core.launch import (
     Launch,
+    anchored_settings,
     file_to_read,
     named_documents,
     named_files,
@@ -500,6 +501,12 @@ def test_hooks_beside_a_settings_file_need_its_content() -> None:
             None,
             ["--permission-mode=plan"],
         ),
+        (
+            CliOptions(settings={"permissions": {"defaultMode": "dontAsk"}}),
+            BidirOptions(on_can_use_tool=answer),
+            None,
+            [],
+        ),
         (CliOptions(), None, {"PreToolUse": []}, []),
         (CliOptions(), None, None, []),
     ],
@@ -510,6 +517,25 @@ def test_a_session_with_a_permission_gate_names_the_mode(
     """Otherwise a settings file chooses it, also one in which the gate is never asked."""
     argv = session(cli, bidir, hooks=hooks).argv
     assert [arg for arg in argv if arg.startswith("--permission-mode")] == mode
+
+
+def test_the_mode_in_the_settings_file_of_the_program_counts() -> None:
+    cli, bidir = CliOptions(settings="/s.json"), BidirOptions(on_can_use_tool=answer)
+    assert file_to_read(cli, bidir) == "/s.json"
+    launch = session(cli, bidir, settings_text=b'{"permissions": {"defaultMode": "plan"}}')
+    assert [arg for arg in launch.argv if arg.startswith("--permission-mode")] == []
+
+
+def test_rules_of_a_settings_file_keep_their_directory_in_a_copy() -> None:
+    rules = ["Read(/secrets/**)", "Read(//etc/**)", "Read(~/x)", "Edit(docs/*)", "Bash", 5]
+    text = msgspec.json.encode({"permissions": {"deny": rules, "defaultMode": "plan"}, "a": 1})
+    assert msgspec.json.decode(anchored_settings(text, "/work/here")) == {
+        "permissions": {
+            "deny": ["Read(//work/here/secrets/**)", *rules[1:]],
+            "defaultMode": "plan",
+        },
+        "a": 1,
+    }
 
 
 def test_the_process_takes_the_rest() -> None:
