@@ -172,7 +172,7 @@ def anchored_settings(text: bytes, directory: str) -> bytes:
     if not is_mapping(permissions):
         return text
     anchored = {
-        name: [_anchored(rule, directory) for rule in rules] if isinstance(rules, list) else rules
+        name: [_anchored(rule, directory) for rule in rules] if is_list(rules) else rules
         for name, rules in permissions.items()
     }
     return msgspec.json.encode({**settings, "permissions": anchored})
