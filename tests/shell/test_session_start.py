@@ -287,7 +287,8 @@ def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> Non
                     await session.connect()
                 assert caught.value.cli_version == "1.0.33"
                 assert "1.0.33" in str(caught.value)
-                assert [line["type"] for line in cli.received] == ["control_request"]
+                # It may be ended before it reads initialize; a prompt is never written.
+                assert {line["type"] for line in cli.received} <= {"control_request"}
             else:
                 await session.connect()
                 assert (await (await session.send_user_message("go"))).ok
