@@ -529,9 +529,9 @@ def test_the_mode_in_the_settings_file_of_the_program_counts() -> None:
 def test_rules_of_a_settings_file_keep_their_directory_in_a_copy() -> None:
     rules = ["Read(/secrets/**)", "Read(//etc/**)", "Read(~/x)", "Edit(docs/*)", "Bash", 5]
     text = msgspec.json.encode({"permissions": {"deny": rules, "defaultMode": "plan"}, "a": 1})
-    assert msgspec.json.decode(anchored_settings(text, "/work/here")) == {
+    assert msgspec.json.decode(anchored_settings(text, "/srv/app")) == {
         "permissions": {
-            "deny": ["Read(//work/here/secrets/**)", *rules[1:]],
+            "deny": ["Read(//srv/app/secrets/**)", *rules[1:]],
             "defaultMode": "plan",
         },
         "a": 1,
