@@ -104,7 +104,7 @@ class HookAnswer(Answer, frozen=True):
     """The answer to one hook callback.
 
     `ends_turn`: a hook asked for the end of the turn. `needs_interrupt`: not every CLI ends it on
-    this answer, so whoever sends it must see to it that the turn does not go on.
+    this answer, so the sender of the answer must interrupt the turn.
     """
 
     ends_turn: bool = False
@@ -358,7 +358,7 @@ class HookRun(msgspec.Struct):
         return self.answer is not None
 
     def _accept(self, output: HookOutput, called: str) -> None:
-        """Take an output that lets things go on, or of an event that is no gate."""
+        """Take an output that lets things go on, or that belongs to another event than a gate."""
         decision = self._top_level(output)
         specific = self._specific(output, called)
         for wire_name, shown_as in _SHOWN_AS.items():

@@ -39,7 +39,7 @@ def is_failed_command(message: AssistantMessage) -> bool:
 def is_error_report(message: AssistantMessage) -> bool:
     """Return True if the CLI wrote the message itself, to report a failure.
 
-    The output of a slash command that succeeded is no such report.
+    The output of a slash command that succeeded counts as text.
     """
     return message.error is not None or message.is_api_error_message or is_failed_command(message)
 

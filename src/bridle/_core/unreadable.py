@@ -53,7 +53,7 @@ class Unreadable:
             self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
 
     def report_cut(self, frame: MalformedLine) -> None:
-        """Warn of a line that is no frame, and settle nothing: the CLI's end does that."""
+        """Warn of a line that cannot be decoded; the CLI's end settles what it belonged to."""
         detail = f"{frame.reason}: {shape_of(frame.line)}"
         self._emit(Warn(WarningKind.MALFORMED_LINE, detail))
 
