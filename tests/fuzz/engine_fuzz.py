@@ -78,6 +78,8 @@ _OPERATIONS: tuple[tuple[str, dict[str, object]], ...] = (
     ("initialize", {}),
 )
 _ERROR = BridleError("nobody reads")
+# Of a line that is too long to be kept, a longer id is not kept either (`_core/scan.py`).
+_LONGEST_ID = 256
 
 
 class Finding(AssertionError):
@@ -232,6 +234,8 @@ class Session:
         name = frame.get("request_id")
         if not isinstance(name, str) or not name.isascii():
             self._mentioned.append(line)
+        elif len(name) > _LONGEST_ID and len(line) > self._max_line:
+            self._mentioned.append(line)  # its id is not kept
         elif frame.get("type") == "control_request" and name not in self._asked:
             self._asked[name] = 1
         elif frame.get("type") == "control_cancel_request":

@@ -272,7 +272,7 @@ def test_breaking_off_the_wait_for_a_message_loses_none(cli: FakeCli) -> None:
 def test_breaking_off_an_operation_withdraws_it() -> None:
     script = FakeCli().expect_initialize().expect_request("mcp_status").ignore().turn()
     with script as cli, sync.start_session(options(cli)) as session:
-        with broken_off():
+        with broken_off(lambda: len(cli.received) > 1):  # the CLI has read the request
             session.ping()
         assert session.send_user_message("go").outcome().ok
 
