@@ -15,13 +15,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bridle._core.correlation import MAX_PENDING_REQUESTS
 from bridle._core.hook_rules import RULES, EventRule
 from bridle._core.mcp import MAX_BUFFERED
 from bridle._core.operations import FIELDS
+from bridle._core.outgoing import MAX_PENDING_REQUESTS, MAX_QUEUED
 from bridle._core.precedence import variable_of
 from bridle._core.questions import MAX_OPEN_REQUESTS
-from bridle._core.requests import MAX_QUEUED
 from bridle._fields import Channel, Field, Record, always
 from bridle.agents import AgentConfig
 from bridle.cli import COMMANDS

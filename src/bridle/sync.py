@@ -125,19 +125,29 @@ def run(
 
 
 def query(
-    prompt: Prompts, cli: CliOptions | None = None, sdk: SdkOptions | None = None
+    prompt: Prompts,
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+    bidir: BidirOptions | None = None,
 ) -> QueryStream:
-    """Ask the CLI something and iterate over what it says, to its end.
+    """Send prompts to the CLI and iterate over its messages.
+
+    Without callbacks a query is one-way; with callbacks or in-process tools in ``bidir`` it runs as
+    a session. See ``bridle.query`` for prompts and limits.
 
     Several prompts may come from an iterator. It is read in a thread of its own, so it may block,
     and may use everything here.
 
     Raises:
-        OptionsError: an option or the prompt is refused, here and now; nothing is started.
+        OptionsError: an option or the prompt is wrong; nothing was started.
     """
     from bridle._doors.query import query as twin  # not every program needs it
+    from bridle._doors.query import session_of
 
-    return QueryStream(twin(prompt, cli, sdk), portal())
+    stream = twin(prompt, cli, sdk, bidir)
+    session = session_of(stream)
+    shown = None if session is None else _RunSession(session)
+    return QueryStream(stream, portal(), keep=shown)
 
 
 # ---------------------------------------------------------------- sessions and their turns
@@ -462,7 +472,7 @@ class Session:
 
 
 class _RunSession(Session):
-    """The session of a ``run``, for the tools it calls."""
+    """The session of a ``run`` or a ``query``, for the tools it calls."""
 
     def __init__(self, session: InnerSession) -> None:
         self._adopt(session)

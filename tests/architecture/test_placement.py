@@ -19,7 +19,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 def test_each_concern_of_the_protocol_has_its_module(pure_modules: dict[str, ast.Module]) -> None:
     """R457, R468, R469: types, decoding, tracking, routing, servers, operations, lifecycle."""
-    concerns = ("wire", "correlation", "routing", "hooks", "mcp", "operations", "state")
+    concerns = ("wire", "outgoing", "routing", "hooks", "mcp", "operations", "state")
     expected = {"controls.py", "hooks.py", *(f"_core/{name}.py" for name in concerns)}
     assert expected - pure_modules.keys() == set()
 

@@ -34,6 +34,7 @@ from tests.fuzz.engine_lines import Corpus, Mutator
 from tests.simulation import callbacks
 
 from bridle._core import actions as act
+from bridle._core.budget import TurnBudget
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.state import TERMINAL, Lifecycle
@@ -111,6 +112,7 @@ class Session:
                 limits=self._one_of(_LIMITS),
                 wants_output=rng.random() < 0.2,
                 checkpointing=rng.random() < 0.5,
+                awaits_follow_ups=rng.random() < 0.3,
             )
         )
         self.now = 1000.0
@@ -366,7 +368,7 @@ class Session:
                 if state == "open":
                     raise Finding(f"{what} {name} is open at the end")
         engine = self.engine
-        left = len(engine._requests) + len(engine._questions) + len(engine._questions._by_call)
+        left = len(engine._outgoing) + len(engine._questions) + len(engine._questions._by_call)
         if left or engine._turns._open or engine._turns._limits or len(engine.deadlines):
             raise Finding("something is left at the end")
 
@@ -392,7 +394,7 @@ class Session:
 
     def _check_size(self) -> None:
         engine = self.engine
-        turns, questions, requests = engine._turns, engine._questions, engine._requests
+        turns, questions, requests = engine._turns, engine._questions, engine._outgoing
         sizes = {
             "deadlines": len(engine.deadlines),
             "questions": len(questions) + len(questions._by_call),
@@ -401,8 +403,8 @@ class Session:
             "held": len(turns._held or ()),
             "actions": len(engine._outbox._actions),
         }
-        if engine._watch is not None:
-            sizes["tools"] = len(engine._watch._tools)
+        if isinstance(engine._budget, TurnBudget):
+            sizes["tools"] = len(engine._budget._watch._tools)
         if max(sizes.values()) > MOST:
             raise Finding(f"it grows: {sizes}")
 

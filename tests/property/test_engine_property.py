@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.fuzz.engine_fuzz import fuzz, fuzz_lines
 
-from bridle._core.limits import LimitWatch
+from bridle._core.budget import LimitWatch
 from bridle._core.turns import TurnBook
 
 LINES = 5_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import inspect
+import math
 import os
 import threading
 import time
@@ -17,10 +17,13 @@ import pytest
 from tests.support.processes import is_alive, run, until
 
 from bridle import (
+    Allow,
     AssistantMessage,
+    BidirOptions,
     BridleError,
     BufferOverflow,
     CliExitedDuringInit,
+    CliExitedError,
     CliNotFoundError,
     CliOptions,
     CommandLifecycle,
@@ -37,6 +40,7 @@ from bridle import (
     SdkOptions,
     SdkWarning,
     SpawnError,
+    StartError,
     TextBlock,
     TotalLimitError,
     TransportError,
@@ -46,9 +50,10 @@ from bridle import (
     UsdLimitError,
     query,
 )
+from bridle._core.ending import HOLD, Rung
 from bridle._core.launch import Launch
 from bridle._shell import preflight
-from bridle._shell.query_run import QueryRun
+from bridle._shell.query_actor import QueryActor
 from bridle._shell.transport import TransportEvents
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
@@ -102,18 +107,119 @@ async def running(stream: QueryStream) -> int:
     return pid
 
 
-def run_of(stream: QueryStream) -> QueryRun:
+def run_of(stream: QueryStream) -> QueryActor:
     """What a stream holds while it runs."""
-    assert stream._run is not None
+    assert isinstance(stream._run, QueryActor)
     return stream._run
+
+
+# ---------------------------------------------------------------- with callbacks
+
+
+def ask_as_session(cli: FakeCli, prompt: Any = "hello") -> QueryStream:
+    """A query with a callback on this fake CLI."""
+    bidir = BidirOptions(on_can_use_tool=lambda context: Allow())
+    return query(prompt, CliOptions(cli_path=cli.path), None, bidir)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_query_with_callbacks_runs_as_a_session(flavour: str) -> None:
+    async def main() -> None:
+        with FakeCli.auto(flavour=flavour) as cli:
+            stream = ask_as_session(cli)
+            assert results(await read(stream)) == ["You said: hello"]
+            assert "--permission-prompt-tool=stdio" in cli.argv
+            assert cli.pid is not None
+            assert not is_alive(cli.pid)
+            assert await read(stream) == []
+
+    run(main)
+
+
+def test_such_a_query_raises_if_the_cli_ends_without_a_result() -> None:
+    async def main() -> None:
+        script = FakeCli().expect_initialize().expect_user().start_turn().assistant("one").exit(3)
+        with script as cli:
+            stream, heard = ask_as_session(cli), list[Message]()
+            with pytest.raises(CliExitedError) as caught:
+                await read(stream, heard)
+            assert caught.value.outcome.exit_code == 3
+            assert AssistantMessage in map(type, heard)
+
+    run(main)
+
+
+def test_such_a_query_raises_if_the_cli_does_not_start() -> None:
+    async def main() -> None:
+        with FakeCli().exit(1) as cli, pytest.raises(StartError):
+            await read(ask_as_session(cli))
+
+    run(main)
+
+
+def test_such_a_query_raises_what_its_prompts_raise() -> None:
+    async def prompts() -> AsyncIterator[str]:
+        yield "hello"
+        raise LookupError("no more of them")
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            with pytest.raises(LookupError, match="no more"):
+                await read(ask_as_session(cli, prompts()))
+            assert cli.pid is not None
+            assert not is_alive(cli.pid)
+
+    run(main)
+
+
+def test_such_a_query_refuses_a_wrong_prompt_at_once() -> None:
+    wrong: Any = 7
+    with pytest.raises(OptionsError, match="prompt"):
+        query(wrong, None, None, BidirOptions(on_can_use_tool=lambda context: Allow()))
+
+
+def test_such_a_query_takes_a_user_message_with_its_uuid() -> None:
+    uuid = "6f1c5f4e-0000-4000-8000-000000000001"
+    prompt = {"type": "user", "uuid": uuid, "message": {"role": "user", "content": "mine"}}
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            assert results(await read(ask_as_session(cli, prompt))) == ["You said: mine"]
+            assert [line.get("uuid") for line in cli.received if line["type"] == "user"] == [uuid]
+
+    run(main)
+
+
+@pytest.mark.parametrize("way", ["break", "drop"])
+def test_leaving_such_a_query_leaves_nothing(way: str) -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            stream = ask_as_session(cli, "SLOW")
+            await anext(stream)
+            if way == "break":
+                await stream.aclose()
+                assert cli.pid is not None
+                assert not is_alive(cli.pid)
+            del stream
+            gc.collect()
+            await until(lambda: not is_alive(cli.pid or 0))
+            await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    run(main)
 
 
 # ---------------------------------------------------------------- what is sent
 
 
-def test_a_query_takes_nothing_that_only_a_session_can_do() -> None:
-    """R406, C17."""
-    assert list(inspect.signature(query).parameters) == ["prompt", "cli", "sdk"]
+@pytest.mark.parametrize("bidir", [None, BidirOptions()], ids=["none", "empty"])
+def test_a_query_without_callbacks_is_one_way(bidir: BidirOptions | None) -> None:
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            stream = query("hello", CliOptions(cli_path=cli.path), None, bidir)
+            assert results(await read(stream)) == ["You said: hello"]
+            assert "--permission-prompt-tool=stdio" not in cli.argv
+
+    run(main)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -421,7 +527,7 @@ def test_a_cli_that_takes_no_prompts_is_given_up() -> None:
             stream = ask(cli, prompts())
             reading = asyncio.create_task(read(stream))
             await stopped.wait()
-            assert not run_of(stream)._over.done()
+            assert not run_of(stream).is_gone
             with pytest.raises(TransportError, match="its input broke") as caught:
                 await reading
             assert caught.value.operation == "query"
@@ -796,7 +902,7 @@ ENDLESS = GREETED.assistant("still here").fork_grandchild(setsid=True).ignore_si
 
 @pytest.mark.parametrize("name", LEAVING)
 def test_leaving_early_leaves_nothing(name: str) -> None:
-    """S013: however it is left, the whole process tree ends soon, deaf as it may be."""
+    """S013: the whole process tree ends, even if it ignores SIGTERM."""
 
     async def main() -> None:
         with ENDLESS._set() as cli:
@@ -806,7 +912,7 @@ def test_leaving_early_leaves_nothing(name: str) -> None:
             await until(lambda: cli.pid)
             await until(lambda: not is_alive(cli.pid or 0))
             await until(lambda: not any(map(is_alive, cli.grandchildren)))
-            assert time.monotonic() - started < 2 * SOON
+            assert time.monotonic() - started < HOLD[Rung.TERMINATING] + 2 * SOON
             await until(lambda: len(asyncio.all_tasks()) == 1)
 
     run(main)
@@ -838,10 +944,10 @@ def test_whoever_closes_is_warned_of_nothing_and_keeps_nothing() -> None:
             stream = ask(cli)
             while not isinstance(await anext(stream), ResultMessage):
                 pass
-            await until(lambda: len(run_of(stream)._mailbox))
+            await until(lambda: len(run_of(stream).messages))
             await stream.aclose()
-            assert (stream.warnings, len(run_of(stream)._mailbox)) == ((), 0)
-            assert run_of(stream)._armed is None  # nor later
+            assert (stream.warnings, len(run_of(stream).messages)) == ((), 0)
+            assert run_of(stream)._armed == math.inf  # nor later
 
     run(main)
 
@@ -931,7 +1037,7 @@ def test_a_slow_reader_makes_the_cli_wait() -> None:
             run_ = run_of(stream)
             await until(lambda: run_._is_paused)
             await asyncio.sleep(0.2)  # time to fill up, if it did not wait
-            assert 4 << 20 < run_._mailbox.unread_bytes < 5 << 20
+            assert 4 << 20 < run_.messages.unread_bytes < 5 << 20
             assert results(await read(stream)) == ["Done."]
             assert stream.warnings == ()
 
@@ -945,7 +1051,7 @@ def test_unread_bytes_can_be_bounded_further() -> None:
             first = await anext(stream)
             run_ = run_of(stream)
             await until(lambda: run_._is_paused)
-            assert run_._mailbox.unread_bytes < 300_000
+            assert run_.messages.unread_bytes < 300_000
             assert len([first, *await read(stream)]) == 101
 
     run(main)

@@ -180,7 +180,7 @@ def test_the_version_of_the_cli_is_attached_once_it_is_known() -> None:
     async def main() -> None:
         with greeted.expect_request("mcp_status").exit(1) as cli:
             warm = await start_session(options(cli))
-            await until(lambda: warm._engine._process.cli_version)
+            await until(lambda: warm._engine.process.cli_version)
             await warm.stop()
             session = await start_session(options(cli))
             with pytest.raises(SessionStopped) as caught:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.simulation.lines import Line, Turns
 from tests.simulation.violation import Violation
 
-from bridle._core.limits import REACTION
+from bridle._core.budget import REACTION
 from bridle.options import Limits
 from bridle.outcomes import OutcomeReason
 

@@ -14,7 +14,8 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core import actions as act
-from bridle._core import limits
+from bridle._core import budget
+from bridle._core.budget import TurnBudget
 from bridle._core.config import EngineConfig
 from bridle._core.ending import Rung
 from bridle._core.engine import Engine
@@ -289,7 +290,7 @@ def leaves_a_queued_operation(engine: Engine, effect: Effect) -> None:
 
         return but_the_last
 
-    _replace(engine._requests, "take_queue", take)
+    _replace(engine._outgoing, "take_queue", take)
 
 
 @mutant
@@ -336,7 +337,7 @@ def raises_when_two_prompts_are_given_up(engine: Engine, effect: Effect) -> None
 
     An event loop reports what a timer raises, and goes on.
     """
-    watch = engine._watch
+    watch = engine._budget._watch if isinstance(engine._budget, TurnBudget) else None
     if watch is None:
         return
 
@@ -373,22 +374,22 @@ def ends_the_next_prompt_by_a_stale_result(engine: Engine, effect: Effect) -> No
 
 @mutant
 def forgets_the_total(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, limits.TOTAL)
+    _without_deadline(engine, effect, budget.TOTAL)
 
 
 @mutant
 def forgets_the_first_event(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, limits.FIRST_EVENT)
+    _without_deadline(engine, effect, budget.FIRST_EVENT)
 
 
 @mutant
 def forgets_idleness(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, limits.IDLE)
+    _without_deadline(engine, effect, budget.IDLE)
 
 
 @mutant
 def waits_for_a_turn_that_does_not_end_when_told(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, limits.PATIENCE)
+    _without_deadline(engine, effect, budget.PATIENCE)
 
 
 def _unlimited(engine: Engine, effect: Effect, name: str) -> None:
@@ -401,8 +402,8 @@ def _unlimited(engine: Engine, effect: Effect, name: str) -> None:
 
         return ignore
 
-    if engine._watch is not None:
-        _replace(engine._watch, "_reach", but_this)
+    if isinstance(engine._budget, TurnBudget):
+        _replace(engine._budget._watch, "_reach", but_this)
 
 
 @mutant
@@ -419,7 +420,7 @@ def lets_a_turn_spend_any_number_of_dollars(engine: Engine, effect: Effect) -> N
 def ends_a_prompt_before_its_time(engine: Engine, effect: Effect) -> None:
     def early(set_deadline: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
         def set_early(token: Any, when: float) -> None:
-            if token[0] == limits.TOTAL:
+            if token[0] == budget.TOTAL:
                 effect()
                 when -= 1.0
             set_deadline(token, when)

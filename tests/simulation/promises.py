@@ -25,7 +25,7 @@ from bridle._core import actions as act
 from bridle._core.ending import HOLD
 from bridle._core.engine import Engine
 from bridle._core.mcp import MAX_BUFFERED
-from bridle._core.requests import MAX_QUEUED
+from bridle._core.outgoing import MAX_QUEUED
 from bridle._core.state import TERMINAL
 from bridle._source import line_of
 from bridle.errors import ControlRejected, ControlTimeout, OptionsError
@@ -238,7 +238,7 @@ class Promises:
         if key is not None:
             self._requests[frame["request_id"]] = key
             self._request_limits[key] = self.now + self._timeouts[key]
-        if len(self.engine._requests._queue) > MAX_QUEUED:
+        if len(self.engine._outgoing._queue) > MAX_QUEUED:
             raise Violation("too many operations are queued")
 
     def _check_answer(self, response: dict[str, Any]) -> None:

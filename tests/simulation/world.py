@@ -355,7 +355,7 @@ class World(Promises):
         waiting = [key for key, state in self.keys.items() if state == "open"]
         if waiting:
             raise Violation(f"the CLI is idle, but these wait: {waiting}")
-        if len(engine._requests) or len(engine._questions) or engine._questions._by_call:
+        if len(engine._outgoing) or len(engine._questions) or engine._questions._by_call:
             raise Violation("at rest, but requests or questions are open")
         if not self.input_over:
             for question in self.cli.asked.values():
@@ -424,7 +424,7 @@ class World(Promises):
             for name, state in states.items():
                 if state == "open":
                     raise Violation(f"finished, but {what} {name} is open")
-        questions, requests, turns = engine._questions, engine._requests, engine._turns
+        questions, requests, turns = engine._questions, engine._outgoing, engine._turns
         left = {
             "deadlines": len(engine.deadlines),
             "questions": len(questions) + len(questions._by_call),

@@ -180,14 +180,12 @@ class Outbox:
     often holds hundreds, and what is done for each of them is what reading costs.
     """
 
-    __slots__ = ("_actions", "emit", "observe")
+    __slots__ = ("_actions", "emit")
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
         #: Adds an action.
         self.emit: Callable[[Action], None] = self._actions.append
-        #: Sees what is taken, and when; what it adds is taken along.
-        self.observe: Callable[[list[Action], float], None] | None = None
 
     def deliver(self, messages: list[Message], turns: tuple[str, ...], size: int) -> None:
         """Add the delivery of messages, whose lines have that size; the list is kept."""
@@ -198,12 +196,8 @@ class Outbox:
         else:
             self._actions.append(Deliver(messages, turns, size))
 
-    def take(self, now: float) -> list[Action]:
-        """Remove and return the actions so far, which are those of that time."""
+    def take(self) -> list[Action]:
+        """Remove and return the actions so far."""
         actions = self._actions.copy()
         self._actions.clear()
-        if self.observe is not None:
-            self.observe(actions, now)
-            actions += self._actions
-            self._actions.clear()
         return actions

@@ -27,3 +27,5 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     wants_output: bool = False
     #: File checkpoints are on, so files can be rewound.
     checkpointing: bool = False
+    #: The outcome of a turn waits for the background work that the turn started.
+    awaits_follow_ups: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from bridle._core.actions import Action, EndInput, Kill, Publish, Terminate
-from bridle._core.correlation import Deadlines
+from bridle._core.deadlines import Deadlines
 from bridle.errors import ProcessInfo
 from bridle.events import SessionCompleted, SessionEnded, SessionFailed
 

@@ -14,38 +14,39 @@ from msgspec import structs
 
 from bridle import controls, errors
 from bridle._core import actions as act
+from bridle._core.budget import Budget, TurnBudget
 from bridle._core.classify import ProcessEnd
 from bridle._core.config import EngineConfig
-from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Fields, Request, Then
+from bridle._core.deadlines import Deadlines
 from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
+from bridle._core.followups import HeldOutcomes
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
 from bridle._core.hook_run import HookAnswer, needs_interrupt
-from bridle._core.limits import LimitWatch, watch_turns
 from bridle._core.news import NEWS, News
-from bridle._core.operations import default_timeout, prepare_operation
-from bridle._core.questions import CALL, MCP_PATIENCE, Questions
-from bridle._core.requests import (
+from bridle._core.outgoing import (
     INITIALIZE,
     INTERRUPT,
+    MAX_PENDING_REQUESTS,
     REQUEST,
-    SEND_USER_MESSAGE,
     UNSTARTED,
+    Fields,
+    Outgoing,
     QueuedPrompt,
-    Requests,
+    Request,
+    Then,
 )
+from bridle._core.questions import CALL, MCP_PATIENCE, Questions
 from bridle._core.routing import Route, route_incoming
 from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
 from bridle._core.wire import (
     Content,
-    Unencodable,
     decode_all,
     decode_line,
-    encode_user_message,
 )
-from bridle.errors import OptionsError, ProcessInfo, SessionStopped, TransportError
+from bridle.errors import ProcessInfo, SessionStopped, TransportError
 from bridle.events import SessionFailed, WarningKind
 from bridle.messages import (
     CommandLifecycle,
@@ -76,16 +77,18 @@ class Engine:
         self._config = config
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
-        self._take = self._outbox.take
         self._framer = LineFramer(config.max_line)
         self.deadlines = Deadlines()  #: read by the shell, for its timer
         self._turns = TurnBook(self._outbox, wants_output=config.wants_output)
-        self._requests = Requests(
+        self._outgoing = Outgoing(
             self.deadlines,
             self._emit,
-            lambda: self._process,
+            lambda: self.process,
+            refusal=self._refusal,
+            is_running=lambda: self._lifecycle is Lifecycle.RUNNING,
             on_interrupt=self._turns.note_interrupt,
-            patience=config.control_timeout,
+            on_prompt=self._prompt,
+            timeout=config.control_timeout,
         )
         self._departure = Departure(self.deadlines, self._emit)
         self._questions = Questions(
@@ -101,27 +104,31 @@ class Engine:
             self._emit,
             self._turns,
             self._questions,
-            self._requests,
+            self._outgoing,
             on_turn_end=self._on_turn_end,
             on_handshake=self._on_handshake,
         )
         self._lifecycle = Lifecycle.STARTING
         self.handshake = Handshake(self._emit, config.initialize)
-        self._process = ProcessInfo()
+        self.process = ProcessInfo()  #: what is known of it, for errors to carry
         self._session_id = config.session_id
-        self._watch: LimitWatch | None = None
-        if config.limits != Limits():
-            self._watch = watch_turns(
+        #: Outcomes that wait for background work, where they include it.
+        self.held = HeldOutcomes() if config.awaits_follow_ups else None
+        self._budget: Budget | None = None
+        if config.limits != Limits() or self.held is not None:
+            self._budget = TurnBudget(
                 config.limits,
                 self.deadlines,
+                self._outbox,
                 self._turns,
+                self.held,
                 ask=self._ask,
-                warn=self._warn,
                 is_waiting=lambda: len(self._questions) > 0,
                 give_up=self._lose_contact,
             )
-            self._outbox.observe = self._watch.observe
         self._news = News()
+        #: Why the session failed, if it did.
+        self.error: errors.BridleError | None = None
         self._failure = ""
         # What the CLI last complained of, should it leave without a word on stderr.
         self._last_errors: tuple[str, ...] = ()
@@ -150,14 +157,18 @@ class Engine:
 
     def describe(self, **known: object) -> None:
         """Tell what is known of the process (fields of ``ProcessInfo``), for errors to carry."""
-        self._process = structs.replace(self._process, **known)
+        self.process = structs.replace(self.process, **known)
+
+    def _take(self, now: float) -> list[act.Action]:
+        """Return the actions of an input, with those of the limits that it reached."""
+        return self._outbox.take() if self._budget is None else self._budget.take(now)
 
     # -- inputs: the process -----------------------------------------------------------------------
 
     def start(self, key: Hashable, now: float) -> list[act.Action]:
         """The process runs. ``key`` is resolved when the session is running, or rejected."""
         self._departure.spawned = True
-        self._requests.begin()
+        self._outgoing.begin()
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
             self._lifecycle = transition(self._lifecycle, Cause.SPAWNED)
@@ -205,7 +216,7 @@ class Engine:
     def write_failed(self, reason: str, now: float) -> list[act.Action]:
         """The CLI's input is broken. It usually ends by itself then, given a moment."""
         if self._lifecycle not in TERMINAL and not self._departure.input_ended:
-            self._requests.reject_callers(
+            self._outgoing.reject_callers(
                 lambda operation, request_id: TransportError(operation, request_id, reason)
             )
             self._questions.drop_all()
@@ -222,7 +233,7 @@ class Engine:
         """Time has come to ``now``: whatever is due happens."""
         for token in self.deadlines.pop_expired(now):
             kind, subject = cast("tuple[str, Any]", token)
-            if self._watch is not None and self._watch.overdue(kind, subject, now):
+            if self._budget is not None and self._budget.overdue(kind, subject, now):
                 continue
             self._ON_DEADLINE[kind](self, subject, now)
         return self._take(now)
@@ -237,44 +248,23 @@ class Engine:
         now: float,
         timeout: float | None = None,
     ) -> list[act.Action]:
-        """Ask the CLI for a control operation; ``key`` gets the payload of its answer."""
-        try:
-            fields = prepare_operation(operation, fields, timeout)
-            error = self._refusal(operation)
-        except OptionsError as problem:
-            error = problem
-        limit = timeout or default_timeout(operation, self._config.control_timeout)
-        request = Request(key, operation, fields, limit)
-        if error is not None:
-            self._requests.fail(request, error)
-        elif self._lifecycle in UNCONFIRMED:
-            self._requests.enqueue(request, now)
-        else:
-            self._requests.ask(request, now)
+        """Send a control request; ``key`` gets the payload of its answer."""
+        self._outgoing.submit(key, operation, fields, now, timeout)
         return self._take(now)
 
-    def send(self, key: Hashable, uuid: str, content: Content, now: float) -> list[act.Action]:
-        """Send a prompt; ``key`` is resolved once it is written and its turn has begun."""
-        error = self._refusal(SEND_USER_MESSAGE)
-        if uuid in self._turns:
-            error = error or OptionsError("uuid", "is in use", fix="Give each prompt its own.")
-        try:
-            line = encode_user_message(content, uuid)
-        except Unencodable as problem:
-            error = error or OptionsError("content", str(problem), fix="Send text or JSON blocks.")
-            line = b""
-        prompt = QueuedPrompt(key, uuid, line)
-        if error is not None:
-            self._requests.reject(key, error)
-        elif self._lifecycle is Lifecycle.RUNNING:
-            self._prompt(prompt, now)
-        else:
-            self._requests.enqueue(prompt, now)
+    def send(
+        self, key: Hashable, uuid: str, content: Content | bytes, now: float
+    ) -> list[act.Action]:
+        """Send a prompt; ``key`` is resolved once it is written and its turn has begun.
+
+        ``content`` may be the whole line, encoded with that uuid.
+        """
+        self._outgoing.send(key, uuid, content, now, is_used=uuid in self._turns)
         return self._take(now)
 
     def cancel(self, key: Hashable) -> list[act.Action]:
         """Nobody waits for ``key`` any more. An answer that still comes is dropped."""
-        self._requests.cancel(key)
+        self._outgoing.cancel(key)
         self.handshake.cancel(key)
         return []
 
@@ -307,7 +297,7 @@ class Engine:
             return []
         if self._lifecycle is not Lifecycle.RUNNING:
             return self.stop(now)
-        self._requests.reject_all(SessionStopped)
+        self._outgoing.reject_all(SessionStopped)
         self._questions.refuse_all(now)
         if self._turns.is_idle or self._departure.input_ended:
             self._departure.climb(Rung.DRAINING, now)
@@ -319,10 +309,13 @@ class Engine:
     def stop(self, now: float) -> list[act.Action]:
         """End now: everything pending is settled and the process tree is told to go."""
         if self._lifecycle not in TERMINAL:
-            self._lifecycle = transition(self._lifecycle, Cause.STOP_REQUESTED)
-            self._settle(ProcessEnd(process=self._process, by_us=True), now)
-            self._departure.stop(now)
+            self._stop(now)
         return self._take(now)
+
+    def _stop(self, now: float) -> None:
+        self._lifecycle = transition(self._lifecycle, Cause.STOP_REQUESTED)
+        self._settle(ProcessEnd(process=self.process, by_us=True), now)
+        self._departure.stop(now)
 
     def break_off(self, error: errors.BridleError, now: float) -> list[act.Action]:
         """The session cannot go on, for a reason of ours (nobody reads its messages)."""
@@ -374,16 +367,16 @@ class Engine:
     def _on_response(self, frame: controls.ControlResponse, now: float) -> None:
         response = frame.body
         request_id = response.request_id or frame.request_id or ""
-        if request_id in self._requests.withdrawals:
-            withdrawn = self._requests.withdrawn_prompt(request_id, response)
+        if request_id in self._outgoing.withdrawals:
+            withdrawn = self._outgoing.withdrawn_prompt(request_id, response)
             if withdrawn is not None:
                 self._turns.withdraw(withdrawn, now)
                 self._drain_if_idle(now)
-        request = self._requests.answer(request_id, response)
+        request = self._outgoing.answer(request_id, response)
         if request is None:
             # The CLI repeats our own answers on its output, among others.
             if not self._questions.was_answered(request_id):
-                self._requests.report_stranger(request_id)
+                self._outgoing.report_stranger(request_id)
         elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
 
@@ -400,7 +393,7 @@ class Engine:
 
     def _on_turn_end(self, now: float) -> None:
         """While closing, the end of the interrupted turn is what was waited for."""
-        has_room = len(self._requests) < MAX_PENDING_REQUESTS
+        has_room = len(self._outgoing) < MAX_PENDING_REQUESTS
         if self._departure.rung is Rung.INTERRUPTING and not self._drain_if_idle(now) and has_room:
             # Older CLIs run the prompts that waited, whatever the interrupt asked for.
             self._ask(INTERRUPT, _AND_THE_QUEUE, now)
@@ -444,12 +437,12 @@ class Engine:
             return
         self._lifecycle = transition(self._lifecycle, Cause.CONFIRMED)
         self.handshake.succeed()
-        self._emit(act.Publish(self.handshake.ready(self._session_id, self._process)))
-        for queued in self._requests.take_queue():
+        self._emit(act.Publish(self.handshake.ready(self._session_id, self.process)))
+        for queued in self._outgoing.take_queue():
             if isinstance(queued, QueuedPrompt):
                 self._prompt(queued, now)
             else:
-                self._requests.ask(queued, now)
+                self._outgoing.ask(queued, now)
         self._questions.confirm(now)
         self._end_input_if_due(now)
 
@@ -478,7 +471,7 @@ class Engine:
         """Ask on our own account, if that can still be said; ``then`` gets answer or error."""
         if not self._departure.input_ended:
             limit = timeout or self._config.control_timeout
-            self._requests.ask(Request(None, what, fields, limit, then), now)
+            self._outgoing.ask(Request(None, what, fields, limit, then), now)
 
     def _prompt(self, prompt: QueuedPrompt, now: float) -> None:
         self._emit(act.Write(prompt.line))
@@ -492,10 +485,10 @@ class Engine:
             self._ask(INTERRUPT, {}, now)
 
     def _on_request_overdue(self, request_id: str, now: float) -> None:
-        request = self._requests.take(request_id)
+        request = self._outgoing.take(request_id)
         assert request is not None, "a deadline is cleared with its request"
         if request.operation != INITIALIZE:
-            self._requests.time_out(request, request_id)
+            self._outgoing.time_out(request, request_id)
         elif self._lifecycle is Lifecycle.INIT_SENT:
             self._fail(Cause.TIMED_OUT, errors.InitializationTimeout(request.timeout), now)
         else:
@@ -508,21 +501,22 @@ class Engine:
     ) -> None:
         """The session is over for a reason nobody asked for."""
         self._lifecycle = transition(self._lifecycle, cause)
-        self.handshake.fail(error.with_process(self._process))
+        self.error = error.with_process(self.process)
+        self.handshake.fail(error)
         self._failure = reason = str(error.args[0])
-        self._requests.reject_queue(lambda what: errors.SessionNotInitialized(what, reason))
-        self._settle(ProcessEnd(process=self._process, by_us=by_us, cause=reason), now)
-        self._emit(act.Publish(SessionFailed(reason, self._process.exit_code, error)))
+        self._outgoing.reject_queue(lambda what: errors.SessionNotInitialized(what, reason))
+        self._settle(ProcessEnd(process=self.process, by_us=by_us, cause=reason), now)
+        self._emit(act.Publish(SessionFailed(reason, self.process.exit_code, error)))
         self._departure.shut_down(now)
 
     def _settle(self, ending: ProcessEnd, now: float) -> None:
         """Nothing stays open: requests, questions, turns. No limit counts any more."""
-        if self._watch is not None:
-            self._watch.stop()
-        self.handshake.fail(SessionStopped("start").with_process(self._process))
-        self._requests.reject_all(lambda what, id: SessionStopped(what, id, self._failure))
+        self.handshake.fail(SessionStopped("start").with_process(self.process))
+        self._outgoing.reject_all(lambda what, id: SessionStopped(what, id, self._failure))
         self._questions.drop_all()
         self._turns.end_all(ending, now)
+        if self._budget is not None:
+            self._budget.end(ending, now)
 
     def _on_part_gone(self, now: float) -> None:
         """Output and process end separately; the session is over when both have."""
@@ -553,18 +547,22 @@ class Engine:
 
     def _gone(self, now: float) -> None:
         """The process is gone and has said all it had to say."""
-        if self._lifecycle in UNCONFIRMED:
-            self._fail(Cause.PROCESS_ENDED, early_exit(self._process, self._last_errors), now)
-        elif self._lifecycle is Lifecycle.RUNNING:
-            self._lifecycle = transition(self._lifecycle, Cause.PROCESS_ENDED)
-            last = farewell(self._process, asked_for=self.is_closing)
-            self._failure = last.reason if isinstance(last, SessionFailed) else ""
-            self._settle(ProcessEnd(process=self._process, by_us=self.is_closing), now)
-            self._emit(act.Publish(last))
-        elif self._departure.is_stopped:
-            self._emit(act.Publish(farewell(self._process, asked_for=True)))
+        self._conclude(now)
         self.deadlines.clear_all()
         self._emit(act.Finished())
+
+    def _conclude(self, now: float) -> None:
+        """Settle how the session ended."""
+        if self._lifecycle in UNCONFIRMED:
+            self._fail(Cause.PROCESS_ENDED, early_exit(self.process, self._last_errors), now)
+        elif self._lifecycle is Lifecycle.RUNNING:
+            self._lifecycle = transition(self._lifecycle, Cause.PROCESS_ENDED)
+            last = farewell(self.process, asked_for=self.is_closing)
+            self._failure = last.reason if isinstance(last, SessionFailed) else ""
+            self._settle(ProcessEnd(process=self.process, by_us=self.is_closing), now)
+            self._emit(act.Publish(last))
+        elif self._departure.is_stopped:
+            self._emit(act.Publish(farewell(self.process, asked_for=True)))
 
     def _warn(self, kind: WarningKind, detail: str) -> None:
         self._emit(act.Warn(kind, detail))
@@ -586,7 +584,7 @@ class Engine:
 
     _ON_DEADLINE: ClassVar[dict[str, Callable[[Engine, Any, float], None]]] = {
         REQUEST: _on_request_overdue,
-        UNSTARTED: lambda engine, key, now: engine._requests.give_up(key),
+        UNSTARTED: lambda engine, key, now: engine._outgoing.give_up(key),
         CALL: lambda engine, call_id, now: engine._questions.expired(call_id, now),
         MCP_PATIENCE: lambda engine, _, now: engine._questions.confirm(now),
         RUNG: lambda engine, _, now: engine._departure.climb_on(now),

@@ -2,16 +2,19 @@
 
 A turn's result may come while a subagent or a shell it started still runs. When such a task ends,
 the CLI runs another turn by itself, whose result is the rest of the answer. :class:`FollowUps`
-reads a session's messages and tells when nothing more is to come.
+reads a session's messages and tells whether more is to come. :class:`HeldOutcomes` keeps the
+outcome of a turn until then, for a caller that wants the whole answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import structs
 
-from bridle._core.classify import Facts, ResultEnd, classify
+from bridle._core.actions import Action, Deliver, TurnEnded
+from bridle._core.classify import Facts, LimitHit, ProcessEnd, ResultEnd, classify
 from bridle._core.news import api_retry
 from bridle._core.text import result_text
 from bridle.content import ToolResultBlock
@@ -114,6 +117,77 @@ class FollowUps:
             count = outcome.api_retries + len(self._retries)
             outcome = structs.replace(outcome, api_retries=count, last_retry=self._retries[-1])
         return outcome
+
+
+class HeldOutcomes:
+    """Outcomes of turns that succeeded, held while their background work goes on."""
+
+    def __init__(self) -> None:
+        #: Told the outcome of each turn that is held.
+        self.on_hold: Callable[[str, Outcome[Any]], None] = lambda uuid, outcome: None
+        self._follow_ups = FollowUps()
+        # With the time when the turn ended: the rest counts towards the duration.
+        self._held: dict[str, tuple[Outcome[Any], float]] = {}
+
+    @property
+    def is_pending(self) -> bool:
+        """True while background work runs, or its turn is to come."""
+        return self._follow_ups.is_pending
+
+    def __contains__(self, uuid: str) -> bool:
+        """True if the outcome of that prompt is held."""
+        return uuid in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def sift(self, actions: Iterable[Action], now: float) -> list[Action]:
+        """Return the actions without outcomes to hold, and with those whose work is done."""
+        sifted: list[Action] = []
+        for action in actions:
+            if isinstance(action, TurnEnded) and action.outcome.ok and self.is_pending:
+                self._held[action.uuid] = (action.outcome, now)
+                self.on_hold(action.uuid, action.outcome)
+                continue
+            sifted.append(action)
+            if isinstance(action, Deliver):
+                for message in action.messages:
+                    self._follow_ups.observe(message)
+                if self._held and not self.is_pending:
+                    sifted += self._release(now)
+        return sifted
+
+    def end(self, ending: ProcessEnd, now: float) -> list[Action]:
+        """Release every outcome, as the CLI has ended before its background work."""
+        return self._release(now, ending)
+
+    def reach(self, hit: LimitHit, now: float, spent: float) -> list[Action]:
+        """Release every outcome, as a limit was reached; ``spent`` counts the dollars so far."""
+        return self._release(now, ProcessEnd(by_us=True), hit, spent)
+
+    def _release(
+        self,
+        now: float,
+        ending: ProcessEnd | None = None,
+        hit: LimitHit | None = None,
+        spent: float = 0.0,
+    ) -> list[Action]:
+        held, self._held = self._held, {}
+        released: list[Action] = []
+        for uuid, (turn_outcome, since) in held.items():
+            outcome = self._follow_ups.complete(turn_outcome)
+            outcome = structs.replace(outcome, duration=outcome.duration + now - since)
+            if hit is not None:
+                cost = max(outcome.cost_usd or 0.0, spent)
+                outcome = structs.replace(outcome, cost_usd=cost)
+            if outcome.ok and ending is not None:
+                reason, detail = classify(Facts(ending=ending, limit=hit))
+                if hit is not None:
+                    detail += ", background work included"
+                process = ending.process
+                outcome = structs.replace(outcome, reason=reason, detail=detail, process=process)
+            released.append(TurnEnded(uuid, outcome))
+        return released
 
 
 def _continued(outcome: Outcome[Any], result: ResultMessage) -> Outcome[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import cast
 
 from bridle._core.actions import Action, Reject, Resolve, Warn
-from bridle._core.requests import INITIALIZE
+from bridle._core.outgoing import INITIALIZE
 from bridle._core.wire import Unencodable, encode_request
 from bridle.errors import (
     BridleError,
@@ -42,6 +42,8 @@ class Handshake:
         #: The CLI's version is still being checked: the session does not run before that is over.
         self.awaits_version = False
         self._is_confirmed = False
+        #: The session sends control requests, which the CLI's capabilities are about.
+        self.wants_capabilities = True
         #: The session has been running at some time.
         self.is_done = False
         #: The CLI's answer as it came; None before, or if it had no content.
@@ -70,7 +72,7 @@ class Handshake:
     def answered(self, info: Mapping[str, object] | None) -> None:
         """The CLI answered initialize."""
         self.server_info = info
-        if not self.capabilities:
+        if self.wants_capabilities and not self.capabilities:
             self._emit(Warn(WarningKind.MISSING_CAPABILITIES, "initialize named none"))
 
     def ready(self, session_id: str, process: ProcessInfo) -> SessionReady:

@@ -1,4 +1,4 @@
-"""What a query may be asked: one prompt or several, each as one line for the CLI.
+"""The prompts of a query: one prompt or several, each as one line for the CLI.
 
 A prompt is a text, a list of content blocks, or a whole user message as a mapping. What the CLI
 would choke on (it exits, or silently does nothing) is refused here, before anything is sent.
@@ -73,6 +73,12 @@ def encode_prompt(prompt: object, uuid: str) -> bytes:
     except Unencodable as problem:
         raise OptionsError("prompt", str(problem), fix="Use JSON values.") from None
     raise _refusal(prompt)
+
+
+def uuid_of(prompt: object) -> str | None:
+    """Return the uuid that a prompt brings itself, if it does."""
+    named = prompt.get("uuid") if is_mapping(prompt) else None
+    return named if isinstance(named, str) else None
 
 
 def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:

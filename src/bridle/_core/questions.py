@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from bridle._core import mcp, toolserver
 from bridle._core.actions import Action, Call, CallKind, CancelCall, Warn, Write
-from bridle._core.correlation import Deadlines
+from bridle._core.deadlines import Deadlines
 from bridle._core.ending import Departure
 from bridle._core.hook_run import HookAnswer, HookRun
 from bridle._core.hooks import HookPlan

@@ -97,6 +97,8 @@ class Spending:
         self._warn = warn
         # The total when the turn began, where the last result does not tell it, and now.
         self._start: Told | None = None
+        # The total when the turn began, once its result came and its background work goes on.
+        self._held_base: float | None = None
         # The CLI was asked for the total at the start and has not answered.
         self._awaits_start = False
         # Tasks that run, and whether something was spent since the last result.
@@ -117,6 +119,9 @@ class Spending:
     def is_passed(self) -> bool:
         """True if the turn has spent more than allowed, whatever the CLI rounded."""
         before = self._before
+        total, base = self._meter.total, self._held_base
+        if base is not None and total is not None and total - base > self.allowed:
+            return True
         if self._now is None or before is None:
             return False
         if self._now.high < before:
@@ -139,7 +144,8 @@ class Spending:
         """
         if self._awaits_start:
             return None
-        totals = (self._meter.total, None if self._start is None else self._start.high)
+        last = self._meter.total if self._held_base is None else self._held_base
+        totals = (last, None if self._start is None else self._start.high)
         return max((total for total in totals if total is not None), default=None)
 
     def begin(self, now: float) -> None:
@@ -185,6 +191,11 @@ class Spending:
             if self._is_behind:
                 self._request(now)
 
+    def hold(self, outcome: Outcome[Any]) -> None:
+        """Count on from the start of the turn: its result came, its background work goes on."""
+        if self._meter.total is not None:
+            self._held_base = self._meter.total - (outcome.cost_usd or 0.0)
+
     def end(self, outcome: Outcome[Any]) -> None:
         """A turn ended: warn if it cost more than allowed and was not ended for that.
 
@@ -193,7 +204,7 @@ class Spending:
         if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
             return
         self._is_due = self._is_behind = self._is_unknown = self._has_warned = False
-        self._now = None
+        self._now = self._held_base = None
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
             # What background work spent before the turn is in its cost, but was not its own.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from bridle._core.actions import Action, Warn
 from bridle._core.framing import LongLine, OversizedLine
+from bridle._core.outgoing import INITIALIZE, Outgoing
 from bridle._core.questions import Questions
-from bridle._core.requests import INITIALIZE, Requests
 from bridle._core.scan import LineIdentity, identify, shape_of
 from bridle._core.turns import TurnBook
 from bridle._source import line_size
@@ -33,7 +33,7 @@ class Unreadable:
         emit: Callable[[Action], None],
         turns: TurnBook,
         questions: Questions,
-        requests: Requests,
+        requests: Outgoing,
         *,
         on_turn_end: Callable[[float], None],
         on_handshake: Callable[[ControlSuccess | ControlFailure, float], None],

@@ -290,8 +290,10 @@ class QueryStream:
     ``close`` and ``with`` wait until it is gone.
     """
 
-    def __init__(self, source: QuerySource, home: Portal) -> None:
+    def __init__(self, source: QuerySource, home: Portal, keep: object = None) -> None:
         self._source = source
+        # The session as its tools get it, which the query itself does not hold.
+        self._keep = keep
         self._inbox: Inbox[Message] = Inbox(home, "query", lambda _: source)
         self._messages = Subscription(self._inbox)
         self._portal = home

@@ -1,48 +1,52 @@
-"""The query: prompts in, messages out, and nothing in between."""
+"""The query: prompts in, a stream of messages out."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from uuid import uuid4
 
+from bridle._core.config import EngineConfig
 from bridle._core.launch import Launch, plan_query, redact, with_budget
+from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
-from bridle._core.query_stream import QueryReader, greeting
+from bridle._core.state import TERMINAL
+from bridle._doors.drawing import draw
+from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.listeners import Listeners
 from bridle._shell.locate import find_cli
-from bridle._shell.mailbox import Closed
-from bridle._shell.observing import traced
+from bridle._shell.mailbox import Closed, Mailbox
+from bridle._shell.observing import QueryObserver, traced
 from bridle._shell.preflight import (
     check_version,
     option_warnings,
     refuse_real_api,
+    running_loop,
     settings_text,
     settle_options,
 )
 from bridle._shell.process import CliProcess
-from bridle._shell.query_run import Lines, QueryRun
+from bridle._shell.query_actor import Lines, QueryActor
 from bridle._shell.transport import (
     Transport,
     TransportEvents,
     TransportFactory,
     TransportRecorder,
 )
-from bridle._shell.workers import WORKERS
-from bridle.errors import OptionsError, StartError
+from bridle.errors import OptionsError
 from bridle.events import SdkWarning
 from bridle.messages import Message
-from bridle.options import STDIO, CliOptions, SdkOptions
+from bridle.options import STDIO, BidirOptions, CliOptions, SdkOptions
 
-_T = TypeVar("_T")
-_NO_MORE = object()
+if TYPE_CHECKING:
+    from bridle._doors.session import InnerSession
 
 Runner = Callable[[Launch, TransportEvents], Transport]
 """Takes the place of the CLI: ``SdkOptions.runner``."""
@@ -62,9 +66,11 @@ class QueryStream:
     Concurrency: one task at a time may iterate.
     """
 
-    def __init__(self, plan: _Plan) -> None:
+    def __init__(self, plan: Startable) -> None:
         self._plan = plan
-        self._run: QueryRun | None = None
+        self._run: Running | None = None
+        # Messages to return next, the next one last.
+        self._ready: list[Message] = []
         self._is_over = False
 
     @property
@@ -90,15 +96,20 @@ class QueryStream:
             OutcomeError: a limit of ``SdkOptions.limits`` was reached.
             Exception: whatever the iterable of prompts raised.
         """
+        if self._ready:
+            return self._ready.pop()
         if self._is_over:
             raise StopAsyncIteration
+        run = self._started()
         try:
-            return await self._started().take()
+            message = await run.take()
         except Closed as end:
             self._is_over = True
             if end.error is not None:
                 raise end.error from None
             raise StopAsyncIteration from None
+        self._ready = run.messages.ready
+        return message
 
     async def aclose(self) -> None:
         """End the CLI, and let go of what was not read. Calling it again is fine.
@@ -106,6 +117,7 @@ class QueryStream:
         Returns when no process of it is left. Cancelling the wait does not cancel the end.
         """
         self._is_over = True
+        self._ready = []
         if self._run is not None:
             await self._run.close()
 
@@ -122,14 +134,14 @@ class QueryStream:
     ) -> None:
         await self.aclose()
 
-    def _started(self) -> QueryRun:
+    def _started(self) -> Running:
         if self._run is None:
             try:
                 self._run = self._plan.start()
             except BaseException:
                 self._is_over = True
                 raise
-            # The run is kept alive by its process; the stream is not, so that it can be dropped.
+            # The actor is kept alive by its process; the stream is not, so that it can be dropped.
             weakref.finalize(self, self._run.abandon).atexit = False
         return self._run
 
@@ -139,27 +151,70 @@ class QueryStream:
 
 
 def query(
-    prompt: Prompts, cli: CliOptions | None = None, sdk: SdkOptions | None = None
+    prompt: Prompts,
+    cli: CliOptions | None = None,
+    sdk: SdkOptions | None = None,
+    bidir: BidirOptions | None = None,
 ) -> QueryStream:
-    """Ask the CLI something and iterate over what it says, to its end.
+    """Send prompts to the CLI and iterate over its messages.
 
-    The prompt is a text, a list of content blocks, a user message as a mapping, or an iterable of
-    these. An async iterable is drawn from as the CLI takes its prompts, so it may wait for the
-    answer to one before it gives the next; a plain one, unless it is a list or tuple, is drawn
-    from in a thread. What it raises is raised by the stream. The CLI may merge prompts that wait
-    into one turn.
+    Without callbacks a query is one-way: the prompts go in, the messages come out until the CLI
+    exits, and a tool that was not allowed beforehand is denied. With callbacks or in-process tools
+    in ``bidir`` it runs as a session, and ends when ``run`` would: when the prompts are answered
+    and the background work they started is done.
 
-    There are no callbacks and no control operations. A tool that nobody allowed beforehand is
-    denied; use a session to be asked. A limit of ``SdkOptions.limits`` that is reached ends the
-    CLI, and is raised as its error after what came. ``total`` is that of the stream, from the first
-    prompt to its end; ``first_event`` and ``idle`` are silence while the CLI owes something, its
-    end included; ``turns`` and ``usd`` bound each answer, background work included.
+    Args:
+        prompt: text, a list of content blocks, a user message as a mapping, or an iterable of
+            these. An async iterable is read as the CLI takes its prompts, so it may wait for the
+            answer to one before it gives the next. A plain one, unless it is a list or tuple, is
+            read in a thread. What it raises is raised by the stream. The CLI may merge prompts that
+            wait into one turn.
+        bidir: callbacks and in-process tools.
+
+    A limit of ``SdkOptions.limits`` that is reached ends the CLI, and the stream raises its error
+    after the messages. In a one-way query ``total`` limits the whole stream, from the first prompt
+    on; ``first_event`` and ``idle`` limit silence while the CLI has something to do, its exit
+    included; ``turns`` and ``usd`` limit each answer, background work included. With callbacks the
+    limits count for each prompt, as in ``run``.
 
     Raises:
-        OptionsError: an option or the prompt is refused, here and now; nothing is started.
+        OptionsError: an option or the prompt is wrong; nothing was started.
     """
-    options = settle_options(cli, sdk, None)
-    return QueryStream(_Plan(prompt, options))
+    if bidir is not None and bidir != BidirOptions():
+        from bridle._doors.query_session import QuerySession  # only some queries are sessions
+
+        return QueryStream(QuerySession(prompt, cli, sdk, bidir))
+    return QueryStream(_Plan(prompt, settle_options(cli, sdk, None)))
+
+
+def session_of(stream: QueryStream) -> InnerSession | None:
+    """Return the session of a query that runs as one."""
+    from bridle._doors.session import InnerSession  # a one-way query needs no session
+
+    plan = stream._plan  # pyright: ignore[reportPrivateUsage]
+    return plan if isinstance(plan, InnerSession) else None
+
+
+class Running(Protocol):
+    """A query that was started."""
+
+    @property
+    def messages(self) -> Mailbox[Message]: ...
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def warnings(self) -> Iterable[SdkWarning]: ...
+    async def take(self) -> Message: ...
+    async def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class Startable(Protocol):
+    """A query whose options and prompt were checked."""
+
+    def start(self) -> Running:
+        """Start the CLI, on the running loop."""
+        ...
 
 
 class _Plan:
@@ -177,131 +232,78 @@ class _Plan:
         self._sdk = sdk
         self._warnings = option_warnings(options)
         at_hand = prompts_at_hand(prompt)
-        # Nothing is asked of a query's CLI, but for a single prompt it can count the dollars.
+        # A query cannot ask the CLI what it spends, but for a single prompt the CLI has a budget.
         is_single = at_hand is not None and len(at_hand) == 1
         budgeted = with_budget(cli, sdk.limits) if is_single else cli
         self._launch = plan_query(budgeted, sdk, settings_text=settings_text(cli))
         self._secrets = KnownSecrets(self._launch)
-        self._greeting = greeting(self._launch.initialize)
         self._source = prompt
         self._lines = None if at_hand is None else [_encode(one) for one in at_hand]
-        has_budget = budgeted is not cli
-        self._reader = QueryReader(sdk.max_buffer_size, sdk.limits, has_budget=has_budget)
-        self._path: str | None = None
+        config = EngineConfig(
+            initialize=self._launch.initialize,
+            init_timeout=sdk.init_timeout,
+            max_line=sdk.max_buffer_size,
+            limits=sdk.limits,
+        )
+        self._engine = OneWayEngine(config, has_budget=budgeted is not cli)
 
-    def start(self) -> QueryRun:
+    def start(self) -> QueryActor:
         """Start the CLI, on the running loop."""
         sdk = self._sdk
-        run = QueryRun(
-            self._reader,
+        actor = QueryActor(
+            self._engine,
+            QueryObserver(sdk.telemetry, clock=running_loop().time, model=self._cli.model),
             max_unread_bytes=sdk.max_unread_bytes,
-            on_stderr=sdk.on_stderr,
-            on_warning=sdk.on_warning,
+            listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
             redact=self._secrets.redact,
-            telemetry=sdk.telemetry,
-            model=self._cli.model,
         )
-        for warning in self._warnings:
-            run.warn(warning)
-        try:
-            run.start(self._spawn, self._greeting, self._input(run), sdk.init_timeout)
-        except StartError as error:
-            self._reader.end(error)
-            raise
-        return run
+        actor.begin(self._spawn, self._input(actor), *self._warnings)
+        return actor
 
-    def _spawn(self, run: QueryRun) -> Transport:
-        factory: TransportFactory = partial(self._spawn_process, run)
+    def _spawn(self, actor: Actor) -> Transport:
+        factory: TransportFactory = partial(self._spawn_process, actor)
         recorder = cast("TransportRecorder | None", self._sdk.recorder)
         if recorder is not None:
             about = {"argv": redact(self._launch.argv), "cwd": self._launch.cwd}
             factory = recorder.wrap(factory, secrets=self._secrets.values, about=about)
-        return factory(run)
+        return factory(actor)
 
-    def _spawn_process(self, run: QueryRun, events: TransportEvents) -> Transport:
+    def _spawn_process(self, actor: Actor, events: TransportEvents) -> Transport:
         runner = cast("Runner | None", self._sdk.runner)
-        launch = traced(self._launch, run.observer.environment())
+        launch = traced(self._launch, actor.observer.environment())
         if runner is not None:
             return runner(launch, events)
         named = self._cli.cli_path
-        self._path = path = find_cli(None if named is None else os.fspath(named))
+        path = find_cli(None if named is None else os.fspath(named))
         refuse_real_api(path, os.environ, self._launch.environment(os.environ), self._cli.settings)
-        self._reader.describe(cli_path=path, argv=redact(self._launch.argv))
-        return CliProcess.spawn(path, launch, events)
+        self._engine.describe(cli_path=path, argv=redact(self._launch.argv))
+        process = CliProcess.spawn(path, launch, events)
+        if not self._sdk.skip_version_check:
+            actor.await_version(
+                partial(
+                    check_version,
+                    path,
+                    self._launch,
+                    redact=self._secrets.redact,
+                    describe=self._engine.describe,
+                    strict=not self._sdk.permissive_version_check,
+                )
+            )
+        return process
 
-    async def _input(self, run: QueryRun) -> Lines:
-        """What the CLI reads. It gets no prompt before it is known to be one we can talk to."""
-        if self._path is not None and not self._sdk.skip_version_check:
-            await self._check_version(self._path, run)
+    async def _input(self, actor: Actor) -> Lines:
+        """Yield what the CLI reads: no prompt before its version is known to be supported."""
+        await actor.version_checked()
+        if self._engine.lifecycle in TERMINAL:
+            return
         if self._lines is not None:
             for line in self._lines:
                 yield line
-        elif isinstance(self._source, AsyncIterable):
-            source = cast("AsyncIterable[object]", self._source)
-            async with _closing(source):
-                async for prompt in source:
-                    yield _encode(prompt)
-        else:
-            plain = cast("Iterable[object]", self._source)
-            iterator = await _in_thread(lambda: iter(plain))
-            while (prompt := await _in_thread(lambda: next(iterator, _NO_MORE))) is not _NO_MORE:
+            return
+        async with contextlib.aclosing(draw(self._source)) as prompts:
+            async for prompt in prompts:
                 yield _encode(prompt)
-
-    async def _check_version(self, path: str, run: QueryRun) -> None:
-        warning = await check_version(
-            path,
-            self._launch,
-            redact=self._secrets.redact,
-            describe=self._reader.describe,
-            strict=not self._sdk.permissive_version_check,
-        )
-        if warning is not None:
-            run.warn(warning)
 
 
 def _encode(prompt: object) -> bytes:
     return encode_prompt(prompt, str(uuid4()))
-
-
-@contextlib.asynccontextmanager
-async def _closing(source: AsyncIterable[object]) -> AsyncGenerator[None, None]:
-    """Let a generator clean up when it is left early; other iterables have nothing to close."""
-    try:
-        yield
-    finally:
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Call a plain function of the application's without holding up the loop.
-
-    Cancelling the wait leaves it to itself.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def settle(result: list[_T], error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(result[0])
-        else:
-            done.set_exception(error)
-
-    def job() -> None:
-        result: list[_T] = []
-        error: BaseException | None = None
-        try:
-            result.append(function())
-        except StopIteration as problem:  # no future takes one; as from a generator
-            error = RuntimeError("an iterable of prompts raised StopIteration")
-            error.__cause__ = problem
-        except BaseException as problem:  # whatever it raised belongs to whoever waits for it
-            error = problem
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, error)
-
-    WORKERS.run(job)
-    return await done

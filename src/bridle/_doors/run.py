@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 from typing import Any, TypeVar, overload
 
 from msgspec import structs
 
-from bridle._core.answer import AnswerWatch
-from bridle._core.classify import ProcessEnd
-from bridle._core.correlation import Deadlines
-from bridle._core.limits import TOTAL
+from bridle._core.config import EngineConfig
 from bridle._core.output import schema_of, with_output
-from bridle._core.spending import SESSION_COST
 from bridle._core.wire import Content
 from bridle._doors.session import InnerSession, check_prompt
-from bridle._doors.subscription import Subscription
 from bridle._doors.turn import Turn
 from bridle._shell.known_secrets import clean_outcome
-from bridle.errors import BridleError, OptionsError, ProcessInfo
-from bridle.events import SdkWarning, SessionEnded, SessionFailed, WarningKind
-from bridle.messages import Message, ResultMessage
+from bridle._shell.mailbox import Closed, Mailbox
+from bridle.errors import OptionsError
+from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome
 
@@ -110,35 +106,21 @@ class Run(InnerSession):
         self._prompt = prompt
         self._output_type = output_type
         self._kept: list[Message] | None = [] if keep_messages else None
-        # The turn's own silence is minded by the session, which knows whose it is.
-        limits = self._sdk.limits.replace(first_event=None, idle=None)
-        self._deadlines = Deadlines()
-        self._watch = AnswerWatch(
-            limits,
-            self._deadlines,
-            echoes=True,
-            keeps_completed=True,
-            ask_cost=self._ask_cost,
-            warn=self._warn,
-        )
-        # The request for the cost of background work, and the timer that ends the wait for it.
-        self._asking: asyncio.Task[None] | None = None
-        self._timer: asyncio.Timeout | None = None
-        # The results that were read, and which of them ended the turn, once that is known.
-        self._passed: set[str | None] = set()
-        self._own_result: str | None = None
         #: The prompt's turn, once it was sent.
         self.turn: Turn | None = None
 
+    def _engine_config(self) -> EngineConfig:
+        return structs.replace(super()._engine_config(), awaits_follow_ups=True)
+
     def redact(self, text: str) -> str:
-        """What the CLI said, without what is known to be secret here, or looks so."""
+        """Return what the CLI said without what is known to be secret here, or looks so."""
         return self._secrets.redact(text)
 
     async def outcome(self) -> Outcome[Any]:
-        """Start, ask, and end."""
+        """Start, send the prompt, and end."""
         async with self:
             outcome = await self.answer()
-            await self.drop_rest()
+            await self.drop_rest(outcome)
         if self._kept is not None:
             outcome = structs.replace(outcome, messages=tuple(self._kept))
         if self._output_type is not None:
@@ -146,104 +128,39 @@ class Run(InnerSession):
         return clean_outcome(outcome, self.redact)
 
     async def answer(self) -> Outcome[Any]:
-        """Ask, and wait until nothing of the answer is to come, or may come."""
-        loop = asyncio.get_running_loop()
-        messages = self.messages()
-        began = loop.time()
-        self._watch.prompt(began)
+        """Send the prompt and return its outcome, background work included."""
+        messages = None if self._kept is None else self._actor.feeds.messages()
         self.turn = await self.send_user_message(self._prompt)
-        reading = asyncio.ensure_future(self._read_turn(messages))
+        if messages is None or self._kept is None:
+            return await self.turn
+        reading = asyncio.ensure_future(self._keep(messages, self._kept))
         try:
             outcome = await self.turn
-            if not self.alive or not self._has_passed(outcome.result):
-                await reading  # it has its end before it: the result, or that of the session
         finally:
             reading.cancel()
-        if outcome.ok and self._watch.is_open:
-            outcome = self._watch.complete(outcome, await self._read_rest(messages))
-            outcome = structs.replace(outcome, duration=loop.time() - began)
-        return clean_outcome(outcome, self.redact)
+            # Everything that belongs to the outcome was delivered before it.
+            while messages:
+                self._kept.append(messages.take_now())
+            self._actor.feeds.leave(messages)
+        return outcome
 
-    async def drop_rest(self) -> None:
-        """End at once if something still goes on in the background: nobody waits for it."""
-        if self._watch.is_open:
+    @property
+    def is_in_turn(self) -> bool:
+        """True until the prompt's turn has ended, whether or not its background work has."""
+        held = self._engine.held
+        has_ended = self.turn is not None and (self.turn.done or self.turn.uuid in (held or ()))
+        return not has_ended
+
+    async def drop_rest(self, outcome: Outcome[Any]) -> None:
+        """End at once if the CLI still works on something that the outcome does not wait for."""
+        held = self._engine.held
+        if outcome.result is None or (held is not None and held.is_pending):
             await self.stop()
 
-    async def _read_turn(self, messages: Subscription[Message]) -> None:
-        """Read up to the result of the turn."""
-        async for message in messages:
-            self._note(message)
-            if isinstance(message, ResultMessage):
-                self._passed.add(message.uuid)
-                if not self._names_others(message) or message.uuid == self._own_result:
-                    return
-
-    def _has_passed(self, result: ResultMessage | None) -> bool:
-        """Return True if the turn's result, of which `_read_turn` is told, was read already."""
-        self._own_result = None if result is None else result.uuid
-        return result is None or result.uuid in self._passed
-
-    def _names_others(self, message: ResultMessage) -> bool:
-        """Return True for a result that names prompts, but not that of this run."""
-        named = message.user_message_uuids or (message.user_message_uuid or "",)
-        return any(named) and (self.turn is None or self.turn.uuid not in named)
-
-    async def _read_rest(self, messages: Subscription[Message]) -> ProcessEnd | None:
-        """Read on until nothing more is to come, or may come; how the CLI ended if it did first."""
-        try:
-            async with asyncio.timeout_at(self._deadlines.next) as self._timer:
-                async for message in messages:
-                    self._note(message)
-                    if not self._watch.is_open or self._watch.hit is not None:
-                        return None
-        except TimeoutError:
-            if self._watch.hit is None:
-                self._watch.overdue(TOTAL, asyncio.get_running_loop().time())
-            return None
-        finally:
-            if self._asking is not None:
-                self._asking.cancel()
-        return await self._ending()
-
-    def _ask_cost(self) -> None:
-        self._asking = asyncio.ensure_future(self._learn_cost())
-
-    async def _learn_cost(self) -> None:
-        """Ask the CLI what it has spent, and end the wait if that is too much."""
-        answer: object
-        try:
-            answer = await self._actor.submit(SESSION_COST, {})
-        except BridleError as error:
-            answer = error
-        now = asyncio.get_running_loop().time()
-        self._watch.hear_cost(answer, now)
-        if self._watch.hit is not None and self._timer is not None:
-            self._timer.reschedule(now)
-
-    def _warn(self, kind: WarningKind, detail: str) -> None:
-        self._actor.warn(SdkWarning(kind, detail))
-
-    async def _ending(self) -> ProcessEnd:
-        """How the session ended, which it did."""
-        exit_code: int | None = 0
-        async for event in self.events():
-            if isinstance(event, SessionEnded):
-                return ProcessEnd(by_us=True)
-            if isinstance(event, SessionFailed):
-                exit_code = event.exit_code
-        return ProcessEnd(process=ProcessInfo(exit_code=exit_code))
-
-    def _note(self, message: Message) -> None:
-        # A result of another prompt ends nothing here; one of background work has an origin.
-        is_stale = (
-            isinstance(message, ResultMessage)
-            and message.origin is None
-            and self._names_others(message)
-        )
-        if not is_stale:
-            self._watch.hear(message, asyncio.get_running_loop().time())
-        if self._kept is not None:
-            self._kept.append(message)
+    async def _keep(self, messages: Mailbox[Message], kept: list[Message]) -> None:
+        with contextlib.suppress(Closed):
+            while True:
+                kept.append(await messages.take())
 
 
 def _with_schema(cli: CliOptions, output_type: Any) -> CliOptions:

@@ -29,11 +29,12 @@ from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
 from bridle._shell.locate import find_cli
 from bridle._shell.mcp_adapter import McpConversation, protocol_server
-from bridle._shell.observing import traced
+from bridle._shell.observing import SessionObserver, traced
 from bridle._shell.preflight import (
     check_version,
     option_warnings,
     refuse_real_api,
+    running_loop,
     settings_text,
     settle_options,
 )
@@ -200,8 +201,16 @@ class Session:
 
     @cached_property
     def _actor(self) -> Actor:
+        engine = self._engine
+        observer = SessionObserver(
+            self._sdk.telemetry,
+            clock=running_loop().time,
+            session_id=lambda: engine.session_id,
+            model=self._cli.model,
+        )
         actor = self._made = Actor(
-            self._engine,
+            engine,
+            observer,
             max_unread_bytes=self._sdk.max_unread_bytes,
             listeners=Listeners(
                 on_stderr=self._sdk.on_stderr,
@@ -211,8 +220,6 @@ class Session:
             owner=self._owner,
             closers=[conversation.close for conversation in self._conversations],
             redact=self._secrets.redact,
-            telemetry=self._sdk.telemetry,
-            model=self._cli.model,
         )
         # The actor is kept alive by its process; the session is not, so that it can be dropped.
         weakref.finalize(self, actor.abandon).atexit = False

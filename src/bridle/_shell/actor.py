@@ -22,8 +22,8 @@ from msgspec import structs
 
 from bridle._core import actions as act
 from bridle._core.engine import Engine
+from bridle._core.outgoing import SEND_USER_MESSAGE
 from bridle._core.permissions import words_of
-from bridle._core.requests import SEND_USER_MESSAGE
 from bridle._core.state import TERMINAL
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
@@ -49,7 +49,6 @@ from bridle.errors import (
     UnsupportedCliVersionError,
 )
 from bridle.events import SdkWarning, SessionEvent, SessionFailed, SessionReady, WarningKind
-from bridle.telemetry import Telemetry
 from bridle.tools import bind_session
 
 log = logging.getLogger("bridle.session")
@@ -74,21 +73,18 @@ class Actor:
     def __init__(
         self,
         engine: Engine,
+        observer: SessionObserver,
         *,
         max_unread_bytes: int,
         listeners: Listeners | None = None,
         owner: Callable[[], object | None] = lambda: None,
         closers: Sequence[Callable[[], Awaitable[None]]] = (),
         redact: Callable[[str], str] = redact_text,
-        telemetry: Telemetry | None = None,
-        model: str | None = None,
     ) -> None:
         self._loop = running_loop()
         self._engine = engine
         self._deadlines = engine.deadlines
-        self.observer = SessionObserver(
-            telemetry, clock=self._loop.time, session_id=lambda: engine.session_id, model=model
-        )
+        self.observer = observer
         # Settled once, so that messages nobody observes cost nothing.
         self._perform = self._PERFORM | (self._WHEN_READ if self.observer.reads else {})
         self._limit = max_unread_bytes
@@ -149,19 +145,29 @@ class Actor:
         Raises:
             StartError: it did not; nothing of it is left behind.
         """
-        key: asyncio.Future[None] = self._loop.create_future()
-        for warning in warnings:
-            self._tell(warning)
         try:
             with self.observer.operation("start"):
-                watching = Begun(self._watch_over())
-                self._guard = self._loop.create_task(watching, name="bridle-session")
-                self._spawn(key, spawn)
-                await key
+                await self.launch(spawn, *warnings)
                 self._arm(self._deadlines.next)  # the start is over, and with it its deadline
         except BaseException:
             await self.stop()
             raise
+
+    def launch(
+        self, spawn: Callable[[Actor], Transport], *warnings: SdkWarning
+    ) -> asyncio.Future[None]:
+        """Report warnings about the options and start the process.
+
+        Returns:
+            A future that is done when the session runs, or failed to.
+        """
+        key: asyncio.Future[None] = self._loop.create_future()
+        for warning in warnings:
+            self._tell(warning)
+        watching = Begun(self._watch_over())
+        self._guard = self._loop.create_task(watching, name="bridle-session")
+        self._spawn(key, spawn)
+        return key
 
     def _spawn(self, key: asyncio.Future[None], spawn: Callable[[Actor], Transport]) -> None:
         try:
@@ -216,8 +222,10 @@ class Actor:
             self.observer.operation_ended(began)
         return answer
 
-    async def send(self, uuid: str, content: Content, timeout: float | None = None) -> TurnState:
-        """Send a prompt; returns when it has left for the CLI."""
+    async def send(
+        self, uuid: str, content: Content | bytes, timeout: float | None = None
+    ) -> TurnState:
+        """Send a prompt, or its encoded line; returns when it has left for the CLI."""
         now, key = self._now(), self._loop.create_future()
         state = self._turns.begin(uuid)
         with self.observer.operation(SEND_USER_MESSAGE):
@@ -244,6 +252,11 @@ class Actor:
         key.add_done_callback(lambda done: done.cancelled() or done.exception())
         fields = {"server_name": server, "message": message}
         self._do(self._engine.submit(key, "mcp_message", fields, self._loop.time()))
+
+    async def version_checked(self) -> None:
+        """Wait until the check of the CLI's version is over, if there is one."""
+        if self._version_check is not None:
+            await asyncio.wait([self._version_check])
 
     def end_input(self) -> None:
         """Close the CLI's input: it finishes what it has and leaves."""
@@ -273,6 +286,10 @@ class Actor:
         """The session cannot go on, for a reason of ours."""
         self._tell_stderr()
         self._do(self._engine.break_off(error, self._loop.time()))
+
+    async def wait_gone(self) -> None:
+        """Wait until no process of the session is left."""
+        await asyncio.shield(self._gone)
 
     def _now(self) -> float:
         """The time, for callers; they have to be on the session's loop."""

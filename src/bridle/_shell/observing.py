@@ -205,8 +205,9 @@ class SessionObserver:
         clock: Clock,
         session_id: Callable[[], str],
         model: str | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        self._teller = Teller(telemetry, Journal(SESSION))
+        self._teller = Teller(telemetry, journal or Journal(SESSION))
         self._tell = self._teller.tell
         # What nobody hears of is not made up first.
         self._hears_turns = self._teller.ear_for(TurnBegan)
@@ -369,59 +370,54 @@ def _tool_of(argument: object) -> tuple[str | None, str | None]:
     return getattr(argument, "tool_name", None), getattr(argument, "tool_use_id", None)
 
 
-class QueryObserver:
-    """Observes one query: it is one thing that began and ended, with the tools used in between."""
+class QueryObserver(SessionObserver):
+    """Observes one query: one operation with the tools used in it."""
 
     def __init__(
         self, telemetry: Telemetry | None, *, clock: Clock, model: str | None = None
     ) -> None:
-        self._teller = Teller(telemetry, Journal(QUERY))
-        self._clock = clock
-        self._session_id = ""
-        self._answering: str | None = None
+        super().__init__(
+            telemetry, clock=clock, session_id=lambda: self._conversation, journal=Journal(QUERY)
+        )
+        self._conversation = ""
+        self._model_used: str | None = None
         self._results: list[ResultMessage] = []
-        self._tools = ToolUses(self._teller, clock)
+        #: Returns why the query failed, if it did.
+        self.error: Callable[[], BaseException | None] = lambda: None
         # What an observer sets here, as the query begins, holds for the start of the CLI.
         self._context = contextvars.copy_context()
         self._began = QueryBegan(at=clock(), id=next(_ids), model=model)
-        self._teller.tell(self._began, self._context)
-
-    @property
-    def reads(self) -> bool:
-        """Whether the conversation is looked at."""
-        return self._teller.telemetry is not None
+        self._tell(self._began, self._context)
 
     def environment(self) -> Mapping[str, str]:
-        """Variables for the CLI about to start."""
+        """Return variables for the CLI about to start."""
         return self._context.run(self._teller.environment)
 
     def happened(self, event: SessionEvent) -> None:
-        """The query has something to tell."""
-        self._teller.tell(Happened(**self._now(), event=event, parent=self._began.id))
+        """Observe an event of the query."""
+        self._tell(Happened(**self._now(), event=event, parent=self._began.id))
 
-    def delivered(self, messages: Sequence[Message]) -> None:
-        """Messages came."""
+    def delivered(self, messages: Sequence[Message], turns: Sequence[str]) -> None:
+        """Observe messages; a query has no turns."""
         for message in messages:
-            self._session_id = message.session_id or self._session_id
+            self._conversation = message.session_id or self._conversation
             if isinstance(message, ResultMessage):
                 self._results.append(message)
             elif isinstance(message, AssistantMessage) and message.model != SYNTHETIC:
-                self._answering = message.model or self._answering
-            self._tools.see(message, self._began.id, self._session_id)
+                self._model_used = message.model or self._model_used
+            self._tools.see(message, self._began.id, self._conversation)
 
-    def ended(self, error: BaseException | None) -> None:
-        """The query is over."""
-        self._tools.end_all()
-        self._teller.tell(
+    def finished(self) -> None:
+        """Observe the end of the query."""
+        super().finished()
+        error = self.error()
+        self._tell(
             QueryEnded(
                 **self._now(),
                 began=self._began,
                 failure=None if error is None else type(error).__name__,
                 error=error,
                 results=tuple(self._results),
-                model=self._answering,
+                model=self._model_used,
             )
         )
-
-    def _now(self) -> dict[str, Any]:
-        return {"at": self._clock(), "session_id": self._session_id}

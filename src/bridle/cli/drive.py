@@ -109,7 +109,8 @@ class Drive:
         if self._terminal is not None and self._terminal.is_lent:
             return  # it was meant for the editor
         session = self._session
-        if session is None or session.turn is None or session.turn.done or self._is_interrupting:
+        has_turn = session is not None and session.turn is not None and session.is_in_turn
+        if session is None or not has_turn or self._is_interrupting:
             self._end(signal.SIGINT)
             return
         self._is_interrupting = True
@@ -171,7 +172,7 @@ class Drive:
             async with self._session:
                 self._outcome = await self._converse(self._session, reading)
                 self._view.enter("closing the session", time.monotonic())
-                await self._session.drop_rest()
+                await self._session.drop_rest(self._outcome)
             await reading
         finally:
             reading.cancel()

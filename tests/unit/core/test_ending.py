@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridle._core.actions import Action, EndInput, Kill, Terminate
-from bridle._core.correlation import Deadlines
+from bridle._core.deadlines import Deadlines
 from bridle._core.ending import (
     HOLD,
     NEXT_RUNG,

@@ -279,12 +279,12 @@ def test_a_stop_leaves_no_open_request(before: Callable[[Engine], None]) -> None
     engine = busy(waiting=True, questions=ASKING)
     engine.submit("k", "mcp_status", {}, 0.0)
     feed(engine, 0.0, cli.can_use_tool("p"), cli.hook_callback("h"))
-    assert (len(engine._requests), len(engine._questions)) == (1, 2)
+    assert (len(engine._outgoing), len(engine._questions)) == (1, 2)
     before(engine)
     engine.stop(1.0)
-    assert (len(engine._requests), len(engine._questions)) == (0, 0)
+    assert (len(engine._outgoing), len(engine._questions)) == (0, 0)
     assert engine._questions._by_call == {}
-    assert engine._requests.take_queue() == []
+    assert engine._outgoing.take_queue() == []
 
 
 def test_a_stop_empties_the_queue_of_a_session_that_never_ran() -> None:
@@ -293,7 +293,7 @@ def test_a_stop_empties_the_queue_of_a_session_that_never_ran() -> None:
     engine.submit("k", "mcp_status", {}, 0.0)
     engine.send("p", "u1", "go", 0.0)
     assert set(rejected(engine.stop(1.0))) == {START, "k", "p"}
-    assert (len(engine._requests), engine._requests.take_queue()) == (0, [])
+    assert (len(engine._outgoing), engine._outgoing.take_queue()) == (0, [])
 
 
 def test_a_process_that_does_not_go_is_killed() -> None:

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from bridle._core.correlation import Deadlines, Ledger, Request
+from bridle._core.deadlines import Deadlines
+from bridle._core.outgoing import Ledger, Request
 
 
 def deadlines(**times: float) -> Deadlines:

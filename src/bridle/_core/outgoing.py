@@ -1,18 +1,22 @@
-"""What we ask of the CLI: queued until the session is confirmed, then in flight, then settled.
+"""Outgoing requests: queued until the session is confirmed, then pending, then settled.
 
-Each caller's key is resolved or rejected exactly once. A key leaves this table with that, so
+The key of each caller is resolved or rejected exactly once. A key leaves this table with that, so
 nothing that happens later can settle it again.
+
+Request ids are ``req_<n>`` with a counter that only grows. So an id that is no longer pending can
+be judged without a history: the answer to an id we issued is late, any other id is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 from msgspec import Struct
 
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
-from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Ledger, Request
-from bridle._core.wire import Unencodable, encode_request
+from bridle._core.deadlines import Deadlines
+from bridle._core.operations import default_timeout, prepare_operation
+from bridle._core.wire import Content, Unencodable, encode_request, encode_user_message
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import (
     BridleError,
@@ -25,6 +29,11 @@ from bridle.errors import (
     TooManyPendingRequests,
 )
 from bridle.events import WarningKind
+
+MAX_PENDING_REQUESTS = 64
+"""Requests that may wait for the CLI at once; the next one is rejected."""
+
+_PREFIX = "req_"
 
 MAX_QUEUED = 16
 """Operations that may wait for the session to be confirmed; the next one is refused."""
@@ -42,6 +51,64 @@ _REMEMBERED_WITHDRAWALS = 64
 """Requests to withdraw a prompt whose answer is still understood after its caller has left."""
 
 
+Fields = Mapping[str, object]
+"""The fields of a request, without its subtype."""
+
+Then = Callable[[object], None] | None
+"""Takes the payload of an answer, or the error in its place."""
+
+
+class Request(Struct, frozen=True):
+    """One of our requests: it waits for the session first, if it has to, then for its answer."""
+
+    #: The caller's handle: what the engine resolves or rejects. None: nobody waits for it.
+    key: Hashable | None
+    #: The control subtype, as errors name it.
+    operation: str
+    fields: Fields
+    #: Seconds the CLI has for its answer.
+    timeout: float
+    #: Called with the payload of the answer, or with the error, where the engine itself asks.
+    then: Then = None
+
+
+class Ledger:
+    """Our requests that the CLI has not answered yet."""
+
+    def __init__(self) -> None:
+        #: By id, in the order they were issued.
+        self.pending: dict[str, Request] = {}
+        #: The id the next request will have.
+        self.next_id = f"{_PREFIX}0"
+        self._issued = 0
+
+    def issue(self, request: Request) -> str:
+        """Enter a new request under a fresh id, which is returned.
+
+        The limit is the caller's to check first: some requests of our own making (the interrupt
+        of a gentle close) must go out even when callers have filled the ledger.
+        """
+        request_id = self.next_id
+        self.pending[request_id] = request
+        self._issued += 1
+        self.next_id = f"{_PREFIX}{self._issued}"
+        return request_id
+
+    def id_for(self, key: Hashable) -> str | None:
+        """The request somebody waits for under ``key``."""
+        return next((id for id, request in self.pending.items() if request.key == key), None)
+
+    def was_issued(self, request_id: str) -> bool:
+        """True if ``request_id`` is one of ours, pending or not."""
+        digits = request_id.removeprefix(_PREFIX)
+        # No number of ours has more digits than the next one; longer ones int() may even refuse.
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(self._issued))
+        if digits == request_id or not is_number:
+            return False
+        # Only the spelling we use ourselves: "req_007" is nobody's.
+        return str(int(digits)) == digits and int(digits) < self._issued
+
+
 class QueuedPrompt(Struct, frozen=True):
     """A prompt that waits for the session."""
 
@@ -54,12 +121,13 @@ class QueuedPrompt(Struct, frozen=True):
 Queued = Request | QueuedPrompt
 
 
-class Requests:
-    """Our requests.
+class Outgoing:
+    """The requests of one session.
 
-    ``process`` tells what errors are to carry about the CLI. ``on_interrupt`` is told of each
-    interrupt that goes out. ``patience`` is for how many seconds a prompt waits for a session that
-    nobody starts; a request has its own timeout.
+    ``refusal`` returns why an operation cannot be taken now, if it cannot; ``is_running`` whether
+    requests are sent at once. ``process`` returns what errors say about the CLI. ``on_interrupt``
+    is called for each interrupt that is sent, ``on_prompt`` sends a prompt. ``timeout`` is the
+    default, in seconds; it also limits how long a prompt waits for a session that is never started.
     """
 
     def __init__(
@@ -68,14 +136,20 @@ class Requests:
         emit: Callable[[Action], None],
         process: Callable[[], ProcessInfo],
         *,
+        refusal: Callable[[str], BridleError | None],
+        is_running: Callable[[], bool],
         on_interrupt: Callable[[], None],
-        patience: float,
+        on_prompt: Callable[[QueuedPrompt, float], None],
+        timeout: float,
     ) -> None:
         self._deadlines = deadlines
         self._emit = emit
         self._process = process
+        self._refusal = refusal
+        self._is_running = is_running
         self._on_interrupt = on_interrupt
-        self._patience = patience
+        self._on_prompt = on_prompt
+        self._timeout = timeout
         self._has_begun = False
         self._ledger = Ledger()
         self._queue: list[Queued] = []
@@ -86,6 +160,49 @@ class Requests:
         return len(self._ledger.pending)
 
     # -- out ---------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        key: Hashable,
+        operation: str,
+        fields: Fields,
+        now: float,
+        timeout: float | None,
+    ) -> None:
+        """Send the control request of a caller, or queue or reject it."""
+        try:
+            fields = prepare_operation(operation, fields, timeout)
+            error = self._refusal(operation)
+        except OptionsError as problem:
+            error = problem
+        limit = timeout or default_timeout(operation, self._timeout)
+        request = Request(key, operation, fields, limit)
+        if error is not None:
+            self.fail(request, error)
+        elif self._is_running():
+            self.ask(request, now)
+        else:
+            self.enqueue(request, now)
+
+    def send(
+        self, key: Hashable, uuid: str, content: Content | bytes, now: float, *, is_used: bool
+    ) -> None:
+        """Send a prompt, or queue it; reject it if it cannot be sent, or its uuid is used."""
+        error = self._refusal(SEND_USER_MESSAGE)
+        if is_used:
+            error = error or OptionsError("uuid", "is in use", fix="Give each prompt its own.")
+        try:
+            line = content if isinstance(content, bytes) else encode_user_message(content, uuid)
+        except Unencodable as problem:
+            error = error or OptionsError("content", str(problem), fix="Send text or JSON blocks.")
+            line = b""
+        prompt = QueuedPrompt(key, uuid, line)
+        if error is not None:
+            self.reject(key, error)
+        elif self._is_running():
+            self._on_prompt(prompt, now)
+        else:
+            self.enqueue(prompt, now)
 
     def begin(self) -> None:
         """The session is being started: what waits for it has a reason to."""
@@ -98,7 +215,7 @@ class Requests:
         if len(self._queue) < MAX_QUEUED:
             self._queue.append(queued)
             if not self._has_begun:
-                limit = queued.timeout if isinstance(queued, Request) else self._patience
+                limit = queued.timeout if isinstance(queued, Request) else self._timeout
                 self._deadlines.set((UNSTARTED, queued.key), now + limit)
             return
         detail = f"{queued.operation}: {MAX_QUEUED} operations are queued"
@@ -113,6 +230,11 @@ class Requests:
                     key, SessionNotInitialized(queued.operation, "connect() was not called")
                 )
         self.cancel(key)
+
+    def stop_waiting(self) -> None:
+        """Let the requests that are under way wait for their answers without a deadline."""
+        for request_id in self._ledger.pending:
+            self._deadlines.clear((REQUEST, request_id))
 
     def take_queue(self) -> list[Queued]:
         """Remove and return what waits for the session, in order."""

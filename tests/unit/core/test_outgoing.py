@@ -9,16 +9,18 @@ from tests.support.cli import only, warned
 
 from bridle import BidirOptions, CliOptions, SdkOptions
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
-from bridle._core.correlation import MAX_PENDING_REQUESTS, Deadlines, Request
+from bridle._core.deadlines import Deadlines
 from bridle._core.mcp import MAX_BUFFERED
-from bridle._core.questions import MAX_OPEN_REQUESTS
-from bridle._core.requests import (
+from bridle._core.outgoing import (
+    MAX_PENDING_REQUESTS,
     MAX_QUEUED,
     REQUEST,
+    Outgoing,
     Queued,
     QueuedPrompt,
-    Requests,
+    Request,
 )
+from bridle._core.questions import MAX_OPEN_REQUESTS
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import (
     ControlRejected,
@@ -43,12 +45,15 @@ class Desk:
         self.deadlines = Deadlines()
         self.actions: list[Action] = []
         self.interrupts = 0
-        self.requests = Requests(
+        self.requests = Outgoing(
             self.deadlines,
             self.actions.append,
             lambda: PROCESS,
+            refusal=lambda operation: None,
+            is_running=lambda: True,
             on_interrupt=self.count_interrupt,
-            patience=30.0,
+            on_prompt=lambda prompt, now: None,
+            timeout=30.0,
         )
         self.requests.begin()
 

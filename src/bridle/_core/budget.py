@@ -9,15 +9,16 @@ life, as any message of a turn is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
-from bridle._core.actions import Action, Call, Deliver, TurnEnded, TurnStarted
-from bridle._core.classify import LimitHit, LimitName
-from bridle._core.correlation import Deadlines
-from bridle._core.requests import CANCEL_PROMPT, INTERRUPT
+from bridle._core.actions import Action, Call, Deliver, Outbox, TurnEnded, TurnStarted, Warn
+from bridle._core.classify import LimitHit, LimitName, ProcessEnd
+from bridle._core.deadlines import Deadlines
+from bridle._core.followups import HeldOutcomes
+from bridle._core.outgoing import CANCEL_PROMPT, INTERRUPT
 from bridle._core.spending import SESSION_COST, Spending
 from bridle._core.turns import TurnBook
 from bridle.content import ToolResultBlock, ToolUseBlock
-from bridle.events import WarningKind
 from bridle.messages import (
     AssistantMessage,
     CommandLifecycle,
@@ -26,6 +27,7 @@ from bridle.messages import (
     UserMessage,
 )
 from bridle.options import Limits
+from bridle.outcomes import Outcome
 from bridle.system import TaskNotificationMessage
 
 FIRST_EVENT = "limit: first event"
@@ -44,6 +46,22 @@ _MAX_TOOLS = 1024
 """Tool calls without a result that are remembered; the oldest one is forgotten first."""
 
 
+class Budget(Protocol):
+    """The limits of an engine."""
+
+    def take(self, now: float) -> list[Action]:
+        """Return the actions of an input at ``now``, with those of the limits it reached."""
+        ...
+
+    def overdue(self, kind: str, subject: str, now: float) -> bool:
+        """Take a deadline that has passed; return False if it is another's."""
+        ...
+
+    def end(self, ending: ProcessEnd, now: float) -> None:
+        """Watch no longer: the session is over."""
+        ...
+
+
 class LimitWatch:
     """The limits of one session's turns.
 
@@ -59,7 +77,7 @@ class LimitWatch:
         limits: Limits,
         deadlines: Deadlines,
         *,
-        note_limit: Callable[[str, LimitHit], bool | None],
+        note_limit: Callable[[str, LimitHit, float], bool | None],
         is_waiting: Callable[[], bool],
         interrupt: Callable[[float], None],
         withdraw: Callable[[str, float], None],
@@ -82,10 +100,12 @@ class LimitWatch:
         self._alive: set[str] = set()
         # Prompts that have reached a limit and have no outcome yet: True for those that run.
         self._reached: dict[str, bool] = {}
+        # Prompts whose turn has ended and whose outcome waits for background work.
+        self._held: set[str] = set()
         # Tool calls without a result yet, by the message that made them: whose it is, and its id.
         self._tools: dict[str, tuple[str | None, str | None]] = {}
 
-    def observe(self, actions: Iterable[Action], now: float) -> None:
+    def observe(self, actions: Sequence[Action], now: float) -> None:
         """See what the engine does at ``now``."""
         was_open = bool(self._calls)
         for action in actions:
@@ -96,7 +116,8 @@ class LimitWatch:
                     self._tools.clear()  # also those of a turn that has reached a limit
                 self.end(action.uuid, now)
             elif isinstance(action, Deliver):
-                for uuid in action.turns:
+                # What belongs to no turn is background work, or the turn that follows it.
+                for uuid in action.turns or tuple(self._held):
                     self.hear(uuid, action.messages, now)
             elif isinstance(action, Call):
                 self._note_life()
@@ -107,7 +128,7 @@ class LimitWatch:
             self._mind_spending(self._spending, actions, now, was_open=was_open)
 
     def _mind_spending(
-        self, spending: Spending, actions: Iterable[Action], now: float, *, was_open: bool
+        self, spending: Spending, actions: Sequence[Action], now: float, *, was_open: bool
     ) -> None:
         """Ask what the running turn has spent after its model calls, and end it if too much."""
         for action in actions:
@@ -119,7 +140,8 @@ class LimitWatch:
             elif isinstance(action, Deliver):
                 for message in action.messages:
                     spending.observe(message)
-        running = [uuid for uuid in self._running() if uuid in self._calls]
+        watched = (*self._running(), *self._held)
+        running = [uuid for uuid in watched if uuid in self._calls]
         if not running:
             return
         if spending.is_passed:
@@ -149,9 +171,27 @@ class LimitWatch:
             self._deadlines.set((TOTAL, uuid), now + self._limits.total)
         self._expect_life(now)
 
+    def hold(self, uuid: str, outcome: Outcome[Any]) -> None:
+        """Watch on although the turn is over: its outcome waits for background work.
+
+        Silence does not count from here on.
+        """
+        self._held.add(uuid)
+        self._alive.discard(uuid)
+        self._deadlines.clear((FIRST_EVENT, uuid))
+        self._deadlines.clear((IDLE, uuid))
+        if self._spending is not None:
+            self._spending.hold(outcome)
+
+    @property
+    def spent(self) -> float:
+        """Dollars spent since the turn began, as far as the CLI was asked."""
+        return 0.0 if self._spending is None else self._spending.spent
+
     def end(self, uuid: str, now: float) -> None:
         """A prompt has its outcome."""
         self._calls.pop(uuid, None)
+        self._held.discard(uuid)
         self._alive.discard(uuid)
         self._reached.pop(uuid, None)
         self._clear_deadlines(uuid)
@@ -171,7 +211,9 @@ class LimitWatch:
     @property
     def _oldest(self) -> str | None:
         """The prompt whose turn it is; None while a turn is being ended for its limit."""
-        return None if any(self._reached.values()) else next(iter(self._calls), None)
+        if any(self._reached.values()):
+            return None
+        return next((uuid for uuid in self._calls if uuid not in self._held), None)
 
     def _expect_life(self, now: float) -> None:
         """The clock of the first event runs for the prompt whose turn it is: the oldest one."""
@@ -195,7 +237,8 @@ class LimitWatch:
             return
         if all(isinstance(message, CommandLifecycle) for message in messages):
             return  # that a prompt was taken note of is no sign of life
-        self._alive.add(uuid)
+        if uuid not in self._held:
+            self._alive.add(uuid)
         self._deadlines.clear((FIRST_EVENT, uuid))
         for message in messages:
             if isinstance(message, AssistantMessage):
@@ -208,7 +251,7 @@ class LimitWatch:
                 self._end_tool(message.tool_use_id or "")
             elif isinstance(message, ResultMessage):
                 self._tools.clear()
-        if self._limits.idle is not None and uuid in self._calls:
+        if self._limits.idle is not None and uuid in self._calls and uuid not in self._held:
             self._deadlines.set((IDLE, uuid), now + self._limits.idle)
 
     def _hear_model(self, uuid: str, message: AssistantMessage, now: float) -> None:
@@ -272,7 +315,7 @@ class LimitWatch:
         """End prompts for the first limit they reach; they have `REACTION` seconds then."""
         interrupts = False
         for uuid in uuids:
-            is_running = self._note_limit(uuid, hit)
+            is_running = self._note_limit(uuid, hit, now)
             if is_running is None:
                 continue
             self._calls.pop(uuid, None)
@@ -287,41 +330,79 @@ class LimitWatch:
             self._interrupt(now)
 
 
-def watch_turns(
-    limits: Limits,
-    deadlines: Deadlines,
-    turns: TurnBook,
-    *,
-    ask: Callable[..., None],
-    warn: Callable[[WarningKind, str], None],
-    is_waiting: Callable[[], bool],
-    give_up: Callable[[str, float], None],
-) -> LimitWatch:
-    """Return the watch over a session's turns.
+class TurnBudget:
+    """The limits of a session's turns, and of the background work that their outcomes wait for.
 
     ``ask`` sends a control request: subtype, fields, time, and ``then``, which gets the answer.
+    ``is_waiting`` returns True while a callback runs. ``give_up`` ends the session.
     """
-    spending: Spending | None = None
-    if limits.usd is not None:
-        spending = Spending(
-            limits.usd,
-            turns.meter,
-            ask=lambda then, now: ask(SESSION_COST, {}, now, then=then),
-            warn=warn,
+
+    def __init__(
+        self,
+        limits: Limits,
+        deadlines: Deadlines,
+        outbox: Outbox,
+        turns: TurnBook,
+        held: HeldOutcomes | None,
+        *,
+        ask: Callable[..., None],
+        is_waiting: Callable[[], bool],
+        give_up: Callable[[str, float], None],
+    ) -> None:
+        self._outbox = outbox
+        self._turns = turns
+        self._held = held
+        self._give_up = give_up
+        spending: Spending | None = None
+        if limits.usd is not None:
+            spending = Spending(
+                limits.usd,
+                turns.meter,
+                ask=lambda then, now: ask(SESSION_COST, {}, now, then=then),
+                warn=lambda kind, detail: outbox.emit(Warn(kind, detail)),
+            )
+        self._watch = LimitWatch(
+            limits,
+            deadlines,
+            note_limit=self._note_limit,
+            is_waiting=is_waiting,
+            interrupt=lambda now: ask(INTERRUPT, {}, now),
+            withdraw=lambda uuid, now: ask(CANCEL_PROMPT, {"message_uuid": uuid}, now),
+            give_up=self._give_up_turns,
+            spending=spending,
+            running=lambda: turns.running,
         )
+        if held is not None:
+            held.on_hold = self._watch.hold
 
-    def give_up_turns(what: str, now: float) -> None:
-        turns.give_up_limits()
-        give_up(what, now)
+    def take(self, now: float) -> list[Action]:
+        """Return the actions of an input at ``now``, with those of the limits it reached."""
+        actions = self._outbox.take()
+        if self._held is not None:
+            actions = self._held.sift(actions, now)
+        self._watch.observe(actions, now)
+        if added := self._outbox.take():
+            self._watch.observe(added, now)
+            actions += added + self._outbox.take()
+        return actions
 
-    return LimitWatch(
-        limits,
-        deadlines,
-        note_limit=turns.note_limit,
-        is_waiting=is_waiting,
-        interrupt=lambda now: ask(INTERRUPT, {}, now),
-        withdraw=lambda uuid, now: ask(CANCEL_PROMPT, {"message_uuid": uuid}, now),
-        give_up=give_up_turns,
-        spending=spending,
-        running=lambda: turns.running,
-    )
+    def overdue(self, kind: str, subject: str, now: float) -> bool:
+        """Take a deadline that has passed; return False if it is another's."""
+        return self._watch.overdue(kind, subject, now)
+
+    def end(self, ending: ProcessEnd, now: float) -> None:
+        """Watch no longer: the session is over, and no outcome waits any more."""
+        self._watch.stop()
+        for action in () if self._held is None else self._held.end(ending, now):
+            self._outbox.emit(action)
+
+    def _note_limit(self, uuid: str, hit: LimitHit, now: float) -> bool | None:
+        if self._held is None or uuid not in self._held:
+            return self._turns.note_limit(uuid, hit)
+        for action in self._held.reach(hit, now, self._watch.spent):
+            self._outbox.emit(action)
+        return None
+
+    def _give_up_turns(self, what: str, now: float) -> None:
+        self._turns.give_up_limits()
+        self._give_up(what, now)

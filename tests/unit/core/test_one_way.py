@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import pytest
 from tests.support import cli
 
+from bridle._core import actions as act
+from bridle._core.config import EngineConfig
 from bridle._core.ending import OUTPUT_GRACE
-from bridle._core.query_stream import MAX_MALFORMED, Phase, QueryReader, Told, greeting
+from bridle._core.one_way import EXIT_GRACE, MAX_MALFORMED, UNSURE_EXIT_GRACE, OneWayEngine
+from bridle._core.state import TERMINAL
 from bridle.errors import (
     BufferOverflow,
     CliExitedDuringInit,
@@ -22,25 +27,77 @@ from bridle.errors import (
     TransportError,
     UnsupportedCliVersionError,
 )
-from bridle.events import ApiRetry, SdkWarning, WarningKind
+from bridle.events import ApiRetry, SdkWarning, SessionEvent, WarningKind
 from bridle.messages import AssistantMessage, Message, ResultMessage, UnknownMessage
 from bridle.options import Limits
+
+Told = Message | SessionEvent
 
 GREETED = cli.success("req_0", {"commands": []})
 BAD = b"this is no JSON\n"
 REST = b'{"type":"assistant","mess'
 
 
-def reader(*output: bytes, max_line: int = 1 << 20, **limits: Any) -> QueryReader:
-    """A reader of a CLI that has been greeted at time 0 and wrote this much."""
-    query = QueryReader(max_line, Limits(**limits))
-    query.start(60.0, 0.0)
+class Phase(Enum):
+    """How far a stream has come."""
+
+    STREAMING = "streaming"
+    RESULT_RECEIVED = "result_received"
+    OVER = "over"
+
+
+class Query:
+    """The engine of a query, whose actions are told as messages, warnings and events."""
+
+    def __init__(self, max_line: int, **limits: Any) -> None:
+        config = EngineConfig(max_line=max_line, limits=Limits(**limits), init_timeout=60.0)
+        self.engine = OneWayEngine(config)
+        self.written: list[bytes] = []
+        self._tell(self.engine.start("start", 0.0))
+
+    def _tell(self, actions: list[act.Action]) -> list[Told]:
+        told: list[Told] = []
+        for action in actions:
+            if isinstance(action, act.Deliver):
+                told += action.messages
+            elif isinstance(action, act.Warn) and action.kind is not WarningKind.UNKNOWN_MESSAGE:
+                told.append(SdkWarning(action.kind, action.detail))
+            elif isinstance(action, act.Publish) and isinstance(action.event, ApiRetry):
+                told.append(action.event)
+            elif isinstance(action, act.Write):
+                self.written.append(action.data)
+        return told
+
+    @property
+    def phase(self) -> Phase:
+        if self.engine.lifecycle in TERMINAL:
+            return Phase.OVER
+        return Phase.RESULT_RECEIVED if self.engine._has_result else Phase.STREAMING
+
+    @property
+    def error(self) -> BaseException | None:
+        return self.engine.error
+
+    @property
+    def next_deadline(self) -> float | None:
+        return self.engine.next_deadline
+
+    def __getattr__(self, name: str) -> Callable[..., list[Told]]:
+        def give(*inputs: Any, **named: Any) -> list[Told]:
+            return self._tell(getattr(self.engine, name)(*inputs, **named) or [])
+
+        return give
+
+
+def reader(*output: bytes, max_line: int = 1 << 20, **limits: Any) -> Query:
+    """A query whose CLI was started at time 0 and wrote this much."""
+    query = Query(max_line, **limits)
     for data in output:
         query.receive(data, 0.0)
     return query
 
 
-def finish(query: QueryReader, exit_code: int | None, stderr: str = "") -> list[Told]:
+def finish(query: Query, exit_code: int | None, stderr: str = "") -> list[Told]:
     """The output ends, and then the process."""
     return [*query.output_ended(1.0), *query.exited(exit_code, stderr, 1.0)]
 
@@ -57,7 +114,7 @@ def kinds(told: list[Told]) -> list[str]:
     ]
 
 
-def failure(query: QueryReader) -> Any:
+def failure(query: Query) -> Any:
     """What ended it."""
     assert query.phase is Phase.OVER
     assert query.error is not None
@@ -79,7 +136,7 @@ def test_messages_come_in_order_up_to_the_end() -> None:
 
 def test_a_stream_is_streaming_until_its_result() -> None:
     """S002."""
-    query = QueryReader(1024, Limits())
+    query = Query(1024)
     phases = [query.phase]
     for line in (cli.assistant(), cli.result(), cli.assistant()):
         query.receive(line, 0.0)
@@ -214,9 +271,8 @@ def test_after_its_end_a_stream_hears_nothing() -> None:
     query.receive(b"{" * 2000, 0.0)
     error = query.error
     assert query.receive(b"\n" + cli.result(), 0.0) == []
-    query.start(1.0, 0.0)
-    query.input_failed("broken", 0.0)
-    query.end(ValueError("later"))
+    query.write_failed("broken", 0.0)
+    query.stop(0.0)
     assert (finish(query, 1), query.advance(100.0)) == ([], [])
     assert query.error is error
 
@@ -381,7 +437,7 @@ def test_a_cli_that_cannot_be_reached_is_not_waited_for(
     if lost == "output":
         query.output_ended(5.0)
     else:
-        query.input_failed("Broken pipe", 5.0)
+        query.write_failed("Broken pipe", 5.0)
     told = query.advance(5.0 + OUTPUT_GRACE)
     assert query.phase is Phase.OVER
     assert kinds(told) == ([] if error else ["exit_after_result"])
@@ -390,7 +446,7 @@ def test_a_cli_that_cannot_be_reached_is_not_waited_for(
 
 def test_a_cli_that_lost_its_input_is_judged_by_its_exit() -> None:
     query = reader(GREETED)
-    query.input_failed("Broken pipe", 5.0)
+    query.write_failed("Broken pipe", 5.0)
     query.receive(cli.result(), 0.0)
     assert query.next_deadline == 5.0 + OUTPUT_GRACE
     query.exited(0, "", 5.5)
@@ -413,17 +469,20 @@ def test_repeated_ends_are_one() -> None:
 # ---------------------------------------------------------------- the handshake
 
 
-def test_the_greeting_is_one_line() -> None:
-    assert json.loads(greeting({"agents": {"a": {}}})) == {
-        "type": "control_request",
-        "request_id": "req_0",
-        "request": {"subtype": "initialize", "agents": {"a": {}}},
-    }
+def test_the_first_line_is_initialize() -> None:
+    query = Query(1024)
+    assert [json.loads(line) for line in query.written] == [
+        {
+            "type": "control_request",
+            "request_id": "req_0",
+            "request": {"subtype": "initialize"},
+        }
+    ]
 
 
-def test_a_greeting_that_json_cannot_carry_is_refused() -> None:
+def test_options_that_json_cannot_carry_are_refused() -> None:
     with pytest.raises(OptionsError):
-        greeting({"x": object()})
+        OneWayEngine(EngineConfig(initialize={"x": object()}))
 
 
 def test_a_refused_handshake_ends_the_stream() -> None:
@@ -456,21 +515,8 @@ def test_a_cli_that_says_anything_has_all_the_time(line: bytes) -> None:
 def test_whoever_leaves_hears_nothing_more() -> None:
     """S013."""
     query = reader(GREETED, cli.result())
-    query.end()
+    query.stop(0.0)
     assert (finish(query, -9), query.phase, query.error) == ([], Phase.OVER, None)
-
-
-def test_an_error_of_ours_knows_the_process() -> None:
-    query = reader(GREETED)
-    query.describe(cli_path="/bin/claude")
-    query.end(OptionsError("prompt", "no"))
-    assert failure(query).cli_path == "/bin/claude"
-
-
-def test_an_error_of_the_application_is_left_as_it_is() -> None:
-    query, error = reader(GREETED), KeyError("theirs")
-    query.end(error)
-    assert failure(query) is error
 
 
 def test_readers_share_nothing() -> None:
@@ -488,7 +534,7 @@ def test_readers_share_nothing() -> None:
 def test_a_limit_ends_the_stream_with_the_error_of_its_reason() -> None:
     query = reader(GREETED, total=60.0)
     query.describe(cli_path="/bin/claude")
-    query.prompted(10.0)
+    query.prompt(b"{}\n", 10.0)
     assert kinds(query.receive(cli.init(session_id="s") + cli.assistant(), 20.0)) == [
         "system",
         "assistant",
@@ -502,17 +548,18 @@ def test_a_limit_ends_the_stream_with_the_error_of_its_reason() -> None:
     assert query.advance(1000.0) == []
 
 
-def test_what_goes_beyond_a_limit_is_the_last_that_is_told() -> None:
+def test_nothing_is_delivered_after_the_read_that_passes_a_limit() -> None:
     query = reader(GREETED, usd=0.5)
-    query.prompted(1.0)
+    query.prompt(b"{}\n", 1.0)
     told = query.receive(cli.init() + cli.result(total_cost_usd=0.75) + cli.init(), 2.0)
-    assert kinds(told) == ["system", "result"]
+    assert kinds(told) == ["system", "result", "system"]
     assert failure(query).outcome.cost_usd == 0.75
+    assert query.receive(cli.assistant(), 3.0) == []
 
 
 def test_silence_is_not_counted_while_output_is_not_read() -> None:
     query = reader(GREETED, idle=5.0)
-    query.prompted(1.0)
+    query.prompt(b"{}\n", 1.0)
     query.receive(cli.init(), 2.0)
     query.pause(3.0)
     query.advance(99.0)
@@ -526,8 +573,68 @@ def test_silence_is_not_counted_while_output_is_not_read() -> None:
 def test_then_prompts_and_pauses_mean_nothing(limits: dict[str, Any]) -> None:
     query = reader(GREETED, **limits)
     if limits:
-        query.end()
-    query.prompted(1.0)
+        query.stop(0.0)
+        finish(query, 0)
+    query.prompt(b"{}\n", 1.0)
     query.pause(2.0)
     query.resume(3.0)
     assert query.next_deadline is None
+
+
+# ---------------------------------------------------------------- a CLI that does not exit
+
+
+def answered(*more: bytes, prompts: int = 1) -> Query:
+    """A query whose prompts were written at time 1, and answered at time 2."""
+    query = reader(GREETED)
+    for _ in range(prompts):
+        query.prompt(b"{}\n", 1.0)
+    query.end_input(1.0)
+    query.receive(cli.init() + cli.result() + b"".join(more), 2.0)
+    return query
+
+
+def test_a_cli_that_has_answered_has_some_time_to_exit() -> None:
+    query = answered()
+    assert query.next_deadline == 2.0 + EXIT_GRACE
+    assert kinds(query.advance(2.0 + EXIT_GRACE)) == ["exit_after_result"]
+    assert (query.phase, query.error) == (Phase.OVER, None)
+
+
+def test_its_messages_give_it_more_time() -> None:
+    query = answered()
+    query.receive(cli.system("status"), 20.0)
+    assert query.next_deadline == 20.0 + EXIT_GRACE
+
+
+def test_a_cli_that_may_have_a_prompt_left_has_more_time() -> None:
+    assert answered(prompts=2).next_deadline == 2.0 + UNSURE_EXIT_GRACE
+
+
+TASK = cli.system("task_started", task_id="t", tool_use_id="u")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [cli.init(), cli.system("background_tasks_changed", tasks=[{"task_id": "t"}]), TASK],
+    ids=["another turn", "a background task", "a task"],
+)
+def test_a_cli_that_works_has_all_the_time(more: bytes) -> None:
+    assert answered(more).next_deadline is None
+
+
+def test_a_cli_whose_input_is_open_has_all_the_time() -> None:
+    query = reader(GREETED)
+    query.prompt(b"{}\n", 1.0)
+    query.receive(cli.init() + cli.result(), 2.0)
+    assert query.next_deadline is None
+    query.end_input(9.0)
+    assert query.next_deadline == 9.0 + EXIT_GRACE
+
+
+def test_a_paused_reader_stops_the_time() -> None:
+    query = answered()
+    query.pause(3.0)
+    assert query.next_deadline is None
+    query.resume(50.0)
+    assert query.next_deadline == 50.0 + EXIT_GRACE

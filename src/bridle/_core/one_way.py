@@ -1,0 +1,322 @@
+"""The one-way configuration of the engine: prompts go in, messages come out.
+
+A query does not answer requests of the CLI and sends no control request besides ``initialize``,
+whose answer the prompts do not wait for. What its results say is for the application to judge. The
+stream ends with an error if the CLI did not start, if it ended without a result, if its output
+cannot be read, or if a limit of ours was reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, cast
+
+from msgspec import structs
+
+from bridle import controls
+from bridle._core import actions as act
+from bridle._core.config import EngineConfig
+from bridle._core.engine import Engine
+from bridle._core.followups import FollowUps
+from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
+from bridle._core.handshake import early_exit, unknown_session
+from bridle._core.scan import shape_of
+from bridle._core.state import TERMINAL, Cause, Lifecycle
+from bridle._core.stream_budget import StreamBudget
+from bridle._core.turns import NO_TURN
+from bridle._core.wire import decode_all, decode_line
+from bridle._source import line_size, tag_of
+from bridle.errors import (
+    BridleError,
+    BufferOverflow,
+    CliExitedDuringInit,
+    TransportError,
+)
+from bridle.events import WarningKind
+from bridle.messages import MalformedLine, Message, ResultMessage, UserMessage
+from bridle.options import Limits
+from bridle.outcomes import OUTCOME_ERRORS
+from bridle.system import (
+    BackgroundTasksChangedMessage,
+    InitMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
+    TaskUpdatedMessage,
+)
+
+MAX_MALFORMED = 5
+"""Number of consecutive lines that are not JSON after which the stream fails."""
+
+EXIT_GRACE = 30.0
+"""Seconds of silence a CLI has to exit in once it has answered everything."""
+
+UNSURE_EXIT_GRACE = 600.0
+"""The same where it may still have a prompt to answer: older CLIs do not say which they did."""
+
+_EXIT = "exit"
+"""The kind of deadline token set here."""
+
+_QUOTED = 200  # bytes of a complaint that an error quotes
+
+
+class OneWayEngine(Engine):
+    """The engine of a query. Prompts are given as lines and have no turns of their own."""
+
+    def __init__(self, config: EngineConfig, *, has_budget: bool = False) -> None:
+        # The limits are those of the stream, not of turns.
+        super().__init__(structs.replace(config, limits=Limits()))
+        # A line is reported the moment it is over the limit.
+        self._framer = LineFramer(config.max_line + 1, warn_at=config.max_line)
+        self.handshake.wants_capabilities = False
+        self._follow_ups = FollowUps(echoes=False)
+        self._stream_budget: StreamBudget | None = None
+        if config.limits != Limits():
+            self._budget = self._stream_budget = StreamBudget(
+                config.limits,
+                self.deadlines,
+                self._outbox,
+                self._follow_ups,
+                has_budget=has_budget,
+                on_limit=self._on_limit,
+            )
+        # A message came, so the CLI works.
+        self._has_begun = False
+        self._has_result = False
+        # Prompts without a result, as far as results name them; and whether a turn runs.
+        self._unanswered = 0
+        self._is_in_turn = False
+        self._malformed_in_a_row = 0
+        # The last line that could not be read: it may say why the CLI ended.
+        self._last_malformed: MalformedLine | None = None
+        # What follows the last newline, if it cannot be read.
+        self._rest: MalformedLine | None = None
+
+    # -- inputs ------------------------------------------------------------------------------------
+
+    def prompt(self, line: bytes, now: float) -> list[act.Action]:
+        """Send a prompt."""
+        if self._lifecycle not in TERMINAL and not self._departure.input_ended:
+            self._emit(act.Write(line))
+            self._unanswered += 1
+            if self._stream_budget is not None:
+                self._stream_budget.prompt(now)
+        return self._take(now)
+
+    def end_input(self, now: float) -> list[act.Action]:
+        """Close the CLI's input after the last prompt."""
+        if self._lifecycle not in TERMINAL and not self._departure.input_ended:
+            self._departure.close_input()
+            if self._stream_budget is not None:
+                self._stream_budget.input_ended(now)
+            self._expect_exit(now)
+        return self._take(now)
+
+    def receive(self, data: bytes, now: float) -> list[act.Action]:
+        """Read any piece of the CLI's output, in order."""
+        actions = super().receive(data, now)
+        if self._has_result:
+            self._expect_exit(now)
+        elif not self._has_begun and any(type(action) is act.Deliver for action in actions):
+            self._note_life()
+        return actions
+
+    def pause(self, now: float) -> list[act.Action]:
+        """Reading is paused, as the reader of the messages is behind."""
+        if self._stream_budget is not None:
+            self._stream_budget.pause(now)
+        self.deadlines.clear((_EXIT, None))
+        return self._take(now)
+
+    def resume(self, now: float) -> list[act.Action]:
+        """Reading goes on."""
+        if self._stream_budget is not None:
+            self._stream_budget.resume(now)
+        self._expect_exit(now)
+        return self._take(now)
+
+    # -- frames ------------------------------------------------------------------------------------
+
+    def _read(self, items: Sequence[Item], now: float) -> None:
+        if not items:
+            return
+        frames: list[Any]
+        frames, kinds = decode_all(items)
+        if self._HANDLERS.keys().isdisjoint(kinds):
+            size = sum(map(len, cast("Sequence[bytes]", items)))
+            self._malformed_in_a_row = 0
+            self._outbox.deliver(frames, NO_TURN, size)
+            return
+        for frame in frames:
+            kind: type = type(frame)  # pyright: ignore[reportUnknownVariableType]
+            if kind is not MalformedLine:
+                self._malformed_in_a_row = 0
+            handle = self._HANDLERS.get(kind)
+            if handle is None:
+                self._outbox.deliver([frame], NO_TURN, line_size(frame))
+            else:
+                handle(self, frame, now)
+            if self._lifecycle in TERMINAL:
+                break
+
+    def _on_unanswerable(self, frame: controls.ControlRequest, _: float) -> None:
+        """The CLI was offered nothing to ask for, so none should come."""
+        body = frame.request
+        kind = body.subtype if isinstance(body, controls.UnknownControlRequest) else tag_of(body)
+        self._warn(WarningKind.UNANSWERED_REQUEST, f"{kind}: a query answers nothing")
+
+    def _on_malformed(self, frame: MalformedLine, now: float) -> None:
+        self._malformed_in_a_row += 1
+        self._last_malformed = frame
+        if self._malformed_in_a_row < MAX_MALFORMED:
+            self._warn(WarningKind.MALFORMED_LINE, _described(frame))
+        else:
+            last = self._complaint(frame)
+            what = f"{MAX_MALFORMED} lines in a row could not be read; the last: {last}"
+            self._fail(Cause.BROKEN, TransportError("query", None, what), now)
+
+    def _on_report(self, item: LongLine | OversizedLine | PartialLine, now: float) -> None:
+        if not isinstance(item, PartialLine):
+            self._fail(Cause.BROKEN, BufferOverflow(self._config.max_line, item.size), now)
+        elif isinstance(frame := decode_line(item.line), MalformedLine):
+            self._rest = frame
+        else:
+            self._read([item.line], now)
+
+    def _on_result(self, message: ResultMessage, now: float) -> None:
+        self._has_result = True
+        self._last_errors = message.errors
+        self._unanswered = max(0, self._unanswered - max(1, len(message.user_message_uuids)))
+        self._is_in_turn = False
+        self._outbox.deliver([message], NO_TURN, line_size(message))
+        self._follow(message)
+
+    def _on_turn_start(self, message: InitMessage, now: float) -> None:
+        self._is_in_turn = True
+        self._on_session_init(message, now)
+
+    def _on_background_work(self, message: Message, _: float) -> None:
+        self._outbox.deliver([message], NO_TURN, line_size(message))
+        self._follow(message)
+
+    def _follow(self, message: Message) -> None:
+        if self._stream_budget is None:  # which does it otherwise, message by message
+            self._follow_ups.observe(message)
+
+    def _note_life(self) -> None:
+        """The CLI works: how long it takes for the rest is the application's business."""
+        self._has_begun = True
+        self._outgoing.stop_waiting()
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _on_limit(self, now: float) -> None:
+        budget = self._stream_budget
+        if budget is not None and self._lifecycle not in TERMINAL:
+            outcome = budget.outcome(self.process, now)
+            self._fail(Cause.BROKEN, OUTCOME_ERRORS[outcome.reason](outcome), now, by_us=True)
+
+    def _expect_exit(self, now: float) -> None:
+        """Limit the silence of a CLI that has answered everything and was told to exit."""
+        is_done = self._has_result and self._departure.input_ended and not self._is_in_turn
+        if self._lifecycle in TERMINAL or not is_done or self._follow_ups.is_pending:
+            self.deadlines.clear((_EXIT, None))
+        else:
+            grace = UNSURE_EXIT_GRACE if self._unanswered else EXIT_GRACE
+            self.deadlines.set((_EXIT, None), now + grace)
+
+    def _on_exit_overdue(self, _: None, now: float) -> None:
+        self._lose_contact("it has answered everything but did not exit", now)
+
+    def _lose_contact(self, what: str, now: float) -> None:
+        if self._lifecycle in TERMINAL:
+            return
+        if self._has_result:
+            self._warn(WarningKind.EXIT_AFTER_RESULT, what)
+            self._stop(now)
+        elif self._lifecycle is Lifecycle.RUNNING:
+            self._fail(Cause.BROKEN, TransportError("query", None, what), now)
+        else:
+            self._fail(Cause.PROCESS_ENDED, CliExitedDuringInit(what), now)
+
+    def _conclude(self, now: float) -> None:
+        """Settle whether the CLI did what it was asked for."""
+        if self._lifecycle not in TERMINAL:
+            # Another process may hold the output open, so its end was not seen.
+            self._read(self._framer.finish(), now)
+        if self._lifecycle in TERMINAL:
+            return
+        error = self._judge()
+        if error is not None:
+            self._fail(Cause.BROKEN, error, now)
+        else:
+            self._stop(now)
+
+    def _judge(self) -> BridleError | None:
+        """Return why the stream ends with an error; warn of what else is worth knowing."""
+        is_greeted = self._lifecycle is Lifecycle.RUNNING
+        is_clean = self.process.exit_code == 0
+        if not is_greeted and not is_clean:
+            # A CLI that cannot resume says so in a result, but there was no conversation.
+            error = unknown_session(self.process, self._last_errors)
+            if error is not None:
+                return error
+        if not self._has_result and not is_clean:
+            return self._early_end(is_greeted=is_greeted)
+        if self._rest is not None:
+            self._warn(WarningKind.INCOMPLETE_LINE, _described(self._rest))
+        if not self._has_result:
+            self._warn(WarningKind.NO_RESULT, "it exited with code 0")
+        elif not is_clean:
+            ending = self.process.ending or "an unknown exit code"
+            self._warn(WarningKind.EXIT_AFTER_RESULT, f"it ended with {ending}")
+        return None
+
+    def _early_end(self, *, is_greeted: bool) -> BridleError:
+        frame = self._rest or self._last_malformed
+        said = None if frame is None else self._complaint(frame)
+        if not is_greeted:
+            return early_exit(self.process, () if said is None else (said,))
+        ending = self.process.ending or "an unknown exit code"
+        last = "" if said is None else f"; the last line could not be read: {said}"
+        return TransportError("query", None, f"it ended with {ending} before a result{last}")
+
+    def _complaint(self, frame: MalformedLine) -> str:
+        """Describe a line for an error.
+
+        Plain text in place of the handshake is quoted: a program that cannot run as the CLI says
+        there why, and there is no conversation yet.
+        """
+        words = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
+        is_plain = not any(mark in words for mark in '{"')
+        has_begun = self._has_begun or self._lifecycle is Lifecycle.RUNNING
+        return words if is_plain and not has_begun else _described(frame)
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any, float], None]]] = {
+        **Engine._HANDLERS,
+        controls.ControlRequest: _on_unanswerable,
+        controls.ControlCancel: lambda engine, frame, now: None,
+        MalformedLine: _on_malformed,
+        **dict.fromkeys((LongLine, OversizedLine, PartialLine), _on_report),
+        InitMessage: _on_turn_start,
+        ResultMessage: _on_result,
+        **dict.fromkeys(
+            (
+                UserMessage,
+                TaskStartedMessage,
+                TaskUpdatedMessage,
+                TaskNotificationMessage,
+                BackgroundTasksChangedMessage,
+            ),
+            _on_background_work,
+        ),
+    }
+
+    _ON_DEADLINE: ClassVar[dict[str, Callable[[Any, Any, float], None]]] = {
+        **Engine._ON_DEADLINE,
+        _EXIT: _on_exit_overdue,
+    }
+
+
+def _described(frame: MalformedLine) -> str:
+    """Describe a line without quoting it: it may be a part of the conversation."""
+    return f"{frame.reason}: {shape_of(frame.line)}"

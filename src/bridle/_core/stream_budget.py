@@ -1,0 +1,230 @@
+"""The limits of a query: one budget for its stream of answers.
+
+``total`` limits the whole stream, from the first prompt on. ``first_event`` and ``idle`` limit
+silence while the CLI has something to do: a prompt to answer, the turn of background work that
+ended, or, once its input has ended, its own exit. Silence does not count while a tool or
+background work runs, or while reading is paused. ``turns`` and ``usd`` limit each answer.
+
+A query cannot always tell which prompt a turn answers: older CLIs do not name the prompts, and may
+answer several at once. So a result without names counts as the answer to every prompt before it.
+An answer begins with a prompt, or with a turn that no prompt announced, and ends with a result
+after which no background work is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridle._core.actions import Action, Deliver, Outbox
+from bridle._core.budget import TOTAL, LimitWatch
+from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify, ends_at_budget
+from bridle._core.deadlines import Deadlines
+from bridle._core.followups import FollowUps
+from bridle._core.spending import Meter
+from bridle._core.turns import with_result
+from bridle.errors import ProcessInfo
+from bridle.messages import Message, ResultMessage
+from bridle.options import Limits
+from bridle.outcomes import Outcome
+from bridle.system import InitMessage
+
+_ANSWER = "answer"
+"""The subject of the deadlines of an answer."""
+_STREAM = "stream"
+"""The subject of the deadline of the whole stream."""
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class StreamBudget:
+    """The answers of a query, one after the other, and the first limit that one of them reaches.
+
+    ``follow_ups`` knows the background work; the budget feeds it. ``has_budget`` is True if the
+    CLI was started with ``limits.usd`` as its own budget. ``on_limit`` is called once, with the
+    time, when a limit is reached.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        deadlines: Deadlines,
+        outbox: Outbox,
+        follow_ups: FollowUps,
+        *,
+        has_budget: bool = False,
+        on_limit: Callable[[float], None],
+    ) -> None:
+        self._limits = limits
+        self._deadlines = deadlines
+        self._outbox = outbox
+        self._follow_ups = follow_ups
+        self._on_limit = on_limit
+        self._watch = LimitWatch(
+            limits.replace(total=None),
+            deadlines,
+            note_limit=self._note_limit,
+            is_waiting=lambda: self._is_paused or self._follow_ups.is_working,
+            # The query ends when a limit is reached, so no turn has to be ended.
+            interrupt=_nothing,
+            withdraw=_nothing,
+            give_up=_nothing,
+        )
+        self._has_budget = has_budget
+        self._is_paused = False
+        # Prompts without a result.
+        self._unanswered = 0
+        # No prompt will follow: the CLI has to exit.
+        self._is_last = False
+        self._session_id: str | None = None
+        # When the first prompt was written.
+        self._began: float | None = None
+        # The last result of the answer.
+        self._result: ResultMessage | None = None
+        self._meter = Meter()
+        # Dollars the answer has cost so far; None before its first result.
+        self._cost: float | None = None
+        # An answer is under way.
+        self._is_open = False
+        #: The limit that was reached.
+        self.hit: LimitHit | None = None
+
+    # -- inputs ------------------------------------------------------------------------------------
+
+    def prompt(self, now: float) -> None:
+        """A prompt was written."""
+        self._unanswered += 1
+        if self._began is None:
+            self._began = now
+            if self._limits.total is not None:
+                self._deadlines.set((TOTAL, _STREAM), now + self._limits.total)
+        self._open(now)
+
+    def input_ended(self, now: float) -> None:
+        """No prompt will follow."""
+        self._is_last = True
+        if not self._is_open:
+            self._await_exit(now)
+
+    def take(self, now: float) -> list[Action]:
+        """Return the actions of an input at ``now``, with those of a limit it reached."""
+        actions = self._outbox.take()
+        for action in actions:
+            if isinstance(action, Deliver):
+                for message in action.messages:
+                    if self.hit is None:
+                        self._hear(message, now)
+        self._tell(now)
+        return actions + self._outbox.take()
+
+    def pause(self, now: float) -> None:
+        """Reading is paused: the CLI cannot break its silence."""
+        self._is_paused = True
+        self._watch.mind_idleness(now)
+
+    def resume(self, now: float) -> None:
+        """Reading goes on."""
+        self._is_paused = False
+        self._watch.mind_idleness(now)
+
+    def overdue(self, kind: str, subject: str, now: float) -> bool:
+        """Take a deadline that has passed; return False if it is another's."""
+        if subject == _STREAM and self._limits.total is not None:
+            self._note_limit(_ANSWER, LimitHit("total", self._limits.total))
+        elif not self._watch.overdue(kind, _ANSWER, now):
+            return False
+        self._tell(now)
+        return True
+
+    def end(self, ending: ProcessEnd, now: float) -> None:
+        """Watch no longer: the query is over."""
+        self._watch.stop()
+        self._deadlines.clear((TOTAL, _STREAM))
+
+    # -- one answer after the other ----------------------------------------------------------------
+
+    def _hear(self, message: Message, now: float) -> None:
+        self._follow_ups.observe(message)
+        if isinstance(message, InitMessage):
+            self._session_id = message.session_id
+            self._open(now)
+        if not self._is_open and not self._is_last:
+            return
+        self._watch.hear(_ANSWER, (message,), now)
+        if isinstance(message, ResultMessage):
+            self._hear_result(message, now)
+        self._watch.mind_idleness(now)
+
+    def _open(self, now: float) -> None:
+        if self._is_open:
+            return
+        self._is_open = True
+        self._result = self._cost = None
+        self._watch.start(_ANSWER, now)
+
+    def _await_exit(self, now: float) -> None:
+        """Silence counts from here on, whether or not a last answer comes."""
+        self._watch.start(_ANSWER, now)
+        if self._result is not None:
+            self._watch.hear(_ANSWER, (self._result,), now)
+        self._watch.mind_idleness(now)
+
+    def _hear_result(self, message: ResultMessage, now: float) -> None:
+        self._result = message
+        cost = self._meter.charge(message)
+        if cost is not None:
+            self._cost = (self._cost or 0.0) + cost
+        self._count_answered(message)
+        allowed = self._limits.usd
+        if allowed is not None and self._is_overspent(message, allowed):
+            self._note_limit(_ANSWER, LimitHit("usd", allowed))
+        elif not self._follow_ups.is_pending:
+            self._end_answer(now)
+
+    def _is_overspent(self, message: ResultMessage, allowed: float) -> bool:
+        at_own_budget = self._has_budget and ends_at_budget(message)
+        return at_own_budget or (self._cost or 0.0) > allowed
+
+    def _count_answered(self, message: ResultMessage) -> None:
+        named = len(message.user_message_uuids)
+        if message.origin is None and not named:
+            named = self._unanswered
+        self._unanswered = max(0, self._unanswered - named)
+
+    def _end_answer(self, now: float) -> None:
+        self._is_open = False
+        self._watch.end(_ANSWER, now)
+        if self._unanswered:
+            self._open(now)
+        elif self._is_last:
+            self._await_exit(now)
+
+    # -- the limit that was reached ----------------------------------------------------------------
+
+    def _note_limit(self, _: str, hit: LimitHit, __: float = 0.0) -> bool:
+        self.hit = self.hit or hit
+        return True
+
+    def _tell(self, now: float) -> None:
+        if self.hit is not None:
+            self._on_limit(now)
+
+    def outcome(self, process: ProcessInfo, now: float) -> Outcome[Any]:
+        """Return the outcome of the answer that reached its limit, as far as it got.
+
+        Its duration counts from the first prompt.
+        """
+        assert self.hit is not None, "only a limit makes an outcome of an answer"
+        reason, detail = classify(Facts(ending=ProcessEnd(by_us=True), limit=self.hit))
+        outcome: Outcome[Any] = Outcome(
+            reason=reason,
+            detail=detail,
+            session_id=self._session_id,
+            duration=0.0 if self._began is None else now - self._began,
+            process=process,
+        )
+        if self._result is None:
+            return outcome
+        return with_result(outcome, self._result, self._cost, pays=True)

@@ -1,0 +1,125 @@
+"""A query with callbacks: a session that ends when its prompts are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Any
+from uuid import uuid4
+
+from msgspec import structs
+
+from bridle._core.config import EngineConfig
+from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand, uuid_of
+from bridle._doors.drawing import draw
+from bridle._doors.session import InnerSession
+from bridle._doors.turn import Turn
+from bridle._shell.actor import Actor
+from bridle._shell.mailbox import Closed
+from bridle.events import SdkWarning
+from bridle.messages import Message
+from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.outcomes import Outcome, OutcomeReason
+
+_KEPT_WARNINGS = 1000
+
+_LIMITS = frozenset(reason for reason in OutcomeReason if reason.value.startswith("limit_"))
+
+
+class QuerySession(InnerSession):
+    """A session for the prompts of one query, which are checked here if they are at hand."""
+
+    def __init__(
+        self, prompts: Prompts, cli: CliOptions | None, sdk: SdkOptions | None, bidir: BidirOptions
+    ) -> None:
+        at_hand = prompts_at_hand(prompts)
+        for prompt in at_hand or ():
+            encode_prompt(prompt, "")
+        super().__init__(cli, sdk, bidir)
+        self._prompts: Any = prompts if at_hand is None else at_hand
+
+    def _engine_config(self) -> EngineConfig:
+        return structs.replace(super()._engine_config(), awaits_follow_ups=True)
+
+    def start(self) -> RunningQuery:
+        """Start the CLI, on the running loop."""
+        return RunningQuery(self, self._actor)
+
+    async def answer(self) -> None:
+        """Connect, send every prompt, wait for the outcomes, and close the session.
+
+        Raises:
+            StartError: the CLI did not start.
+            OutcomeError: a prompt reached a limit, or has no result.
+            Exception: what the iterable of prompts raised.
+        """
+        async with self:
+            waiting: list[asyncio.Task[Outcome[Any]]] = []
+            async with contextlib.aclosing(draw(self._prompts)) as prompts:
+                async for prompt in prompts:
+                    turn = await self._send(prompt)
+                    waiting.append(asyncio.ensure_future(turn.outcome()))
+            for outcome in await asyncio.gather(*waiting):
+                if outcome.result is None or outcome.reason in _LIMITS:
+                    outcome.raise_for_reason()
+
+    async def _send(self, prompt: object) -> Turn:
+        uuid = uuid_of(prompt) or str(uuid4())
+        return Turn(await self._actor.send(uuid, encode_prompt(prompt, uuid)))
+
+
+class RunningQuery:
+    """A query that runs as a session."""
+
+    def __init__(self, session: QuerySession, actor: Actor) -> None:
+        self._actor = actor
+        #: The messages that the reader has not taken yet.
+        self.messages = actor.feeds.messages()
+        self._events = actor.feeds.events()
+        self._warnings: deque[SdkWarning] = deque(maxlen=_KEPT_WARNINGS)
+        self._loop = asyncio.get_running_loop()
+        self._answering = self._loop.create_task(session.answer(), name="bridle-query")
+        # The stream raises what the task raised.
+        self._answering.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    @property
+    def pid(self) -> int | None:
+        """The CLI's process id, once there is one."""
+        return self._actor.pid
+
+    @property
+    def warnings(self) -> deque[SdkWarning]:
+        """The last of what was warned of."""
+        while self._events:
+            event = self._events.take_now()
+            if isinstance(event, SdkWarning):
+                self._warnings.append(event)
+        return self._warnings
+
+    async def take(self) -> Message:
+        """Return the next message. Cancellation loses nothing.
+
+        Raises:
+            Closed: there is none, and no process is left either.
+        """
+        try:
+            return await self.messages.take()
+        except Closed as end:
+            await asyncio.wait([self._answering])
+            is_cancelled = self._answering.cancelled()
+            end.error = end.error or (None if is_cancelled else self._answering.exception())
+            raise
+
+    async def close(self) -> None:
+        """End it; return when no process is left. Cancelling the wait does not cancel the end."""
+        self._actor.feeds.leave(self.messages)
+        self._answering.cancel()
+        await self._actor.stop()
+        await asyncio.wait([self._answering])
+
+    def abandon(self) -> None:
+        """End it, as the stream was dropped. May be called from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._answering.cancel)
+        self._actor.abandon()

@@ -1,0 +1,175 @@
+"""The actor of a query: it feeds the prompts, and pauses the CLI while its one reader is behind.
+
+Prompts come from code of the application, so a task of their own draws them, and nothing waits long
+for that task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+
+from msgspec import structs
+
+from bridle._core import actions as act
+from bridle._core.one_way import OneWayEngine
+from bridle._shell.actor import Actor
+from bridle._shell.known_secrets import clean
+from bridle._shell.listeners import Listeners
+from bridle._shell.mailbox import Closed
+from bridle._shell.observing import QueryObserver
+from bridle._shell.transport import Transport
+from bridle.errors import BridleError
+from bridle.events import ApiRetry, RateLimited, SdkWarning
+from bridle.messages import Message
+
+log = logging.getLogger("bridle.query")
+
+_HIGH_WATER = 4 << 20
+"""Unread bytes beyond which the CLI has to wait, unless the options say less."""
+
+_KEPT_WARNINGS = 1000
+
+_FEEDER_GRACE = 1.0
+"""Seconds an iterable of prompts has to clean up once the query is over."""
+
+Lines = AsyncGenerator[bytes, None]
+
+
+class QueryActor(Actor):
+    """One query's process, engine, prompts and reader. Belongs to the loop it was made on."""
+
+    def __init__(
+        self,
+        engine: OneWayEngine,
+        observer: QueryObserver,
+        *,
+        max_unread_bytes: int,
+        listeners: Listeners,
+        redact: Callable[[str], str],
+    ) -> None:
+        super().__init__(
+            engine,
+            observer,
+            max_unread_bytes=min(max_unread_bytes, _HIGH_WATER),
+            listeners=listeners,
+            redact=redact,
+            closers=[self._end_feeding],
+        )
+        self._one_way = engine
+        observer.error = lambda: self.error
+        #: The messages that the reader has not taken yet.
+        self.messages = self.feeds.messages()
+        self._is_paused = False
+        self._feeding: asyncio.Task[None] | None = None
+        self._wants_prompts = True
+        # What the iterable of prompts raised.
+        self._input_error: BaseException | None = None
+        #: The last of what was warned of.
+        self.warnings: deque[SdkWarning] = deque(maxlen=_KEPT_WARNINGS)
+
+    def begin(
+        self, spawn: Callable[[Actor], Transport], lines: Lines, *warnings: SdkWarning
+    ) -> None:
+        """Start the process and feed it these lines.
+
+        Raises:
+            StartError: there is no process.
+        """
+        key = self.launch(spawn, *warnings)
+        key.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self._transport is None and self._one_way.error is not None:
+            raise self._one_way.error
+        self._feeding = self._loop.create_task(self._feed(lines), name="bridle-query-input")
+        self._feeding.add_done_callback(self._on_fed)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    async def take(self) -> Message:
+        """Return the next message. Cancellation loses nothing.
+
+        Raises:
+            Closed: there is none, and no process is left either.
+        """
+        try:
+            message = await self.messages.take()
+        except Closed:
+            await self.wait_gone()
+            raise Closed(self.error) from None
+        if self._is_paused and 2 * self.messages.unread_bytes <= self._limit:
+            self._is_paused = False
+            self._process.resume_reading()
+            self._do(self._one_way.resume(self._loop.time()))
+        return message
+
+    async def close(self) -> None:
+        """End it; return when no process is left. Cancelling the wait does not cancel the end."""
+        self.feeds.leave(self.messages)
+        self._wants_prompts = False
+        await self.stop()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the stream failed, if it did, with what the CLI wrote to stderr."""
+        error = self._input_error or self._one_way.error
+        clean(error, self._redact)
+        if isinstance(error, BridleError) and error.process is None:
+            error.with_process(self._one_way.process)
+        if isinstance(error, BridleError) and error.process and error.process.exit_code is None:
+            tail = "" if self._transport is None else self._redact(self._transport.stderr_tail)
+            error.with_process(structs.replace(error.process, stderr_tail=tail))
+        return error
+
+    def _on_slow_consumer(self, unread: int) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+            self._do(self._one_way.pause(self._loop.time()))
+
+    # -- prompts -----------------------------------------------------------------------------------
+
+    async def _feed(self, lines: Lines) -> None:
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                self._do(self._one_way.prompt(line, self._loop.time()))
+                await self._process.drain()
+        self.end_input()
+
+    def input_failed(self, reason: str) -> None:
+        """The CLI takes no more prompts."""
+        self._stop_feeding()
+        super().input_failed(reason)
+
+    def _stop_feeding(self) -> None:
+        self._wants_prompts = False
+        if self._feeding is not None:
+            self._feeding.cancel()
+
+    def _on_fed(self, feeding: asyncio.Task[None]) -> None:
+        error = asyncio.CancelledError() if feeding.cancelled() else feeding.exception()
+        if error is None:
+            return
+        if self._wants_prompts:
+            self._input_error = error
+            self._stop_soon()
+        elif not feeding.cancelled():
+            log.debug("the prompts failed after the query had ended: %r", error)
+
+    async def _end_feeding(self) -> None:
+        self._stop_feeding()
+        if self._feeding is not None:
+            await asyncio.wait([self._feeding], timeout=_FEEDER_GRACE)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def _publish(self, action: act.Publish) -> None:
+        if isinstance(action.event, (RateLimited, ApiRetry)):
+            super()._publish(action)
+
+    def _deliver_warning(self, warning: SdkWarning) -> None:
+        if warning.level != "debug":
+            self.warnings.append(structs.replace(warning, detail=self._redact(warning.detail)))
+        super()._deliver_warning(warning)
