@@ -1,454 +1,619 @@
-"""Engines that are broken on purpose. A simulation that lets one of them pass is worth nothing.
+"""Engines that are broken on purpose. The simulation must catch every one of them.
 
-Each mutant is a function that takes a healthy engine and breaks one promise of it. It calls
-``effect`` whenever it makes the engine do something else than a healthy one, so that a mutant that
-no longer changes anything is found out. Only a :class:`Violation` counts as a catch: a mutant that
-raises on its own account proves nothing.
+A mutant stands between the world and a healthy engine and changes what goes in or what comes out:
+the configuration, the arguments of an input, the actions. It uses only the public names of the
+engine, so a change inside the core can neither disable a mutant nor crash it. A mutant counts an
+effect whenever it makes the engine do something that a healthy engine would not do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import cache, partial
+from inspect import BoundArguments, Signature, signature
+from typing import Any, ClassVar, cast
 
+import msgspec
 from msgspec import structs
+from tests.simulation.callbacks import subject_of
+from tests.simulation.output import Json, verdict_of
 
 from bridle._core import actions as act
-from bridle._core import budget
-from bridle._core.budget import TurnBudget
 from bridle._core.config import EngineConfig
-from bridle._core.ending import Rung
 from bridle._core.engine import Engine
-from bridle._core.permissions import Answer
-from bridle._core.state import Cause, InvalidTransition
-from bridle.errors import TransportError
-from bridle.hooks import Block
+from bridle._core.budget import REACTION
+from bridle._core.state import TERMINAL, UNCONFIRMED, Lifecycle
+from bridle.errors import ControlTimeout
+from bridle.events import SessionCompleted, SessionEnded, SessionFailed
+from bridle.messages import ResultMessage
+from bridle.options import Limits
+from bridle.outcomes import Outcome, OutcomeReason
 
 Actions = list[act.Action]
-Effect = Callable[[], None]
-Mutation = Callable[[Engine, Effect], None]
 
 
 class Mutant:
-    """A way to make broken engines."""
+    """A healthy engine behind a changed surface. This one changes nothing.
 
-    def __init__(self, mutation: Mutation) -> None:
-        self._mutation = mutation
-        #: How often one of them did something else than a healthy engine.
+    A subclass overrides `configure`, `feed` or `alter`, or a public property of the engine.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        #: How often the mutant did something that a healthy engine would not do.
         self.effects = 0
+        self._engine = Engine(self.configure(config))
 
-    def __call__(self, config: EngineConfig) -> Engine:
-        engine = Engine(config)
-        self._mutation(engine, self._note_effect)
-        return engine
+    def __getattr__(self, name: str) -> Any:
+        """Return a public attribute of the engine; a method becomes an input of the mutant."""
+        if name.startswith("_"):
+            raise AttributeError(f"the engine's {name} is private")
+        value = getattr(self._engine, name)
+        return partial(self._input, name) if callable(value) else value
 
-    def _note_effect(self) -> None:
-        self.effects += 1
+    def _input(self, name: str, *arguments: object, **named: object) -> Actions:
+        return self.feed(name, _signature(name).bind(self._engine, *arguments, **named))
 
+    def configure(self, config: EngineConfig) -> EngineConfig:
+        """Return the configuration that the engine gets."""
+        return config
 
-MUTANTS: dict[str, Mutant] = {}
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        """Pass an input on to the engine and return the actions that the world gets."""
+        actions = getattr(Engine, name)(*given.args, **given.kwargs)
+        return self.alter(name, given.arguments, actions) if actions else actions
 
-
-def mutant(mutation: Mutation) -> Mutation:
-    """Enter a mutation into the table, as a way to make engines."""
-    MUTANTS[mutation.__name__] = Mutant(mutation)
-    return mutation
-
-
-def _replace(part: object, name: str, make: Callable[[Any], Any]) -> None:
-    """Put what ``make`` makes of a method in its place; a method that is gone is an error."""
-    setattr(part, name, make(getattr(part, name)))
-
-
-def _rewrite(engine: Engine, rewrite: Callable[[Actions], Actions]) -> None:
-    """Let ``rewrite`` change what the engine wants done."""
-    _replace(engine, "_take", lambda take: lambda now: rewrite(take(now)))
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        """Return what the world gets in place of `actions`, the result of an input."""
+        return actions
 
 
-def _twice(engine: Engine, effect: Effect, is_meant: Callable[[act.Action], bool]) -> None:
-    def repeat(actions: Actions) -> Actions:
+@cache
+def _signature(name: str) -> Signature:
+    return signature(getattr(Engine, name))
+
+
+MUTANTS: dict[str, type[Mutant]] = {}
+
+
+def mutant(kind: type[Mutant]) -> type[Mutant]:
+    """Enter a mutant into the table."""
+    MUTANTS[kind.__name__] = kind
+    return kind
+
+
+def _response_in(action: act.Action) -> Json | None:
+    """Return the response of ours that an action writes, if it writes one."""
+    if isinstance(action, act.Write) and b'"control_response"' in action.data:
+        return cast("Json", msgspec.json.decode(action.data)["response"])
+    return None
+
+
+def _response(response: Json) -> act.Write:
+    """Return the action that writes a response."""
+    frame = {"type": "control_response", "response": response}
+    return act.Write(msgspec.json.encode(frame) + b"\n")
+
+
+# ---------------------------------------------------------------- twice, or never
+
+
+class Repeating(Mutant):
+    """Does something twice."""
+
+    def is_repeated(self, action: act.Action) -> bool:
+        raise NotImplementedError
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
         repeated: Actions = []
         for action in actions:
             repeated.append(action)
-            if is_meant(action):
-                effect()
+            if self.is_repeated(action):
+                self.effects += 1
                 repeated.append(action)
         return repeated
 
-    _rewrite(engine, repeat)
 
-
-# ---------------------------------------------------------------- seen in the actions
+@mutant
+class AnswersTwice(Repeating):
+    def is_repeated(self, action: act.Action) -> bool:
+        return _response_in(action) is not None
 
 
 @mutant
-def answers_twice(engine: Engine, effect: Effect) -> None:
-    def is_answer(action: act.Action) -> bool:
-        return isinstance(action, act.Write) and b'"control_response"' in action.data
-
-    _twice(engine, effect, is_answer)
+class SettlesTwice(Repeating):
+    def is_repeated(self, action: act.Action) -> bool:
+        return isinstance(action, act.Resolve)
 
 
 @mutant
-def settles_twice(engine: Engine, effect: Effect) -> None:
-    _twice(engine, effect, lambda action: isinstance(action, act.Resolve))
+class EndsTurnsTwice(Repeating):
+    def is_repeated(self, action: act.Action) -> bool:
+        return isinstance(action, act.TurnEnded)
+
+
+class Forgetting(Mutant):
+    """Leaves something out."""
+
+    def is_forgotten(self, action: act.Action) -> bool:
+        raise NotImplementedError
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        kept = [action for action in actions if not self.is_forgotten(action)]
+        self.effects += len(actions) - len(kept)
+        return kept
 
 
 @mutant
-def ends_turns_twice(engine: Engine, effect: Effect) -> None:
-    _twice(engine, effect, lambda action: isinstance(action, act.TurnEnded))
+class ForgetsToCancelCalls(Forgetting):
+    def is_forgotten(self, action: act.Action) -> bool:
+        return isinstance(action, act.CancelCall)
 
 
 @mutant
-def loses_a_message(engine: Engine, effect: Effect) -> None:
-    seen = 0
+class ForgetsToKill(Forgetting):
+    def is_forgotten(self, action: act.Action) -> bool:
+        return isinstance(action, act.Kill)
 
-    def lose(actions: Actions) -> Actions:
-        nonlocal seen
+
+@mutant
+class ForgetsRequestTimeouts(Forgetting):
+    def is_forgotten(self, action: act.Action) -> bool:
+        return isinstance(action, act.Reject) and isinstance(action.error, ControlTimeout)
+
+
+@mutant
+class FailsSilently(Forgetting):
+    def is_forgotten(self, action: act.Action) -> bool:
+        return isinstance(action, act.Warn)
+
+
+@mutant
+class EndsWithoutALastEvent(Forgetting):
+    def is_forgotten(self, action: act.Action) -> bool:
+        last = SessionCompleted | SessionEnded | SessionFailed
+        return isinstance(action, act.Publish) and isinstance(action.event, last)
+
+
+# ---------------------------------------------------------------- messages and turns
+
+
+@mutant
+class LosesAMessage(Mutant):
+    """Loses the last message of the thirtieth delivery."""
+
+    _deliveries = 0
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
         for action in actions:
             if isinstance(action, act.Deliver):
-                seen += 1
-                if seen == 30:
-                    effect()
+                self._deliveries += 1
+                if self._deliveries == 30:
+                    self.effects += 1
                     action.messages.pop()
         return actions
 
-    _rewrite(engine, lose)
-
 
 @mutant
-def forgets_whose_message_it_is(engine: Engine, effect: Effect) -> None:
-    def forget(action: act.Action) -> act.Action:
+class ForgetsOneOfSeveralTurns(Mutant):
+    """Delivers a message of merged prompts to all but the first of them."""
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        return [self._forget(action) for action in actions]
+
+    def _forget(self, action: act.Action) -> act.Action:
         if not isinstance(action, act.Deliver) or len(action.turns) < 2:
             return action
-        effect()
+        self.effects += 1
         return structs.replace(action, turns=action.turns[1:])
 
-    _rewrite(engine, lambda actions: [forget(action) for action in actions])
-
 
 @mutant
-def forgets_to_cancel_calls(engine: Engine, effect: Effect) -> None:
-    def forget(actions: Actions) -> Actions:
-        kept: Actions = [one for one in actions if not isinstance(one, act.CancelCall)]
-        if len(kept) < len(actions):
-            effect()
+class ForgetsMergedPrompts(Mutant):
+    """Ends only the first of the prompts that share an outcome."""
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        merged: set[str] = set()
+        kept: Actions = []
+        for action in actions:
+            if isinstance(action, act.TurnEnded):
+                if action.uuid in merged:
+                    self.effects += 1
+                    continue
+                merged.update(action.outcome.merged_with)
+            kept.append(action)
         return kept
 
-    _rewrite(engine, forget)
 
+@mutant
+class IgnoresThatAPromptWasWithdrawn(Mutant):
+    """Leaves a prompt open that the CLI has taken out of its queue at our request."""
 
-# ---------------------------------------------------------------- inside its parts
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._asked: set[str] = set()
 
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        return [action for action in actions if not self._is_ignored(name, action)]
 
-def _without_deadline(engine: Engine, effect: Effect, kind: str) -> None:
-    def keep(set_deadline: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
-        def set_others(token: Any, when: float) -> None:
-            if token[0] == kind:
-                effect()
-            else:
-                set_deadline(token, when)
-
-        return set_others
-
-    _replace(engine.deadlines, "set", keep)
+    def _is_ignored(self, name: str, action: act.Action) -> bool:
+        if isinstance(action, act.Write) and b'"cancel_async_message"' in action.data:
+            self._asked.add(msgspec.json.decode(action.data)["request"]["message_uuid"])
+        is_withdrawn = (
+            isinstance(action, act.TurnEnded)
+            and action.uuid in self._asked
+            and action.outcome.reason is OutcomeReason.INTERRUPTED
+            and name == "receive"
+        )
+        self.effects += is_withdrawn
+        return is_withdrawn
 
 
 @mutant
-def forgets_request_timeouts(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, "request")
+class EndsTheNextPromptByAStaleResult(Mutant):
+    """Takes a result that the CLI repeats for the result of the prompt that runs now."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._open: dict[str, None] = {}
+        self._ended: dict[str, Outcome[Any]] = {}
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        altered: Actions = []
+        for action in actions:
+            altered.append(action)
+            if isinstance(action, act.TurnStarted):
+                self._open[action.uuid] = None
+            elif isinstance(action, act.TurnEnded):
+                self._open.pop(action.uuid, None)
+                self._ended[action.uuid] = action.outcome
+            elif isinstance(action, act.Deliver):
+                altered += self._ended_by(action)
+        return altered
+
+    def _ended_by(self, action: act.Deliver) -> Actions:
+        for message in action.messages:
+            if isinstance(message, ResultMessage):
+                uuids = message.raw.get("user_message_uuids") or ["none"]
+                if self._open and all(uuid in self._ended for uuid in uuids):
+                    self.effects += 1
+                    return [act.TurnEnded(next(iter(self._open)), self._ended[uuids[0]])]
+        return []
 
 
 @mutant
-def forgets_callback_timeouts(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, "call")
+class BillsAgainAndAgain(Mutant):
+    """Bills for a turn what the whole session has cost so far."""
+
+    _billed = 0.0
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        return [self._bill(action) for action in actions]
+
+    def _bill(self, action: act.Action) -> act.Action:
+        if not isinstance(action, act.TurnEnded) or not action.outcome.cost_usd:
+            return action
+        self.effects += self._billed > 0.0
+        self._billed += action.outcome.cost_usd
+        outcome = structs.replace(action.outcome, cost_usd=self._billed)
+        return act.TurnEnded(action.uuid, outcome)
+
+
+# ---------------------------------------------------------------- requests
 
 
 @mutant
-def forgets_to_kill(engine: Engine, effect: Effect) -> None:
-    departure = engine._departure
+class PermitsWhenTheCallbackFails(Mutant):
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        return [self._permit(action) for action in actions] if name == "failed_call" else actions
 
-    def climb_on(real: Callable[[float], None]) -> Callable[[float], None]:
-        def stay(now: float) -> None:
-            if departure.rung is Rung.TERMINATING:
-                effect()
-            else:
-                real(now)
-
-        return stay
-
-    _replace(departure, "climb_on", climb_on)
+    def _permit(self, action: act.Action) -> act.Action:
+        response = _response_in(action)
+        if response is None or response.get("response", {}).get("behavior") != "deny":
+            return action
+        self.effects += 1
+        return _response({**response, "response": {"behavior": "allow", "updatedInput": {}}})
 
 
 @mutant
-def permits_when_the_callback_fails(engine: Engine, effect: Effect) -> None:
-    questions = engine._questions
+class BlocksWhenAHookFails(Mutant):
+    """Blocks although the hook was registered to let the CLI go on."""
 
-    def allow(real: Callable[..., None]) -> Callable[..., None]:
-        def fail(call: act.Call, kind: str, detail: str, now: float, **more: bool) -> None:
-            if call.kind is not act.CallKind.PERMISSION:
-                real(call, kind, detail, now, **more)
-                return
-            effect()
-            allowed = b'{"behavior":"allow","updatedInput":{}}'
-            questions._answer(call.request_id, Answer(allowed, ((kind, detail),)))
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._hooks: set[int] = set()
 
-        return fail
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        self._hooks.update(
+            action.call_id
+            for action in actions
+            if isinstance(action, act.Call) and action.kind is act.CallKind.HOOK
+        )
+        if name == "failed_call" and given["call_id"] in self._hooks:
+            return [self._block(action) for action in actions]
+        return actions
 
-    _replace(questions, "_fail", allow)
-
-
-@mutant
-def blocks_when_a_hook_fails(engine: Engine, effect: Effect) -> None:
-    questions = engine._questions
-
-    def block(real: Callable[..., None]) -> Callable[..., None]:
-        def fail(call: act.Call, kind: str, detail: str, now: float, **more: bool) -> None:
-            if call.kind is not act.CallKind.HOOK:
-                real(call, kind, detail, now, **more)
-                return
-            effect()
-            call.subject.warn(kind, detail)
-            call.subject.done(Block("it failed"))
-            questions._step_hook(call.request_id, call.subject, now)
-
-        return fail
-
-    _replace(questions, "_fail", block)
+    def _block(self, action: act.Action) -> act.Action:
+        response = _response_in(action)
+        if response is None or verdict_of("hook", response) != "go":
+            return action
+        self.effects += 1
+        return _response({**response, "response": {"decision": "block", "reason": "it failed"}})
 
 
 @mutant
-def takes_requests_beyond_the_bound(engine: Engine, effect: Effect) -> None:
-    def never(is_full: Callable[..., bool]) -> Callable[..., bool]:
-        def is_not_full(label: str, now: float) -> bool:
-            if is_full(label, now):
-                effect()
-            return False
+class TakesRequestsBeyondTheBound(Mutant):
+    def configure(self, config: EngineConfig) -> EngineConfig:
+        self._bound = config.questions.max_open
+        self._calls: set[int] = set()
+        questions = structs.replace(config.questions, max_open=1_000_000)
+        return structs.replace(config, questions=questions)
 
-        return is_not_full
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        if name in ("finished_call", "failed_call"):
+            self._calls.discard(given.arguments["call_id"])
+        return super().feed(name, given)
 
-    _replace(engine._questions, "_is_full", never)
-
-
-@mutant
-def goes_on_when_a_callback_cannot_be_called(engine: Engine, effect: Effect) -> None:
-    def pass_on(failed: Callable[..., None]) -> Callable[..., None]:
-        def fail(call_id: int, detail: str, now: float, *, was_called: bool = True) -> None:
-            if not was_called:
-                effect()
-            failed(call_id, detail, now)
-
-        return fail
-
-    _replace(engine._questions, "failed", pass_on)
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        for action in actions:
+            if isinstance(action, act.CancelCall):
+                self._calls.discard(action.call_id)
+            elif isinstance(action, act.Call):
+                self._calls.add(action.call_id)
+                self.effects += len(self._calls) > self._bound
+        return actions
 
 
 @mutant
-def counts_the_deadline_of_calls_that_have_not_started(engine: Engine, effect: Effect) -> None:
-    questions = engine._questions
+class GoesOnWhenACallbackCannotBeCalled(Mutant):
+    """Treats a gate that could not be asked as one that failed."""
 
-    def at_once(call: Callable[..., None]) -> Callable[..., None]:
-        def make(*arguments: Any) -> None:
-            effect()
-            call(*arguments)
-            questions.started(questions._calls, 0.0)
-
-        return make
-
-    _replace(questions, "_call", at_once)
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        if name == "failed_call" and not given.arguments.get("was_called", True):
+            self.effects += 1
+            given.arguments["was_called"] = True
+        return super().feed(name, given)
 
 
 @mutant
-def answers_what_was_taken_back(engine: Engine, effect: Effect) -> None:
-    _replace(engine._questions, "withdraw", lambda _: lambda request_id: effect())
+class ForgetsCallbackTimeouts(Mutant):
+    """Never learns that a callback has started, so its deadline never counts."""
+
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        if name == "started_call":
+            self.effects += 1
+            return []
+        return super().feed(name, given)
 
 
 @mutant
-def writes_after_the_end_of_input(engine: Engine, effect: Effect) -> None:
-    questions = engine._questions
+class CountsTheDeadlineOfCallsThatHaveNotStarted(Mutant):
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._started: set[int] = set()
 
-    def write(_: object) -> Callable[[str, bytes], None]:
-        def always(request_id: str, line: bytes) -> None:
-            if engine._departure.input_ended:
-                effect()
-            questions._answered[request_id] = None
-            engine._emit(act.Write(line))
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        if name == "started_call":
+            self._started.add(given.arguments["call_id"])
+        return super().feed(name, given)
 
-        return always
-
-    _replace(questions, "_write", write)
-
-
-@mutant
-def leaves_a_queued_operation(engine: Engine, effect: Effect) -> None:
-    def take(real: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
-        def but_the_last() -> list[Any]:
-            queue = real()
-            if queue:
-                effect()
-            return queue[:-1]
-
-        return but_the_last
-
-    _replace(engine._outgoing, "take_queue", take)
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        for action in actions:
+            if isinstance(action, act.Call):
+                self._engine.started_call(action.call_id, given["now"])
+            elif isinstance(action, act.CancelCall) and action.timed_out:
+                self.effects += action.call_id not in self._started
+        return actions
 
 
 @mutant
-def drops_the_news_of_a_withdrawn_prompt(engine: Engine, effect: Effect) -> None:
-    _replace(engine._turns, "withdraw", lambda _: lambda uuid, now: effect())
+class AnswersWhatWasTakenBack(Mutant):
+    """Answers a request of the CLI after the CLI has withdrawn it."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._requests: dict[int, str] = {}
+        self._withdrawn: list[str] = []
+
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        actions = super().feed(name, given)
+        if name != "advance" or self._engine.lifecycle in TERMINAL:
+            return actions
+        late = [
+            _response({"subtype": "error", "request_id": request, "error": "late"})
+            for request in self._withdrawn
+        ]
+        self.effects += len(late)
+        self._withdrawn.clear()
+        return [*late, *actions]
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        for action in actions:
+            if isinstance(action, act.Call):
+                self._requests[action.call_id] = subject_of(action)
+            elif isinstance(action, act.CancelCall) and name == "receive":
+                self._withdrawn.append(self._requests[action.call_id])
+            elif isinstance(action, act.EndInput):
+                self._withdrawn.clear()
+        return actions
 
 
 @mutant
-def forgets_merged_prompts(engine: Engine, effect: Effect) -> None:
-    def forget(known: Callable[[Any], None]) -> Callable[[Any], None]:
-        def know_one(uuids: Any) -> None:
-            several = list(uuids)
-            if len(several) > 1:
-                effect()
-            known(several[:1])
+class WritesAfterTheEndOfInput(Mutant):
+    """Ends the input before it writes what belongs in front of the end."""
 
-        return know_one
-
-    _replace(engine._turns, "_known", forget)
-
-
-@mutant
-def bills_again_and_again(engine: Engine, effect: Effect) -> None:
-    turns = engine._turns
-
-    def bill(close: Callable[..., None]) -> Callable[..., None]:
-        def from_zero(*arguments: Any) -> None:
-            if turns.meter.total:
-                effect()
-            turns.meter.total = 0.0
-            close(*arguments)
-
-        return from_zero
-
-    _replace(turns, "_close_turn", bill)
-
-
-# ---------------------------------------------------------------- limits, and stale results
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        ends = [action for action in actions if isinstance(action, act.EndInput)]
+        rest = [action for action in actions if not isinstance(action, act.EndInput)]
+        if ends and any(isinstance(action, act.Write) for action in rest):
+            self.effects += 1
+            return [*ends, *rest]
+        return actions
 
 
 @mutant
-def raises_when_two_prompts_are_given_up(engine: Engine, effect: Effect) -> None:
-    """The limits of a session that is over still count, and giving it up again raises.
+class InterruptsWhenNothingRuns(Mutant):
+    """Takes a turn for running that has ended, and interrupts it before it closes."""
 
-    An event loop reports what a timer raises, and goes on.
-    """
-    watch = engine._budget._watch if isinstance(engine._budget, TurnBudget) else None
-    if watch is None:
-        return
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        if name != "close" or not isinstance(actions[0], act.EndInput):
+            return actions
+        self.effects += 1
+        request = {"subtype": "interrupt"}
+        frame = {"type": "control_request", "request_id": "req_late", "request": request}
+        return [act.Write(msgspec.json.encode(frame) + b"\n"), *actions]
 
-    def give_up(what: str, now: float) -> None:
-        engine._fail(Cause.BROKEN, TransportError("session", None, what), now)
 
-    def advance(real: Callable[[float], Actions]) -> Callable[[float], Actions]:
-        def report(now: float) -> Actions:
-            try:
-                return real(now)
-            except InvalidTransition:
-                effect()
+@mutant
+class LeavesAQueuedOperation(Mutant):
+    """Forgets every operation but the first of those that wait for the CLI to start."""
+
+    _queued = 0
+
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        if name in ("submit", "send") and self._engine.lifecycle in UNCONFIRMED:
+            self._queued += 1
+            if self._queued > 1:
+                self.effects += 1
                 return []
-
-        return report
-
-    _replace(watch, "stop", lambda _: lambda: None)
-    _replace(watch, "_give_up", lambda _: give_up)
-    _replace(engine, "advance", advance)
+        return super().feed(name, given)
 
 
-@mutant
-def ends_the_next_prompt_by_a_stale_result(engine: Engine, effect: Effect) -> None:
-    def is_stale(real: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        def never(named: Any) -> bool:
-            if real(named):
-                effect()
-            return False
-
-        return never
-
-    _replace(engine._turns, "_is_stale", is_stale)
+# ---------------------------------------------------------------- limits
 
 
-@mutant
-def forgets_the_total(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, budget.TOTAL)
+class WithoutLimit(Mutant):
+    """Does not enforce one of the limits."""
+
+    limit: ClassVar[str]
+    instead: ClassVar[float | None] = None
+
+    def configure(self, config: EngineConfig) -> EngineConfig:
+        self._is_changed = getattr(config.limits, self.limit) is not None
+        return structs.replace(config, limits=config.limits.replace(**{self.limit: self.instead}))
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        if self._is_changed:
+            self.effects += sum(isinstance(action, act.TurnStarted) for action in actions)
+        return actions
 
 
 @mutant
-def forgets_the_first_event(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, budget.FIRST_EVENT)
+class ForgetsTheTotal(WithoutLimit):
+    limit = "total"
 
 
 @mutant
-def forgets_idleness(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, budget.IDLE)
+class ForgetsTheFirstEvent(WithoutLimit):
+    limit = "first_event"
 
 
 @mutant
-def waits_for_a_turn_that_does_not_end_when_told(engine: Engine, effect: Effect) -> None:
-    _without_deadline(engine, effect, budget.PATIENCE)
-
-
-def _unlimited(engine: Engine, effect: Effect, name: str) -> None:
-    def but_this(reach: Callable[..., None]) -> Callable[..., None]:
-        def ignore(uuids: Any, hit: Any, now: float) -> None:
-            if hit.name == name:
-                effect()
-            else:
-                reach(uuids, hit, now)
-
-        return ignore
-
-    if isinstance(engine._budget, TurnBudget):
-        _replace(engine._budget._watch, "_reach", but_this)
+class ForgetsIdleness(WithoutLimit):
+    limit = "idle"
 
 
 @mutant
-def lets_a_turn_make_any_number_of_model_calls(engine: Engine, effect: Effect) -> None:
-    _unlimited(engine, effect, "turns")
+class LetsATurnMakeAnyNumberOfModelCalls(WithoutLimit):
+    limit = "turns"
 
 
 @mutant
-def lets_a_turn_spend_any_number_of_dollars(engine: Engine, effect: Effect) -> None:
-    _unlimited(engine, effect, "usd")
+class LetsATurnSpendAnyNumberOfDollars(WithoutLimit):
+    limit = "usd"
+    instead: ClassVar[float | None] = (
+        1_000_000.0  # The engine must still ask the CLI what the turn has cost.
+    )
 
 
 @mutant
-def ends_a_prompt_before_its_time(engine: Engine, effect: Effect) -> None:
-    def early(set_deadline: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
-        def set_early(token: Any, when: float) -> None:
-            if token[0] == budget.TOTAL:
-                effect()
-                when -= 1.0
-            set_deadline(token, when)
+class EndsAPromptBeforeItsTime(Mutant):
+    def configure(self, config: EngineConfig) -> EngineConfig:
+        total = config.limits.total
+        if total is None:
+            return config
+        return structs.replace(config, limits=config.limits.replace(total=total - 1.0))
 
-        return set_early
-
-    _replace(engine.deadlines, "set", early)
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        self.effects += sum(
+            isinstance(action, act.TurnEnded) and action.outcome.reason is OutcomeReason.LIMIT_TOTAL
+            for action in actions
+        )
+        return actions
 
 
 @mutant
-def relabels_a_completed_answer(engine: Engine, effect: Effect) -> None:
-    turns = engine._turns
+class RelabelsACompletedAnswer(Mutant):
+    """Reports a turn as over its limit although its answer was complete."""
 
-    def relabel(end: Callable[..., None]) -> Callable[..., None]:
-        def with_limits(*arguments: Any) -> None:
-            hits = dict(turns._limits)
-            began = len(engine._outbox._actions)
-            end(*arguments)
-            actions = engine._outbox._actions
-            for number, action in enumerate(actions[began:], began):
-                if isinstance(action, act.TurnEnded) and action.outcome.ok and action.uuid in hits:
-                    effect()
-                    reason = f"limit_{hits[action.uuid].name}"
-                    outcome = structs.replace(
-                        action.outcome, reason=type(action.outcome.reason)(reason)
-                    )
-                    actions[number] = act.TurnEnded(action.uuid, outcome)
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._total = config.limits.total
+        self._started: dict[str, float] = {}
 
-        return with_limits
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        if self._total is None:
+            return actions
+        return [self._relabel(action, given["now"], self._total) for action in actions]
 
-    _replace(turns, "_end", relabel)
+    def _relabel(self, action: act.Action, now: float, total: float) -> act.Action:
+        if isinstance(action, act.TurnStarted):
+            self._started[action.uuid] = now
+        if not isinstance(action, act.TurnEnded) or not action.outcome.ok:
+            return action
+        if now < self._started[action.uuid] + total:
+            return action
+        self.effects += 1
+        outcome = structs.replace(action.outcome, reason=OutcomeReason.LIMIT_TOTAL)
+        return act.TurnEnded(action.uuid, outcome)
+
+
+@mutant
+class WaitsForATurnThatIgnoresItsInterrupt(Mutant):
+    """Never learns that the time is up which a turn has to end after an interrupt for a limit."""
+
+    _until: float | None = None
+
+    def configure(self, config: EngineConfig) -> EngineConfig:
+        self._is_limited = config.limits != Limits()
+        return config
+
+    @property
+    def next_deadline(self) -> float | None:
+        deadline = self._engine.next_deadline
+        if deadline is None or self._until is None or deadline <= self._until:
+            return deadline
+        self.effects += 1
+        return None
+
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        now = given.arguments.get("now", 0.0)
+        if name == "advance" and self._until is not None and now > self._until:
+            self.effects += 1
+            given.arguments["now"] = self._until
+        return super().feed(name, given)
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        for action in actions:
+            if isinstance(action, act.TurnEnded):
+                self._until = None
+            elif self._is_limited and name in ("advance", "receive") and self._interrupts(action):
+                self._until = given["now"] + REACTION - 0.1
+        return actions
+
+    @staticmethod
+    def _interrupts(action: act.Action) -> bool:
+        return isinstance(action, act.Write) and b'"subtype":"interrupt"' in action.data
+
+
+@mutant
+class LosesTheActionsOfGivingUp(Mutant):
+    """Returns nothing when a limit ends the session, as if the input had raised."""
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        is_for_a_limit = any(
+            isinstance(action, act.TurnEnded) and action.outcome.reason.startswith("limit_")
+            for action in actions
+        )
+        if name == "advance" and is_for_a_limit and self._engine.lifecycle is Lifecycle.FAILED:
+            self.effects += 1
+            return []
+        return actions

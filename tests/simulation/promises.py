@@ -151,9 +151,6 @@ class Promises:
             for key in self._must_settle:
                 if self.keys[key] == "open":
                     raise Violation(f"the answer for {key} was dropped")
-            early = self.engine._questions._early
-            if early is not None and len(early) > MAX_BUFFERED:
-                raise Violation("too many early MCP messages")
             if not (self.cli.is_murky or self._is_refusing or self.input_over):
                 self._limits.check_told(self._open_turns())
         self._explained_by.clear()
@@ -163,6 +160,19 @@ class Promises:
         self._expected.clear()
         self._due.clear()
         self._must_settle.clear()
+        if not self._ready and self.engine.lifecycle not in TERMINAL:
+            self._check_early()
+
+    def _check_early(self) -> None:
+        """Few MCP messages wait for a session that has not started."""
+        early = [
+            question
+            for question in self.cli.asked.values()
+            if question.kind == "mcp" and question.seen and not question.withdrawn
+            if not question.answers and not question.stage
+        ]
+        if len(early) > MAX_BUFFERED:
+            raise Violation(f"{len(early)} early MCP messages wait")
 
     # -- what comes of it ----------------------------------------------------------------------
 
@@ -182,6 +192,8 @@ class Promises:
                 self.trace(f"            {action!r:.300}")
         for action in actions:
             _CHECKS[type(action)](self, action)
+        if len(self._queued) > MAX_QUEUED:
+            raise Violation("too many operations are queued")
         self._limits.note_work(self.now, is_waiting=bool(self.calls))
         for action in actions:
             if isinstance(action, act.Call) and not self._must_wait():
@@ -238,8 +250,6 @@ class Promises:
         if key is not None:
             self._requests[frame["request_id"]] = key
             self._request_limits[key] = self.now + self._timeouts[key]
-        if len(self.engine._outgoing._queue) > MAX_QUEUED:
-            raise Violation("too many operations are queued")
 
     def _check_answer(self, response: dict[str, Any]) -> None:
         question = self.cli.asked.get(response["request_id"])

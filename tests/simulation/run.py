@@ -26,6 +26,8 @@ from bridle._core.engine import Engine
 
 BATCH = 500
 ENOUGH_FAILURES = 20
+SUITE_SEEDS = 4000
+"""The seeds below are those of the test suite: a run of its own starts here."""
 RARE = 1000
 """In a million seeds everything should have happened this often."""
 
@@ -89,15 +91,20 @@ def _report(coverage: Coverage, elapsed: float) -> None:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many")
-    parser.add_argument("--start", type=int, default=0, help="the first one")
+    parser.add_argument("--start", type=int, default=SUITE_SEEDS, help="the first one")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--seed", type=int, help="run this one alone")
-    parser.add_argument("--trace", action="store_true", help="tell every step of --seed")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--trace", action="store_true", help="print every step of --seed")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for; return the exit code."""
+    options = parse(arguments)
     if options.seed is not None:
         problem = simulate_one(options.seed, Coverage(), trace=print if options.trace else None)
         print(problem or f"seed {options.seed} holds")

@@ -5,22 +5,28 @@ The long run is ``python -m tests.simulation.run --seeds 1000000``.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.simulation import faults
 from tests.simulation.coverage import Coverage
 from tests.simulation.golden import Replay, implied_outcomes, recordings
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.run import simulate_one, simulate_range
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.run import SUITE_SEEDS, parse, simulate_one, simulate_range
 
+from bridle._core.config import EngineConfig
+from bridle._core.engine import Engine
 from bridle._core.state import MOVES
 
+KEPT = range(3000)
+SHOWN = range(KEPT.stop, SUITE_SEEDS)
 SHARD = 750
 WITHIN = 2000
 
 
-@pytest.mark.parametrize("first", range(0, 3000, SHARD))
+@pytest.mark.parametrize("first", KEPT[::SHARD])
 def test_every_promise_is_kept_whatever_happens(first: int) -> None:
     coverage, failures = simulate_range(range(first, first + SHARD))
     assert failures == []
@@ -38,7 +44,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_everything_that_can_happen_does() -> None:
-    coverage, _ = simulate_range(range(3000, 4000))
+    coverage, _ = simulate_range(SHOWN)
     missing = [name for name in faults.FAULTS if not coverage.faults[name] and name not in RARE]
     assert missing == []
     assert [name for name in faults.OPERATIONS if not coverage.operations[name]] == []
@@ -51,16 +57,47 @@ RARE = {"long_line"}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_broken_engine_is_caught(name: str) -> None:
-    """A broken promise is a catch; an exception that the mutant itself provokes is none."""
-    broken = MUTANTS[name]
+def test_a_broken_engine_is_caught_by_a_violation(name: str) -> None:
+    """A healthy engine passes these seeds, so what is caught is the mutation."""
+    assert KEPT.stop >= WITHIN
     for seed in range(WITHIN):
-        problem = simulate_one(seed, Coverage(), broken)
-        if problem is not None and problem.startswith("Violation"):
+        problem, effects = try_mutant(MUTANTS[name], seed)
+        if problem is not None:
             print(f"{name}: seed {seed}: {problem}")
-            assert broken.effects > 0
+            assert problem.startswith("Violation: ")
+            assert effects > 0
             return
-    pytest.fail(f"{name} passed {WITHIN} seeds, with {broken.effects} effects")
+    pytest.fail(f"{name} passed {WITHIN} seeds")
+
+
+def try_mutant(kind: type[Mutant], seed: int) -> tuple[str | None, int]:
+    """Run one seed on a mutant; return what went wrong, and how many effects it had."""
+    made: list[Mutant] = []
+
+    def make(config: EngineConfig) -> Engine:
+        made.append(kind(config))
+        return cast("Engine", made[0])
+
+    return simulate_one(seed, Coverage(), make), made[0].effects
+
+
+def test_a_mutant_that_changes_nothing_passes_and_has_no_effect() -> None:
+    assert [try_mutant(Mutant, seed) for seed in range(50)] == [(None, 0)] * 50
+
+
+def test_mutants_see_only_the_public_names_of_the_engine() -> None:
+    """A change inside the core must not disable or crash a mutant."""
+    source = Path(__file__).with_name("mutants.py").read_text("utf-8")
+    assert re.findall(r"engine\._\w+", source, flags=re.IGNORECASE) == []
+    with pytest.raises(AttributeError, match="_turns is private"):
+        _ = Mutant(EngineConfig())._turns
+
+
+def test_make_simulate_starts_where_the_seeds_of_the_suite_end(repository: Path) -> None:
+    assert parse([]).start == SHOWN.stop
+    makefile = (repository / "Makefile").read_text("utf-8")
+    [command] = re.findall(r"-m tests.simulation.run (.*)", makefile)
+    assert "--start" not in command
 
 
 def _id(path: Path) -> str:
