@@ -44,33 +44,83 @@ def read_requirements(repository: Path) -> Requirements:
     return Requirements(content["requirements"], content["retired"])
 
 
-def read_claims(repository: Path) -> dict[str, set[str]]:
-    """Return the ids that each test claims, by the test's node id."""
+class Claims(NamedTuple):
+    """The ids that a test claims: in all its cases, and in single ones by their marks."""
+
+    everywhere: set[str]
+    cases: list[set[str]]
+
+    @property
+    def ids(self) -> set[str]:
+        """Everything the test claims."""
+        return self.everywhere.union(*self.cases)
+
+    @property
+    def of_largest_case(self) -> set[str]:
+        """What the case with the most claims claims."""
+        return self.everywhere | max(self.cases, key=len, default=set())
+
+
+def read_claims(repository: Path) -> dict[str, Claims]:
+    """Return what each test claims, by the test's node id."""
     return {
-        f"{path.relative_to(repository).as_posix()}::{name}": ids
+        f"{path.relative_to(repository).as_posix()}::{name}": claims
         for path in sorted((repository / "tests").rglob("test_*.py"))
-        for name, ids in claims_in(ast.parse(path.read_text("utf-8")))
+        for name, claims in claims_in(ast.parse(path.read_text("utf-8")))
     }
 
 
-def claims_in(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, set[str]]]:
-    """Yield each test function's node id inside its file, and the ids it claims."""
+def claims_in(
+    tree: ast.Module | ast.ClassDef, tables: dict[str, ast.expr] | None = None
+) -> Iterator[tuple[str, Claims]]:
+    """Yield each test function's node id inside its file, and what it claims.
+
+    `tables` are the assignments of the module: parameter sets may be in a table with a name.
+    """
+    tables = dict(_assignments(tree)) if tables is None else tables
     for node in tree.body:
         match node:
             case ast.ClassDef():
-                yield from ((f"{node.name}::{name}", ids) for name, ids in claims_in(node))
+                for name, claims in claims_in(node, tables):
+                    yield f"{node.name}::{name}", claims
             case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name.startswith("test_"):
-                marks = (ids for each in node.decorator_list for ids in _marked(each))
-                yield node.name, set(ids_in(ast.get_docstring(node) or "")).union(*marks)
+                claims = Claims(set(ids_in(ast.get_docstring(node) or "")), [])
+                for decorator in node.decorator_list:
+                    _read_marks(decorator, tables, claims)
+                yield node.name, claims
             case _:
                 pass
 
 
-def _marked(decorator: ast.expr) -> Iterator[set[str]]:
-    """Yield the ids of each requirement mark in a decorator, parameter sets included."""
-    for node in ast.walk(decorator):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(MARK):
-            yield {cast("str", each.value) for each in node.args if isinstance(each, ast.Constant)}
+def _assignments(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield name, value
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                yield name, value
+            case _:
+                pass
+
+
+def _read_marks(node: ast.AST, tables: dict[str, ast.expr], claims: Claims) -> None:
+    """Add the ids of the requirement marks in a decorator, each to its parameter set if it has."""
+    if isinstance(node, ast.Call):
+        called = ast.unparse(node.func)
+        if called.endswith(MARK):
+            ids = (each.value for each in node.args if isinstance(each, ast.Constant))
+            claims.everywhere.update(cast("Iterator[str]", ids))
+            return
+        if called.endswith("pytest.param"):
+            case = Claims(set(), [])
+            for keyword in node.keywords:
+                _read_marks(keyword.value, tables, case)
+            claims.cases.append(case.everywhere)
+            return
+    if isinstance(node, ast.Name) and node.id in tables:
+        _read_marks(tables[node.id], {}, claims)
+    for child in ast.iter_child_nodes(node):
+        _read_marks(child, tables, claims)
 
 
 def ids_in(text: str) -> Iterator[str]:
@@ -89,7 +139,7 @@ def main(ids: list[str]) -> None:
         if id in requirements.retired:
             print("      retired: {reason} (docs/adr/{adr})".format(**requirements.retired[id]))
         for node, claimed in claims.items():
-            if id in claimed:
+            if id in claimed.ids:
                 print(f"      {node}")
 
 

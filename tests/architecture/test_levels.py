@@ -37,13 +37,13 @@ def called_in(tree: ast.Module) -> set[str]:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_everything_users_call_is_called_on_this_level(level: str, repository: Path) -> None:
-    """R418, R430, R438, C47: on the fake CLI and on real ones; the unit tests are below both."""
+    """R418, R430, R438: on the fake CLI and on real ones; the unit tests are below both."""
     reached = set[str]().union(*map(called_in, parsed(repository, *LEVELS[level])))
     assert CALLED - reached == set()
 
 
 def test_tests_on_real_clis_are_left_out_where_there_is_none(repository: Path) -> None:
-    """R432, R433, C47: each takes the CLI from a fixture, which skips with a reason; no flag."""
+    """R433: each takes the CLI from a fixture, which skips with a reason; no flag."""
     functions = [
         node
         for tree in parsed(repository, "real")
@@ -57,7 +57,7 @@ def test_tests_on_real_clis_are_left_out_where_there_is_none(repository: Path) -
 
 
 def test_coverage_is_shown_and_gates_nothing(repository: Path) -> None:
-    """R419, C47: `make cov` measures branches of the whole package and reports what is missed."""
+    """R419: `make cov` measures branches of the whole package and reports what is missed."""
     makefile = (repository / "Makefile").read_text("utf-8")
     recipe = re.search(r"^cov:.*\n((?:\t.*\n)+)", makefile, flags=re.MULTILINE)
     assert recipe is not None

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from requirement_claims import Requirements, claims_in, read_claims, read_requirements
+from requirement_claims import Claims, Requirements, claims_in, read_claims, read_requirements
 
 SERIES = {"R": 472, "C": 58, "S": 123}
+MOST_CLAIMS = 4
+"""A test that claims more than that hardly shows each of them by an assertion of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +20,13 @@ def requirements(repository: Path) -> Requirements:
 
 
 @pytest.fixture(scope="module")
-def claimed(repository: Path) -> set[str]:
-    return set[str]().union(*read_claims(repository).values())
+def claims(repository: Path) -> dict[str, Claims]:
+    return read_claims(repository)
+
+
+@pytest.fixture(scope="module")
+def claimed(claims: dict[str, Claims]) -> set[str]:
+    return set[str]().union(*(each.ids for each in claims.values()))
 
 
 def test_every_requirement_is_listed_once_in_order(requirements: Requirements) -> None:
@@ -43,6 +50,19 @@ def test_tests_claim_only_requirements_that_exist(
     requirements: Requirements, claimed: set[str]
 ) -> None:
     assert claimed - requirements.titles.keys() == set()
+
+
+def test_no_test_claims_more_than_it_can_show(claims: dict[str, Claims]) -> None:
+    """The cases of a parametrized test may claim different requirements, by their marks."""
+    largest = {node: each.of_largest_case for node, each in claims.items()}
+    assert {node: ids for node, ids in largest.items() if len(ids) > MOST_CLAIMS} == {}
+
+
+def test_no_test_claims_a_retired_requirement(
+    requirements: Requirements, claims: dict[str, Claims]
+) -> None:
+    retired = {node: each.ids & requirements.retired.keys() for node, each in claims.items()}
+    assert {node: ids for node, ids in retired.items() if ids} == {}
 
 
 def test_every_retirement_has_a_reason_and_is_listed_in_its_decision_record(
@@ -70,14 +90,33 @@ class TestGroup:
 def test_marked(): ...
 
 @pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.requirement("R009")), 2])
+@pytest.mark.requirement("R010")
 def test_parametrized(): ...
+
+ROWS: list[Any] = [
+    pytest.param(1, marks=pytest.mark.requirement("R011")),
+    pytest.param(2, marks=[pytest.mark.requirement("R012", "R013"), pytest.mark.other]),
+]
+
+@pytest.mark.parametrize("x", ROWS)
+def test_with_a_table(): ...
 
 def test_silent(): ...
 """
     )
     assert list(claims_in(tree)) == [
-        ("TestGroup::test_inner", {"R001", "R005", "R006", "R007", "C08", "C09", "C10"}),
-        ("test_marked", {"R003", "S034"}),
-        ("test_parametrized", {"R009"}),
-        ("test_silent", set()),
+        (
+            "TestGroup::test_inner",
+            Claims({"R001", "R005", "R006", "R007", "C08", "C09", "C10"}, []),
+        ),
+        ("test_marked", Claims({"R003", "S034"}, [])),
+        ("test_parametrized", Claims({"R010"}, [{"R009"}])),
+        ("test_with_a_table", Claims(set(), [{"R011"}, {"R012", "R013"}])),
+        ("test_silent", Claims(set(), [])),
     ]
+
+
+def test_the_largest_case_is_the_one_with_the_most_claims() -> None:
+    claims = Claims({"R001"}, [{"R002"}, {"R003", "R004"}])
+    assert claims.of_largest_case == {"R001", "R003", "R004"}
+    assert claims.ids == {"R001", "R002", "R003", "R004"}

@@ -437,6 +437,6 @@ BEHAVIOURS: dict[str, Callable[[Place], Coroutine[Any, Any, None]]] = {
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_on_both_doors(behaviour: str, door: str, flavour: str) -> None:
-    """C22, S003, S005, S013, S019."""
+    """S003, S005, S013, S019."""
     with FakeCli.auto(flavour=flavour) as cli:
         run(lambda: BEHAVIOURS[behaviour](Place(door, cli)))

@@ -64,7 +64,7 @@ def test_the_options_page_has_every_option_with_its_channel(texts: dict[str, str
 
 
 def test_the_precedence_of_sources_is_explained(texts: dict[str, str]) -> None:
-    """R105 and R445: which source wins, and how the exceptions combine."""
+    """R445: which source wins, and how the exceptions combine."""
     page = texts["docs/howto/configuration.md"]
     order = ["your program sets", "`CLAUDE_<FIELD>`", "`bridle.toml`", "the default"]
     places = [page.index(words) for words in order]

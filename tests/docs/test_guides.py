@@ -110,7 +110,7 @@ def test_matchers_rich_permissions_and_their_options_are_documented() -> None:
 
 
 def test_new_kinds_of_blocks_have_a_migration_note() -> None:
-    """R448: what to expect when a new kind or field comes, as code that runs; R383 likewise."""
+    """R448: what to expect when a new kind or field comes, as code that runs."""
     note = section("docs/howto/migrating.md", "New kinds of blocks and messages")
     assert missing(note, "UnknownBlock", "case _:", "ThinkingBlock.signature", ".raw") == []
 

@@ -30,7 +30,7 @@ def environment(directory: Path) -> dict[str, str]:
 @pytest.mark.parametrize("seed", ["1", "2"])
 @pytest.mark.requirement("S100")
 def test_sixty_sessions_ended_in_every_way_leave_nothing(tmp_path: Path, seed: str) -> None:
-    """R356, R359, R361, R362: with warnings as errors, and not a word on stderr."""
+    """R356, R359, R362: with warnings as errors, and not a word on stderr."""
     done = subprocess.run(
         [*PROGRAM, "--sessions", "30", "--seed", seed],
         cwd=REPOSITORY,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.requirement("S066")
 def test_the_clis_know_the_flags_we_give_them(lab: Lab) -> None:
-    """R127, R128, R129, C14: nearly every option at once, and what the CLI made of them."""
+    """R127, R128, R129: nearly every option at once, and what the CLI made of them."""
     plugin = lab.work / "plugin" / ".claude-plugin"
     plugin.mkdir(parents=True)
     (plugin / "plugin.json").write_text('{"name": "ours", "version": "1.0.0"}')

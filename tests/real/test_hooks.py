@@ -56,7 +56,6 @@ def said(request: ModelRequest) -> str:
 
 
 def test_a_blocked_tool_does_not_run_and_nobody_is_asked_about_it(lab: Lab) -> None:
-    """C13."""
     asked: list[str] = []
 
     def allow(context: CanUseToolContext) -> AllowOnce:
@@ -144,7 +143,6 @@ def test_a_block_where_nothing_can_be_blocked_is_warned_about(lab: Lab) -> None:
 def test_the_end_of_a_turn_is_where_a_hook_puts_it(
     lab: Lab, event: str, requests: int, written: list[str]
 ) -> None:
-    """C13."""
     done: list[str] = []
 
     def end(context: HookContext) -> HookResult | None:
@@ -332,7 +330,6 @@ def test_the_six_hooks_with_a_field_of_their_own_are_all_called(lab: Lab) -> Non
 
 
 def test_a_hook_may_permit_a_tool_that_would_be_asked_about(lab: Lab) -> None:
-    """C13."""
     bidir = BidirOptions(on_pre_tool_use=lambda context: HookOutput(permission_decision="allow"))
     scene = play(lab, [[write(lab)], [text("done")]], bidir)
     assert scene.outcome.text == "done"

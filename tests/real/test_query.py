@@ -74,7 +74,7 @@ def outer_text(request: ModelRequest) -> str:
 
 @pytest.mark.requirement("S044")
 def test_a_prompt_is_answered_with_messages_and_a_result(lab: Lab) -> None:
-    """R404, R410, S003, S012."""
+    """R404, S003, S012."""
     heard = hear(lab, [[text("Hi there.")]], "Say hi, once.")
     assert (heard.said, heard.warnings) == (["Hi there."], [])
     (result,) = heard.results
@@ -152,7 +152,7 @@ def test_an_option_the_cli_does_not_know_is_an_error(lab: Lab) -> None:
 def test_nothing_of_the_prompt_is_in_the_process_list_and_a_break_leaves_no_process(
     lab: Lab,
 ) -> None:
-    """R405, S013: the prompt, the schema and the agents are nobody else's business."""
+    """S013: the prompt, the schema and the agents are nobody else's business."""
 
     async def main() -> None:
         calls = [tool_use("Bash", command="tail -f /dev/null", description="wait")]

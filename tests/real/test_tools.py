@@ -58,7 +58,7 @@ def adder(calls: list[Json]) -> Callable[[Json], Json]:
 
 @pytest.mark.requirement("S082")
 def test_a_raw_mcp_handler_is_called_and_the_model_reads_its_result(lab: Lab) -> None:
-    """R425, R438, R439, C34."""
+    """R425, R438, C34."""
     calls: list[Json] = []
 
     async def main() -> None:

@@ -112,7 +112,7 @@ def test_a_denied_write_leaves_no_file_and_the_model_reads_why(lab: Lab) -> None
 
 @pytest.mark.requirement("S094")
 def test_thinking_and_text_arrive_whole_and_in_pieces(lab: Lab) -> None:
-    """R376, R379, R380, R382, R439, C38."""
+    """R379, R380, C38."""
 
     async def main() -> None:
         script = [

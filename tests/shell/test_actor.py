@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import bridle
 from bridle import BidirOptions, SdkOptions, Session, UsageError
 from bridle._core.ending import Rung
-from bridle._shell.transport import TransportEvents
+from bridle._shell.transport import Transport, TransportEvents
 
 Json = dict[str, Any]
 
@@ -105,9 +106,7 @@ def result(uuid: str, text: str = "done") -> Json:
 
 
 def test_a_session_runs_a_turn_and_ends() -> None:
-    """R001, R003, R020, R024, R156, R163, R164, R247, R416, R434, C51: the test seam carries a
-    whole session.
-    """
+    """R020, R024, R163, R247: a fake transport carries a whole session."""
 
     async def main() -> None:
         puppet = Puppet()
@@ -125,8 +124,65 @@ def test_a_session_runs_a_turn_and_ends() -> None:
     run(main)
 
 
+def test_a_session_makes_its_process_when_it_is_started() -> None:
+    """R156."""
+    made: list[Puppet] = []
+
+    def factory(events: TransportEvents) -> Puppet:
+        made.append(Puppet()(events))
+        return made[0]
+
+    async def main() -> None:
+        talk = Session(bidir=BidirOptions(transport_factory=factory))
+        assert made == []
+        await talk.connect()
+        assert len(made) == 1
+        await talk.stop()
+
+    run(main)
+
+
+def test_only_the_event_loop_of_the_session_writes_to_the_process() -> None:
+    """R155: a callback in a worker thread hands its answer over."""
+    writing: list[int] = []
+    calling: list[int] = []
+
+    class Watched(Puppet):
+        def write(self, data: bytes) -> None:
+            writing.append(threading.get_ident())
+            super().write(data)
+
+    def permission(_: bridle.CanUseToolContext) -> object:
+        calling.append(threading.get_ident())
+        return bridle.Allow()
+
+    async def main() -> None:
+        puppet = Watched()
+        async with session(puppet, on_can_use_tool=permission):
+            ask = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
+            for number in range(8):
+                puppet.say({"type": "control_request", "request_id": f"q{number}", "request": ask})
+            while len(puppet.written) < 9:
+                await asyncio.sleep(0)
+
+    run(main)
+    assert len(calling) == 8
+    assert threading.get_ident() not in calling
+    assert set(writing) == {threading.get_ident()}
+
+
+def test_a_transport_needs_few_members() -> None:
+    """R164: what the fake transport of this file has, and two that only a real process needs."""
+    needed = {name for name in vars(Transport) if not name.startswith("_")}
+    assert needed - vars(Puppet()).keys() - vars(Puppet).keys() == {
+        "pause_reading",
+        "resume_reading",
+    }
+    assert len(needed) == 10
+
+
 def test_operations_before_the_session_runs_wait_for_it() -> None:
-    """R251, R253, R416, R434, C29."""
+    """R251, R253, R434, C29."""
 
     async def main() -> None:
         puppet = Puppet(greets=False)
@@ -425,7 +481,7 @@ def test_nothing_is_pending_any_more_when_the_end_returns(way: str) -> None:
 def test_callbacks_answer_questions_and_their_failures_are_heard(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """R082, R301, R304, R416, R451, C54: deny on failure, a traceback in the log, a warning for the
+    """R082, R304, R451, C54: deny on failure, a traceback in the log, a warning for the
     application.
     """
     warnings: list[bridle.SdkWarning] = []

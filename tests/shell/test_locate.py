@@ -67,9 +67,7 @@ def install(path: Path, mode: int = 0o755) -> str:
 def test_the_first_place_that_has_one_wins(
     tmp_path: Path, home: Path, environ: dict[str, str]
 ) -> None:
-    """R131, R134, R135, R139, R431, C44: installed from the last place to the first, each wins in
-    turn.
-    """
+    """R131, R134, R135, R139: installed from the last place to the first, each wins in turn."""
     bundled = tmp_path / "site/claude_agent_sdk/_bundled/claude"
     usual = [home / place / "claude" for place in HOME_PLACES[1:]]
     places = [home / ".claude/local/claude", tmp_path / "bin/claude", *usual, bundled]

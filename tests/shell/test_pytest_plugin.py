@@ -32,7 +32,7 @@ def clis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_a_test_runs_once_with_each_cli(pytester: pytest.Pytester, clis: list[Path]) -> None:
-    """R418, R432, R433, C47."""
+    """R418, R433."""
     pytester.makepyfile(REAL)
     result = pytester.runpytest_inprocess(*LOADED, "-v")
     result.assert_outcomes(passed=2)
@@ -43,7 +43,7 @@ def test_a_test_runs_once_with_each_cli(pytester: pytest.Pytester, clis: list[Pa
 def test_a_test_without_a_cli_is_skipped_and_says_why(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R418, R432, R433, C47."""
+    """R433."""
     monkeypatch.delenv(TEST_CLIS, raising=False)
     pytester.makepyfile(REAL)
     result = pytester.runpytest_inprocess(*LOADED, "-rs")

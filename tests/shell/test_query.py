@@ -224,7 +224,7 @@ def test_a_query_without_callbacks_is_one_way(bidir: BidirOptions | None) -> Non
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_query_is_one_greeting_and_the_prompt_on_stdin(flavour: str) -> None:
-    """R404, R405, R410, S003, S024, C45: nothing of it is an argument, and the input ends."""
+    """R410, S003, S024, C45: nothing of it is an argument, and the input ends."""
 
     async def main() -> None:
         with FakeCli.auto(flavour=flavour) as cli:
@@ -605,7 +605,7 @@ def test_retries_of_a_query_are_logged(caplog: pytest.LogCaptureFixture) -> None
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_every_end_is_an_error_or_a_warning_and_leaves_nothing(name: str) -> None:
-    """S002, S004 to S009, S018, S020, S026 to S030."""
+    """S002, S026, S028, S030."""
     ending = ENDINGS[name]
 
     async def main() -> None:
@@ -657,7 +657,7 @@ def test_an_error_of_a_living_cli_has_its_stderr_too() -> None:
 
 
 def test_a_line_over_the_limit_ends_the_stream_and_one_at_the_limit_does_not() -> None:
-    """R060, S011, C25: the limit is an option, and here it ends the stream."""
+    """R060, C25: the limit is an option, and here it ends the stream."""
 
     async def main() -> None:
         limit = 1 << 20
@@ -1111,7 +1111,7 @@ EXCESSES = {
 
 @pytest.mark.parametrize("name", EXCESSES)
 def test_a_limit_ends_the_query_with_its_error_after_what_came(name: str) -> None:
-    """S016 as amended: limits of ours bound what the application waits for."""
+    """Limits of ours bound what the application waits for."""
     case = EXCESSES[name]
 
     async def main() -> None:

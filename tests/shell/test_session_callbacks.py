@@ -178,7 +178,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_a_callback_returns_reaches_the_cli(name: str) -> None:
-    """R155, R271, R273, R304, R306, R307, R309, R310, R312, R314, R323, R326, R331, R332."""
+    """R304, R306, R309, R314."""
     kind, value, expect, warned = ANSWERS[name]
     for form in ("def", "async def"):
         # The expectation is replayed by a CLI that knows what it asked.
@@ -250,7 +250,7 @@ RAISED: dict[str, tuple[bool, BaseException]] = {
 @pytest.mark.parametrize("how", RAISED)
 @pytest.mark.parametrize("kind", FAIL_SAFE)
 def test_a_callback_that_raises_is_answered_for_and_told_of(kind: str, how: str) -> None:
-    """R296, R299, R300, R301, R310, R325, R428, C26: hooks fail open, the rest is refused."""
+    """R296, R299, R300, C26: hooks fail open, the rest is refused."""
     is_async, error = RAISED[how]
     expect, failed, _ = FAIL_SAFE[kind]
     assert play(expect(ASK[kind]), registered(kind, raising(is_async, error))) == [failed]
@@ -290,7 +290,7 @@ def test_the_notes_of_an_exception_are_for_the_log_alone() -> None:
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
 @pytest.mark.parametrize("kind", ["hook", "permission", "elicitation"])
 def test_a_callback_that_is_late_is_answered_for_and_left(kind: str, is_async: bool) -> None:
-    """R295, R298, R299, R300, R302, C55: a plain function is abandoned with a warning."""
+    """R295, R299, R300, C55: a plain function is abandoned with a warning."""
     expect, _, late = FAIL_SAFE[kind]
     over, cancelled = threading.Event(), threading.Event()
 
@@ -323,7 +323,7 @@ TIMEOUTS: dict[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("name", TIMEOUTS)
 def test_the_nearest_deadline_of_a_hook_counts(name: str) -> None:
-    """R071, R072, R260, R280, R298, C09."""
+    """R071, R072, R260, C09."""
 
     async def wait(_: object) -> None:
         await asyncio.Event().wait()
@@ -373,7 +373,7 @@ def test_a_slow_callback_holds_up_nothing_but_its_own_answer() -> None:
 
 
 def test_hooks_run_in_order_and_the_first_decision_counts() -> None:
-    """R282, R284, R285, R286, R287, R289."""
+    """R284, R285, R286, R289."""
     order: list[str] = []
 
     def named(name: str, value: object) -> Hook:

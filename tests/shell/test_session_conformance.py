@@ -92,7 +92,7 @@ async def _real(
 
 @pytest.mark.requirement("S123")
 def test_a_turn(start: Start) -> None:
-    """R005, R025, R026, R418, R424, R433."""
+    """R005, R026, R424."""
 
     async def main() -> None:
         async with start([[text("Hello.")]]) as session:
@@ -123,7 +123,7 @@ def test_three_prompts_one_after_the_other(start: Start) -> None:
 
 
 def test_a_hook_blocks_a_tool(start: Start) -> None:
-    """R271, R274, R279, R418, R424, R429, R433."""
+    """R271, R274, R279, R424."""
     seen: list[PreToolUseContext] = []
 
     def block(context: PreToolUseContext) -> Block:
@@ -143,7 +143,7 @@ def test_a_hook_blocks_a_tool(start: Start) -> None:
 
 @pytest.mark.parametrize("answer", [Allow(), Deny("no")], ids=["allow", "deny"])
 def test_a_permission_decides(start: Start, answer: Any, tmp_path: Path) -> None:
-    """R068, R304, R305, R312, R418, R424, R429, R433."""
+    """R068, R305, R312, R424."""
     asked: list[CanUseToolContext] = []
 
     async def decide(context: CanUseToolContext) -> Any:
@@ -166,7 +166,7 @@ def test_a_permission_decides(start: Start, answer: Any, tmp_path: Path) -> None
 
 
 def test_a_tool_of_this_process_is_called(start: Start) -> None:
-    """R320, R334, R418, R424, R433."""
+    """R320, R334, R424."""
     calls: list[tuple[float, float]] = []
 
     @tool

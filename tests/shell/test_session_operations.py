@@ -76,7 +76,7 @@ greeted = FakeCli().expect_initialize()
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_sends_its_request_and_returns_with_the_answer(name: str) -> None:
-    """R006, R011 to R014, R018, R337, R341, R349, R352, R399, R429, C37."""
+    """R011 to R014."""
     operation, request = OPERATIONS[name]
 
     async def main() -> None:
@@ -122,7 +122,7 @@ def test_an_operation_the_cli_refuses_says_why(name: str) -> None:
 def test_an_operation_that_is_not_answered_in_time_says_so_and_a_late_answer_is_dropped(
     subtype: str,
 ) -> None:
-    """R339, R340, R342, R428, C03."""
+    """R339, R340, R342, C03."""
 
     async def main() -> None:
         script = greeted.expect_request(subtype).expect_request("get_settings").reply({"n": 2})
@@ -174,7 +174,7 @@ def test_a_cancelled_operation_is_withdrawn() -> None:
 
 @pytest.mark.requirement("S078")
 def test_answers_find_their_operations_in_whatever_order_they_come() -> None:
-    """R166, R167, R254, R424, R428: requests in flight beside a turn, answered last first."""
+    """R166, R167, R254: requests in flight beside a turn, answered last first."""
 
     async def main() -> None:
         script = greeted.start_turn().assistant("talking")
@@ -195,7 +195,7 @@ def test_answers_find_their_operations_in_whatever_order_they_come() -> None:
 
 @pytest.mark.parametrize("way", ["stop", "aclose"])
 def test_the_end_of_the_session_settles_what_is_pending_and_refuses_the_rest(way: str) -> None:
-    """R007, R345, R357, R358, R360, R366, R428, C02."""
+    """R007, R345, R358, C02."""
 
     async def main() -> None:
         with greeted.silence() as cli:
@@ -279,7 +279,7 @@ def test_files_cannot_be_rewound_without_checkpoints() -> None:
 
 
 def test_operations_wait_for_the_session_in_order_and_the_seventeenth_is_refused() -> None:
-    """R251, R252, R253, R258, R262, C29: prompts wait too."""
+    """R251, R252, R253, R262: prompts wait too."""
 
     async def main() -> None:
         with FakeCli.auto().slow_start(0.2) as cli:

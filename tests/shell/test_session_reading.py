@@ -49,7 +49,7 @@ def said(messages: list[Message]) -> list[str]:
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_messages_come_in_order_and_end_with_the_session(flavour: str) -> None:
-    """R008, R025, R026, R291, R369, R370, R374: and are those that the CLI wrote."""
+    """R006, R008, R369, R374: and are those that the CLI wrote."""
 
     async def main() -> None:
         with FakeCli.auto(flavour=flavour) as cli:
@@ -188,7 +188,7 @@ LAST = {
 
 @pytest.mark.parametrize("way", LAST)
 def test_there_is_exactly_one_last_event(way: str) -> None:
-    """R009, R026, R363, R368, R371, C28: whoever listens, and from whenever on."""
+    """R009, R368, R371, C28: whoever listens, and from whenever on."""
 
     async def main() -> None:
         with FakeCli.auto() as cli:

@@ -101,9 +101,7 @@ BAD_STARTS = {
 def test_a_cli_that_does_not_start_is_a_typed_error_with_everything_known(
     name: str, flavour: str
 ) -> None:
-    """R001, R002, R146, R151, R237, R238, R239, R249, R412, R413, C19, C24, C28: at once, and
-    nothing is left.
-    """
+    """R002, R146, R151, R249: at once, and nothing is left."""
     case = BAD_STARTS[name]
     cli = case.cli._set(flavour=flavour)
     resume = {"resume_session_id": SESSION} if case.resumes else {}
@@ -275,7 +273,7 @@ VERSIONS = {
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> None:
-    """R058, R059, R140 to R143, R145, R147, R153, C21, C22: unless the options say otherwise."""
+    """R058, R059, R147, R153: unless the options say otherwise."""
     case = VERSIONS[name]
 
     async def main() -> None:

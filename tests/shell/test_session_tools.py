@@ -152,7 +152,7 @@ def call(server: object, prompt: str, **more: Any) -> tuple[str, list[str]]:
 def test_a_tool_is_called_with_its_arguments_and_gives_its_result(
     flavour: str, is_async: bool
 ) -> None:
-    """R315, R320, R329, R330, R334."""
+    """R320, R329, R330, R334."""
     threads: list[str] = []
 
     @tool
@@ -281,7 +281,7 @@ RPC = {"jsonrpc": "2.0", "id": "123", "method": "tools/list"}
 
 
 def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_question() -> None:
-    """R314, R315, R323, R324, R331, C07, C08."""
+    """R315, R323, R324, C07."""
     seen: list[object] = []
 
     def handle(message: dict[str, Any]) -> McpResponse:
@@ -367,7 +367,7 @@ def test_a_cli_that_answers_the_handshake_only_after_its_servers_is_not_kept_wai
 
 
 def test_messages_for_servers_wait_until_the_session_runs() -> None:
-    """R261, R316, R317, R319, C05: in order, before the handshake is answered."""
+    """R316, R319, C05: in order, before the handshake is answered."""
     seen: list[int] = []
 
     async def handle(message: dict[str, Any]) -> dict[str, Any]:

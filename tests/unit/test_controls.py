@@ -59,7 +59,7 @@ def answer(**members: object) -> ControlResponse:
     ],
 )
 def test_a_question_is_read_into_its_class(wire: dict[str, object], request_: WireQuestion) -> None:
-    """R181, R214, R227, R417, R423."""
+    """R181, R214, R227, R423."""
     frame = ask(wire)
     assert frame == ControlRequest(request_, "r")
     assert (frame.request, frame.request.raw) == (request_, wire)

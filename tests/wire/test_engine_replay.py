@@ -204,7 +204,7 @@ def test_every_recording_has_its_row() -> None:
 @pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.requirement("S101")
 def test_the_engine_follows_a_real_session_to_its_end(recording: str) -> None:
-    """R211, R247, R369, R374, R437: one outcome per prompt, every message delivered, in order."""
+    """R211, R369, R374: one outcome per prompt, every message delivered, in order."""
     replay = replayed(recording)
     ended = {one.uuid: one.outcome for one in only(TurnEnded, replay.actions)}
     assert len(ended) == len(only(TurnEnded, replay.actions))

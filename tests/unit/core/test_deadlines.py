@@ -122,9 +122,7 @@ def test_ids_count_up_and_are_never_used_again() -> None:
 
 
 def test_an_answer_finds_its_request_whatever_the_order() -> None:
-    """R184, R254, R340, R417, R423, R426: an entry holds the operation, the waiter and its
-    patience.
-    """
+    """R184, R254, R340, R423: an entry holds the operation, the waiter and its timeout."""
     first = Request("a", "interrupt", {}, 5.0)
     second = Request("b", "set_model", {"model": None}, 6.0)
     ledger = Ledger()

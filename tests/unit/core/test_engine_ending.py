@@ -237,7 +237,7 @@ def untouched(_: Engine) -> None:
 def test_a_stop_settles_everything_and_brings_the_process_down(
     before: Callable[[Engine], None],
 ) -> None:
-    """R241, R343, R345, R354, R357, R359 to R364, R366, R428, C02."""
+    """R343, R354, R359, R364."""
     engine = busy(waiting=True, questions=ASKING)
     engine.submit("k", "mcp_status", {}, 0.0)
     feed(engine, 0.0, cli.can_use_tool("p"))
@@ -344,7 +344,7 @@ def test_a_reason_of_ours_fails_the_session() -> None:
 def test_a_session_is_over_when_its_process_and_its_output_are(
     code: int, event: SessionEvent, exit_first: bool
 ) -> None:
-    """R241, R343, R367, R368, C30."""
+    """R241, R367, R368, C30."""
     engine = busy()
     engine.submit("k", "interrupt", {}, 0.0)
     if exit_first:

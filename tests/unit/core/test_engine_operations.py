@@ -46,17 +46,21 @@ def error_of(actions: list[Action]) -> BridleError:
 @pytest.mark.parametrize(
     ("operation", "fields"),
     [
-        ("interrupt", {}),
-        ("set_permission_mode", {"mode": "acceptEdits"}),
-        ("set_model", {"model": "opus"}),
-        ("set_model", {"model": None}),
-        ("rewind_files", {"user_message_id": "u1"}),
+        pytest.param("interrupt", {}, marks=pytest.mark.requirement("R186")),
+        pytest.param(
+            "set_permission_mode", {"mode": "acceptEdits"}, marks=pytest.mark.requirement("R187")
+        ),
+        pytest.param("set_model", {"model": "opus"}, marks=pytest.mark.requirement("R188")),
+        pytest.param("set_model", {"model": None}, marks=pytest.mark.requirement("C37")),
+        pytest.param(
+            "rewind_files", {"user_message_id": "u1"}, marks=pytest.mark.requirement("R189")
+        ),
         ("mcp_status", {}),
     ],
 )
 @pytest.mark.requirement("S083")
 def test_an_operation_is_one_well_formed_request(operation: str, fields: dict[str, Any]) -> None:
-    """R179, R186 to R189, R212, R337, R352, C37."""
+    """R179, R352."""
     engine = running(checkpointing=True)
     assert written(engine.submit("k", operation, fields, 1.0)) == [
         {
@@ -102,7 +106,7 @@ def test_an_answer_that_is_neither_success_nor_error_is_a_rejection() -> None:
 def test_silence_is_a_timeout_and_a_later_answer_is_dropped(
     timeout: float | None, due: float
 ) -> None:
-    """R226, R338, R339, R342, C03."""
+    """R226, R339, R342, C03."""
     engine = running(control_timeout=30.0)
     engine.submit("k", "interrupt", {}, 1.0, timeout)
     assert engine.next_deadline == due

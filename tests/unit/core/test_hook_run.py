@@ -82,7 +82,7 @@ CARRIES_CONTEXT = {
 
 
 def test_hooks_run_in_their_order_and_then_the_event_goes_on() -> None:
-    """R203, R271, R284, R285, R431, R464."""
+    """R203, R271, R285, R464."""
     hooks = (Hook(callback, timeout=1.0), Hook(callback, timeout=2.0))
     run = begin("Stop", *hooks)
     seen: list[Hook] = []
@@ -158,7 +158,7 @@ def test_context_reaches_the_model_or_is_warned_about(event: str) -> None:
 
 
 def test_a_blocked_tool_is_denied() -> None:
-    """R271, R417, C13."""
+    """R271, R417."""
     assert said(answer_of("PreToolUse", Block("no"))) == Said(
         specific("PreToolUse", permissionDecision="deny", permissionDecisionReason="no")
     )
@@ -173,7 +173,7 @@ def test_a_blocked_permission_is_denied() -> None:
 
 @pytest.mark.parametrize("event", sorted(BLOCKED_BY_DECISION))
 def test_most_events_are_blocked_by_a_decision(event: str) -> None:
-    """R417, C13."""
+    """R417."""
     assert said(answer_of(event, Block("no"))) == Said({"decision": "block", "reason": "no"})
 
 
@@ -237,7 +237,7 @@ def test_the_answer_says_whether_the_cli_ends_the_turn_by_itself(event: str) -> 
 
 
 def test_a_changed_input_leaves_the_permission_to_be_asked() -> None:
-    """R205, R271, R417, C13."""
+    """R205, R271, R417."""
     answer = answer_of("PreToolUse", ModifyInput({"command": "pwd"}), None)
     assert said(answer) == Said(
         {**GO_ON, **specific("PreToolUse", updatedInput={"command": "pwd"})}
@@ -268,7 +268,7 @@ def test_a_changed_input_is_ignored_with_a_warning_after_the_fact(event: str) ->
 
 
 def test_an_input_that_json_cannot_carry_blocks() -> None:
-    """R273: the hook wanted another input, so the original one must not run."""
+    """The hook wanted another input, so the original one must not run."""
     answer = answer_of("PreToolUse", ModifyInput({"command": object()}))
     assert blocks("PreToolUse", answer)
     assert kinds(answer) == ["unencodable_result"]
@@ -618,7 +618,6 @@ def test_the_official_output_dicts_are_understood(
 def test_an_output_is_sent_as_it_is(
     event: str, output: HookOutput, payload: dict[str, object]
 ) -> None:
-    """C13."""
     run = begin(event, Hook(callback))
     run.done(output)
     assert said(run.answer) == Said(payload)

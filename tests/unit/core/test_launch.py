@@ -63,7 +63,7 @@ def answer(_: object) -> Any:
 
 @pytest.mark.requirement("S065")
 def test_a_session_speaks_json_both_ways_and_asks_us_for_permission() -> None:
-    """R108, R109, R201, C33, C35: and has an id of our choosing from the start."""
+    """R108, R109, R201: and has an id of our choosing from the start."""
     launch = session()
     assert launch.argv == (*SESSION, STDIO, f"--session-id={OURS}")
     assert launch.session_id == OURS
@@ -72,7 +72,7 @@ def test_a_session_speaks_json_both_ways_and_asks_us_for_permission() -> None:
 
 
 def test_a_query_asks_nobody() -> None:
-    """R107 as decided: the prompt travels on stdin, so its input is a stream as well."""
+    """The prompt travels on stdin, so its input is a stream as well."""
     launch = query()
     assert launch.argv == QUERY
     assert launch.session_id is None
@@ -122,13 +122,35 @@ def test_another_permission_tool_takes_the_place_of_ours() -> None:
     assert STDIO not in launch.argv
 
 
-@pytest.mark.requirement("S057", "S072")
+@pytest.mark.requirement("S057")
 def test_a_session_announces_hooks_and_servers_and_a_query_cannot() -> None:
-    """R185, R200, R329, C34, C35: by the names the CLI reads."""
+    """R185, R329, C34: by the names the CLI reads."""
     hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["hook_0"]}]}
     launch = session(bidir=BidirOptions(mcp_servers={"b": answer, "a": answer}), hooks=hooks)
     assert launch.initialize == {"hooks": hooks, "sdkMcpServers": ["b", "a"]}
+
+
+def test_a_session_without_hooks_and_servers_announces_neither() -> None:
+    """C35."""
     assert session(hooks={}).initialize == {}
+    assert session(bidir=BidirOptions(mcp_servers={})).initialize == {}
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"type": "stdio", "command": "x", "args": ["-y"]},
+        {"type": "sse", "url": "https://example.com/sse"},
+        {"type": "http", "url": "https://example.com/mcp", "headers": {"A": "b"}},
+    ],
+    ids=lambda server: server["type"],
+)
+@pytest.mark.requirement("S072")
+def test_an_mcp_configuration_reaches_the_cli_as_it_is(server: dict[str, object]) -> None:
+    """A server of type sdk is an option of its own: `mcp_servers`."""
+    config = {"mcpServers": {"mine": server}}
+    launch = session(CliOptions(mcp_config=config))
+    assert [msgspec.json.decode(file.content) for file in launch.files] == [config]
 
 
 def test_a_session_that_contradicts_itself_is_not_planned() -> None:
@@ -138,11 +160,13 @@ def test_a_session_that_contradicts_itself_is_not_planned() -> None:
 
 # ---------------------------------------------------------------- every row
 
-FLAGS: list[tuple[str, Any, tuple[str, ...]]] = [
-    ("model", "opus", ("--model=opus",)),
-    ("fallback_model", "sonnet,haiku", ("--fallback-model=sonnet,haiku",)),
-    ("max_turns", 3, ("--max-turns=3",)),
-    ("max_budget_usd", 0.25, ("--max-budget-usd=0.25",)),
+FLAGS: list[Any] = [
+    pytest.param("model", "opus", ("--model=opus",), marks=pytest.mark.requirement("R034")),
+    pytest.param("fallback_model", "sonnet,haiku", ("--fallback-model=sonnet,haiku",),
+                 marks=pytest.mark.requirement("R047", "R126")),
+    pytest.param("max_turns", 3, ("--max-turns=3",), marks=pytest.mark.requirement("R035")),
+    pytest.param("max_budget_usd", 0.25, ("--max-budget-usd=0.25",),
+                 marks=pytest.mark.requirement("R036")),
     ("task_budget", 20000, ("--task-budget=20000",)),
     ("effort", "high", ("--effort=high",)),
     ("thinking", "adaptive", ("--thinking=adaptive",)),
@@ -151,45 +175,64 @@ FLAGS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("thinking", {"type": "enabled", "budget_tokens": 2048}, ("--max-thinking-tokens=2048",)),
     ("thinking", {"type": "adaptive", "display": "omitted"},
      ("--thinking=adaptive", "--thinking-display=omitted")),
-    ("max_thinking_tokens", 0, ("--max-thinking-tokens=0",)),
-    ("betas", ["a", "b"], ("--betas=a", "--betas=b")),
+    pytest.param("max_thinking_tokens", 0, ("--max-thinking-tokens=0",),
+                 marks=pytest.mark.requirement("R080", "R121")),
+    pytest.param("betas", ["a", "b"], ("--betas=a", "--betas=b"),
+                 marks=pytest.mark.requirement("R048", "R126")),
     ("system_prompt_file", "/p", ("--system-prompt-file=/p",)),
     ("agent", "rev", ("--agent=rev",)),
-    ("tools", [], ("--tools=",)),
-    ("tools", ["Bash", "Read"], ("--tools=Bash,Read",)),
+    pytest.param("tools", [], ("--tools=",), marks=pytest.mark.requirement("R055", "R125")),
+    pytest.param("tools", ["Bash", "Read"], ("--tools=Bash,Read",),
+                 marks=pytest.mark.requirement("R055", "R125", "R431")),
     ("tools", "default", ("--tools=default",)),
-    ("allowed_tools", ["Read", "Bash(a, b)"], ("--allowedTools=Read", "--allowedTools=Bash(a, b)")),
-    ("disallowed_tools", ["-p"], ("--disallowedTools=-p",)),
-    ("permission_mode", "acceptEdits", ("--permission-mode=acceptEdits",)),
-    ("permission_mode", "bypassPermissions", ("--permission-mode=bypassPermissions",)),
+    pytest.param("allowed_tools", ["Read", "Bash(a, b)"],
+                 ("--allowedTools=Read", "--allowedTools=Bash(a, b)"),
+                 marks=pytest.mark.requirement("R039")),
+    pytest.param("disallowed_tools", ["-p"], ("--disallowedTools=-p",),
+                 marks=pytest.mark.requirement("R040")),
+    pytest.param("permission_mode", "acceptEdits", ("--permission-mode=acceptEdits",),
+                 marks=pytest.mark.requirement("R042", "R192")),
+    pytest.param("permission_mode", "bypassPermissions", ("--permission-mode=bypassPermissions",),
+                 marks=pytest.mark.requirement("R192")),
     ("permission_mode", "manual", ("--permission-mode=default",)),
-    ("permission_prompt_tool_name", "mcp__a__b", ("--permission-prompt-tool=mcp__a__b",)),
+    pytest.param("permission_prompt_tool_name", "mcp__a__b",
+                 ("--permission-prompt-tool=mcp__a__b",),
+                 marks=pytest.mark.requirement("R126")),
     ("permission_prompts", "none", ("--permission-prompts=none",)),
     ("allow_dangerously_skip_permissions", True, ("--allow-dangerously-skip-permissions",)),
-    ("mcp_config", "-odd.json", ("--mcp-config=-odd.json",)),
+    pytest.param("mcp_config", "-odd.json", ("--mcp-config=-odd.json",),
+                 marks=pytest.mark.requirement("R041")),
     ("strict_mcp_config", True, ("--strict-mcp-config",)),
     ("session_id", THEIRS, (f"--session-id={THEIRS}",)),
-    ("resume_session_id", "-x", ("--resume=-x",)),
-    ("continue_session", True, ("--continue",)),
+    pytest.param("resume_session_id", "-x", ("--resume=-x",),
+                 marks=pytest.mark.requirement("R043")),
+    pytest.param("continue_session", False, (), marks=pytest.mark.requirement("R044")),
+    pytest.param("continue_session", True, ("--continue",), marks=pytest.mark.requirement("R044")),
     ("no_session_persistence", True, ("--no-session-persistence",)),
-    ("include_partial_messages", True, ("--include-partial-messages",)),
-    ("include_partial_messages", False, ()),
+    pytest.param("include_partial_messages", True, ("--include-partial-messages",),
+                 marks=pytest.mark.requirement("R074", "R110")),
+    pytest.param("include_partial_messages", False, (), marks=pytest.mark.requirement("R110")),
     ("include_hook_events", True, ("--include-hook-events",)),
     ("session_mirror", True, ("--session-mirror",)),
     ("debug", True, ("--debug",)),
     ("debug", "api", ("--debug=api",)),
     ("debug_file", "/d", ("--debug-file=/d",)),
-    ("add_dirs", ["/a", "-b"], ("--add-dir=/a", "--add-dir=-b")),
+    pytest.param("add_dirs", ["/a", "-b"], ("--add-dir=/a", "--add-dir=-b"),
+                 marks=pytest.mark.requirement("R051", "R126")),
     ("add_dirs", [], ()),
     ("project_config_root", "/r", ("--project-config-root=/r",)),
-    ("settings", "/s.json", ("--settings=/s.json",)),
+    pytest.param("settings", "/s.json", ("--settings=/s.json",),
+                 marks=pytest.mark.requirement("R126")),
     ("setting_sources", [], ("--setting-sources=",)),
-    ("setting_sources", ["user", "local"], ("--setting-sources=user,local",)),
-    ("plugins", ["/a", {"path": "/b", "skip_mcp_discovery": True}],
-     ("--plugin-dir=/a", "--plugin-dir-no-mcp=/b")),
+    pytest.param("setting_sources", ["user", "local"], ("--setting-sources=user,local",),
+                 marks=pytest.mark.requirement("R077", "R119")),
+    pytest.param("plugins", ["/a", {"path": "/b", "skip_mcp_discovery": True}],
+                 ("--plugin-dir=/a", "--plugin-dir-no-mcp=/b"),
+                 marks=pytest.mark.requirement("R079", "R120")),
     ("plugins", [], ()),
-    ("extra_args", ["--bare", "--name", "update", "--k=v", "--file", "a", "b", "--x"],
-     ("--bare", "--name=update", "--k=v", "--file=a", "--file=b", "--x")),
+    pytest.param("extra_args", ["--bare", "--name", "update", "--k=v", "--file", "a", "b", "--x"],
+                 ("--bare", "--name=update", "--k=v", "--file=a", "--file=b", "--x"),
+                 marks=pytest.mark.requirement("R053", "R126")),
 ]  # fmt: skip
 # These say something about another option and cannot stand alone.
 DEPENDENT: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
@@ -201,18 +244,20 @@ DEPENDENT: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
      {"resume_session_id": "x", "resume_session_at": "m", "resume_drops_turn": "n"},
      ("--resume=x", "--resume-session-at=m", "--resume-drops-turn=n")),
 ]  # fmt: skip
-INITIALIZE: list[tuple[str, Any, dict[str, Any]]] = [
-    ("system_prompt", "", {"systemPrompt": ""}),
+INITIALIZE: list[Any] = [
+    pytest.param("system_prompt", "", {"systemPrompt": ""}, marks=pytest.mark.requirement("R037")),
     ("system_prompt", ["a", "b"], {"systemPrompt": ["a", "b"]}),
-    ("append_system_prompt", "x", {"appendSystemPrompt": "x"}),
+    pytest.param("append_system_prompt", "x", {"appendSystemPrompt": "x"},
+                 marks=pytest.mark.requirement("R038")),
     ("exclude_dynamic_sections", False, {"excludeDynamicSections": False}),
     ("system_prompt_snapshot", True, {"systemPromptSnapshot": True}),
     ("plan_mode_instructions", "x", {"planModeInstructions": "x"}),
-    ("json_schema", {"type": "object"}, {"jsonSchema": {"type": "object"}}),
-    ("agents", [AGENT], {"agents": {"rev": {
+    pytest.param("json_schema", {"type": "object"}, {"jsonSchema": {"type": "object"}},
+                 marks=pytest.mark.requirement("R054")),
+    pytest.param("agents", [AGENT], {"agents": {"rev": {
         "description": "d", "prompt": "p", "disallowedTools": ["Bash"], "mcpServers": [{"x": {}}],
-    }}}),
-    ("agents", [], {}),
+    }}}, marks=pytest.mark.requirement("R076", "C42")),
+    pytest.param("agents", [], {}, marks=pytest.mark.requirement("R114")),
     ("agents", {}, {}),
     ("skills", [], {"skills": []}),
     ("skills", ["pdf"], {"skills": ["pdf"]}),
@@ -228,10 +273,7 @@ ELSEWHERE = {"cli_path", "cwd", "env", "sandbox", "client_app"}  # each has a te
 
 @pytest.mark.parametrize(("option", "value", "arguments"), FLAGS)
 def test_an_option_becomes_its_flag(option: str, value: Any, arguments: tuple[str, ...]) -> None:
-    """R034, R035, R036, R039 to R044, R047, R048, R051, R053, R055, R074, R077, R079, R080, R110,
-    R119 to R126, R192, R429, R431, C14, C36, C39, C43: one element per argument, whatever it begins
-    with.
-    """
+    """C14: one element per argument, whatever it begins with."""
     assert flags(**{option: value}) == arguments
     assert query(CliOptions(**{option: value})).initialize == {}
 
@@ -249,9 +291,7 @@ def test_a_dependent_option_becomes_its_flag(
 def test_an_option_becomes_a_field_of_the_handshake(
     option: str, value: Any, fields: dict[str, Any]
 ) -> None:
-    """R037, R038, R054, R076, C14, C39, C42, and R112 to R118 as decided: texts, agents and schemas
-    are never on the command line.
-    """
+    """C14: texts, agents and schemas are never on the command line."""
     launch = query(CliOptions(**{option: value}))
     assert launch.initialize == fields
     assert launch.argv == QUERY
@@ -260,7 +300,7 @@ def test_an_option_becomes_a_field_of_the_handshake(
 
 @pytest.mark.parametrize("count", [0, 3, 4])
 def test_the_number_of_agents_makes_no_difference(count: int) -> None:
-    """R114, R115, R429, C14: one channel for few and many."""
+    """R114, R429, C14: one channel for few and many."""
     agents = [AGENT.replace(name=f"a{number}") for number in range(count)]
     sent: Any = session(CliOptions(agents=agents)).initialize.get("agents", {})
     assert list(sent) == [agent.name for agent in agents]
@@ -269,7 +309,8 @@ def test_the_number_of_agents_makes_no_difference(count: int) -> None:
 @pytest.mark.requirement("S062")
 def test_no_row_of_the_table_is_untested() -> None:
     """R429, C39: a new option needs a line above."""
-    tested = {row[0] for row in (*FLAGS, *DEPENDENT, *INITIALIZE)}
+    rows = (*FLAGS, *DEPENDENT, *INITIALIZE)
+    tested = {getattr(row, "values", row)[0] for row in rows}
     assert tested | ELSEWHERE == CliOptions.fields.keys()
 
 
@@ -327,7 +368,7 @@ def test_a_command_without_its_files_cannot_be_run() -> None:
 )
 @pytest.mark.requirement("S069")
 def test_the_sandbox_is_a_part_of_the_settings(settings: Any, written: object) -> None:
-    """R050, R078, R106, R123: it replaces the sandbox that is there."""
+    """R078, R106, R123: it replaces the sandbox that is there."""
     launch = query(CliOptions(settings=settings, sandbox={"enabled": True}))
     assert [msgspec.json.decode(file.content) for file in launch.files] == [written]
     assert launch.arguments({launch.files[0].token: "/f"})[-1] == "--settings=/f"
@@ -398,7 +439,7 @@ def test_the_cli_is_told_who_runs_it() -> None:
 
 
 def test_checkpointing_is_an_environment_variable() -> None:
-    """R070, R399, R402, C34, C35: the handshake has no field for it."""
+    """R070, R399, R402, C34: the handshake has no field for it."""
     launch = session(bidir=BidirOptions(file_checkpointing_enabled=True))
     assert launch.env["CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"] == "true"
     assert launch.initialize == {}

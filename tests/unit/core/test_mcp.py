@@ -98,7 +98,7 @@ def test_an_error_to_a_notification_has_no_id() -> None:
 def test_what_a_handler_returned_becomes_the_answer(
     message: dict[str, object], returned: object, answer: dict[str, object] | None
 ) -> None:
-    """R314, R315, R324, R326, C08: a mapping passes untouched, a record is spelled out."""
+    """R315, R324, R326, C08: a mapping passes untouched, a record is spelled out."""
     assert encode_answer(message, returned) == (returned if answer is None else answer)
 
 

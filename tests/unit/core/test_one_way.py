@@ -125,7 +125,7 @@ def failure(query: Query) -> Any:
 
 
 def test_messages_come_in_order_up_to_the_end() -> None:
-    """S001, S003, S006, S018: a result is a message, whatever it says, and others may follow."""
+    """S001, S003, S018: a result is a message, whatever it says, and others may follow."""
     query = reader(GREETED)
     lines = cli.init() + cli.assistant() + cli.result(is_error=True) + cli.system("status")
     assert kinds(query.receive(lines, 0.0)) == ["system", "assistant", "result", "system"]
@@ -244,7 +244,7 @@ def test_unknown_messages_are_delivered() -> None:
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("cut", [1, 100, 1024, 1025, 4096])
 def test_a_line_of_exactly_the_limit_passes(ending: bytes, cut: int) -> None:
-    """S011 as amended: the limit is an option."""
+    """The limit is an option."""
     line = cli.line(type="x", pad="").rstrip(b"\n")
     line = line.replace(b'""', b'"' + b"p" * (1024 - len(line)) + b'"')
     assert len(line) == 1024
@@ -257,7 +257,7 @@ def test_a_line_of_exactly_the_limit_passes(ending: bytes, cut: int) -> None:
 
 
 def test_one_byte_more_ends_the_stream_before_the_line_does() -> None:
-    """S011, S026: what came before is delivered."""
+    """S026: what came before is delivered."""
     query = reader(max_line=1024)
     assert kinds(query.receive(cli.assistant() + b"{" * 1025, 0.0)) == ["assistant"]
     error = failure(query)
@@ -297,7 +297,7 @@ def test_after_its_end_a_stream_hears_nothing() -> None:
 def test_these_ends_are_no_errors(
     output: list[bytes], exit_code: int | None, told: list[str]
 ) -> None:
-    """S004, S005, S007, S020, S030: a warning says what was wrong."""
+    """S004, S005, S007, S020: a warning says what was wrong."""
     query = reader(*output)
     assert kinds(finish(query, exit_code)) == told
     assert (query.phase, query.error) == (Phase.OVER, None)
@@ -505,7 +505,7 @@ def test_a_cli_that_says_nothing_is_given_up() -> None:
 
 @pytest.mark.parametrize("line", [GREETED, cli.system("hook_started")], ids=["answer", "message"])
 def test_a_cli_that_says_anything_has_all_the_time(line: bytes) -> None:
-    """S016 as amended: what takes long is limited by the CLI's own options."""
+    """What takes long is limited by the CLI's own options."""
     assert reader(line).next_deadline is None
 
 

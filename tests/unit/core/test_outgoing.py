@@ -224,7 +224,7 @@ def test_a_timeout_names_the_operation_and_the_request(desk: Desk) -> None:
 def test_an_answer_nobody_waits_for_is_reported(
     desk: Desk, request_id: str, kind: WarningKind
 ) -> None:
-    """R225, R226, R342, R454, C53."""
+    """R225, R226, R342, C53."""
     desk.ask("a")
     desk.requests.take("req_0")
     desk.taken()
@@ -248,7 +248,7 @@ def test_a_caller_can_give_up_in_flight_or_in_the_queue(desk: Desk) -> None:
 
 
 def test_the_end_of_the_session_settles_everything_in_flight(desk: Desk) -> None:
-    """R343, R345, R357, R360, R361."""
+    """R343, R345, R360, R361."""
     desk.ask("a")
     desk.requests.ask(Request(None, "interrupt", {}, 30.0), 100.0)
     desk.ask("b", "set_model")

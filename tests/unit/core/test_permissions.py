@@ -86,7 +86,7 @@ def asked(wire: Mapping[str, object]) -> CanUseToolRequest:
 
 
 def test_a_permission_request_becomes_a_typed_context() -> None:
-    """R217, R219, R270, R305, C32."""
+    """R217, R219, R305, C32."""
     context = decode_can_use_tool(asked(REQUEST), "s1")
     assert context == CanUseToolContext(
         tool_name="Bash",
@@ -310,7 +310,7 @@ ASKED_TWICE = {"questions": [{"question": "Which?"}]}
 def test_a_result_has_one_spelling(
     result: object, context: CanUseToolContext, payload: dict[str, object]
 ) -> None:
-    """R193, R207, R306, R307, R309, R431, C11."""
+    """R193, R207, R309."""
     answer = encode_permission(result, context)
     assert (answer.payload, answer.warnings) == (payload, ())
 

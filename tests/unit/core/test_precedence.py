@@ -42,7 +42,7 @@ CONFIG = {"cli": {"model": "config"}}
 def test_the_highest_source_that_speaks_wins(
     cli: CliOptions | None, environ: Any, config: Any, model: str | None, origin: str
 ) -> None:
-    """R095, R096, R103, R428, C40: argument, environment, configuration, default."""
+    """R095, R096, R103, C40: argument, environment, configuration, default."""
     resolved = resolve_options(cli, environ=environ, config=config)
     assert (resolved.cli.model, resolved.origin["cli.model"]) == (model, origin)
 

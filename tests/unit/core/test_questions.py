@@ -68,7 +68,7 @@ DENIED_TOOL = {
 
 
 def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
-    """R182, R203, R274, R294, R417, R423."""
+    """R182, R203, R274, R294."""
     engine = pre_tool_use(Hook(first))
     actions = begin(engine, 1.0, cli.hook_callback("r", tool_use_id="t1"))
     (call,) = actions
@@ -109,7 +109,7 @@ def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
     ids=["nothing", "block", "modify"],
 )
 def test_a_hooks_result_is_spelled_for_its_event(result: object, payload: cli.Json) -> None:
-    """R204, R205, R271."""
+    """R205, R271."""
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
     assert payloads(engine.finished_call(1, result, 2.0)) == {"r": payload}
@@ -157,7 +157,7 @@ def test_a_hook_that_waits_to_be_started_has_no_deadline_yet() -> None:
 
 
 def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
-    """R278, R296, R299, R301, R417, R423, R426."""
+    """R296, R299, R301."""
     engine = pre_tool_use(Hook(first))
     begin(engine, 1.0, cli.hook_callback("r"))
     actions = engine.failed_call(1, "ValueError: x", 2.0)
@@ -169,7 +169,7 @@ def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
 
 
 def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
-    """R260, R293, R295, R299, R302, R417, R423: its late result finds nothing to answer."""
+    """R260, R293, R295, R302: its late result finds nothing to answer."""
     engine = pre_tool_use(Hook(first, timeout=5.0))
     begin(engine, 1.0, cli.hook_callback("r"))
     actions = engine.advance(6.0)
@@ -411,7 +411,7 @@ RULE = {"toolName": "Bash"}
     ids=["allow", "once", "edit", "deny", "deny and interrupt"],
 )
 def test_a_permission_is_spelled_for_the_cli(result: object, payload: cli.Json) -> None:
-    """R193, R206, R207, R306, R307, R309, R431, C11."""
+    """R306, R307, C11."""
     engine = permitting()
     feed(engine, 1.0, cli.can_use_tool("r"))
     actions = engine.finished_call(1, result, 2.0)
@@ -445,7 +445,7 @@ def expire(engine: Engine) -> list[Action]:
     ids=["raised", "late", "nothing", "true", "unencodable"],
 )
 def test_a_permission_that_fails_is_denied(fail: Any, kind: WarningKind) -> None:
-    """R295, R296, R300, R310, R417, R426."""
+    """R295, R296, R300, R310."""
     engine = permitting(permission_timeout=5.0)
     begin(engine, 1.0, cli.can_use_tool("r"))
     actions = fail(engine)

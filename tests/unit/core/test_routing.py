@@ -32,5 +32,5 @@ from bridle._core.wire import decode_line
     ],
 )
 def test_a_frame_goes_to_its_taker(line: bytes, route: Route) -> None:
-    """R181, R213, R214, R215, R316, R369, R372, R426, R427."""
+    """R214, R215, R372, R426."""
     assert route_incoming(decode_line(line.rstrip(b"\n"))) is route
