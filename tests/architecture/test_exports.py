@@ -79,6 +79,17 @@ def own_docstring(value: object) -> str | None:
     return vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
 
 
+def test_every_exported_error_is_defined_in_one_module() -> None:
+    """R385."""
+    raised = [
+        value
+        for value in exported().values()
+        if inspect.isclass(value) and issubclass(value, Exception)
+    ]
+    assert bridle.BridleError in raised
+    assert {kind.__module__ for kind in raised} == {bridle.BridleError.__module__}
+
+
 def test_every_exported_class_is_ours() -> None:
     foreign = [
         name

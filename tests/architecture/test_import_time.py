@@ -52,6 +52,13 @@ def test_importing_bridle_loads_one_third_party_package() -> None:
     assert added - sys.stdlib_module_names == {"bridle"}
 
 
+def test_all_of_bridle_runs_on_asyncio_alone() -> None:
+    """R471: every name that `bridle` exports, with the code behind it, and the blocking twins."""
+    added = loaded_by("from bridle import *; import bridle.sync") - loaded_by("import msgspec")
+    assert "asyncio" in added
+    assert added - sys.stdlib_module_names == {"bridle"}
+
+
 @pytest.mark.parametrize("module", ["bridle.errors", "bridle.options", "bridle._core.engine"])
 def test_the_pure_modules_load_nothing_heavy(module: str, package: Path) -> None:
     """R395, R460: neither errors nor the engine bring a runtime along."""

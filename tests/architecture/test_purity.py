@@ -7,9 +7,12 @@ module nobody thought of is refused as well, wherever in the file it is imported
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
 
 import pytest
+
+from bridle._core.state import Lifecycle
 
 ALLOWED_IMPORTS = {
     "__future__",
@@ -81,6 +84,18 @@ def test_pure_modules_do_no_io_keep_no_time_and_own_no_task(
     """R460, R462: what is not in the shell touches nothing outside itself."""
     found = [f"{name}:{what}" for name, tree in pure_modules.items() for what in impurities(tree)]
     assert found == []
+
+
+def test_the_lifecycle_depends_on_nothing_of_ours() -> None:
+    """R465."""
+    source = inspect.getsource(inspect.getmodule(Lifecycle))  # type: ignore[arg-type]
+    imported = [
+        name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (getattr(node, "module", None), *(alias.name for alias in node.names))
+    ]
+    assert [name for name in imported if name and name.startswith("bridle")] == []
 
 
 def test_there_are_pure_modules_to_look_at(pure_modules: dict[str, ast.Module]) -> None:
