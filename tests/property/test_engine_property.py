@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from inspect import BoundArguments
 
 import pytest
-from tests.fuzz.engine_fuzz import fuzz, fuzz_lines
-
-from bridle._core.budget import LimitWatch
-from bridle._core.turns import TurnBook
+from tests.fuzz import engine_fuzz
+from tests.fuzz.engine_fuzz import BATCH, fuzz, fuzz_batch, fuzz_lines
+from tests.simulation.mutants import Actions, AnswersTwice, EndsTurnsTwice, ForgetsTheTotal, Mutant
+from tests.support.sizes import largest_container
 
 LINES = 5_000
 
@@ -29,22 +30,46 @@ def test_a_session_replays_exactly() -> None:
     assert told(7) == told(7) != told(8)
 
 
-def _raise(*_: object) -> None:
-    raise ZeroDivisionError
+class Raises(Mutant):
+    """Raises when it is fed certain lines."""
+
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        if name == "receive" and b'"result"' in given.arguments["data"]:
+            raise ZeroDivisionError
+        return super().feed(name, given)
+
+
+class Grows(Mutant):
+    """Remembers everything it was fed."""
+
+    def feed(self, name: str, given: BoundArguments) -> Actions:
+        vars(self).setdefault("fed", []).extend([name] * 100)
+        return super().feed(name, given)
 
 
 @pytest.mark.parametrize(
-    ("part", "name", "fault"),
+    ("fault", "found"),
     [
-        (TurnBook, "deliver", _raise),
-        (TurnBook, "deliver_all", _raise),
-        (LimitWatch, "_reach", lambda *_: None),
+        (Raises, "ZeroDivisionError"),
+        (AnswersTwice, "Finding"),
+        (EndsTurnsTwice, "Finding"),
+        (ForgetsTheTotal, "Finding: .* passed their total"),
+        (Grows, "Finding: it grows"),
     ],
-    ids=["single lines", "batches", "limits"],
 )
 def test_a_planted_fault_is_found(
-    part: type, name: str, fault: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    fault: type[Mutant], found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part, name, fault)
-    _, findings = fuzz_lines(40_000)
-    assert findings
+    monkeypatch.setattr(engine_fuzz, "Engine", fault)
+    batches = (fuzz_batch(first)[1] for first in range(0, 2_000, BATCH))
+    findings = next(filter(None, batches))
+    assert [finding for _, finding in findings if not re.match(found, finding)] == []
+
+
+def test_the_largest_container_is_found_wherever_it_is() -> None:
+    class Part:
+        def __init__(self) -> None:
+            self._table = {"deep": (frozenset({1}), [set(range(7))])}
+
+    assert largest_container(Part()) == 7
+    assert largest_container([iter([Part()])]) == 7

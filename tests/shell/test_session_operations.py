@@ -122,7 +122,7 @@ def test_an_operation_the_cli_refuses_says_why(name: str) -> None:
 def test_an_operation_that_is_not_answered_in_time_says_so_and_a_late_answer_is_dropped(
     subtype: str,
 ) -> None:
-    """R339, R340, R342, C03."""
+    """R337, R339, R342, C03."""
 
     async def main() -> None:
         script = greeted.expect_request(subtype).expect_request("get_settings").reply({"n": 2})

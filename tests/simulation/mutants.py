@@ -18,9 +18,9 @@ from tests.simulation.callbacks import subject_of
 from tests.simulation.output import Json, verdict_of
 
 from bridle._core import actions as act
+from bridle._core.budget import REACTION
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._core.budget import REACTION
 from bridle._core.state import TERMINAL, UNCONFIRMED, Lifecycle
 from bridle.errors import ControlTimeout
 from bridle.events import SessionCompleted, SessionEnded, SessionFailed

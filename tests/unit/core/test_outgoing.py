@@ -121,7 +121,7 @@ def test_what_waits_is_rejected_in_order(desk: Desk) -> None:
 
 
 def test_a_request_is_written_with_its_id_and_its_deadline(desk: Desk) -> None:
-    """R179, R337, R340."""
+    """R179, R340."""
     desk.requests.ask(Request("k", "set_model", {"model": "opus"}, 5.0), 100.0)
     (write,) = only(Write, desk.taken())
     assert write.data.endswith(b"\n")
