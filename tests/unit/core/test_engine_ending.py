@@ -25,6 +25,7 @@ from tests.support.cli import (
 
 from bridle._core.actions import (
     Action,
+    Call,
     CancelCall,
     EndInput,
     Finished,
@@ -275,16 +276,18 @@ def test_a_stop_before_the_start_ends_the_session_at_once() -> None:
 
 @pytest.mark.parametrize("before", [untouched, draining], ids=["running", "closing"])
 def test_a_stop_leaves_no_open_request(before: Callable[[Engine], None]) -> None:
-    """R361: neither ours nor the CLI's, nor one that waits for the session to run."""
+    """R361: neither ours nor the CLI's. Answers and results that come later find nothing."""
     engine = busy(waiting=True, questions=ASKING)
-    engine.submit("k", "mcp_status", {}, 0.0)
-    feed(engine, 0.0, cli.can_use_tool("p"), cli.hook_callback("h"))
-    assert (len(engine._outgoing), len(engine._questions)) == (1, 2)
+    opened = engine.submit("k", "mcp_status", {}, 0.0)
+    [request] = written(opened)
+    calls = only(Call, feed(engine, 0.0, cli.can_use_tool("p"), cli.hook_callback("h")))
+    assert len(calls) == 2
     before(engine)
     engine.stop(1.0)
-    assert (len(engine._outgoing), len(engine._questions)) == (0, 0)
-    assert engine._questions._by_call == {}
-    assert engine._outgoing.take_queue() == []
+    assert feed(engine, 2.0, cli.success(request["request_id"])) == []
+    assert [engine.finished_call(call.call_id, None, 2.0) for call in calls] == [[], []]
+    for now in (6.0, 100.0):
+        assert only(Reject, engine.advance(now)) == []
 
 
 def test_a_stop_empties_the_queue_of_a_session_that_never_ran() -> None:
@@ -293,7 +296,7 @@ def test_a_stop_empties_the_queue_of_a_session_that_never_ran() -> None:
     engine.submit("k", "mcp_status", {}, 0.0)
     engine.send("p", "u1", "go", 0.0)
     assert set(rejected(engine.stop(1.0))) == {START, "k", "p"}
-    assert (len(engine._outgoing), engine._outgoing.take_queue()) == (0, [])
+    assert rejected(engine.advance(100.0)) == {}
 
 
 def test_a_process_that_does_not_go_is_killed() -> None:

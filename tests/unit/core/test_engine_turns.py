@@ -23,6 +23,7 @@ from tests.support.cli import (
     system,
     user,
 )
+from tests.support.sizes import largest_container
 
 from bridle._core.actions import Action, Attribute, TurnEnded
 from bridle._core.engine import Engine
@@ -403,7 +404,7 @@ def test_messages_whose_turn_is_never_told_are_not_held_for_ever() -> None:
     feed(engine, 2.0, init())
     for _ in range(3000):
         feed(engine, 2.0, cli.assistant())
-    assert engine._turns._held is None
+    assert largest_container(engine) <= 1024
     assert outcomes(feed(engine, 3.0, echo("a"), result()))["a"].reason == "completed"
 
 
