@@ -4,6 +4,7 @@
 PYTHON ?= python3
 SEEDS ?= 2000
 SAMPLE ?= 200
+MINUTES ?= 60
 PYTEST_ARGS ?= -n auto
 
 VENV := .venv
@@ -82,9 +83,9 @@ fuzz: $(STAMP)  ## coverage-guided fuzzing of the decoder and the engine (Linux)
 	@set -e; for target in tests/fuzz/fuzz_*.py; do echo "== $$target"; $(PY) "$$target" -max_total_time=60; done
 	$(PY) tests/fuzz/engine_fuzz.py --lines 300000
 
-mutate: $(STAMP)  ## break the core on purpose and list what no test notices; SAMPLE=500 for more
+mutate: $(STAMP)  ## change the core and list the changes that no test notices; SAMPLE=500 for more, MINUTES=10 for less time
 	$(PIP) install --group mutate
-	$(PY) tools/mutate.py --sample $(SAMPLE)
+	$(PY) tools/mutate.py --sample $(SAMPLE) --minutes $(MINUTES)
 
 bench: $(STAMP)  ## side by side with the official SDK; QUICK=1 for a glance, BENCH_ARGS=... to choose
 	$(PY) -m bench $(if $(QUICK),--quick) $(BENCH_ARGS)
