@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from tests.support import cli
 
-from bridle._core.actions import Action, Deliver, EndInput, Outbox
+from bridle._core.actions import Deliver, EndInput, Outbox
 
 FIRST, SECOND, THIRD = cli.decoded(cli.assistant("1") + cli.assistant("2") + cli.assistant("3"))
 MINE = ("u1",)
@@ -37,9 +35,3 @@ def test_what_was_taken_does_not_grow_any_more() -> None:
     outbox.deliver([SECOND], MINE, 2)
     assert taken == [Deliver([FIRST], MINE, 1)]
     assert (outbox.take(), outbox.take()) == ([Deliver([SECOND], MINE, 2)], [])
-
-
-def test_an_action_is_a_value_and_only_a_delivery_grows() -> None:
-    """The messages of one read are collected in the delivery that is open."""
-    growing = [kind for kind in get_args(Action) if not kind.__struct_config__.frozen]
-    assert growing == [Deliver]

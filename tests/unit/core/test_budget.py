@@ -102,6 +102,20 @@ def test_silence_in_a_turn_reaches_the_idle_limit() -> None:
     assert reason(engine.receive(ABORTED, 9.0)) is OutcomeReason.LIMIT_IDLE
 
 
+def test_the_idle_limit_starts_with_the_first_event_of_the_turn() -> None:
+    engine = running(idle=5.0)
+    assert engine.next_deadline is None
+    engine.receive(INIT, 3.0)
+    assert engine.next_deadline == 8.0
+
+
+def test_only_the_turn_itself_puts_its_idle_limit_off() -> None:
+    engine = running(idle=5.0)
+    engine.receive(INIT, 1.0)
+    engine.submit("k", "mcp_status", {}, 4.0)
+    assert engine.next_deadline == 6.0
+
+
 def test_the_idle_clock_stands_still_while_a_tool_runs() -> None:
     engine = running(idle=5.0)
     engine.receive(INIT + assistant("m", USE), 1.0)
