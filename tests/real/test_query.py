@@ -74,7 +74,7 @@ def outer_text(request: ModelRequest) -> str:
 
 @pytest.mark.requirement("S044")
 def test_a_prompt_is_answered_with_messages_and_a_result(lab: Lab) -> None:
-    """R404, S003, S012."""
+    """S003, S012."""
     heard = hear(lab, [[text("Hi there.")]], "Say hi, once.")
     assert (heard.said, heard.warnings) == (["Hi there."], [])
     (result,) = heard.results

@@ -168,7 +168,7 @@ def test_every_message_keeps_what_was_on_the_wire() -> None:
 
 
 def test_control_frames_are_not_messages() -> None:
-    """R406: nothing is answered, so what is asked is only warned of."""
+    """Nothing is answered, so what is asked is only warned of."""
     query = reader()
     told = query.receive(
         GREETED
