@@ -168,9 +168,9 @@ def __getattr__(name: str) -> object:
 
 
 def _clock() -> Clock:
-    from bridle._shell import waiting
+    from bridle._shell import timer
 
-    return waiting
+    return timer
 
 
 outcomes.bind_clock(_clock)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import anyio
 import pytest
 from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
 from tests.support.processes import run, until
@@ -634,3 +635,58 @@ def behaviors(cli: FakeCli) -> list[str]:
     """What became of the permissions the CLI asked for."""
     answers = [line["response"] for line in cli.received if line["type"] == "control_response"]
     return [answer["response"]["behavior"] for answer in answers]
+
+
+# ---------------------------------------------------------------- tasks
+
+
+def test_state_that_a_hook_keeps_under_its_task_does_not_reach_the_next_hook() -> None:
+    """Libraries do that: cancel scopes, timeouts, connections in use."""
+    state: dict[object, str] = {}
+
+    async def hook(context: PreToolUseContext) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        seen.append(state.setdefault(task, str(context.tool_input["command"])))
+
+    async def main() -> None:
+        script = in_turn
+        for command in "abcd":
+            tool_input = {"command": command}
+            script = script.ask_hook("PreToolUse", tool_name="Bash", tool_input=tool_input)
+            script = script.expect_answer()
+        with script.result() as cli:
+            async with start_session(options(cli), bidir=registered("hook", hook)) as session:
+                await (await session.send_user_message("go"))
+                cli.check()
+
+    seen: list[str] = []
+    run(main)
+    assert seen == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("library", ["asyncio", "anyio"])
+def test_a_timeout_in_a_hook_ends_an_operation_of_the_session(library: str) -> None:
+    seen: list[str] = []
+
+    async def hook(_: object) -> None:
+        try:
+            if library == "anyio":
+                with anyio.fail_after(0.05):
+                    await sessions[0].set_model("haiku")
+            else:
+                async with asyncio.timeout(0.05):
+                    await sessions[0].set_model("haiku")
+        except TimeoutError:
+            seen.append("timeout")
+
+    async def main() -> None:
+        script = in_turn.ask_hook("PreToolUse", tool_name="Bash", tool_input=INPUT)
+        with script.expect_answer().result() as cli:
+            async with start_session(options(cli), bidir=registered("hook", hook)) as session:
+                sessions.append(session)
+                assert (await (await session.send_user_message("go"))).ok
+
+    sessions: list[Session] = []
+    run(main)
+    assert seen == ["timeout"]

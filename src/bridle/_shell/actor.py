@@ -27,7 +27,6 @@ from bridle._core.permissions import words_of
 from bridle._core.state import TERMINAL
 from bridle._core.wire import Content
 from bridle._redaction import redact_text
-from bridle._shell.begun import Begun
 from bridle._shell.call_reports import CallReports, Failure
 from bridle._shell.callbacks import Callbacks, Notifier
 from bridle._shell.feeds import EARLY_BYTES, EARLY_ITEMS, Feeds
@@ -37,6 +36,7 @@ from bridle._shell.mailbox import foreign_loop, size_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
 from bridle._shell.senders import Senders
+from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import Transport
 from bridle._shell.turn import HELD_BYTES, Turns, TurnState
 from bridle.errors import (
@@ -164,7 +164,7 @@ class Actor:
         key: asyncio.Future[None] = self._loop.create_future()
         for warning in warnings:
             self._tell(warning)
-        watching = Begun(self._watch_over())
+        watching = StartedCoroutine(self._watch_over())
         self._guard = self._loop.create_task(watching, name="bridle-session")
         self._spawn(key, spawn)
         return key
@@ -446,7 +446,9 @@ class Actor:
 
     def _finish(self, _: act.Finished) -> None:
         """Everything is settled; what is left is to release the process, come what may."""
-        self._releasing = self._loop.create_task(Begun(self._release()), name="bridle-release")
+        self._releasing = self._loop.create_task(
+            StartedCoroutine(self._release()), name="bridle-release"
+        )
         self._outlet.flush()
         self.feeds.close(self._slowness)
         self.observer.finished()

@@ -1,7 +1,7 @@
 """The only place that calls functions of the user's, except telemetry (:mod:`observing`).
 
 A call is started and reported, never waited for: its result or failure comes back on the event
-loop, once. An ``async def`` starts at once (see :mod:`eager`) and is cancelled when its result is
+loop, once. An ``async def`` starts at once (see :mod:`tasks`) and is cancelled when its result is
 no longer needed. A plain ``def`` runs in a daemon thread, as soon as its lane has a free slot (see
 :mod:`lanes`); nothing can stop it, so it is abandoned with a warning when its result is no longer
 needed.
@@ -28,8 +28,8 @@ from msgspec import Struct
 from bridle._core.actions import Call
 from bridle._core.permissions import words_of
 from bridle._core.toolserver import ToolCall
-from bridle._shell.eager import Starter
 from bridle._shell.lanes import MAX_ABANDONED, Lane, lanes
+from bridle._shell.tasks import Starter
 from bridle._shell.workers import WORKERS, Worker
 from bridle.permissions import Withdrawable, bind_withdrawal
 
@@ -211,7 +211,6 @@ class Callbacks:
             self.cancel(call_id)
         for task in list(self._lingering):
             task.cancel()
-        self._starter.close()
 
     # -- threads -----------------------------------------------------------------------------------
 

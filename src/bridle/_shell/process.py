@@ -22,8 +22,8 @@ from typing import IO, cast
 from bridle._core.launch import Launch, LaunchFile
 from bridle._shell import reaper, watchdog
 from bridle._shell import tree as trees
-from bridle._shell.begun import Begun
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
+from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import TransportEvents
 from bridle._shell.tree import MARK, SIGKILL, Tree, labelled, remove_directory
 from bridle.errors import SpawnError
@@ -134,7 +134,7 @@ class CliProcess:
             return
         if self._closing is None:
             # The loop holds it: it sleeps where it waits. A loop that is closed lets go of it.
-            self._closing = self._loop.create_task(Begun(self._close()))
+            self._closing = self._loop.create_task(StartedCoroutine(self._close()))
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a rate limit to reset, with the clock of the calendar."""
+"""Waiting for a rate limit to reset, by the system time."""
 
 from __future__ import annotations
 
