@@ -174,11 +174,12 @@ async def gather(make: Make, job: Job) -> Figures:
     _allow_many_files()
     warm = await _settled(make, job, job["cli"])
     drivers = [make() for _ in range(job["sessions"])]
-    before = _settled_memory()
+    before, files_before = _settled_memory(), _open_files()
     connecting = Stopwatch()
     failed = await _in_turns([driver.open(job, job["cli"]) for driver in drivers])
     figures = connecting.read("connect_")
     idle = (_settled_memory() - before) / len(drivers)
+    files = (_open_files() - files_before) / len(drivers)
     watch = Stopwatch()
     counts = await asyncio.gather(*map(_prompted, drivers), return_exceptions=True)
     figures |= watch.read()
@@ -193,6 +194,7 @@ async def gather(make: Make, job: Job) -> Figures:
         "cpu_us": figures["cpu"] / messages * 1e6,
         "rate": messages / figures["wall"],
         "idle_mib": idle,
+        "descriptors": files,
         "peak_mib": peak_memory(),
         "failed": failed,
     }
@@ -385,6 +387,10 @@ async def _in_turns(works: list[Coroutine[Any, Any, None]]) -> int:
 def _settled_memory() -> float:
     gc.collect()
     return memory()
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def _allow_many_files() -> None:

@@ -43,6 +43,7 @@ COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
         ("CPU us/message", "cpu_us", 2),
         ("messages/s", "rate", 0),
         ("MiB/idle session", "idle_mib", 3),
+        ("descriptors", "descriptors", 2),
         ("peak MiB", "peak_mib", 0),
         ("CPU s to connect", "connect_cpu", 3),
         ("failed", "failed", 0),

@@ -202,6 +202,7 @@ TARGETS = (
         "200 sessions at once",
     ),
     _within("concurrency/200 sessions", "memory of an idle session", "ours.idle_mib", 0.3, "MiB"),
+    _within("concurrency/200 sessions", "descriptors of a session", "ours.descriptors", 3, ""),
     _most(
         "awaited turns/200 sessions",
         "peak memory, Bridle / official",

@@ -875,10 +875,53 @@ def test_fifty_processes_leave_no_descriptor(programs: Programs) -> None:
     run(main)
 
 
+def test_a_process_takes_three_descriptors(programs: Programs, run_on: RunOn) -> None:
+    """One for each pipe. What watches for the exit takes the place of a pipe that was closed."""
+
+    async def main() -> None:
+        before = len(open_descriptors())
+        recorders = [Recorder() for _ in range(6)]
+        program = programs.shell("read line; exec 1>&-; read line; exit 3")
+        processes = [CliProcess.spawn(program, plan(), recorder) for recorder in recorders]
+        assert len(open_descriptors()) - before == 3 * 6
+        for each in processes[:3]:
+            each.write(b"close the output\n")
+        await until(lambda: all(recorder.all("output_ended") for recorder in recorders[:3]))
+        for each in processes[3:]:
+            each.end_input()
+        assert len(open_descriptors()) - before <= 3 * 6
+        for each in processes[:3]:
+            each.write(b"exit\n")
+        await until(lambda: all(recorder.has_exited for recorder in recorders))
+        assert {code for recorder in recorders for code in recorder.all("exited")} == {3}
+        for each in processes:
+            await each.aclose()
+        assert len(open_descriptors()) == before
+
+    run_on(main)
+
+
+CROWD = """
+import asyncio, resource, sys
+from tests.support.processes import *
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    processes = [CliProcess.spawn("/bin/cat", plan(), Recorder()) for _ in range(300)]
+    print(len(processes), len(open_descriptors()) < 1024)
+    await asyncio.gather(*(process.aclose() for process in processes))
+asyncio.run(main())
+"""
+
+
+def test_three_hundred_processes_fit_into_the_usual_limit_of_descriptors() -> None:
+    done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("300 True\n", "")
+
+
 # ---------------------------------------------------------------- odd surroundings
 
 
-def test_without_process_handles_a_thread_waits(
+def test_without_process_descriptors_the_exit_is_noticed(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")

@@ -52,3 +52,29 @@ def test_dozens_of_sessions_on_a_real_cli_leave_nothing(tmp_path: Path, age: str
     if path is None or not path.exists():
         pytest.skip("this CLI is not installed: `make setup` fetches it")
     soak(tmp_path, "--sessions", "40", "--at-once", "4", "--cli", str(path))
+
+
+CROWD = """
+import asyncio, os, resource
+from tests.soak.sessions import options
+from bridle import start_session
+from bridle.testing import FakeCli
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    with FakeCli.auto() as cli:
+        sessions = [await start_session(options(cli)) for _ in range(300)]
+        turns = [await session.send_user_message("go") for session in sessions]
+        outcomes = await asyncio.gather(*turns)
+        print(sum(outcome.ok for outcome in outcomes), len(os.listdir("/proc/self/fd")) <= 940)
+        await asyncio.gather(*(session.aclose() for session in sessions))
+
+asyncio.run(main())
+"""
+
+
+def test_three_hundred_sessions_fit_into_the_usual_limit_of_descriptors() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CROWD], cwd=REPOSITORY, capture_output=True, text=True, timeout=600
+    )
+    assert (done.stdout, done.stderr) == ("300 True\n", "")

@@ -44,11 +44,13 @@ class OutputPipe:
         file: IO[bytes],
         on_data: Callable[[bytes], None],
         on_end: Callable[[], None],
+        on_closed: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._file = file
         self._on_data = on_data
         self._on_end = on_end
+        self._on_closed = on_closed
         self._is_reading = False
         self._fd = file.fileno()
         os.set_blocking(self._fd, False)
@@ -76,6 +78,7 @@ class OutputPipe:
         """Receive nothing any more, not even the end."""
         self.pause()
         self._file.close()
+        self._on_closed()
 
     def _read(self) -> int:
         if self._file.closed:
@@ -100,10 +103,12 @@ class InputPipe:
         loop: asyncio.AbstractEventLoop,
         file: IO[bytes],
         on_failed: Callable[[str], None],
+        on_closed: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._file = file
         self._on_failed = on_failed
+        self._on_closed = on_closed
         self._fd = file.fileno()
         self._unsent = bytearray()
         self._is_ending = False
@@ -142,6 +147,7 @@ class InputPipe:
             self._loop.remove_writer(self._file.fileno())
         self._file.close()
         self._wake()
+        self._on_closed()
 
     def _continue(self) -> None:
         del self._unsent[: self._send(self._unsent)]

@@ -1,8 +1,13 @@
 """The CLI as a child process: start it, write to it, read from it, and end its whole tree.
 
-The process is watched and its pipes are served by the event loop alone, on any loop that can watch
-descriptors, in any thread, and no signal handler is installed. Once it has exited it stays a
-zombie until it is closed: its number is not given away while its descendants are looked for.
+Everything runs on the event loop: any loop that can watch descriptors, in any thread. No signal
+handler is installed. A process that has exited stays a zombie until it is closed, so that the
+system does not reuse its id while the reaper looks for its descendants.
+
+A running process takes three descriptors, one for each of its pipes. Its exit is noticed when one
+of them closes: a process descriptor (pidfd) then takes the place of the pipe. The exit of a CLI
+whose descendants hold all three pipes open is noticed within half a second. Where there is no
+process descriptor, the process is looked at in growing intervals after a pipe has closed.
 """
 
 from __future__ import annotations
@@ -11,10 +16,9 @@ import asyncio
 import contextlib
 import os
 import subprocess
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from errno import ENOENT
 from signal import SIGTERM
 from typing import IO, cast
@@ -30,6 +34,7 @@ from bridle.errors import SpawnError
 
 _CLOSE_LIMIT = 5.0  # seconds until processes that do not even yield to SIGKILL are left alone
 _ABANDON_LIMIT = 1.0  # the same where nothing else can go on meanwhile
+_PAUSES = (0.001, 0.5)  # the shortest and the longest time between two looks at a process
 
 
 class CliProcess:
@@ -54,12 +59,14 @@ class CliProcess:
         stdin, stdout, stderr = (
             cast("IO[bytes]", file) for file in (popen.stdin, popen.stdout, popen.stderr)
         )
-        self._input = InputPipe(loop, stdin, events.input_failed)
+        self._pause = _PAUSES[1]
+        watch = weakly(CliProcess._watch, self)
+        self._input = InputPipe(loop, stdin, events.input_failed, watch)
         #: Sends whole lines to the CLI, after everything written before. Never blocks.
         self.write = self._input.write
-        self._output = OutputPipe(loop, stdout, events.received, events.output_ended)
-        self._errors = OutputPipe(loop, stderr, self._stderr.feed, self._stderr.finish)
-        self._watch()
+        self._output = OutputPipe(loop, stdout, events.received, events.output_ended, watch)
+        self._errors = OutputPipe(loop, stderr, self._stderr.feed, self._stderr.finish, watch)
+        self._look_later()
 
     @classmethod
     def spawn(
@@ -165,24 +172,43 @@ class CliProcess:
         await ended.wait()
         return ending.is_complete
 
-    def _watch(self) -> None:
-        """See to it that the exit is noticed."""
-        popen, notify = self._belongings.popen, weakly(CliProcess._on_exit, self)
-        try:
-            handle = os.fdopen(os.pidfd_open(popen.pid), "rb", buffering=0)
-        except (OSError, AttributeError):
-            waiting = threading.Thread(
-                target=_wait_in_thread, args=(popen, self._loop, notify), daemon=True
-            )
-            waiting.start()
+    def _look_later(self) -> None:
+        # The longest pauses of all processes end together: a loop with many wakes up once.
+        longest = _PAUSES[1]
+        now = self._loop.time()
+        due = now + self._pause if self._pause < longest else (now // longest + 1) * longest
+        self._timer = self._loop.call_at(due, weakly(CliProcess._look_again, self))
+
+    def _look_again(self) -> None:
+        if _look(self._belongings.popen)[0]:
+            self._on_exit()
         else:
-            self._belongings.handle = handle
-            self._loop.add_reader(handle.fileno(), notify)
+            self._pause = min(2 * self._pause, _PAUSES[1])
+            self._look_later()
+
+    def _watch(self) -> None:
+        """Watch for the exit: a pipe was closed, which may be its sign and frees a descriptor."""
+        belongings, notify = self._belongings, weakly(CliProcess._on_exit, self)
+        if belongings.handle is not None or self._has_exited or self._closing is not None:
+            return
+        self._timer.cancel()
+        if _look(belongings.popen)[0]:
+            # Its id may belong to another process by now, if other code has reaped it.
+            self._loop.call_soon(notify)
+            return
+        try:
+            belongings.handle = os.fdopen(os.pidfd_open(self.pid), "rb", buffering=0)
+        except (OSError, AttributeError):
+            self._pause = _PAUSES[0]
+            self._look_later()
+        else:
+            self._loop.add_reader(belongings.handle.fileno(), notify)
 
     def _on_exit(self) -> None:
         if self._has_exited:
             return
         self._has_exited = True
+        self._timer.cancel()
         self._belongings.stop_watching()
         _, self._exit_code = _look(self._belongings.popen)
         try:
@@ -396,16 +422,3 @@ def _look(popen: subprocess.Popen[bytes]) -> tuple[bool, int | None]:
     if end is None:
         return False, None
     return True, end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-
-
-def _wait_in_thread(
-    popen: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, notify: Callable[[], None]
-) -> None:
-    """Where the loop cannot watch a process, a thread waits for it."""
-    if not trees.PROC:
-        popen.wait()
-    else:
-        with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
-            os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT)
-    with contextlib.suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(notify)
