@@ -11,7 +11,7 @@ its asynchronous twin is documented; a twin differs only in this:
 ``await call()``       ``call()``
 ``async for``          ``for``
 ``async with``         ``with``
-``aclose()``           ``close()``
+``aclose()``           ``close()``, or ``aclose()``
 ``await turn``         ``turn.outcome()``
 =====================  ====================
 
@@ -448,6 +448,13 @@ class Session:
         it gets five seconds to finish its transcript. Then as :meth:`stop`.
         """
         self._end("close", self._session.aclose)
+
+    def aclose(self) -> None:
+        """End the session gently.
+
+        The same as :meth:`close`, under the name that the async session uses.
+        """
+        self.close()
 
     def _end(self, operation: str, work: Work[None]) -> None:
         # In a fork it is over already; its process is the parent's to end.

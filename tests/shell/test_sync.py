@@ -492,6 +492,23 @@ def test_leaving_a_stream_waits_until_its_cli_is_gone(cli: FakeCli) -> None:
 # ---------------------------------------------------------------- the end
 
 
+def test_aclose_is_close_under_the_name_of_the_async_session(cli: FakeCli) -> None:
+    session = sync.start_session(options(cli))
+    messages, text = session.messages(), session.text_stream()
+    pid = session.pid
+    assert pid is not None
+    messages.aclose()
+    text.aclose()
+    assert list(messages) == []
+    assert session.alive
+    session.aclose()
+    assert session.lifecycle == "stopped"
+    assert not is_alive(pid)
+    stream = sync.query("hello", options(cli))
+    stream.aclose()
+    assert list(stream) == []
+
+
 def test_a_session_that_is_dropped_is_stopped(cli: FakeCli) -> None:
     session = sync.start_session(options(cli), prompt="SLOW")
     turn = session.send_user_message("hello")

@@ -230,6 +230,13 @@ class Subscription(Generic[_T]):
         """End the subscription."""
         self._leave()
 
+    def aclose(self) -> None:
+        """End the subscription.
+
+        The same as :meth:`close`.
+        """
+        self.close()
+
     def __enter__(self) -> Subscription[_T]:
         return self
 
@@ -267,6 +274,13 @@ class TextPieces:
     def close(self) -> None:
         """End it."""
         self._messages.close()
+
+    def aclose(self) -> None:
+        """End it.
+
+        The same as :meth:`close`.
+        """
+        self.close()
 
 
 class QuerySource(Source[Message], Protocol):
@@ -324,6 +338,13 @@ class QueryStream:
         self._messages.close()
         if not self._portal.is_over:
             self._portal.call("close", self._inbox.wait_closed)
+
+    def aclose(self) -> None:
+        """End the CLI, and let go of what was not read. Calling it again is fine.
+
+        The same as :meth:`close`.
+        """
+        self.close()
 
     def __enter__(self) -> QueryStream:
         return self
