@@ -53,7 +53,7 @@ async def main() -> None:
     for prompt in PROMPTS:
         try:
             print(f"{prompt} {await ask(prompt)}")
-        except bridle.AuthFailedError:
+        except bridle.errors.AuthFailedError:
             raise SystemExit("Log in first: run `claude` and follow what it says.") from None
         except bridle.OutcomeError as error:  # the base of all reasons
             print(f"{prompt} failed: {error.outcome.reason}")

@@ -39,6 +39,7 @@ PARTS: dict[str, Callable[..., str]] = {
         doc_tables.limits,
         doc_tables.gate_options,
         doc_tables.merged_options,
+        doc_tables.modules,
         doc_tables.names,
         doc_tables.operations,
         doc_tables.outcomes,

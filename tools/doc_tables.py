@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import bridle
 from bridle._core.hook_rules import RULES, EventRule
 from bridle._core.mcp import MAX_BUFFERED
 from bridle._core.operations import FIELDS
@@ -22,13 +23,12 @@ from bridle._core.outgoing import MAX_PENDING_REQUESTS, MAX_QUEUED
 from bridle._core.precedence import variable_of
 from bridle._core.questions import MAX_OPEN_REQUESTS
 from bridle._fields import Channel, Field, Record, always
-from bridle.agents import AgentConfig
 from bridle.cli import COMMANDS
 from bridle.cli.diagnosis import Problem
 from bridle.cli.exits import ExitCode
 from bridle.events import WarningKind
 from bridle.hooks import CONTEXTS
-from bridle.options import WEAKENING_VARIABLES, Limits, option_rows
+from bridle.options import WEAKENING_VARIABLES, AgentConfig, Limits, option_rows
 from bridle.outcomes import OUTCOME_ERRORS, OutcomeReason
 from bridle.testing.fake_cli import PROMPT_WORDS
 from bridle.testing.recording import read_recording
@@ -294,7 +294,7 @@ def hook_events() -> str:
         [
             [
                 code(event),
-                f"[`{context.__name__}`][bridle.{context.__name__}]",
+                f"[`{context.__name__}`][{public_path('bridle.hooks', context.__name__)}]",
                 code(RULES[event].subject or "") or "nothing",
                 _can_block(RULES[event]),
                 "yes" if "additionalContext" in RULES[event].specific else "",
@@ -349,21 +349,67 @@ def bounds() -> str:
 # ---------------------------------------------------------------- names
 
 
-def names(module: str, parent: str = "bridle") -> str:
-    """An entry of the reference for every public name of a module, in the module's order.
+PUBLIC_MODULES = {
+    "bridle": "`run`, `query`, sessions, and the names that most programs need",
+    "bridle.options": "option records",
+    "bridle.outcomes": "outcomes",
+    "bridle.errors": "exceptions",
+    "bridle.events": "events and warnings",
+    "bridle.messages": "messages, stream events, token usage",
+    "bridle.content": "content blocks and prompts",
+    "bridle.hooks": "contexts and results of hooks",
+    "bridle.permissions": "contexts and results of permission, question and plan callbacks",
+    "bridle.tools": "tools in your process",
+    "bridle.controls": "control requests and responses",
+    "bridle.telemetry": "observations",
+    "bridle.otel": "OpenTelemetry",
+    "bridle.sync": "blocking versions of `run`, `query` and sessions",
+    "bridle.testing": "scripted model, fake CLI",
+    "bridle.testing.recording": "recordings",
+    "bridle.testing.replaying": "replay of recordings",
+    "bridle.testing.comparing": "differences between a replay and its recording",
+    "bridle.testing.cassette": "cassettes",
+}
+"""The modules that programs import from, and what each one holds."""
 
-    Such a name is defined there, or passed on: ``from below import NAME as NAME``.
+
+def public_path(module: str, name: str) -> str:
+    """Return the shortest public path of a name: in `bridle` if it is exported there."""
+    value = getattr(import_module(module), name)
+    is_common = name in bridle.__all__ and getattr(bridle, name) is value
+    return f"bridle.{name}" if is_common else f"{module}.{name}"
+
+
+def modules() -> str:
+    """Every public module: what it holds, and those of its names that `bridle` does not export."""
+    rows = []
+    for module, meaning in PUBLIC_MODULES.items():
+        paths = [public_path(module, name) for name in import_module(module).__all__]
+        own = [path for path in paths if path.rpartition(".")[0] == module]
+        rows.append([code(module), meaning, ", ".join(f"[{_last(path)}][{path}]" for path in own)])
+    return table(["module", "holds", "names that you import from this module"], rows)
+
+
+def _last(path: str) -> str:
+    return code(path.rpartition(".")[2])
+
+
+def names(source: str, module: str | None = None) -> str:
+    """An entry of the reference for every public name that a module defines, in its order.
+
+    `module` is the public one that exports the names, if it is another one.
     """
-    source = REPOSITORY / "src" / f"{module.replace('.', '/')}.py"
-    here, face = import_module(module), import_module(parent)
-    defined = (name for node in ast.parse(source.read_text("utf-8")).body for name in _named(node))
+    face = module or source
+    here, exported = import_module(source), import_module(face).__all__
+    path = Path(here.__file__ or "")
+    defined = (name for node in ast.parse(path.read_text("utf-8")).body for name in _named(node))
     # Two modules may have a thing of the same name, and only one of them is public.
     public = (
         name
-        for name in defined
-        if name in face.__all__ and getattr(face, name) is getattr(here, name)
+        for name in dict.fromkeys(defined)
+        if name in exported and getattr(import_module(face), name) is getattr(here, name)
     )
-    return "\n\n".join(f"::: {parent}.{name}" for name in public)
+    return "\n\n".join(f"::: {public_path(face, name)}" for name in public)
 
 
 def _named(node: ast.stmt) -> list[str]:
@@ -375,8 +421,10 @@ def _named(node: ast.stmt) -> list[str]:
             return [] if is_overload else [node.name]
         case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
             return [name]
-        case ast.ImportFrom(names=passed):
+        case ast.ImportFrom(names=passed):  # passed on: from below import NAME as NAME
             return [one.name for one in passed if one.asname == one.name]
+        case ast.If(body=body):
+            return [name for inner in body for name in _named(inner)]
         case _:
             return []
 

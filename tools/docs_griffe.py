@@ -20,6 +20,9 @@ _INNER = re.compile(
     r"(msgspec\.)?Struct|Generic\b.*|Withdrawable|Sourced|Record|_ForDestination|_HookConditions"
 )
 
+MADE_BY_BRIDLE = {"QueryStream", "SessionStart", "Subscription", "TextPieces", "Tool", "Turn"}
+"""Classes that a program gets from a call and does not create: their constructors are private."""
+
 
 def _comment(lines: list[str], number: int) -> str:
     """The ``#:`` comment that ends above a line, counted from 1."""
@@ -52,6 +55,8 @@ class RecordFields(griffe.Extension):
         """A class was read, with everything in it."""
         if not isinstance(node, ast.ClassDef):
             return
+        if cls.name in MADE_BY_BRIDLE:
+            cls.members.pop("__init__", None)
         cls.bases = [base for base in cls.bases if not _INNER.fullmatch(str(base))]
         fields = [member for member in cls.members.values() if _is_field(member)]
         if any("Enum" in str(base) for base in cls.bases):

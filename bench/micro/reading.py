@@ -24,8 +24,8 @@ from bench import instructions  # noqa: E402  # the program is run by its path
 from bench.plans import PAYLOADS  # noqa: E402
 
 from bridle._core.wire import decode_line, encode_json  # noqa: E402
-from bridle.api import ContentBlockDelta, TextDelta  # noqa: E402
 from bridle.content import TextBlock  # noqa: E402
+from bridle.messages import ContentBlockDelta, TextDelta  # noqa: E402
 
 ROUNDS = 41
 CALLS = 2000

@@ -15,7 +15,7 @@ from bridle import (
     StreamEvent,
     TextBlock,
 )
-from bridle.api import ContentBlockDelta, TextDelta
+from bridle.messages import ContentBlockDelta, TextDelta
 
 
 async def _hook(context: bridle.PreToolUseContext) -> bridle.Continue:

@@ -1,151 +1,138 @@
 """Bridle: full-duplex control of the Claude Code CLI.
 
-This module is the public face: every public name, re-exported once. What is not listed in
-``__all__`` is private, wherever it lives; the modules taken with a star say in their own
-``__all__`` what of them is public. The vocabulary is here at once; what needs an event loop and an
-operating system is loaded when it is first named.
+This module exports the names that most programs need, at most 120. Every other public name is in
+the ``__all__`` of its module: `bridle.messages`, `bridle.hooks`, `bridle.permissions` and so on.
+The types are loaded with this module; what needs an event loop is loaded when it is first used.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bridle import api, content, controls, events, messages, outcomes, permissions, system
+from bridle import content as content
+from bridle import controls as controls
+from bridle import errors as errors
+from bridle import events as events
+from bridle import hooks as hooks
+from bridle import messages as messages
+from bridle import options as options
+from bridle import outcomes as outcomes
+from bridle import permissions as permissions
+from bridle import telemetry as telemetry
+from bridle import tools as tools
 from bridle._core.precedence import IgnoredSetting, ResolvedOptions, resolve_options
 from bridle._core.wire import decode_line
-from bridle.agents import AgentConfig
-from bridle.api import *
-from bridle.content import *
-from bridle.controls import *
+from bridle.content import (
+    ContentBlock,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UnknownBlock,
+)
 from bridle.errors import (
-    ApiError,
-    AuthFailedError,
     BridleError,
     BufferOverflow,
     CheckpointingNotEnabled,
     CliExitedDuringInit,
-    CliExitedError,
     CliNotFoundError,
     ConsumerTooSlow,
     ControlError,
     ControlRejected,
     ControlTimeout,
-    ExecutionError,
-    FirstEventLimitError,
-    IdleLimitError,
     InitializationError,
     InitializationTimeout,
     InitQueueOverflow,
-    MaxBudgetError,
-    MaxTurnsError,
-    MessageLostError,
     OptionsError,
     OutcomeError,
-    OutputInvalidError,
-    OutputMissingError,
-    ProcessInfo,
-    PromptBlockedError,
-    RateLimitedError,
-    RefusedError,
     SessionNotFoundError,
     SessionNotInitialized,
     SessionStopped,
     SpawnError,
     StartError,
-    StoppedByHookError,
-    ToolDeferredError,
     ToolFailure,
     TooManyPendingRequests,
-    TotalLimitError,
     TransportError,
-    TurnInterruptedError,
-    TurnsLimitError,
-    TurnStoppedError,
     UnsupportedCliVersionError,
-    UsageError,
-    UsdLimitError,
 )
-from bridle.events import *
+from bridle.events import (
+    ApiRetry,
+    RateLimited,
+    SdkWarning,
+    SessionCompleted,
+    SessionEnded,
+    SessionEvent,
+    SessionFailed,
+    SessionReady,
+)
 from bridle.hooks import (
-    HOOK_EVENTS,
-    BatchedToolCall,
     Block,
-    ConfigChangeContext,
     Continue,
-    CwdChangedContext,
-    DirectoryAddedContext,
-    ElicitationContext,
-    ElicitationResultContext,
     EndTurn,
-    FileChangedContext,
     Hook,
-    HookCallback,
     HookContext,
-    HookEvent,
     HookOutput,
     HookResult,
-    InstructionsLoadedContext,
-    MessageDisplayContext,
     ModifyInput,
-    NotificationContext,
-    PermissionDeniedContext,
-    PermissionRequestContext,
-    PostCompactContext,
-    PostModelSwitchContext,
-    PostToolBatchContext,
     PostToolUseContext,
-    PostToolUseFailureContext,
     PreCompactContext,
-    PreModelSwitchContext,
     PreToolUseContext,
-    SessionEndContext,
-    SessionStartContext,
-    SetupContext,
     StopContext,
-    StopFailureContext,
-    SubagentStartContext,
     SubagentStopContext,
-    TaskCompletedContext,
-    TaskCreatedContext,
-    TeammateIdleContext,
-    ToolHookContext,
-    UnknownHookContext,
-    UserPromptExpansionContext,
     UserPromptSubmitContext,
-    WorktreeCreateContext,
-    WorktreeRemoveContext,
 )
-from bridle.messages import *
-from bridle.options import (
-    BidirOptions,
-    CliOptions,
-    Effort,
-    Limits,
-    PermissionMode,
-    SdkOptions,
-    SettingSource,
+from bridle.messages import (
+    AssistantMessage,
+    InitMessage,
+    Message,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    UnknownMessage,
+    UserMessage,
 )
+from bridle.options import AgentConfig, BidirOptions, CliOptions, Limits, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
-from bridle.permissions import *
-from bridle.system import *
+from bridle.permissions import (
+    Accept,
+    Allow,
+    AllowAll,
+    AllowOnce,
+    Answers,
+    Cancel,
+    CanUseToolContext,
+    Decline,
+    Deny,
+    Edit,
+    ElicitationAnswer,
+    ElicitationRequestContext,
+    PermissionResult,
+    PlanContext,
+    PlanResult,
+    QuestionContext,
+    QuestionResult,
+)
 from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, tool
 
 if TYPE_CHECKING:
+    from bridle import sync as sync
     from bridle._core.growing import PartialMessages
+    from bridle._core.state import Lifecycle
     from bridle._doors.query import QueryStream, query
     from bridle._doors.run import run
-    from bridle._doors.session import Session, start_session
+    from bridle._doors.session import Session, SessionStart, start_session
     from bridle._doors.subscription import Subscription, TextPieces
     from bridle._doors.turn import Turn
     from bridle.outcomes import Clock
-    from bridle.telemetry import Telemetry
 
 _LAZY = {
+    "Lifecycle": "bridle._core.state",
     "PartialMessages": "bridle._core.growing",
     "QueryStream": "bridle._doors.query",
     "Session": "bridle._doors.session",
+    "SessionStart": "bridle._doors.session",
     "Subscription": "bridle._doors.subscription",
-    "Telemetry": "bridle.telemetry",
     "TextPieces": "bridle._doors.subscription",
     "Turn": "bridle._doors.turn",
     "query": "bridle._doors.query",
@@ -153,18 +140,39 @@ _LAZY = {
     "start_session": "bridle._doors.session",
 }
 
+_MODULES = (
+    content,
+    controls,
+    errors,
+    events,
+    hooks,
+    messages,
+    options,
+    outcomes,
+    permissions,
+    telemetry,
+    tools,
+)
 
-def __getattr__(name: str) -> object:
-    """Load a door when it is first named."""
-    from importlib import import_module
 
-    if name == "sync":
-        return import_module("bridle.sync")
-    if name not in _LAZY:
+if not TYPE_CHECKING:  # type checkers would take every attribute for one that exists
+
+    def __getattr__(name: str) -> object:
+        """Load what is loaded on first use; for a name of a public module, say which one has it."""
+        from importlib import import_module
+
+        if name == "sync":
+            return import_module("bridle.sync")
+        if name in _LAZY:
+            value: object = getattr(import_module(_LAZY[name]), name)
+            globals()[name] = value
+            return value
+        for module in _MODULES:
+            if name in module.__all__:
+                raise AttributeError(
+                    f"module 'bridle' has no attribute {name!r}. Use {module.__name__}.{name}."
+                )
         raise AttributeError(f"module 'bridle' has no attribute {name!r}")
-    value: object = getattr(import_module(_LAZY[name]), name)
-    globals()[name] = value
-    return value
 
 
 def _clock() -> Clock:
@@ -176,123 +184,105 @@ def _clock() -> Clock:
 outcomes.bind_clock(_clock)
 
 __all__ = [
-    "HOOK_EVENTS",
+    "Accept",
     "AgentConfig",
-    "ApiError",
-    "AuthFailedError",
-    "BatchedToolCall",
+    "Allow",
+    "AllowAll",
+    "AllowOnce",
+    "Answers",
+    "ApiRetry",
+    "AssistantMessage",
     "BidirOptions",
     "Block",
     "BridleError",
     "BufferOverflow",
+    "CanUseToolContext",
+    "Cancel",
     "CheckpointingNotEnabled",
     "CliExitedDuringInit",
-    "CliExitedError",
     "CliNotFoundError",
     "CliOptions",
-    "ConfigChangeContext",
     "ConsumerTooSlow",
+    "ContentBlock",
     "Continue",
     "ControlError",
     "ControlRejected",
     "ControlTimeout",
-    "CwdChangedContext",
-    "DirectoryAddedContext",
-    "Effort",
-    "ElicitationContext",
-    "ElicitationResultContext",
+    "Decline",
+    "Deny",
+    "Edit",
+    "ElicitationAnswer",
+    "ElicitationRequestContext",
     "EndTurn",
-    "ExecutionError",
-    "FileChangedContext",
-    "FirstEventLimitError",
     "Hook",
-    "HookCallback",
     "HookContext",
-    "HookEvent",
     "HookOutput",
     "HookResult",
-    "IdleLimitError",
     "IgnoredSetting",
+    "ImageBlock",
+    "InitMessage",
     "InitQueueOverflow",
     "InitializationError",
     "InitializationTimeout",
-    "InstructionsLoadedContext",
+    "Lifecycle",
     "Limits",
-    "MaxBudgetError",
-    "MaxTurnsError",
     "McpError",
     "McpResponse",
-    "MessageDisplayContext",
-    "MessageLostError",
+    "Message",
     "ModifyInput",
-    "NotificationContext",
     "OptionsError",
     "Outcome",
     "OutcomeError",
     "OutcomeReason",
-    "OutputInvalidError",
-    "OutputMissingError",
     "PartialMessages",
-    "PermissionDeniedContext",
-    "PermissionMode",
-    "PermissionRequestContext",
-    "PostCompactContext",
-    "PostModelSwitchContext",
-    "PostToolBatchContext",
+    "PermissionResult",
+    "PlanContext",
+    "PlanResult",
     "PostToolUseContext",
-    "PostToolUseFailureContext",
     "PreCompactContext",
-    "PreModelSwitchContext",
     "PreToolUseContext",
-    "ProcessInfo",
-    "PromptBlockedError",
     "QueryStream",
-    "RateLimitedError",
-    "RefusedError",
+    "QuestionContext",
+    "QuestionResult",
+    "RateLimited",
     "ResolvedOptions",
+    "ResultMessage",
     "SdkOptions",
+    "SdkWarning",
     "Session",
-    "SessionEndContext",
+    "SessionCompleted",
+    "SessionEnded",
+    "SessionEvent",
+    "SessionFailed",
     "SessionNotFoundError",
     "SessionNotInitialized",
-    "SessionStartContext",
+    "SessionReady",
+    "SessionStart",
     "SessionStopped",
-    "SettingSource",
-    "SetupContext",
     "SpawnError",
     "StartError",
     "StopContext",
-    "StopFailureContext",
-    "StoppedByHookError",
-    "SubagentStartContext",
+    "StreamEvent",
     "SubagentStopContext",
     "Subscription",
-    "TaskCompletedContext",
-    "TaskCreatedContext",
-    "TeammateIdleContext",
-    "Telemetry",
+    "SystemMessage",
+    "TextBlock",
     "TextPieces",
+    "ThinkingBlock",
     "TooManyPendingRequests",
     "Tool",
     "ToolContext",
-    "ToolDeferredError",
     "ToolFailure",
-    "ToolHookContext",
+    "ToolResultBlock",
     "ToolServer",
-    "TotalLimitError",
+    "ToolUseBlock",
     "TransportError",
     "Turn",
-    "TurnInterruptedError",
-    "TurnStoppedError",
-    "TurnsLimitError",
-    "UnknownHookContext",
+    "UnknownBlock",
+    "UnknownMessage",
     "UnsupportedCliVersionError",
-    "UsageError",
-    "UsdLimitError",
-    "UserPromptExpansionContext",
+    "UserMessage",
     "UserPromptSubmitContext",
-    "WorktreeCreateContext",
-    "WorktreeRemoveContext",
     "decode_line",
     "query",
     "resolve_options",
@@ -300,10 +290,3 @@ __all__ = [
     "start_session",
     "tool",
 ]
-__all__ += api.__all__
-__all__ += content.__all__
-__all__ += controls.__all__
-__all__ += events.__all__
-__all__ += messages.__all__
-__all__ += permissions.__all__
-__all__ += system.__all__

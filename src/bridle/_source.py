@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 import msgspec
 
@@ -109,7 +109,7 @@ class Sourced:
         slots = {name: getattr(self, name) for name in Sourced.__slots__ if hasattr(self, name)}
         return revive, (type(self), values, slots)
 
-    def __copy__(self) -> Sourced:
+    def __copy__(self) -> Self:
         return self  # frozen: a copy could not come to differ
 
 

@@ -8,7 +8,7 @@ sent in a prompt: `TextBlock("hi")`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 from msgspec import Struct
@@ -29,14 +29,18 @@ from bridle._source import (
 
 __all__ = [
     "BashCodeExecutionToolResultBlock",
+    "Block",
     "CodeExecutionToolResultBlock",
     "CompactionBlock",
     "ContainerUploadBlock",
+    "Content",
     "ContentBlock",
     "DocumentBlock",
     "ImageBlock",
     "McpToolResultBlock",
     "McpToolUseBlock",
+    "Prompt",
+    "Prompts",
     "RedactedThinkingBlock",
     "SearchResultBlock",
     "ServerToolUseBlock",
@@ -50,6 +54,7 @@ __all__ = [
     "UnknownBlock",
     "WebFetchToolResultBlock",
     "WebSearchToolResultBlock",
+    "WireBlock",
 ]
 
 
@@ -275,10 +280,20 @@ ContentBlock: TypeAlias = (
 
 if TYPE_CHECKING:
     WireBlock: TypeAlias = ContentBlock
+    """A `ContentBlock`, in a field that the decoder fills."""
 else:
     # What the decoder may choose from by tag. `UnknownBlock` has none: it is what remains.
     WireBlock = Union[ContentBlock.__args__[:-1]]  # noqa: UP007  # made from the other
 
+
+Content: TypeAlias = str | Sequence[Block | Mapping[str, object]]
+"""The content of a prompt: text, or a list of blocks. A block may be a mapping in wire form."""
+
+Prompt: TypeAlias = Content | Mapping[str, object]
+"""The content of a prompt, or a whole user message in wire form."""
+
+Prompts: TypeAlias = Prompt | Iterable[Prompt] | AsyncIterable[Prompt]
+"""One prompt, or an iterable of prompts."""
 
 _Content: TypeAlias = str | list[ContentBlock] | None
 

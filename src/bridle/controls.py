@@ -25,6 +25,7 @@ __all__ = [
     "HookCallbackRequest",
     "McpMessageRequest",
     "UnknownControlRequest",
+    "WireQuestion",
 ]
 
 
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
         | ElicitationRequest
         | UnknownControlRequest
     )
+    """Every kind of request that the CLI sends."""
 else:
     WireQuestion = HookCallbackRequest | CanUseToolRequest | McpMessageRequest | ElicitationRequest
 

@@ -43,12 +43,61 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from bridle._process_info import ProcessInfo as ProcessInfo
+from bridle._process_info import ProcessInfo
 from bridle._redaction import redact_text
 
 if TYPE_CHECKING:
     # At run time `bridle.outcomes` puts it here: it is made of the errors below.
     from bridle.outcomes import Outcome
+
+__all__ = [
+    "ApiError",
+    "AuthFailedError",
+    "BridleError",
+    "BufferOverflow",
+    "CheckpointingNotEnabled",
+    "CliExitedDuringInit",
+    "CliExitedError",
+    "CliNotFoundError",
+    "ConsumerTooSlow",
+    "ControlError",
+    "ControlRejected",
+    "ControlTimeout",
+    "ExecutionError",
+    "FirstEventLimitError",
+    "IdleLimitError",
+    "InitQueueOverflow",
+    "InitializationError",
+    "InitializationTimeout",
+    "MaxBudgetError",
+    "MaxTurnsError",
+    "MessageLostError",
+    "OptionsError",
+    "OutcomeError",
+    "OutputInvalidError",
+    "OutputMissingError",
+    "ProcessInfo",
+    "PromptBlockedError",
+    "RateLimitedError",
+    "RefusedError",
+    "SessionNotFoundError",
+    "SessionNotInitialized",
+    "SessionStopped",
+    "SpawnError",
+    "StartError",
+    "StoppedByHookError",
+    "TooManyPendingRequests",
+    "ToolDeferredError",
+    "ToolFailure",
+    "TotalLimitError",
+    "TransportError",
+    "TurnInterruptedError",
+    "TurnStoppedError",
+    "TurnsLimitError",
+    "UnsupportedCliVersionError",
+    "UsageError",
+    "UsdLimitError",
+]
 
 # ---------------------------------------------------------------- the base
 

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from bridle._message import Message
 from bridle.errors import BridleError
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SessionEvent",
     "SessionFailed",
     "SessionReady",
+    "Update",
     "WarningKind",
     "WarningLevel",
 ]
@@ -334,3 +336,6 @@ SessionEvent: TypeAlias = (
     | ApiRetry
     | SdkWarning
 )
+
+Update: TypeAlias = Message | SessionEvent
+"""A message or an event: what `session.subscribe()` yields."""

@@ -9,12 +9,13 @@ wire: the decoder looks for each field behind the last one it found, and at the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from bridle._source import JsonObject, WholeLine, tag_of
-from bridle.api import (
+from bridle import _api, _system
+from bridle._api import *
+from bridle._api import (
     ApiMessage,
     ApiUserMessage,
     ContentBlockDelta,
@@ -24,9 +25,14 @@ from bridle.api import (
     TextDelta,
     ThinkingDelta,
     Usage,
+    WireDelta,
     WireEvent,
 )
+from bridle._message import Message
+from bridle._source import JsonObject
+from bridle._system import *
 from bridle.content import ContentBlock, WireBlock, bind_block, bind_blocks, joined_text
+from bridle.controls import ControlCancel, ControlRequest, ControlResponse
 
 __all__ = [
     "AssistantMessage",
@@ -34,6 +40,8 @@ __all__ = [
     "CommandLifecycle",
     "ConversationReset",
     "DeferredToolUse",
+    "Frame",
+    "JsonObject",
     "KeepAlive",
     "MalformedLine",
     "Message",
@@ -50,21 +58,11 @@ __all__ = [
     "TranscriptMirror",
     "UnknownMessage",
     "UserMessage",
+    "WireDelta",
+    "WireEvent",
 ]
-
-
-# JSON has no cycles, so the garbage collector is spared what was read from it (gc=False). Whoever
-# ties one, by putting a message into a dict or list of its own, has to untie it.
-class Message(WholeLine, Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
-    """Anything the CLI says that is not part of the control protocol."""
-
-    session_id: str | None = None
-    uuid: str | None = None
-
-    @property
-    def type(self) -> str:
-        """The wire's name of this kind of message."""
-        return tag_of(self)
+__all__ += _api.__all__
+__all__ += _system.__all__
 
 
 # ------------------------------------------------------------------------- assistant and user
@@ -426,3 +424,7 @@ class MalformedLine(Struct, frozen=True):
 
     reason: str
     line: bytes
+
+
+Frame: TypeAlias = Message | ControlRequest | ControlResponse | ControlCancel | MalformedLine
+"""Everything a line of the CLI can be; `bridle.decode_line` returns one."""

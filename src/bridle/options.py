@@ -24,6 +24,8 @@ from os import PathLike
 from typing import Any, Literal, TypeAlias, cast
 
 from bridle import _forms as forms
+from bridle._agents import AgentConfig
+from bridle._agents import agents as check_agents
 from bridle._fields import (
     Channel,
     Field,
@@ -50,8 +52,6 @@ from bridle._fields import (
     text,
 )
 from bridle._forms import Effort, PermissionMode, SettingSource
-from bridle.agents import AgentConfig
-from bridle.agents import agents as check_agents
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning, SessionEvent
 from bridle.hooks import Hook, HookCallback
@@ -68,14 +68,19 @@ __all__ = [
     "BidirOptions",
     "CliOptions",
     "Effort",
+    "Json",
     "Limits",
     "PermissionMode",
     "SdkOptions",
     "SettingSource",
+    "StrPath",
 ]
 
 StrPath: TypeAlias = str | PathLike[str]
+"""A path in the file system."""
+
 Json: TypeAlias = Mapping[str, object]
+"""A JSON object."""
 
 STDIO = "stdio"  # the CLI's name for "ask over the pipe" where an MCP tool could stand
 _MIB = 1024 * 1024

@@ -47,8 +47,7 @@ from bridle.telemetry import (
 )
 
 if TYPE_CHECKING:
-    from bridle.api import Usage
-    from bridle.messages import ResultMessage
+    from bridle.messages import ResultMessage, Usage
     from bridle.outcomes import Outcome
 
 __all__ = ["OpenTelemetry"]

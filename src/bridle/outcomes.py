@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 import msgspec
 
 from bridle import errors
-from bridle.api import Usage
 from bridle.errors import OptionsError, OutcomeError, ProcessInfo
 from bridle.events import ApiRetry
-from bridle.messages import DeferredToolUse, Message, ResultMessage
+from bridle.messages import DeferredToolUse, Message, ResultMessage, Usage
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -29,7 +28,7 @@ else:
 
     _Output_co = TypeVar("_Output_co", covariant=True)
 
-__all__ = ["OUTCOME_ERRORS", "Outcome", "OutcomeReason"]
+__all__ = ["OUTCOME_ERRORS", "CompletedOutcome", "Outcome", "OutcomeReason"]
 
 
 class OutcomeReason(StrEnum):

@@ -8,7 +8,7 @@ on the wire, and what happens to an answer that makes no sense, is policy and li
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
 import msgspec
 
@@ -132,7 +132,7 @@ class Withdrawable:
             )
         return withdrawal
 
-    def __copy__(self) -> Withdrawable:
+    def __copy__(self) -> Self:
         return self  # frozen: a copy could not come to differ
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -182,7 +182,7 @@ class PermissionUpdate:
         """The JSON object: as it came from the wire, or as it would go there."""
         return _wire_form(self)
 
-    def __copy__(self) -> PermissionUpdate:
+    def __copy__(self) -> Self:
         return self  # frozen, as above
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -43,19 +43,17 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from bridle._core.prompts import Prompts
 from bridle._core.state import Lifecycle
 from bridle._core.text import TextStream
-from bridle._core.wire import Content
 from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession
 from bridle._doors.session import Session as AsyncSession
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._doors.turn import take_back
-from bridle._shell.feeds import Update
 from bridle._shell.turn import taken_over
-from bridle.events import SessionEvent
+from bridle.content import Content, Prompts
+from bridle.events import SessionEvent, Update
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome

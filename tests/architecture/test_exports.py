@@ -1,38 +1,56 @@
-"""The public face: `bridle.__all__`. Its order is the linter's business."""
+"""The public names: `bridle.__all__`, and the `__all__` of every public module."""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import pydoc
+import re
+import subprocess
+import sys
 import typing
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, abc
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, UnionType
 
 import pytest
 
 import bridle
+from docs_griffe import MADE_BY_BRIDLE
 
-MODULES = [
-    "bridle",
-    "bridle.agents",
-    "bridle.api",
-    "bridle.content",
-    "bridle.controls",
-    "bridle.errors",
-    "bridle.events",
-    "bridle.hooks",
-    "bridle.messages",
-    "bridle.options",
-    "bridle.outcomes",
-    "bridle.permissions",
-    "bridle.sync",
-    "bridle.system",
-    "bridle.telemetry",
-    "bridle.testing",
-    "bridle.tools",
-]
+MOST_NAMES = 120
+"""The limit of `bridle.__all__`, so that completion and the reference stay readable."""
+
+PACKAGE = Path(bridle.__file__).parent
+
+NOT_LIBRARY = {"__main__", "cli"}
+"""The `bridle` command: run, not imported."""
+
+ENGINE_TYPES = {
+    "bridle.testing.replaying.Replay.steps",
+    "bridle.testing.replaying.Replay.warnings",
+    "bridle.testing.replaying.replay",
+}
+"""Where the types of the engine show: these are for tests of Bridle itself."""
+
+
+def public_modules() -> list[str]:
+    """Modules without a leading underscore in their path that have an `__all__`."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if any(part.startswith("_") for part in parts) or (parts and parts[0] in NOT_LIBRARY):
+            continue
+        if re.search(r"^__all__\b", path.read_text("utf-8"), re.MULTILINE):
+            found.append(".".join(["bridle", *parts]))
+    return found
+
+
+MODULES = public_modules()
 
 
 def exported() -> dict[str, object]:
@@ -44,6 +62,58 @@ def test_every_exported_name_exists_once() -> None:
     """R466: the face exports what it says."""
     assert [name for name in bridle.__all__ if not hasattr(bridle, name)] == []
     assert [name for name, count in Counter(bridle.__all__).items() if count > 1] == []
+
+
+def test_the_package_exports_at_most_120_names() -> None:
+    assert len(bridle.__all__) <= MOST_NAMES
+
+
+def test_every_module_of_the_library_says_what_is_public() -> None:
+    """A module directly in `bridle` is public and has an `__all__`, or is private by its name."""
+    children = {
+        path.stem if path.suffix else path.name
+        for path in PACKAGE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    public = {name for name in children if not name.startswith("_")} - NOT_LIBRARY
+    assert {f"bridle.{name}" for name in public} - set(MODULES) == set()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_name_of_a_public_module_exists_once(module: str) -> None:
+    face = import_module(module)
+    assert [name for name in face.__all__ if not hasattr(face, name)] == []
+    assert [name for name, count in Counter(face.__all__).items() if count > 1] == []
+
+
+def test_a_public_name_is_in_one_module_only() -> None:
+    """Beside `bridle`, which repeats the common names, each object has one public module."""
+    homes: dict[int, list[str]] = {}
+    for module in set(MODULES) - {"bridle"}:
+        face = import_module(module)
+        for name in face.__all__:
+            value = getattr(face, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                homes.setdefault(id(value), []).append(f"{module}.{name}")
+    # At run time a completed outcome is an outcome; only type checkers tell them apart.
+    same = [["bridle.outcomes.CompletedOutcome", "bridle.outcomes.Outcome"]]
+    assert [sorted(names) for names in homes.values() if len(names) > 1] == same
+
+
+def test_a_name_of_another_module_is_found_by_its_error() -> None:
+    elsewhere, unknown = "SetupContext", "NoSuchName"
+    with pytest.raises(AttributeError, match=r"Use bridle\.hooks\.SetupContext\.$"):
+        getattr(bridle, elsewhere)
+    with pytest.raises(AttributeError, match=r"has no attribute 'NoSuchName'$"):
+        getattr(bridle, unknown)
+    assert not hasattr(bridle, elsewhere)
+
+
+def test_the_vocabulary_is_there_after_importing_bridle_alone() -> None:
+    """`bridle.messages.Usage` needs no second import statement."""
+    code = "import bridle; print(bridle.messages.Usage, bridle.hooks.SetupContext, bridle.sync)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_private_name_is_exported() -> None:
@@ -63,15 +133,10 @@ def test_no_public_name_is_left_out() -> None:
     assert unlisted == []
 
 
-def test_every_exported_class_and_function_is_documented() -> None:
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_class_and_function_is_documented(module: str) -> None:
     """R397 among others: a name without a docstring is a name without a contract."""
-    silent = [
-        name
-        for name, value in exported().items()
-        if inspect.isclass(value) or inspect.isfunction(value)
-        if not own_docstring(value)
-    ]
-    assert silent == []
+    assert [name for name, value in ours(module) if not own_docstring(value)] == []
 
 
 def own_docstring(value: object) -> str | None:
@@ -99,14 +164,16 @@ def test_every_exported_class_is_ours() -> None:
     assert foreign == []
 
 
+def is_ours(value: object) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "bridle"
+
+
 def ours(module: str) -> Iterator[tuple[str, object]]:
     """The classes and functions of Bridle that a module makes public."""
     face = import_module(module)
-    names = getattr(face, "__all__", [name for name in dir(face) if not name.startswith("_")])
-    for name in names:
+    for name in face.__all__:
         value = getattr(face, name)
-        is_ours = getattr(value, "__module__", "").partition(".")[0] == "bridle"
-        if is_ours and (inspect.isclass(value) or inspect.isfunction(value)):
+        if is_ours(value) and (inspect.isclass(value) or inspect.isfunction(value)):
             yield name, value
 
 
@@ -126,3 +193,109 @@ def test_the_annotations_of_every_public_name_can_be_resolved(module: str) -> No
 def test_help_works_on_every_public_name(module: str) -> None:
     for name, value in ours(module):
         assert name in pydoc.plain(pydoc.render_doc(value)), name
+
+
+# ---------------------------------------------------------------- types of public signatures
+
+
+def public_values() -> list[tuple[str, object]]:
+    """Every public name with its value."""
+    faces = map(import_module, MODULES)
+    return [(name, getattr(face, name)) for face in faces for name in face.__all__]
+
+
+PUBLIC = public_values()
+PUBLIC_CLASSES = [value for _, value in PUBLIC if inspect.isclass(value)]
+
+
+def annotated(module: str) -> Iterator[tuple[str, object, Mapping[str, object]]]:
+    """Everything annotated that a module makes public: where, the annotation, its namespace."""
+    for name, value in ours(module):
+        where = f"{module}.{name}"
+        if inspect.isclass(value):
+            yield from members(where, value)
+        else:
+            yield from signature(where, value)
+
+
+def members(where: str, kind: type) -> Iterator[tuple[str, object, Mapping[str, object]]]:
+    for base in filter(is_ours, kind.__mro__):
+        space = vars(sys.modules[base.__module__])
+        for name, annotation in vars(base).get("__annotations__", {}).items():
+            # A table of the class is not a field of its records.
+            if not name.startswith("_") and not str(annotation).startswith("ClassVar"):
+                yield f"{where}.{name}", annotation, space
+        for name, member in vars(base).items():
+            is_special = name.startswith("__") and name.endswith("__")
+            if name.startswith("_") and not is_special:
+                continue
+            if name == "__init__" and kind.__name__ in MADE_BY_BRIDLE:
+                continue
+            if name == "__new__" and issubclass(base, tuple):
+                continue  # generated from the fields of a NamedTuple
+            function = member.fget if isinstance(member, property) else member
+            yield from signature(f"{where}.{name}", getattr(function, "__func__", function))
+
+
+def signature(where: str, value: object) -> Iterator[tuple[str, object, Mapping[str, object]]]:
+    if inspect.isfunction(value):
+        functions: list[Callable[..., object]] = [*typing.get_overloads(value), value]
+        for function in functions:
+            for annotation in function.__annotations__.values():
+                yield where, annotation, inspect.unwrap(value).__globals__
+
+
+def names_in(annotation: object) -> set[str]:
+    """The names in an annotation, which is a string as every module imports `annotations`."""
+    if annotation is None or inspect.isclass(annotation):
+        return set()
+    text = annotation.__forward_arg__ if isinstance(annotation, typing.ForwardRef) else annotation
+    tree = ast.parse(str(text), mode="eval")
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def is_public(name: str, value: object) -> bool:
+    """Whether a name of an annotation is Python's, or has a public name of Bridle."""
+    if isinstance(value, ModuleType | typing.TypeVar | typing.ParamSpec):
+        return True
+    if inspect.isclass(value) and not is_ours(value):
+        return True
+    if any(getattr(module, name, None) is value for module in (builtins, typing, abc)):
+        return True
+    return any(name == known and value == one for known, one in PUBLIC)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_type_of_a_public_signature_has_a_public_name(module: str) -> None:
+    hidden = {
+        f"{where}: {name}"
+        for where, annotation, space in annotated(module)
+        if where not in ENGINE_TYPES
+        for name in names_in(annotation)
+        if not is_public(name, space.get(name) or getattr(builtins, name))
+    }
+    assert sorted(hidden) == []
+
+
+def parts(alias: object) -> Iterator[type]:
+    """The classes of Bridle that an alias is made of."""
+    if inspect.isclass(alias) and not typing.get_args(alias):
+        if is_ours(alias):
+            yield alias
+    else:
+        for part in typing.get_args(alias):
+            for inner in part if isinstance(part, list) else [part]:
+                yield from parts(inner)
+
+
+def test_every_class_in_a_public_alias_is_public() -> None:
+    aliases = {name: value for name, value in PUBLIC if typing.get_args(value)}
+    assert aliases.keys() >= {"Content", "HookCallback", "SessionEvent"}
+    assert isinstance(aliases["SessionEvent"], UnionType)
+    hidden = {
+        f"{name}: {one.__name__}"
+        for name, value in aliases.items()
+        for one in parts(value)
+        if one not in PUBLIC_CLASSES
+    }
+    assert sorted(hidden) == []

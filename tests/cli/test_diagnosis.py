@@ -15,7 +15,6 @@ from bridle import (
     Limits,
     OptionsError,
     OutcomeReason,
-    ProcessInfo,
     SdkOptions,
     SpawnError,
     UnsupportedCliVersionError,
@@ -34,6 +33,7 @@ from bridle.cli.diagnosis import (
     misconfigured,
     verdict,
 )
+from bridle.errors import ProcessInfo
 
 INFO: dict[str, Any] = {
     "account": {"tokenSource": "none", "apiKeySource": "ANTHROPIC_API_KEY"},

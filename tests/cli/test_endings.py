@@ -7,16 +7,15 @@ import pytest
 from bridle import (
     BridleError,
     CliNotFoundError,
-    MaxTurnsError,
     OptionsError,
     Outcome,
     OutcomeReason,
-    ProcessInfo,
     SessionStopped,
 )
 from bridle.cli.endings import ending, failure, summary
 from bridle.cli.exits import ExitCode, exit_code_for, exit_code_of, table
 from bridle.cli.shown import dollars, plain, seconds
+from bridle.errors import MaxTurnsError, ProcessInfo
 
 GROUPS = {
     ExitCode.OK: {"completed"},

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from bridle import CanUseToolContext, Question, QuestionOption
+from bridle import CanUseToolContext
 from bridle.cli import questions
 from bridle.cli.questions import Choice
 from bridle.cli.shown import Line, plain
+from bridle.permissions import Question, QuestionOption
 
 CONTEXT = CanUseToolContext(tool_name="Bash", tool_input={"command": "ls"})
 HOOKED = CanUseToolContext(tool_name="Bash", decision_reason_type="hook")

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from tests.support.processes import Programs, is_alive, wait_until
 
-from bridle import PermissionMode
 from bridle.cli import main
+from bridle.options import PermissionMode
 from bridle.testing import FakeCli, ScriptedModel, text, tool_use
 
 Models = Callable[..., ScriptedModel]

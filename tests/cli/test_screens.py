@@ -62,7 +62,7 @@ def test_json_is_every_line_as_it_came_and_the_outcome(capsys: pytest.CaptureFix
 
 
 def test_a_message_made_by_hand_is_json_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    from bridle import KeepAlive
+    from bridle.messages import KeepAlive
 
     JsonScreen().hear(KeepAlive())
     assert json.loads(capsys.readouterr().out)["type"] == "keep_alive"

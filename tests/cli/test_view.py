@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.support import cli
 
-from bridle import ApiRetry, Message, RateLimited, SdkWarning, SessionReady, WarningKind
+from bridle import ApiRetry, Message, RateLimited, SdkWarning, SessionReady
 from bridle.cli.shown import Note, Said, Shown, plain
 from bridle.cli.view import View, about, allowed, denied
+from bridle.events import WarningKind
 
 
 def words(shown: Sequence[Shown]) -> list[str]:

@@ -31,10 +31,10 @@ from bridle import (
     SessionStopped,
     ToolContext,
     ToolServer,
-    TotalLimitError,
     TransportError,
     UnsupportedCliVersionError,
 )
+from bridle.errors import TotalLimitError
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 

@@ -18,7 +18,6 @@ from bridle import (
     BidirOptions,
     Block,
     CliOptions,
-    DeferredToolUse,
     EndTurn,
     Limits,
     Outcome,
@@ -28,6 +27,7 @@ from bridle import (
     Session,
     start_session,
 )
+from bridle.messages import DeferredToolUse
 from bridle.outcomes import OUTCOME_ERRORS
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS

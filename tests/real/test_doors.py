@@ -25,18 +25,20 @@ from tests.support.processes import is_alive, run
 from bridle import (
     Allow,
     BidirOptions,
-    FirstEventLimitError,
-    IdleLimitError,
     Limits,
     OutcomeReason,
     ResultMessage,
     SessionNotFoundError,
     StartError,
     ToolServer,
+    tool,
+)
+from bridle.errors import (
+    FirstEventLimitError,
+    IdleLimitError,
     TotalLimitError,
     TurnsLimitError,
     UsdLimitError,
-    tool,
 )
 from bridle.testing import (
     Block,

@@ -18,9 +18,9 @@ from bridle import (
     PreToolUseContext,
     SdkOptions,
     SdkWarning,
-    ToolHookContext,
     start_session,
 )
+from bridle.hooks import ToolHookContext
 from bridle.testing import ScriptedModel, text, tool_use
 
 if TYPE_CHECKING:

@@ -16,20 +16,14 @@ from tests.support.scenes import play
 import bridle
 from bridle import (
     Allow,
-    ApiError,
     ApiRetry,
-    AuthFailedError,
     BidirOptions,
     CliOptions,
     InitializationTimeout,
-    MaxBudgetError,
-    MaxTurnsError,
     Outcome,
     OutcomeError,
     OutcomeReason,
     RateLimited,
-    RateLimitedError,
-    RefusedError,
     SdkOptions,
     Session,
     SessionFailed,
@@ -37,6 +31,14 @@ from bridle import (
     SessionStopped,
     UnsupportedCliVersionError,
     start_session,
+)
+from bridle.errors import (
+    ApiError,
+    AuthFailedError,
+    MaxBudgetError,
+    MaxTurnsError,
+    RateLimitedError,
+    RefusedError,
 )
 from bridle.testing import (
     Block,

@@ -17,7 +17,6 @@ from bridle import (
     Continue,
     EndTurn,
     Hook,
-    HookCallback,
     HookContext,
     HookOutput,
     HookResult,
@@ -31,6 +30,7 @@ from bridle import (
     start_session,
 )
 from bridle import Block as Refuse
+from bridle.hooks import HookCallback
 from bridle.testing import Block, ModelRequest, ScriptedModel, repeat, text, tool_use
 
 if TYPE_CHECKING:

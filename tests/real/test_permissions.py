@@ -13,7 +13,6 @@ from tests.support.scenes import play
 
 from bridle import (
     Accept,
-    AddRules,
     Allow,
     AllowAll,
     AllowOnce,
@@ -28,16 +27,15 @@ from bridle import (
     Hook,
     HookOutput,
     OutcomeReason,
-    PermissionRequestContext,
     PermissionResult,
-    PermissionRule,
     PlanContext,
     PlanResult,
     QuestionContext,
     Session,
-    SetMode,
     start_session,
 )
+from bridle.hooks import PermissionRequestContext
+from bridle.permissions import AddRules, PermissionRule, SetMode
 from bridle.testing import Block, ScriptedModel, text, tool_use
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from bridle import (
     ResultMessage,
     ToolContext,
     ToolServer,
-    TurnsLimitError,
     query,
     sync,
     tool,
 )
 from bridle import Block as Refuse
+from bridle.errors import TurnsLimitError
 from bridle.testing import Block, ScriptedModel, repeat, text, tool_use
 
 if TYPE_CHECKING:

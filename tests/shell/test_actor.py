@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import bridle
-from bridle import BidirOptions, SdkOptions, Session, UsageError
+from bridle import BidirOptions, SdkOptions, Session
 from bridle._core.ending import Rung
 from bridle._shell.transport import Transport, TransportEvents
+from bridle.errors import UsageError
 
 Json = dict[str, Any]
 
@@ -408,7 +409,7 @@ def test_unread_messages_never_hold_up_control_and_are_bounded() -> None:
         kinds = [
             event.kind async for event in talk.events() if isinstance(event, bridle.SdkWarning)
         ]
-        assert kinds.count(bridle.WarningKind.UNREAD_MESSAGES) == 1
+        assert kinds.count(bridle.events.WarningKind.UNREAD_MESSAGES) == 1
 
     run(main)
 
@@ -512,7 +513,10 @@ def test_callbacks_answer_questions_and_their_failures_are_heard(
 
     with caplog.at_level(logging.ERROR, logger="bridle"):
         run(main)
-    kinds = [bridle.WarningKind.MISSING_CAPABILITIES, bridle.WarningKind.PERMISSION_FAILED]
+    kinds = [
+        bridle.events.WarningKind.MISSING_CAPABILITIES,
+        bridle.events.WarningKind.PERMISSION_FAILED,
+    ]
     assert [warning.kind for warning in warnings] == kinds
     assert isinstance(warnings[1].error, ValueError)
     assert "boom" in caplog.text
@@ -541,7 +545,7 @@ def test_a_hook_that_raises_is_logged_with_its_traceback_told_and_let_pass(
 
     with caplog.at_level(logging.WARNING, logger="bridle"):
         run(main)
-    kinds = [bridle.WarningKind.MISSING_CAPABILITIES, bridle.WarningKind.HOOK_FAILED]
+    kinds = [bridle.events.WarningKind.MISSING_CAPABILITIES, bridle.events.WarningKind.HOOK_FAILED]
     assert [warning.kind for warning in warnings] == kinds
     assert isinstance(warnings[1].error, ValueError)
     assert "Traceback" in caplog.text

@@ -18,9 +18,9 @@ from bridle import (
     SessionFailed,
     SessionReady,
     SessionStopped,
-    WarningKind,
 )
 from bridle._shell.journal import LEVELS, QUERY, SESSION, Journal, log_events
+from bridle.events import WarningKind
 from bridle.telemetry import (
     CallBegan,
     CallEnded,

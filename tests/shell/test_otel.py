@@ -32,12 +32,12 @@ from bridle import (
     SdkOptions,
     Session,
     ToolServer,
-    Usage,
     otel,
     query,
     start_session,
     tool,
 )
+from bridle.messages import Usage
 from bridle.otel import OpenTelemetry
 from bridle.telemetry import Observation, TracingTelemetry, TurnBegan, TurnEnded
 from bridle.testing import FakeCli, tool_use

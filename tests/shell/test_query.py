@@ -23,12 +23,8 @@ from bridle import (
     BridleError,
     BufferOverflow,
     CliExitedDuringInit,
-    CliExitedError,
     CliNotFoundError,
     CliOptions,
-    CommandLifecycle,
-    FirstEventLimitError,
-    IdleLimitError,
     InitializationError,
     InitializationTimeout,
     Limits,
@@ -42,12 +38,8 @@ from bridle import (
     SpawnError,
     StartError,
     TextBlock,
-    TotalLimitError,
     TransportError,
-    TurnsLimitError,
     UnsupportedCliVersionError,
-    UsageError,
-    UsdLimitError,
     query,
 )
 from bridle._core.ending import HOLD, Rung
@@ -55,6 +47,16 @@ from bridle._core.launch import Launch
 from bridle._shell import preflight
 from bridle._shell.query_actor import QueryActor
 from bridle._shell.transport import TransportEvents
+from bridle.errors import (
+    CliExitedError,
+    FirstEventLimitError,
+    IdleLimitError,
+    TotalLimitError,
+    TurnsLimitError,
+    UsageError,
+    UsdLimitError,
+)
+from bridle.messages import CommandLifecycle
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 

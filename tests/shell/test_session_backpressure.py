@@ -25,10 +25,10 @@ from bridle import (
     SessionStopped,
     Subscription,
     Turn,
-    UsageError,
-    WarningKind,
     start_session,
 )
+from bridle.errors import UsageError
+from bridle.events import WarningKind
 from bridle.testing import FakeCli
 
 MANY = 50_000

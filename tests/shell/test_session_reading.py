@@ -24,10 +24,10 @@ from bridle import (
     StreamEvent,
     Subscription,
     Turn,
-    UsageError,
     start_session,
     sync,
 )
+from bridle.errors import UsageError
 from bridle.testing import FakeCli, text, thinking, tool_use
 from bridle.testing.fake_cli import FLAVOURS
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, assert_type
 
 import pytest
 
-from bridle import Outcome, OutcomeReason, OutputMissingError
+from bridle import Outcome, OutcomeReason
+from bridle.errors import OutputMissingError
 
 
 class Invoice(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from bridle._api import ApiEvent
 from bridle._core.wire import decode_line
-from bridle.api import (
-    ApiEvent,
+from bridle.content import TextBlock, ToolUseBlock, UnknownBlock
+from bridle.messages import (
     ApiMessage,
     CitationsDelta,
     ContentBlockDelta,
@@ -21,6 +22,7 @@ from bridle.api import (
     SignatureDelta,
     StopDelta,
     StreamError,
+    StreamEvent,
     TextDelta,
     ThinkingDelta,
     UnknownDelta,
@@ -28,8 +30,6 @@ from bridle.api import (
     Usage,
     WireEvent,
 )
-from bridle.content import TextBlock, ToolUseBlock, UnknownBlock
-from bridle.messages import StreamEvent
 
 
 def read(event: object, **members: object) -> StreamEvent:

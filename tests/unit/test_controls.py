@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridle._core.wire import Frame, decode_line
+from bridle._core.wire import decode_line
 from bridle.controls import (
     CanUseToolRequest,
     ControlCancel,
@@ -19,6 +19,7 @@ from bridle.controls import (
     UnknownControlRequest,
     WireQuestion,
 )
+from bridle.messages import Frame
 
 
 def read(**members: object) -> Frame:

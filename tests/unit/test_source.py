@@ -24,10 +24,10 @@ from bridle._source import (
     spell_path,
     to_wire,
 )
-from bridle.api import ContentBlockStart
 from bridle.content import TextBlock, ToolResultBlock, UnknownBlock
 from bridle.messages import (
     AssistantMessage,
+    ContentBlockStart,
     KeepAlive,
     Message,
     ResultMessage,

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridle import system
+from bridle import messages
 from bridle._core.wire import decode_line
-from bridle.messages import Message
-from bridle.system import (
-    SYSTEM_KINDS,
+from bridle._system import SYSTEM_KINDS
+from bridle.messages import (
     BackgroundTask,
     CompactBoundaryMessage,
     CompactMetadata,
     InitMessage,
     McpServerStatus,
+    Message,
     StatusMessage,
     SystemMessage,
     TaskUsage,
@@ -34,7 +34,7 @@ def test_the_table_holds_every_class_once() -> None:
     assert set(SYSTEM_KINDS.values()) == set(SystemMessage.__subclasses__()) - {
         UnknownSystemMessage
     }
-    assert {kind.__name__ for kind in SYSTEM_KINDS.values()} <= set(system.__all__)
+    assert {kind.__name__ for kind in SYSTEM_KINDS.values()} <= set(messages.__all__)
 
 
 @pytest.mark.parametrize("subtype", SYSTEM_KINDS)

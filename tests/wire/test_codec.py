@@ -13,20 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridle._api import ApiEvent
 from bridle._core.wire import decode_line
 from bridle._source import Sourced
-from bridle.api import ApiEvent, Delta
+from bridle._system import SYSTEM_KINDS
 from bridle.content import Block, UnknownBlock
 from bridle.controls import Answer, ControlFrame, ControlRequest, Question, UnknownControlRequest
 from bridle.messages import (
     AssistantMessage,
+    Delta,
     MalformedLine,
     Message,
     StreamEvent,
+    SystemMessage,
     UnknownMessage,
+    UnknownSystemMessage,
     UserMessage,
 )
-from bridle.system import SYSTEM_KINDS, SystemMessage, UnknownSystemMessage
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORDINGS = sorted(GOLDEN.rglob("*.ndjson"))

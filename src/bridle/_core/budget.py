@@ -24,11 +24,11 @@ from bridle.messages import (
     CommandLifecycle,
     Message,
     ResultMessage,
+    TaskNotificationMessage,
     UserMessage,
 )
 from bridle.options import Limits
 from bridle.outcomes import Outcome
-from bridle.system import TaskNotificationMessage
 
 FIRST_EVENT = "limit: first event"
 IDLE = "limit: idle"

@@ -41,22 +41,20 @@ from bridle._core.routing import Route, route_incoming
 from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
-from bridle._core.wire import (
-    Content,
-    decode_all,
-    decode_line,
-)
+from bridle._core.wire import decode_all, decode_line
+from bridle.content import Content
 from bridle.errors import ProcessInfo, SessionStopped, TransportError
 from bridle.events import SessionFailed, WarningKind
 from bridle.messages import (
     CommandLifecycle,
+    InitMessage,
     MalformedLine,
     Message,
     ResultMessage,
     UnknownMessage,
+    UnknownSystemMessage,
 )
 from bridle.options import Limits
-from bridle.system import InitMessage, UnknownSystemMessage
 
 _AND_THE_QUEUE = {"cancel_queued": True}
 

@@ -19,15 +19,17 @@ from bridle._core.news import api_retry
 from bridle._core.text import result_text
 from bridle.content import ToolResultBlock
 from bridle.events import ApiRetry
-from bridle.messages import Message, ResultMessage, UserMessage
-from bridle.outcomes import Outcome, OutcomeReason
-from bridle.system import (
+from bridle.messages import (
     ApiRetryMessage,
     BackgroundTasksChangedMessage,
+    Message,
+    ResultMessage,
     TaskNotificationMessage,
     TaskStartedMessage,
     TaskUpdatedMessage,
+    UserMessage,
 )
+from bridle.outcomes import Outcome, OutcomeReason
 
 _NOTICE = "<task-notification>"
 

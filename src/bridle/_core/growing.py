@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import msgspec
 
-from bridle.api import (
-    ApiEvent,
+from bridle._api import ApiEvent
+from bridle.content import ContentBlock, TextBlock, ThinkingBlock
+from bridle.messages import (
     ApiMessage,
+    AssistantMessage,
     CitationsDelta,
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
     InputJsonDelta,
+    Message,
     MessageDelta,
     MessageStart,
     MessageStop,
     SignatureDelta,
     StreamError,
+    StreamEvent,
     TextDelta,
     ThinkingDelta,
 )
-from bridle.content import ContentBlock, TextBlock, ThinkingBlock
-from bridle.messages import AssistantMessage, Message, StreamEvent
 
 
 class PartialMessages:

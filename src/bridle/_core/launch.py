@@ -18,10 +18,10 @@ import msgspec
 from bridle._fields import Field, Record, is_list, is_mapping, json_object
 from bridle._forms import UUID
 from bridle._redaction import secret_variables, secrets_in
-from bridle.agents import AgentConfig
 from bridle.options import (
     GATE_VARIABLES,
     STDIO,
+    AgentConfig,
     BidirOptions,
     CliOptions,
     Limits,

@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from bridle.events import ApiRetry, RateLimited, SessionEvent
-from bridle.messages import Message, RateLimitEvent
-from bridle.system import ApiRetryMessage
+from bridle.messages import ApiRetryMessage, Message, RateLimitEvent
 
 
 def _rate_limited(message: RateLimitEvent) -> RateLimited:

@@ -26,6 +26,13 @@ from bridle._core.stream_budget import StreamBudget
 from bridle._core.turns import NO_TURN
 from bridle._core.wire import decode_all, decode_line
 from bridle._source import line_size, tag_of
+from bridle._system import (
+    BackgroundTasksChangedMessage,
+    InitMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
+    TaskUpdatedMessage,
+)
 from bridle.errors import (
     BridleError,
     BufferOverflow,
@@ -36,13 +43,6 @@ from bridle.events import WarningKind
 from bridle.messages import MalformedLine, Message, ResultMessage, UserMessage
 from bridle.options import Limits
 from bridle.outcomes import OUTCOME_ERRORS
-from bridle.system import (
-    BackgroundTasksChangedMessage,
-    InitMessage,
-    TaskNotificationMessage,
-    TaskStartedMessage,
-    TaskUpdatedMessage,
-)
 
 MAX_MALFORMED = 5
 """Number of consecutive lines that are not JSON after which the stream fails."""

@@ -16,7 +16,8 @@ from msgspec import Struct
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
 from bridle._core.deadlines import Deadlines
 from bridle._core.operations import default_timeout, prepare_operation
-from bridle._core.wire import Content, Unencodable, encode_request, encode_user_message
+from bridle._core.wire import Unencodable, encode_request, encode_user_message
+from bridle.content import Content
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import (
     BridleError,

@@ -7,18 +7,12 @@ would choke on (it exits, or silently does nothing) is refused here, before anyt
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import cast
 
-from bridle._core.wire import Content, Unencodable, encode_user_message
+from bridle._core.wire import Unencodable, encode_user_message
 from bridle._fields import is_list, is_mapping
 from bridle.content import Block
 from bridle.errors import OptionsError
-
-Prompt: TypeAlias = Content | Mapping[str, object]
-"""Text, content blocks, or a user message."""
-
-Prompts: TypeAlias = Prompt | Iterable[Prompt] | AsyncIterable[Prompt]
-"""One prompt, or any iterable of them."""
 
 _FIX = "Give text, a list of content blocks, a user message, or an iterable of these."
 _SHAPE = '{"type": "user", "message": {"role": "user", "content": ...}}'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from bridle._core.wire import Frame
 from bridle.controls import (
     CanUseToolRequest,
     ControlCancel,
@@ -15,7 +14,7 @@ from bridle.controls import (
     McpMessageRequest,
     UnknownControlRequest,
 )
-from bridle.messages import MalformedLine
+from bridle.messages import Frame, MalformedLine
 
 
 class Route(Enum):

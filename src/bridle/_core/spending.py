@@ -18,9 +18,15 @@ from bridle._fields import is_mapping
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.errors import ControlRejected, SessionStopped
 from bridle.events import WarningKind
-from bridle.messages import AssistantMessage, Message, ResultMessage, UserMessage
+from bridle.messages import (
+    AssistantMessage,
+    Message,
+    ResultMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
+    UserMessage,
+)
 from bridle.outcomes import Outcome, OutcomeReason
-from bridle.system import TaskNotificationMessage, TaskStartedMessage
 
 SESSION_COST = "get_session_cost"
 

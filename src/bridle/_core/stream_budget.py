@@ -23,11 +23,11 @@ from bridle._core.deadlines import Deadlines
 from bridle._core.followups import FollowUps
 from bridle._core.spending import Meter
 from bridle._core.turns import with_result
+from bridle._system import InitMessage
 from bridle.errors import ProcessInfo
 from bridle.messages import Message, ResultMessage
 from bridle.options import Limits
 from bridle.outcomes import Outcome
-from bridle.system import InitMessage
 
 _ANSWER = "answer"
 """The subject of the deadlines of an answer."""

@@ -7,9 +7,18 @@ each part once in both cases. :func:`result_text` returns the text of a turn's e
 
 from __future__ import annotations
 
-from bridle.api import ContentBlockStart, MessageDelta, MessageStart, MessageStop
 from bridle.content import TextBlock
-from bridle.messages import AssistantMessage, Message, ResultMessage, StreamEvent, UserMessage
+from bridle.messages import (
+    AssistantMessage,
+    ContentBlockStart,
+    Message,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    ResultMessage,
+    StreamEvent,
+    UserMessage,
+)
 
 SEPARATOR = "\n\n"
 """Separates two text blocks."""

@@ -48,19 +48,17 @@ from bridle.events import ApiRetry, SessionEvent, WarningKind
 from bridle.messages import (
     AssistantMessage,
     CommandLifecycle,
+    InformationalMessage,
+    InitMessage,
     Message,
     RateLimitEvent,
     ResultMessage,
-    UserMessage,
-)
-from bridle.outcomes import Outcome, OutcomeReason
-from bridle.system import (
-    InformationalMessage,
-    InitMessage,
     StatusMessage,
     TaskNotificationMessage,
     TaskStartedMessage,
+    UserMessage,
 )
+from bridle.outcomes import Outcome, OutcomeReason
 
 Turns = tuple[str, ...]
 """Uuids of prompts."""

@@ -20,8 +20,7 @@ from bridle._source import line_size
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import TransportError
 from bridle.events import WarningKind
-from bridle.messages import MalformedLine, Message
-from bridle.system import SystemMessage
+from bridle.messages import MalformedLine, Message, SystemMessage
 
 
 class Unreadable:

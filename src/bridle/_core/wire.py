@@ -24,9 +24,10 @@ from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
+from bridle._api import ApiEvent
 from bridle._source import JsonObject, MisfitLine, Path, attach, parse_json, spell_path
-from bridle.api import ApiEvent, Delta, UnknownDelta, UnknownStreamEvent
-from bridle.content import Block, UnknownBlock
+from bridle._system import SYSTEM_KINDS
+from bridle.content import Block, Content, UnknownBlock
 from bridle.controls import (
     Answer,
     CanUseToolRequest,
@@ -38,12 +39,19 @@ from bridle.controls import (
     Question,
     UnknownControlRequest,
 )
-from bridle.messages import MalformedLine, Message, UnknownMessage
-from bridle.system import SYSTEM_KINDS, SystemMessage, UnknownSystemMessage
+from bridle.messages import (
+    Delta,
+    Frame,
+    MalformedLine,
+    Message,
+    SystemMessage,
+    UnknownDelta,
+    UnknownMessage,
+    UnknownStreamEvent,
+    UnknownSystemMessage,
+)
 
 __all__ = [
-    "Content",
-    "Frame",
     "Unencodable",
     "decode_line",
     "encode_error",
@@ -54,11 +62,6 @@ __all__ = [
 ]
 
 _WellFormed: TypeAlias = Message | ControlRequest | ControlResponse | ControlCancel
-Frame: TypeAlias = _WellFormed | MalformedLine
-"""Whatever a line can be."""
-
-Content: TypeAlias = str | Sequence[Block | Mapping[str, object]]
-"""What a prompt may be made of."""
 
 # ------------------------------------------------------------------------- the straight road
 

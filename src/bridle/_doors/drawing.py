@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from typing import TypeVar, cast
 
-from bridle._core.prompts import Prompts
 from bridle._shell.workers import WORKERS
+from bridle.content import Prompts
 
 _T = TypeVar("_T")
 _NO_MORE = object()

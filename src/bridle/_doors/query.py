@@ -15,7 +15,7 @@ from bridle._core.config import EngineConfig
 from bridle._core.launch import Launch, plan_query, redact, with_budget
 from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
-from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand
+from bridle._core.prompts import encode_prompt, prompts_at_hand
 from bridle._core.state import TERMINAL
 from bridle._doors.drawing import draw
 from bridle._shell.actor import Actor
@@ -40,6 +40,7 @@ from bridle._shell.transport import (
     TransportFactory,
     TransportRecorder,
 )
+from bridle.content import Prompts
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning
 from bridle.messages import Message

@@ -11,12 +11,13 @@ from uuid import uuid4
 from msgspec import structs
 
 from bridle._core.config import EngineConfig
-from bridle._core.prompts import Prompts, encode_prompt, prompts_at_hand, uuid_of
+from bridle._core.prompts import encode_prompt, prompts_at_hand, uuid_of
 from bridle._doors.drawing import draw
 from bridle._doors.session import InnerSession
 from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor
 from bridle._shell.mailbox import Closed
+from bridle.content import Prompts
 from bridle.events import SdkWarning
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions

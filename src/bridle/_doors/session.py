@@ -19,12 +19,11 @@ from bridle._core.operations import check_timeout
 from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
 from bridle._core.text import TextStream
-from bridle._core.wire import Content, Unencodable, encode_user_message
+from bridle._core.wire import Unencodable, encode_user_message
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._fields import callback
 from bridle._shell.actor import Actor
-from bridle._shell.feeds import Update
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
 from bridle._shell.locate import find_cli
@@ -45,8 +44,9 @@ from bridle._shell.transport import (
     TransportFactory,
     TransportRecorder,
 )
+from bridle.content import Content
 from bridle.errors import OptionsError, SessionStopped, UsageError
-from bridle.events import SessionEvent
+from bridle.events import SessionEvent, Update
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.tools import Tool, ToolServer

@@ -25,7 +25,6 @@ from bridle._core.engine import Engine
 from bridle._core.outgoing import SEND_USER_MESSAGE
 from bridle._core.permissions import words_of
 from bridle._core.state import TERMINAL
-from bridle._core.wire import Content
 from bridle._redaction import redact_text
 from bridle._shell.call_reports import CallReports, Failure
 from bridle._shell.callbacks import Callbacks, Notifier
@@ -39,6 +38,7 @@ from bridle._shell.senders import Senders
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import Transport
 from bridle._shell.turn import HELD_BYTES, Turns, TurnState
+from bridle.content import Content
 from bridle.errors import (
     BridleError,
     ConsumerTooSlow,

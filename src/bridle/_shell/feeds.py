@@ -14,14 +14,12 @@ from typing import Any
 from bridle._core.wire import decode_all
 from bridle._shell.mailbox import EVENT_COST, EventMailbox, Mailbox
 from bridle._source import lines_of
-from bridle.events import SessionEvent
+from bridle.events import SessionEvent, Update
 from bridle.messages import Message
 
 EARLY_ITEMS = 256
 EARLY_BYTES = 1 << 20
 """What is kept for the first subscription at most."""
-
-Update = Message | SessionEvent
 
 
 class _Early:

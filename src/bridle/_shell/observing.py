@@ -29,9 +29,8 @@ from bridle._shell.journal import QUERY, SESSION, Journal
 from bridle._source import JsonObject
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.events import SessionEvent
-from bridle.messages import AssistantMessage, Message, ResultMessage, UserMessage
+from bridle.messages import AssistantMessage, InitMessage, Message, ResultMessage, UserMessage
 from bridle.outcomes import Outcome
-from bridle.system import InitMessage
 from bridle.telemetry import (
     CANCELLED,
     TIMED_OUT,

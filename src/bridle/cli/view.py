@@ -13,26 +13,32 @@ from typing import Any, ClassVar
 import msgspec
 
 from bridle._core.text import TextStream
-from bridle.api import ContentBlockStart, ContentBlockStop, MessageStart
 from bridle.cli.printable import one_line, printable
 from bridle.cli.shown import Line, Note, Said, Shown, Span, Tone, counted, joined, seconds
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.events import ApiRetry, RateLimited, SdkWarning, SessionEvent
-from bridle.messages import AssistantMessage, Message, ResultMessage, StreamEvent, UserMessage
-from bridle.system import (
+from bridle.messages import (
+    AssistantMessage,
     BackgroundTasksChangedMessage,
     CompactBoundaryMessage,
+    ContentBlockStart,
+    ContentBlockStop,
     HookResponseMessage,
     HookStartedMessage,
     InformationalMessage,
     InitMessage,
     LocalCommandOutputMessage,
+    Message,
+    MessageStart,
     ModelFallbackMessage,
     NotificationMessage,
+    ResultMessage,
     StatusMessage,
+    StreamEvent,
     TaskNotificationMessage,
     TaskStartedMessage,
     ThinkingTokensMessage,
+    UserMessage,
 )
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -7,15 +7,20 @@
 
 from __future__ import annotations
 
-from bridle._shell.transport import Transport, TransportEvents
-from bridle.testing.environment import FORBID_REAL_API, forbid_real_api
-from bridle.testing.fake_cli import FakeCli
+from bridle._core.launch import Launch, LaunchFile
+from bridle._shell.transport import Transport, TransportEvents, TransportFactory
+from bridle.testing.environment import FORBID_REAL_API, Login, forbid_real_api
+from bridle.testing.fake_cli import FakeCli, Replies
 from bridle.testing.fake_transport import FakeTransport
 from bridle.testing.model_request import ModelRequest
 from bridle.testing.script import (
+    Answer,
     Block,
+    Player,
     Repeat,
     Reply,
+    Script,
+    Switch,
     disconnect,
     error,
     rate_limit_headers,
@@ -32,17 +37,26 @@ from bridle.testing.scripted_model import Rejection, ScriptedModel, ScriptFailur
 
 __all__ = [
     "FORBID_REAL_API",
+    "Answer",
     "Block",
     "FakeCli",
     "FakeTransport",
+    "Launch",
+    "LaunchFile",
+    "Login",
     "ModelRequest",
+    "Player",
     "Rejection",
     "Repeat",
+    "Replies",
     "Reply",
+    "Script",
     "ScriptFailure",
     "ScriptedModel",
+    "Switch",
     "Transport",
     "TransportEvents",
+    "TransportFactory",
     "disconnect",
     "error",
     "forbid_real_api",

@@ -20,6 +20,8 @@ from bridle.testing.comparing import Difference, Normalize
 from bridle.testing.recording import Recorder, open_private, read_recording
 from bridle.testing.replaying import ReplayMismatch, ReplayTransport
 
+__all__ = ["Cassette", "CassetteError"]
+
 
 class CassetteError(BridleError):
     """A cassette could not be recorded. The text says why."""

@@ -17,8 +17,11 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from bridle._redaction import MASK
+from bridle.messages import JsonObject
 from bridle.testing.line_redaction import LineRedactor
-from bridle.testing.recording import Entry, JsonObject
+from bridle.testing.recording import Entry
+
+__all__ = ["Difference", "Normalize"]
 
 Normalize: TypeAlias = Callable[[JsonObject], JsonObject]
 """Removes from a line of the client what differs from run to run."""

@@ -35,10 +35,19 @@ import msgspec
 
 from bridle._shell.transport import Transport, TransportEvents, TransportFactory
 from bridle.errors import BridleError, OptionsError
+from bridle.messages import JsonObject
 from bridle.testing.line_redaction import LineRedactor
 
+__all__ = [
+    "Direction",
+    "Entry",
+    "Recorder",
+    "Recording",
+    "RecordingError",
+    "read_recording",
+]
+
 Direction: TypeAlias = Literal["in", "out", "err", "meta"]
-JsonObject: TypeAlias = dict[str, object]
 
 _DIRECTIONS: tuple[Direction, ...] = ("in", "out", "err", "meta")
 

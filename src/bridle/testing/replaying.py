@@ -23,11 +23,11 @@ from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.launch import Launch, redact, secrets
-from bridle._core.wire import Content
 from bridle._shell.transport import Transport, TransportEvents
+from bridle.content import Content
 from bridle.errors import BridleError
 from bridle.events import SessionEvent
-from bridle.messages import Message
+from bridle.messages import JsonObject, Message
 from bridle.outcomes import Outcome
 from bridle.testing.comparing import (
     Comparison,
@@ -39,7 +39,16 @@ from bridle.testing.comparing import (
     kind_of,
     part,
 )
-from bridle.testing.recording import Entry, JsonObject, read_recording
+from bridle.testing.recording import Entry, read_recording
+
+__all__ = [
+    "Replay",
+    "ReplayMismatch",
+    "ReplayTransport",
+    "Source",
+    "replay",
+    "replay_transport",
+]
 
 Source: TypeAlias = str | PathLike[str] | Sequence[Entry]
 

@@ -11,9 +11,8 @@ from typing import Protocol, TypeAlias, cast
 
 import msgspec
 
+from bridle.messages import JsonObject
 from bridle.testing.model_request import ModelRequest
-
-Json: TypeAlias = dict[str, object]
 
 ERROR_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
@@ -43,7 +42,7 @@ class Switch(Protocol):
 class Block(msgspec.Struct, frozen=True):
     """A content block and the pieces in which its text, or the JSON of its input, is streamed."""
 
-    content: Json
+    content: JsonObject
     pieces: int | tuple[str, ...] = _DEFAULT_PIECES
 
 
@@ -75,7 +74,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     hold: bool | Switch = False
     hold_after: int = 0
     status: int = 200
-    error: Json | None = None
+    error: JsonObject | None = None
 
     def reason(self) -> str:
         """The stop reason: as given, or as the blocks imply."""

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from bridle.messages import JsonObject
 from bridle.testing import sse
 from bridle.testing.api_checks import authorized, complaint
 from bridle.testing.environment import Login, cli_environment
@@ -31,7 +32,6 @@ from bridle.testing.model_request import ModelRequest, is_object, redacted
 from bridle.testing.script import (
     ERROR_TYPES,
     Block,
-    Json,
     Reply,
     Script,
     Switch,
@@ -386,7 +386,7 @@ class ScriptedModel:
     def _with_id(self, block: Block) -> Block:
         if block.content["type"] != "tool_use" or "id" in block.content:
             return block
-        named: Json = {"type": "tool_use", "id": self._new_id("toolu_"), **block.content}
+        named: JsonObject = {"type": "tool_use", "id": self._new_id("toolu_"), **block.content}
         return msgspec.structs.replace(block, content=named)
 
     def _new_id(self, prefix: str) -> str:
@@ -394,7 +394,7 @@ class ScriptedModel:
         return f"{prefix}01{self._token}{self._made:012d}"
 
 
-def _beside(request: ModelRequest) -> tuple[int, Json]:
+def _beside(request: ModelRequest) -> tuple[int, JsonObject]:
     """The answer to what is not about messages."""
     route = (request.method, request.path)
     if route == _COUNT_TOKENS:
@@ -407,7 +407,7 @@ def _beside(request: ModelRequest) -> tuple[int, Json]:
     return 404, _error(404, f"{request.method} {request.path} is not part of a scripted model")
 
 
-def _error(status: int, message: str) -> Json:
+def _error(status: int, message: str) -> JsonObject:
     return {"type": "error", "error": {"type": ERROR_TYPES[status], "message": message}}
 
 

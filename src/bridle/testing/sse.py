@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from bridle.testing.script import Block, Json, Reply
+from bridle.messages import JsonObject
+from bridle.testing.script import Block, Reply
 
-_USAGE: Json = {
+_USAGE: JsonObject = {
     "input_tokens": 10,
     "cache_creation_input_tokens": 0,
     "cache_read_input_tokens": 0,
@@ -43,7 +44,7 @@ _STREAMED: dict[str, tuple[_Streamed, ...]] = {
 }
 
 
-def message(reply: Reply, message_id: str, model: str) -> Json:
+def message(reply: Reply, message_id: str, model: str) -> JsonObject:
     """The whole message, as a request without `stream` gets it."""
     return {
         "id": message_id,
@@ -57,11 +58,11 @@ def message(reply: Reply, message_id: str, model: str) -> Json:
     }
 
 
-def events(reply: Reply, message_id: str, model: str) -> Iterator[Json]:
+def events(reply: Reply, message_id: str, model: str) -> Iterator[JsonObject]:
     """The stream of the same message."""
     whole = message(reply, message_id, model)
     usage = {**_USAGE, **reply.usage}
-    opening: Json = {"content": [], "stop_reason": None, "stop_sequence": None}
+    opening: JsonObject = {"content": [], "stop_reason": None, "stop_sequence": None}
     yield {
         "type": "message_start",
         "message": {**whole, **opening, "usage": {**usage, "output_tokens": 1}},
@@ -82,17 +83,17 @@ def events(reply: Reply, message_id: str, model: str) -> Iterator[Json]:
     yield {"type": "message_stop"}
 
 
-def encode(event: Json) -> bytes:
+def encode(event: JsonObject) -> bytes:
     """An event as server-sent text."""
     return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), msgspec.json.encode(event))
 
 
-def _opening(content: Json) -> Json:
+def _opening(content: JsonObject) -> JsonObject:
     rows = _STREAMED.get(str(content["type"]), ())
     return {**content, **{row.member: row.empty for row in rows}}
 
 
-def _deltas(block: Block) -> Iterator[Json]:
+def _deltas(block: Block) -> Iterator[JsonObject]:
     for row in _STREAMED.get(str(block.content["type"]), ()):
         value = block.content.get(row.member, row.empty)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

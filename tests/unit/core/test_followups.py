@@ -10,7 +10,7 @@ from tests.support import cli
 
 from bridle import Message, Outcome, OutcomeReason, ResultMessage, decode_line
 from bridle._core.followups import FollowUps
-from bridle.system import ApiRetryMessage
+from bridle.messages import ApiRetryMessage
 
 
 def read(**members: object) -> Message:

@@ -9,9 +9,8 @@ import pytest
 
 from bridle import PartialMessages
 from bridle._core.wire import decode_line
-from bridle.api import Usage
 from bridle.content import TextBlock, ThinkingBlock, ToolUseBlock, UnknownBlock
-from bridle.messages import AssistantMessage, Message
+from bridle.messages import AssistantMessage, Message, Usage
 
 Json = dict[str, Any]
 

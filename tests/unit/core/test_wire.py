@@ -31,6 +31,7 @@ from bridle.controls import (
 )
 from bridle.messages import (
     AssistantMessage,
+    InitMessage,
     KeepAlive,
     MalformedLine,
     Message,
@@ -38,7 +39,6 @@ from bridle.messages import (
     UnknownMessage,
     UserMessage,
 )
-from bridle.system import InitMessage
 
 # ---------------------------------------------------------------- decoding
 

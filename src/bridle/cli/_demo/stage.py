@@ -21,8 +21,7 @@ from bridle.cli.printable import printable
 from bridle.cli.screens import PlainScreen, Screen
 from bridle.cli.shown import Note, Said, Span, Tone, plain
 from bridle.cli.view import View
-from bridle.messages import Message
-from bridle.system import InitMessage
+from bridle.messages import InitMessage, Message
 
 _WIDEST = 80
 _FRAME = 0.1

@@ -222,6 +222,7 @@ if TYPE_CHECKING:
     WireDelta: TypeAlias = (
         TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta | UnknownDelta
     )
+    """Every kind of delta. The decoder chooses between them by their `type`."""
     WireEvent: TypeAlias = (
         MessageStart
         | ContentBlockStart
@@ -232,6 +233,7 @@ if TYPE_CHECKING:
         | StreamError
         | UnknownStreamEvent
     )
+    """Every kind of stream event. The decoder chooses between them by their `type`."""
 else:
     WireDelta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta
     WireEvent = (

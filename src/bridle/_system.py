@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import field
 
+from bridle._api import Record
+from bridle._message import Message
 from bridle._source import JsonObject
-from bridle.api import Record
-from bridle.messages import Message
 
 __all__ = [
     "ApiRetryMessage",
