@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from typing import Any, ClassVar
 
 from msgspec import structs
 
@@ -173,3 +174,8 @@ class QueryActor(Actor):
         if warning.level != "debug":
             self.warnings.append(structs.replace(warning, detail=self._redact(warning.detail)))
         super()._deliver_warning(warning)
+
+    _PERFORM: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        **Actor._PERFORM,
+        act.Publish: _publish,
+    }
