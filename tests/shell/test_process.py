@@ -720,7 +720,7 @@ def test_a_descriptor_that_somebody_else_closed_does_not_stop_the_close(
     async def main() -> None:
         recorder = Recorder()
         process = CliProcess.spawn(programs.python(STUBBORN), plan(), recorder)
-        popen = process._belongings.popen
+        popen = process._resources.popen
         assert popen.stdin is not None
         os.close(popen.stdin.fileno())
         await process.aclose()

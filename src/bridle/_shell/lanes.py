@@ -1,8 +1,8 @@
-"""How many plain functions of a session run at once: a bounded number of threads for each kind.
+"""The limit on plain ``def`` callbacks of a session that run at once, for each kind of callback.
 
-Further calls wait in the order they came. A function that nobody waits for any more (it outlived
-its deadline, or the CLI withdrew its request) cannot be stopped: it gives its slot back and is
-counted as abandoned until it returns. Too many of those, and the lane takes no call any more.
+Further calls wait in the order in which they came. A function whose result is no longer needed (it
+missed its deadline, or the CLI cancelled its request) cannot be stopped. It gives back its slot and
+counts as abandoned until it returns. A lane with too many abandoned functions rejects calls.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections import OrderedDict
 from bridle._core.actions import Call, CallKind
 
 MAX_THREADS = 32
-"""Functions of one kind that run at once."""
+"""Functions of one lane that run at once."""
 
 MAX_ABANDONED = 64
-"""Abandoned functions of one kind; at this number further calls are refused until one returns."""
+"""Abandoned functions of one lane. At this number, calls are rejected until one returns."""
 
 
 class Lane:
-    """The calls of one kind. Used on the event loop only."""
+    """The calls of some kinds of callbacks. Used on the event loop only."""
 
     def __init__(self) -> None:
         #: Calls that have not started, the oldest first.
         self.waiting: OrderedDict[int, Call] = OrderedDict()
         #: Ids of calls that hold a slot.
         self.running: set[int] = set()
-        #: Ids of calls that nobody waits for and that have not returned.
+        #: Ids of abandoned calls that have not returned.
         self.abandoned: set[int] = set()
         #: Whether the loop has been asked to fill the free slots.
         self.is_due = False
@@ -51,7 +51,7 @@ class Lane:
         self.abandoned.add(call_id)
 
     def returned(self, call_id: int) -> None:
-        """Give back whatever a function held that has returned."""
+        """Take note that the function of a call has returned."""
         self.running.discard(call_id)
         self.abandoned.discard(call_id)
 
@@ -59,8 +59,8 @@ class Lane:
 def lanes() -> dict[CallKind, Lane]:
     """Return the lanes of a session, by kind of call.
 
-    Permission functions may wait for a person, and tools may take long. Neither may hold up a
-    hook, so each group has its own lane.
+    Permission callbacks may wait for a person, and tools may take long. Neither may delay a hook,
+    so each group has its own lane.
     """
     hooks, people, tools = Lane(), Lane(), Lane()
     return {

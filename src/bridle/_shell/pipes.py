@@ -1,7 +1,7 @@
-"""Our ends of a process's pipes: pushed on as data comes, written without ever blocking.
+"""Our ends of the pipes of a process. Nothing here blocks.
 
-The event loop holds these objects weakly. Whoever drops a process without closing it therefore
-drops its pipes too, instead of leaving them to the loop for ever.
+The event loop holds these objects weakly: when a process object is dropped without being closed,
+its pipes are dropped with it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ import weakref
 from collections.abc import Callable
 from typing import IO, TypeVar
 
-CHUNK = 1 << 16  # a default pipe in one read; larger reads gain nothing
-_PIPE_LIMIT = 1 << 20  # as much as a pipe can hold without privileges
+CHUNK = 1 << 16
+"""Bytes of one read: the size of a default pipe. Larger reads gain nothing."""
+
+_PIPE_LIMIT = 1 << 20
+"""Bytes that a pipe can hold at most, without privileges."""
+
 _HIGH_WATER = 1 << 16
 _LOW_WATER = 1 << 14
+"""Unsent bytes above which `InputPipe.drain` waits, and below which it returns."""
+
 _LINE_LIMIT = 1 << 14
 _TAIL_LIMIT = 1 << 16
+"""Bytes of a line and of the tail of stderr."""
 
 
 _T = TypeVar("_T")
 
 
 def weakly(method: Callable[[_T], object], owner: _T) -> Callable[[], None]:
-    """A method as a callback that does not keep its object alive."""
+    """Return a method as a callback that does not keep its object alive."""
     reference = weakref.ref(owner)
 
     def call() -> None:
@@ -36,7 +43,12 @@ def weakly(method: Callable[[_T], object], owner: _T) -> Callable[[], None]:
 
 
 class OutputPipe:
-    """What a process writes: one read at most for each turn of the loop, so none starves others."""
+    """The output of a process.
+
+    One iteration of the event loop reads at most one chunk, so that other work gets its turn.
+    ``on_data`` gets each chunk, ``on_end`` is called at the end of the output. ``on_closed`` is
+    called whenever the descriptor was closed.
+    """
 
     def __init__(
         self,
@@ -57,25 +69,25 @@ class OutputPipe:
         self.resume()
 
     def pause(self) -> None:
-        """Leave what comes in the pipe."""
+        """Stop reading. New data stays in the pipe."""
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._file.fileno())
 
     def resume(self) -> None:
-        """Read what comes."""
+        """Read again."""
         if not self._is_reading and not self._file.closed:
             self._is_reading = True
             self._loop.add_reader(self._file.fileno(), weakly(OutputPipe._read, self))
 
     def drain(self) -> None:
         """Read what is in the pipe at this moment, paused or not."""
-        left = _PIPE_LIMIT  # somebody may be writing all the time
+        left = _PIPE_LIMIT  # a descendant of the process may be writing all the time
         while left > 0 and (size := self._read()):
             left -= size
 
     def close(self) -> None:
-        """Receive nothing any more, not even the end."""
+        """Close the pipe now, without calling ``on_end``."""
         self.pause()
         self._file.close()
         self._on_closed()
@@ -96,7 +108,11 @@ class OutputPipe:
 
 
 class InputPipe:
-    """What a process reads. What its pipe does not take at once waits here, in order."""
+    """The input of a process. Data that does not fit into the pipe waits here, in order.
+
+    ``on_failed`` gets the reason if the process closes its input before `end` was called.
+    ``on_closed`` is called whenever the descriptor was closed.
+    """
 
     def __init__(
         self,
@@ -116,7 +132,7 @@ class InputPipe:
         os.set_blocking(self._fd, False)
 
     def write(self, data: bytes) -> None:
-        """Send, after all that was written before. Nothing happens when the input has ended."""
+        """Send data after everything written before. Ignore it if the input has ended."""
         if self._is_ending or self._file.closed:
             return
         if self._unsent:
@@ -128,20 +144,20 @@ class InputPipe:
             self._loop.add_writer(self._file.fileno(), weakly(InputPipe._continue, self))
 
     async def drain(self) -> None:
-        """Wait until little is unsent, or the pipe is closed."""
+        """If more than 64 KiB are unsent, wait for at most 16 KiB or until the pipe is closed."""
         if len(self._unsent) > _HIGH_WATER:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
 
     def end(self) -> None:
-        """Close the pipe when everything is sent. From now on a failure is nobody's business."""
+        """Close the pipe when everything is sent. Failures from now on are not reported."""
         self._is_ending = True
         if not self._unsent:
             self.close()
 
     def close(self) -> None:
-        """Close the pipe now."""
+        """Close the pipe now and drop what is unsent."""
         if self._unsent:
             self._unsent.clear()
             self._loop.remove_writer(self._file.fileno())
@@ -166,7 +182,7 @@ class InputPipe:
         except OSError as error:
             self.close()
             if not self._is_ending:
-                # Later: whoever is writing need not expect to be called in the midst of it.
+                # Not now: the caller of `write` is not prepared to be called back.
                 self._loop.call_soon(self._on_failed, error.strerror or str(error))
             return 0
 
@@ -178,9 +194,9 @@ class InputPipe:
 
 
 class StderrLines:
-    """What a process writes to stderr, as lines and as a tail of the last of them.
+    """The stderr of a process: each line for a callback, and the last 64 KiB.
 
-    A line that is too long comes in pieces. Bytes that are no text are shown as escapes.
+    A line of more than 16 KiB is delivered in parts. Invalid UTF-8 becomes escape sequences.
     """
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
@@ -191,14 +207,14 @@ class StderrLines:
 
     @property
     def tail(self) -> str:
-        """The last of what was written; it begins with a whole line where there is one."""
+        """The last 64 KiB, beginning with a whole line if there is one."""
         tail = bytes(self._tail)
         if self._is_cut:
             tail = tail.partition(b"\n")[2] or tail
         return _text(tail)
 
     def feed(self, data: bytes) -> None:
-        """Take what was written."""
+        """Take data that the process wrote."""
         self._tail += data
         if len(self._tail) > _TAIL_LIMIT:
             self._is_cut = True
@@ -211,7 +227,7 @@ class StderrLines:
             self._partial = self._partial[_LINE_LIMIT:]
 
     def finish(self) -> None:
-        """Nothing more will come: what is there of the last line is a line."""
+        """Deliver the last line, which has no line ending. No data follows."""
         line, self._partial = self._partial, b""
         if line:
             self._deliver(line)

@@ -32,29 +32,34 @@ from bridle._shell.transport import TransportEvents
 from bridle._shell.tree import MARK, SIGKILL, Tree, labelled, remove_directory
 from bridle.errors import SpawnError
 
-_CLOSE_LIMIT = 5.0  # seconds until processes that do not even yield to SIGKILL are left alone
-_ABANDON_LIMIT = 1.0  # the same where nothing else can go on meanwhile
-_PAUSES = (0.001, 0.5)  # the shortest and the longest time between two looks at a process
+_CLOSE_LIMIT = 5.0
+"""Seconds after which `aclose` leaves processes that survive SIGKILL to the watchdog."""
+
+_ABANDON_LIMIT = 1.0
+"""The same where the event loop, or the garbage collector, waits meanwhile."""
+
+_PAUSES = (0.001, 0.5)
+"""The shortest and the longest time, in seconds, between two looks at a process."""
 
 
 class CliProcess:
-    """A CLI process as its session sees it: a :class:`bridle._shell.transport.Transport`.
+    """A CLI process: the :class:`bridle._shell.transport.Transport` of a session.
 
-    One that is dropped without :meth:`aclose` is killed all the same, with a ResourceWarning.
+    A process that is dropped without :meth:`aclose` is killed, with a ResourceWarning.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, belongings: _Belongings, events: TransportEvents
+        self, loop: asyncio.AbstractEventLoop, resources: _Resources, events: TransportEvents
     ) -> None:
-        popen = belongings.popen
+        popen = resources.popen
         self._loop = loop
-        self._belongings = belongings
+        self._resources = resources
         self._events = events
         self._has_exited = False
-        self._has_told_exit = False
+        self._has_reported_exit = False
         self._exit_code: int | None = None
         self._closing: asyncio.Task[None] | None = None
-        weakref.finalize(self, _abandon, belongings)
+        weakref.finalize(self, _abandon, resources)
         self._stderr = StderrLines(events.wrote_stderr)
         stdin, stdout, stderr = (
             cast("IO[bytes]", file) for file in (popen.stdin, popen.stdout, popen.stderr)
@@ -62,7 +67,7 @@ class CliProcess:
         self._pause = _PAUSES[1]
         watch = weakly(CliProcess._watch, self)
         self._input = InputPipe(loop, stdin, events.input_failed, watch)
-        #: Sends whole lines to the CLI, after everything written before. Never blocks.
+        #: Sends whole lines to the CLI after everything written before. Does not block.
         self.write = self._input.write
         self._output = OutputPipe(loop, stdout, events.received, events.output_ended, watch)
         self._errors = OutputPipe(loop, stderr, self._stderr.feed, self._stderr.finish, watch)
@@ -78,97 +83,105 @@ class CliProcess:
         environ: Mapping[str, str] = os.environ,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> CliProcess:
-        """Start the CLI as planned. Raises SpawnError, and then nothing is left behind."""
+        """Start the CLI with the arguments, environment and files of ``launch``.
+
+        Raises:
+            SpawnError: the process could not be started. Nothing is left of it.
+        """
         loop = loop or asyncio.get_running_loop()
         try:
-            belongings = _start(executable, launch, environ, loop)
+            resources = _start(executable, launch, environ, loop)
         except OSError as error:
             raise SpawnError(_reason(error), error.errno) from error
-        except ValueError as error:  # what no operating system would take, a NUL for example
+        except ValueError as error:  # an invalid argument, for example one with a NUL
             raise SpawnError(str(error)) from error
         try:
-            return cls(loop, belongings, events)
+            return cls(loop, resources, events)
         except BaseException:
-            belongings.abandon()
-            _close_files(belongings.files, loop)
+            resources.abandon()
+            _close_files(resources.files, loop)
             raise
 
     @property
     def pid(self) -> int:
-        """The process id, also when the process is gone."""
-        return self._belongings.popen.pid
+        """The process id, also after the exit."""
+        return self._resources.popen.pid
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, negative for a signal; None as long as it runs, or if nobody can tell."""
+        """The exit code, negative for a signal; None while it runs, or if it is unknown."""
         return self._exit_code
 
     @property
     def stderr_tail(self) -> str:
-        """The last of what the CLI wrote to stderr."""
+        """The last part of what the CLI wrote to stderr."""
         return self._stderr.tail
 
     async def drain(self) -> None:
-        """Wait until little enough is unsent that more may be written, or the input is gone."""
+        """Wait until most of what was written has been sent, or the input is closed."""
         await self._input.drain()
 
     def end_input(self) -> None:
-        """Close the CLI's input once everything written has left."""
+        """Close the CLI's input after everything written has been sent."""
         self._input.end()
 
     def pause_reading(self) -> None:
-        """Let the CLI wait: nothing is received until ``resume_reading``, or until it exits."""
+        """Stop reading until ``resume_reading``, or until the CLI exits."""
         if not self._has_exited:
             self._output.pause()
 
     def resume_reading(self) -> None:
-        """Receive again."""
+        """Read again."""
         self._output.resume()
 
     def terminate(self) -> None:
-        """Ask the whole process tree to end (SIGTERM)."""
-        self._belongings.signal(SIGTERM)
+        """Send SIGTERM to the whole process tree."""
+        self._resources.signal(SIGTERM)
 
     def kill(self) -> None:
-        """End the whole process tree (SIGKILL)."""
-        self._belongings.signal(SIGKILL)
+        """Send SIGKILL to the whole process tree."""
+        self._resources.signal(SIGKILL)
 
     async def aclose(self) -> None:
-        """Release everything: returns when no process, descriptor or file of it is left."""
+        """Kill what is left of the process tree and release everything.
+
+        Returns when no process, descriptor or file is left. Cancelling the call does not stop the
+        work.
+        """
         if self._loop.is_closed():
-            self._belongings.abandon()
-            self._belongings.close_files()
+            self._resources.abandon()
+            self._resources.close_files()
             return
         if self._closing is None:
-            # The loop holds it: it sleeps where it waits. A loop that is closed lets go of it.
+            # The task keeps this object alive until everything is released.
             self._closing = self._loop.create_task(StartedCoroutine(self._close()))
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         for pipe in (self._input, self._output, self._errors):
-            with contextlib.suppress(OSError):  # somebody else has closed it
+            with contextlib.suppress(OSError):  # other code has closed the descriptor
                 pipe.close()
         try:
             is_ended = await self._end_tree()
-        except asyncio.CancelledError:  # the loop is at its end: this is all the time there is
-            is_ended = self._belongings.tree.end(_ABANDON_LIMIT)
+        except asyncio.CancelledError:  # the event loop ends: finish the work now
+            is_ended = self._resources.tree.end(_ABANDON_LIMIT)
         try:
             self._on_exit()
-            self._tell_exit()
+            self._report_exit()
         finally:
-            self._belongings.release(is_ended=is_ended)
+            self._resources.release(is_ended=is_ended)
 
     async def _end_tree(self) -> bool:
-        """Kill until no process is left; false if some are after five seconds."""
-        belongings, loop = self._belongings, self._loop
+        """Kill until no process is left. Return False if some are left after five seconds."""
+        resources, loop = self._resources, self._loop
         ended = asyncio.Event()
 
         def done() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended.set)
 
-        belongings.signal_cli(SIGKILL)
-        ending = reaper.shared.end(belongings.tree, belongings.is_dead, _CLOSE_LIMIT, done)
+        resources.signal_cli(SIGKILL)
+        ending = reaper.shared.end(resources.tree, resources.is_dead, _CLOSE_LIMIT, done)
         await ended.wait()
         return ending.is_complete
 
@@ -180,7 +193,7 @@ class CliProcess:
         self._timer = self._loop.call_at(due, weakly(CliProcess._look_again, self))
 
     def _look_again(self) -> None:
-        if _look(self._belongings.popen)[0]:
+        if _look(self._resources.popen)[0]:
             self._on_exit()
         else:
             self._pause = min(2 * self._pause, _PAUSES[1])
@@ -188,43 +201,43 @@ class CliProcess:
 
     def _watch(self) -> None:
         """Watch for the exit: a pipe was closed, which may be its sign and frees a descriptor."""
-        belongings, notify = self._belongings, weakly(CliProcess._on_exit, self)
-        if belongings.handle is not None or self._has_exited or self._closing is not None:
+        resources, notify = self._resources, weakly(CliProcess._on_exit, self)
+        if resources.handle is not None or self._has_exited or self._closing is not None:
             return
         self._timer.cancel()
-        if _look(belongings.popen)[0]:
+        if _look(resources.popen)[0]:
             # Its id may belong to another process by now, if other code has reaped it.
             self._loop.call_soon(notify)
             return
         try:
-            belongings.handle = os.fdopen(os.pidfd_open(self.pid), "rb", buffering=0)
+            resources.handle = os.fdopen(os.pidfd_open(self.pid), "rb", buffering=0)
         except (OSError, AttributeError):
             self._pause = _PAUSES[0]
             self._look_later()
         else:
-            self._loop.add_reader(belongings.handle.fileno(), notify)
+            self._loop.add_reader(resources.handle.fileno(), notify)
 
     def _on_exit(self) -> None:
         if self._has_exited:
             return
         self._has_exited = True
         self._timer.cancel()
-        self._belongings.stop_watching()
-        _, self._exit_code = _look(self._belongings.popen)
+        self._resources.stop_watching()
+        _, self._exit_code = _look(self._resources.popen)
         try:
-            # What the process wrote comes before its exit, even if a child of it holds the pipes
+            # Report what the process wrote before its exit, even if a descendant holds the pipes
             # open.
             self._output.drain()
             self._output.resume()
             self._errors.drain()
             self._stderr.finish()
         finally:
-            # In a step of its own: when many processes exit, the loop gets to other work sooner.
-            self._loop.call_soon(self._tell_exit)
+            # As a separate callback: if many processes exit, other callbacks run in between.
+            self._loop.call_soon(self._report_exit)
 
-    def _tell_exit(self) -> None:
-        if not self._has_told_exit:
-            self._has_told_exit = True
+    def _report_exit(self) -> None:
+        if not self._has_reported_exit:
+            self._has_reported_exit = True
             self._events.exited(self._exit_code)
 
     def __repr__(self) -> str:
@@ -232,11 +245,11 @@ class CliProcess:
         return f"<{type(self).__name__} pid {self.pid}, {state}>"
 
 
-# ---------------------------------------------------------------- what the system holds for it
+# ---------------------------------------------------------------- resources
 
 
-class _Belongings:
-    """Everything that must not outlive a process object, kept apart from it to be released."""
+class _Resources:
+    """What must be released with a process object. Separate, so that a finalizer can do it."""
 
     def __init__(
         self,
@@ -260,7 +273,7 @@ class _Belongings:
             reaper.shared.signal(self.tree, number)
 
     def signal_cli(self, number: int) -> None:
-        """Signal the CLI itself, which takes no descriptor."""
+        """Signal the CLI itself. This needs no free descriptor."""
         if not self.is_dead():
             with contextlib.suppress(OSError):
                 os.kill(self.popen.pid, number)
@@ -276,12 +289,12 @@ class _Belongings:
         return [file for file in files if file is not None]
 
     def stop_watching(self) -> None:
-        """The exit is noticed; the handle of the process, if there is one, has served."""
+        """Close the process descriptor, if there is one."""
         if self.handle is not None:
             _close_files([self.handle], self._loop)
 
     def release(self, *, is_ended: bool) -> None:
-        """Give everything back, once the process tree is ended or beyond our reach."""
+        """Release everything but the descriptors; the tree is ended or could not be ended."""
         self._is_released = True
         _live.discard(self)
         self.popen.poll()  # reaps it
@@ -292,33 +305,33 @@ class _Belongings:
             watchdog.shared.end(self.tree)
 
     def abandon(self) -> bool:
-        """End the process tree and give back all but the descriptors; false if that was done."""
+        """End the process tree, then `release`. Return False if that was done before."""
         if self._is_released:
             return False
         self.release(is_ended=self.tree.end(_ABANDON_LIMIT))
         return True
 
     def close_files(self) -> None:
-        """Close the descriptors, from whatever thread; the loop must let go of them first."""
+        """Close the descriptors, from any thread, after the loop has stopped watching them."""
         try:
             self._loop.call_soon_threadsafe(_close_files, self.files, self._loop)
-        except RuntimeError:  # there is no loop any more
+        except RuntimeError:  # the loop is closed
             _close_files(self.files, None)
 
     def forget(self) -> None:
-        """This is a forked child: the process is its parent's, only the descriptors are its own."""
+        """Close the descriptors in a forked child. The process belongs to its parent."""
         self._is_released = True
         self.popen.returncode = 0
         for file in self.files:
             file.close()
 
 
-_live: set[_Belongings] = set()
+_live: set[_Resources] = set()
 
 
 def _forget_all() -> None:
-    for belongings in _live:
-        belongings.forget()
+    for resources in _live:
+        resources.forget()
     _live.clear()
 
 
@@ -326,11 +339,11 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _abandon(belongings: _Belongings) -> None:
-    if belongings.abandon():
-        belongings.close_files()
+def _abandon(resources: _Resources) -> None:
+    if resources.abandon():
+        resources.close_files()
         warnings.warn(
-            f"CLI process {belongings.popen.pid} was never closed", ResourceWarning, stacklevel=2
+            f"CLI process {resources.popen.pid} was never closed", ResourceWarning, stacklevel=2
         )
 
 
@@ -347,7 +360,7 @@ def _close_files(files: Iterable[IO[bytes]], loop: asyncio.AbstractEventLoop | N
 
 def _start(
     executable: str, launch: Launch, environ: Mapping[str, str], loop: asyncio.AbstractEventLoop
-) -> _Belongings:
+) -> _Resources:
     tree = Tree(os.urandom(16).hex())
     directory = ""
     try:
@@ -374,7 +387,7 @@ def _start(
         raise
     tree = labelled(tree.mark, popen.pid)
     watchdog.shared.guard(tree, directory)
-    return _Belongings(loop, popen, tree, directory)
+    return _Resources(loop, popen, tree, directory)
 
 
 def _reason(error: OSError) -> str:
@@ -387,14 +400,17 @@ def _reason(error: OSError) -> str:
 def _environment(
     launch: Launch, environ: Mapping[str, str], mark: str, cwd: str | None
 ) -> dict[str, str]:
-    """The planned one, with the mark after those of the CLIs that this program runs inside of."""
+    """Return the environment of ``launch`` with the mark of this CLI.
+
+    The mark follows those of the CLIs that this program runs inside of.
+    """
     marks = filter(None, (environ.get(MARK), mark))
     place = {} if cwd is None else {"PWD": cwd}
     return {**launch.environment(environ), **place, MARK: ":".join(marks)}
 
 
 def _write(files: Iterable[LaunchFile], directory: str) -> dict[str, str]:
-    """Write files for the owner alone; their paths, by token."""
+    """Write files that only their owner can read. Return their paths by token."""
     paths: dict[str, str] = {}
     for number, file in enumerate(files):
         paths[file.token] = path = os.path.join(directory, f"{number}{file.suffix}")
@@ -406,19 +422,19 @@ def _write(files: Iterable[LaunchFile], directory: str) -> dict[str, str]:
 
 # ---------------------------------------------------------------- exiting
 
-# Where descendants are found by more than their group, the number of the process must stay taken
-# until they are: its end is looked at and left in place. Elsewhere it is reaped at once.
+# With /proc, the process stays a zombie until its descendants are found: their search needs its id.
+# Without /proc it is reaped at once.
 
 
 def _look(popen: subprocess.Popen[bytes]) -> tuple[bool, int | None]:
-    """Whether a process has ended, and with which exit code if anybody can tell."""
+    """Return whether a process has exited, and its exit code if that is known."""
     if not trees.PROC:
         code = popen.poll()
         return code is not None, code
     try:
         end = os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
-        return True, None  # somebody else has reaped it
+        return True, None  # other code has reaped it
     if end is None:
         return False, None
     return True, end.si_status if end.si_code == os.CLD_EXITED else -end.si_status

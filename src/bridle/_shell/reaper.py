@@ -1,8 +1,8 @@
-"""Signals and ends process trees in a background thread.
+"""Signals and kills process trees in a background thread.
 
-Looking for the processes of a tree means reading the process table, which takes milliseconds on a
-machine with thousands of processes. One thread does it for all trees of this process, and one look
-serves all trees that are waiting at that moment, so event loops never wait for it.
+To find the processes of a tree, the process table is read. That takes milliseconds on a machine
+with thousands of processes. One thread does it for all trees, so event loops do not wait for it.
+One search serves all trees that wait at that moment.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from bridle._shell.tree import SIGKILL, Tree
 _log = logging.getLogger("bridle")
 
 _LINGER = 10.0
-"""Seconds the thread waits for more work; then it also lets an unused watchdog end."""
+"""Seconds that the thread waits for more work. Then it also lets an unused watchdog end."""
 
 _PAUSES = (0.001, 0.05)
-"""The shortest and the longest pause, in seconds, between two looks at the process table."""
+"""The shortest and the longest pause, in seconds, between two searches."""
 
 
 class Ending:
-    """A tree that is being ended. ``is_complete`` says, at the end, whether nothing is left."""
+    """A tree that is being killed. At the end, ``is_complete`` is true if nothing is left."""
 
     __slots__ = ("done", "is_complete", "is_dead", "tree", "until")
 
@@ -41,19 +41,19 @@ class Ending:
         self.is_complete = False
 
     def look(self) -> None:
-        """See whether anything is left, after a search."""
+        """Set ``is_complete`` after a search."""
         self.is_complete = not self.tree.known and self.is_dead()
 
 
 class Reaper:
-    """The thread and what it has to do. May be used from any thread; nothing here blocks."""
+    """The thread and its work. Every thread may use it, and no method blocks."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: in a forked child there is no thread, and the trees are its parent's."""
-        # Garbage collection may come in the midst of it, and a finalizer of it may come here.
+        """Forget everything: in a forked child there is no thread, and no tree of its own."""
+        # Reentrant: a finalizer that uses it may run while its thread holds the lock.
         self._changed = threading.Condition(threading.RLock())
         self._signals: list[tuple[Tree, int]] = []
         self._endings: list[Ending] = []
@@ -81,7 +81,7 @@ class Reaper:
         return ending
 
     def release(self, tree: Tree) -> None:
-        """Take a tree that has ended off the watchdog's list, soon."""
+        """Remove a tree that has ended from the watchdog's list, soon."""
         with self._changed:
             self._released.append(tree)
         self.wake()
@@ -91,7 +91,7 @@ class Reaper:
         return bool(self._signals or self._endings or self._released)
 
     def wake(self) -> None:
-        """Have the thread look for work, and let an unused watchdog end some time later."""
+        """Start the thread, or make it look for work. Later it lets an unused watchdog end."""
         with self._changed:
             self._changed.notify()
             if self._is_running:
@@ -110,7 +110,7 @@ class Reaper:
         try:
             while self._wait_for_work():
                 self._work()
-        except BaseException:  # a later caller starts the thread anew
+        except BaseException:  # a later call starts another thread
             with self._changed:
                 self._is_running = False
                 endings, self._endings = self._endings, []
@@ -126,7 +126,7 @@ class Reaper:
                         break
                 else:
                     return True
-            # Not under the lock: it may take a moment.
+            # Without the lock, because it may block for a moment.
             if watchdog.shared.rest():
                 break
             pause = _PAUSES[1] if pause == _LINGER else min(2 * pause, _LINGER / 2)
@@ -142,7 +142,7 @@ class Reaper:
             _give_up(endings)
 
     def _work_on(self, endings: list[Ending]) -> None:
-        """Do all there is to do; keep in ``endings`` what is not ended yet."""
+        """Do all the work. ``endings`` holds the trees that are not ended yet."""
         pause, longest = _PAUSES
         while True:
             with self._changed:
@@ -158,13 +158,13 @@ class Reaper:
             _kill(endings)
             if not endings:
                 return
-            # At most a third of the time is spent looking, however long a look takes.
+            # At most a third of the time is spent on searches, however long one takes.
             time.sleep(max(pause, 2 * (time.monotonic() - began)))
             pause = min(2 * pause, longest)
 
 
 def _guarded(work: Callable[..., object], *arguments: object) -> bool:
-    """Do a unit of work; log its failure, so that it does not stop the others, and return False."""
+    """Call a function. If it fails, log that, so that other work continues, and return False."""
     try:
         work(*arguments)
     except Exception:
@@ -174,12 +174,12 @@ def _guarded(work: Callable[..., object], *arguments: object) -> bool:
 
 
 def _signal(targets: list[Tree], number: int) -> bool:
-    """Signal trees; false if their processes could not be looked for."""
+    """Signal trees. Return False if their processes could not be searched."""
     if not targets:
         return True
     try:
         trees.signal_all(targets, number)
-    except OSError:  # no descriptor is free: those that close next free some
+    except OSError:  # no descriptor is free; sessions that close next free some
         return False
     except Exception:
         _log.exception("Signalling a process tree failed")
@@ -188,7 +188,7 @@ def _signal(targets: list[Tree], number: int) -> bool:
 
 
 def _kill(endings: list[Ending]) -> None:
-    """Kill what is left of trees, and take those that are ended out of the list."""
+    """Kill what is left of trees, and remove those from the list that are ended."""
     can_tell = _signal([each.tree for each in endings], SIGKILL)
     now = time.monotonic()
     for each in list(endings):
@@ -200,7 +200,7 @@ def _kill(endings: list[Ending]) -> None:
 
 
 def _give_up(endings: list[Ending]) -> None:
-    """Let those who wait for these endings go on."""
+    """Report the end of these trees to their callers, whether or not they are ended."""
     for each in endings:
         _guarded(each.done)
 

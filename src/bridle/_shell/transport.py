@@ -1,8 +1,8 @@
-"""What a session needs of a process: the seam between the actor and the operating system.
+"""The interface between a session and its process.
 
-The real one is :class:`bridle._shell.process.CliProcess`. Tests put their own in its place with
-``BidirOptions.transport_factory``: a function that is given the session's :class:`TransportEvents`
-and returns a :class:`Transport`.
+:class:`bridle._shell.process.CliProcess` implements it. A test can use another implementation with
+``BidirOptions.transport_factory``: a function that takes the session's :class:`TransportEvents` and
+returns a :class:`Transport`.
 """
 
 from __future__ import annotations
@@ -12,40 +12,43 @@ from typing import Protocol
 
 
 class TransportEvents(Protocol):
-    """What a transport tells its session. Call these on the session's event loop, in order."""
+    """What a transport reports to its session. Call these on the session's event loop, in order."""
 
     def received(self, data: bytes) -> None:
-        """The CLI wrote to its output: any piece of it, in order."""
+        """Report bytes of the CLI's output. A line may come in several parts."""
         ...
 
     def output_ended(self) -> None:
-        """The output is at its end. Once, whether or not the process has exited."""
+        """Report the end of the output. Once, whether or not the process has exited."""
         ...
 
     def wrote_stderr(self, line: str) -> None:
-        """The CLI wrote a line to stderr; without its line ending."""
+        """Report a line of stderr, without its line ending."""
         ...
 
     def exited(self, exit_code: int | None) -> None:
-        """The process is gone: negative for a signal, None if nobody can tell. Once."""
+        """Report the exit of the process, once.
+
+        The exit code is negative for a signal, and None if it is unknown.
+        """
         ...
 
     def input_failed(self, reason: str) -> None:
-        """What was written cannot reach the CLI any more. Not called after ``end_input``."""
+        """Report that the CLI has closed its input. Not called after ``end_input``."""
         ...
 
 
 class Transport(Protocol):
-    """A process as its session sees it. Nothing here blocks; everything may be called again."""
+    """The process of a session. No method blocks, and every method may be called again."""
 
     @property
     def pid(self) -> int | None:
-        """The process id, where there is one."""
+        """The process id, or None if there is no process."""
         ...
 
     @property
     def stderr_tail(self) -> str:
-        """The last of what the CLI wrote to stderr."""
+        """The last part of what the CLI wrote to stderr."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -53,34 +56,34 @@ class Transport(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Wait until little enough is unsent that more may be written, or the input is gone."""
+        """Wait until most of what was written has been sent, or the input is closed."""
         ...
 
     def end_input(self) -> None:
-        """Close the CLI's input once everything written has left."""
+        """Close the CLI's input after everything written has been sent."""
         ...
 
     def pause_reading(self) -> None:
-        """Let the CLI wait: nothing is received until ``resume_reading``."""
+        """Stop reading until ``resume_reading``. The CLI waits when its pipe is full."""
         ...
 
     def resume_reading(self) -> None:
-        """Receive again."""
+        """Read again."""
         ...
 
     def terminate(self) -> None:
-        """Ask the whole process tree to end (SIGTERM)."""
+        """Send SIGTERM to the whole process tree."""
         ...
 
     def kill(self) -> None:
-        """End the whole process tree (SIGKILL)."""
+        """Send SIGKILL to the whole process tree."""
         ...
 
     async def aclose(self) -> None:
-        """Release everything: returns when no process, descriptor or file of it is left.
+        """Kill what is left of the process tree and release everything.
 
-        The session calls it when the process has exited, or to abandon a start. What is still
-        alive is killed. Cancelling the wait does not cancel the work.
+        Returns when no process, descriptor or file is left. The session calls this when the
+        process has exited, or to give up a start. Cancelling the call does not stop the work.
         """
         ...
 
@@ -89,10 +92,13 @@ TransportFactory = Callable[[TransportEvents], Transport]
 
 
 class TransportRecorder(Protocol):
-    """Takes down what passes: ``SdkOptions.recorder``. See :mod:`bridle.testing.recording`."""
+    """Records the traffic of transports: ``SdkOptions.recorder``.
+
+    See :mod:`bridle.testing.recording`.
+    """
 
     def wrap(
         self, factory: TransportFactory, *, secrets: Iterable[str], about: Mapping[str, object]
     ) -> TransportFactory:
-        """A factory of transports that are recorded, without these secrets."""
+        """Return a factory whose transports are recorded. The recordings omit these secrets."""
         ...

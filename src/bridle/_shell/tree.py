@@ -1,13 +1,13 @@
-"""A process and all its descendants: found, signalled, and ended to the last one.
+"""The tree of a process: find, signal and kill it and all its descendants.
 
 A descendant can leave the process group and the session of the CLI, lose its parent and clear its
 environment. It keeps its resource limits. So the limit on file locks, which Linux does not enforce,
-is set to a number of the CLI's own, the label. A process belongs to the tree if it has the label,
-if its environment has the CLI's mark, if it is in the CLI's session, or if it descends from such a
-process. Nothing else is ever signalled. Without ``/proc`` only the process group is reached.
+is set to a number that is unique to the CLI, its label. A process belongs to the tree if it has the
+label, if its environment has the CLI's mark, if it is in the CLI's session, or if it descends from
+such a process. No other process is signalled. Without ``/proc``, only the process group is found.
 
-This file is also the whole program of the watchdog, a small process: it imports only what that
-process can afford.
+This file is also the whole program of the watchdog. It imports little, so that the watchdog stays
+small.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _LABEL_DIGITS = 13
 """Hexadecimal digits of the mark that make up the label: 52 bits."""
 
 _MOST_PIDS = 1 << 22
-"""Linux gives out process ids below this number, in ascending order, then begins again."""
+"""Linux assigns process ids below this number, in ascending order, then starts again."""
 
 _CLOSE_LOOKS = 200
 """Processes with ordinary limits whose files are read in one search, if all trees have a label."""
 
 _BORN_EARLY = 100
-"""Processes looked at, on the event loop, for those that the CLI started before it was labelled."""
+"""Processes that the event loop searches for those that the CLI started before it had a label."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -68,11 +68,11 @@ class Tree:
         self.known: dict[int, int] = {}
 
     def signal(self, number: int) -> int:
-        """Signal every process there is; the number of those found."""
+        """Signal every process of the tree. Return how many were found."""
         return signal_all([self], number)
 
     def end(self, limit: float) -> bool:
-        """Kill until no process is left; says whether that was reached within ``limit`` seconds."""
+        """Kill until no process is left. Return False if some are left after ``limit`` seconds."""
         return end_all([self], limit)
 
 
@@ -82,12 +82,12 @@ class _Status:
     __slots__ = ("dead", "parent", "session", "started")
 
     def __init__(self, text: bytes) -> None:
-        # The name in parentheses may hold anything, parentheses too.
+        # The name in parentheses may contain any character, also parentheses.
         fields = text[text.rindex(b")") + 2 :].split()
         self.parent = int(fields[1])
         self.session = int(fields[3])
         self.started = int(fields[19])
-        # A first thread that is gone looks like a zombie while other threads go on.
+        # A process whose first thread has ended looks like a zombie while other threads run.
         self.dead = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
 
 
@@ -100,14 +100,14 @@ def labelled(mark: str, pid: int) -> Tree:
     if limits is None or not _label(pid, limits):
         return Tree(mark, pid)
     tree = Tree(mark, pid, label=limits[0])
-    # Until it was labelled, the process ran; what it started meanwhile has one of the next ids.
+    # Processes that it started before it had the label have one of the next ids.
     members, seen = {pid}, pid
     for _ in range(10):
         last = _last_pid()
         if 0 <= last - seen <= _BORN_EARLY:
             ids: Iterable[int] = range(seen + 1, last + 1)
             seen = last
-        else:  # ids begin at the low end again, or many processes were started
+        else:  # ids start from the low end again, or many processes were started
             ids = _next_ids(pid)
         born = [each for each in ids if _is_born(each, tree, members)]
         if not born:
@@ -117,7 +117,7 @@ def labelled(mark: str, pid: int) -> Tree:
 
 
 def _label(pid: int, limits: tuple[int, int]) -> bool:
-    """Set the limits of a process; false if it is gone or the system does not allow it."""
+    """Set the limits of a process. Return False if it is gone or the system does not allow it."""
     try:
         resource.prlimit(pid, _LOCKS, limits)
     except OSError:
@@ -126,7 +126,7 @@ def _label(pid: int, limits: tuple[int, int]) -> bool:
 
 
 def _last_pid() -> int:
-    """Return the process id that was given out last."""
+    """Return the process id that the system assigned last."""
     try:
         return int(_read("/proc/loadavg").split()[-1])
     except (OSError, ValueError, IndexError):
@@ -143,12 +143,12 @@ def _next_ids(pid: int) -> list[int]:
 
 
 def _following(pid: int, ids: Iterable[int]) -> list[int]:
-    """Sort process ids in the order in which the system gives them out after this one."""
+    """Sort process ids in the order in which the system assigns them after this one."""
     return sorted(ids, key=lambda each: (each - pid - 1) % _MOST_PIDS)
 
 
 def _is_born(pid: int, tree: Tree, members: set[int]) -> bool:
-    """Return whether a process is new in a tree: not a member yet, but started by one."""
+    """Return whether a process is not a member of the tree yet, but was started by one."""
     try:
         status = None if pid in members else _status(pid)
         if status is None or status.started < tree.started or pid == os.getpid():
@@ -160,7 +160,7 @@ def _is_born(pid: int, tree: Tree, members: set[int]) -> bool:
 
 
 def _limits(mark: str) -> tuple[int, int] | None:
-    """The soft and the hard limit of a tree; None if a limit is in use here.
+    """Return the soft and the hard limit of a tree, or None if this program has a real limit.
 
     Inside the tree of another CLI the hard limit is the label of that one and stays as it is.
     """
@@ -175,13 +175,13 @@ def _limits(mark: str) -> tuple[int, int] | None:
 
 
 def find(trees: list[Tree]) -> dict[int, int]:
-    """Every living process of these trees, by id, with the time of its start.
+    """Return every living process of these trees, by id, with the time of its start.
 
-    The process table is listed until nothing new is in it. So a process that is missed was started
-    after the last list, by one that was found: if none is found, none is left.
+    The process table is listed until it has no new process. So a process that is missing was
+    started after the last list by one that was found. If none is found, none is left.
 
     Raises:
-        OSError: the process table cannot be read, for want of a free descriptor for example.
+        OSError: the process table cannot be read, for example because no descriptor is free.
     """
     search = _Search(trees)
     seen: set[int] = set()
@@ -290,14 +290,14 @@ class _Search:
 
 
 def _limits_of(pid: int) -> tuple[int, ...]:
-    """Return the limits on file locks of a process; nothing if the system does not show them.
+    """Return the limits on file locks of a process, or nothing if the system does not show them.
 
-    A process that runs as another group, as some agents do, does not show them and yet takes our
-    signals.
+    The system does not show those of a process that runs as another group, as some agents do.
+    Such a process can still be signalled.
 
     Raises:
         ProcessLookupError: the process is gone.
-        PermissionError: the process does not take our signals.
+        PermissionError: this program may not signal the process.
     """
     try:
         return resource.prlimit(pid, _LOCKS)
@@ -307,7 +307,7 @@ def _limits_of(pid: int) -> tuple[int, ...]:
 
 
 def _add_descendants(members: set[int], children: dict[int, list[int]]) -> None:
-    ours = os.getpid()  # the children of this program are not of the tree
+    ours = os.getpid()  # other children of this program do not belong to the tree
     waiting = list(members)
     while waiting:
         offspring = children.get(waiting.pop(), ())
@@ -341,7 +341,7 @@ def _marks(pid: int) -> set[str]:
 
 
 def _read(path: str) -> bytes:
-    """Read a file of the process table; empty if the process is gone or another user's.
+    """Read a file of the process table. Return nothing if the process is gone or another user's.
 
     Raises:
         OSError: no descriptor or memory is free.
@@ -367,7 +367,7 @@ def _read(path: str) -> bytes:
 
 
 def signal_all(trees: list[Tree], number: int) -> int:
-    """Signal every process of these trees; the number of those found."""
+    """Signal every process of these trees. Return how many were found."""
     if not PROC:
         for tree in trees:
             tree.known = {tree.pid: tree.started} if _signal_group(tree.pid, number) else {}
@@ -379,7 +379,7 @@ def signal_all(trees: list[Tree], number: int) -> int:
 
 
 def end_all(trees: list[Tree], limit: float) -> bool:
-    """Kill until no process of these trees is left; says whether that was reached in time."""
+    """Kill until no process of these trees is left. Return False if that took too long."""
     until = time.monotonic() + limit
     pause = 0.001
     while _kill_some(trees):
@@ -391,7 +391,7 @@ def end_all(trees: list[Tree], limit: float) -> bool:
 
 
 def _kill_some(trees: list[Tree]) -> bool:
-    """Kill what is found; true if there may be more."""
+    """Kill the processes that are found. Return whether there may be more."""
     try:
         return signal_all(trees, SIGKILL) > 0
     except OSError:
@@ -399,7 +399,7 @@ def _kill_some(trees: list[Tree]) -> bool:
 
 
 def _signal(pid: int, started: int, number: int) -> None:
-    """Signal this very process, never one that got its number since."""
+    """Signal this process, and never another one that has got its id since."""
     handle = _handle(pid)
     try:
         if _started(pid) != started:
@@ -407,18 +407,18 @@ def _signal(pid: int, started: int, number: int) -> None:
         if handle is None:
             os.kill(pid, number)
         else:
-            from signal import pidfd_send_signal  # slow to import, and a watchdog seldom needs it
+            from signal import pidfd_send_signal  # slow to import, and rarely needed by a watchdog
 
             pidfd_send_signal(handle, number)
     except OSError:
-        return  # gone by now, or somebody else's
+        return  # gone by now, or another user's
     finally:
         if handle is not None:
             os.close(handle)
 
 
 def _handle(pid: int) -> int | None:
-    """A descriptor that stays with this process, where the system has such a thing."""
+    """Return a process descriptor, or None if the system has none."""
     try:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
@@ -439,7 +439,7 @@ def _signal_group(pid: int, number: int) -> bool:
 
 
 def remove_directory(path: str) -> None:
-    """Remove a directory of plain files, or what is left of it; nothing where the path is empty."""
+    """Remove a directory of plain files, or what is left of it. Ignore an empty path."""
     if not path:
         return
     try:
@@ -451,11 +451,11 @@ def remove_directory(path: str) -> None:
 
 
 def watch(descriptor: int, limit: float = 10.0) -> None:
-    """Keep a list of the trees of another process until that process is gone, then end them.
+    """Keep a list of the trees of another process until that process ends, then kill them.
 
-    The list comes as records that end in NUL: ``+ mark pid started label directory`` adds or
-    replaces a tree, ``- mark`` removes it, ``! mark`` has it ended now. The end of the pipe means
-    that the other process is gone.
+    The other process sends records that end with NUL: ``+ mark pid started label directory`` adds
+    or replaces a tree, ``- mark`` removes it, ``! mark`` kills it now. The end of the pipe means
+    that the other process has ended.
     """
     _set_name()
     guarded: dict[str, tuple[Tree, str]] = {}
@@ -474,14 +474,14 @@ def watch(descriptor: int, limit: float = 10.0) -> None:
     if guarded:
         trees = [tree for tree, _ in guarded.values()]
         end_all(trees, limit)
-        time.sleep(0.05)  # it may have died between starting a process and labelling it
+        time.sleep(0.05)  # it may have ended after it started a process and before it labelled it
         end_all(trees, limit)
     for _, directory in guarded.values():
         remove_directory(directory)
 
 
 def _set_name() -> None:
-    """Be called `bridle-watchdog` in lists of processes."""
+    """Set the name of this process in lists of processes to `bridle-watchdog`."""
     try:
         with open("/proc/self/comm", "wb", buffering=0) as file:
             file.write(b"bridle-watchdog")

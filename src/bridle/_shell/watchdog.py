@@ -1,10 +1,12 @@
-"""The watchdog: a small process that ends the CLIs of this process if this process is killed.
+"""The watchdog: a small process that kills the CLIs of this process if this process is killed.
 
-All sessions share one. It is started with the first session and ends ten seconds after the last.
-It holds the reading end of a pipe whose only writing end is ours, so it reads the end of the pipe
-when this process ends, by ``kill -9`` too; then it kills every process tree on its list and removes
-their private files. What it does is :func:`bridle._shell.tree.watch`; here is our side. Without a
-watchdog everything works as long as this process cleans up itself: it is never a reason to fail.
+All sessions share one watchdog. It starts with the first session and ends ten seconds after the
+last. It reads from a pipe whose only writing end is in this process. So it reads the end of the
+pipe when this process ends, also by ``kill -9``. Then it kills every process tree on its list and
+removes their private files.
+
+:func:`bridle._shell.tree.watch` is the program of the watchdog; this module starts it and keeps its
+list. If the watchdog cannot be started, sessions work without it, with a warning.
 """
 
 from __future__ import annotations
@@ -21,26 +23,27 @@ import threading
 from bridle._shell import tree as tree_module
 from bridle._shell.tree import Tree
 
-# The module is taken from its directory: as a part of the package it would bring the package along.
+# The module is imported from its directory: as a part of the package it would load the package.
 _PROGRAM = "import sys; sys.path.append(sys.argv[2]); import tree; tree.watch(0)"
 _NAME = "bridle-watchdog"  # for lists of processes that show arguments
 
-# Blocked in a watchdog, by inheritance: what is meant for the program must not end it.
+# The watchdog inherits these signals blocked: a signal to this program must not end it.
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-_PATIENCE = 5.0  # seconds a watchdog may take for its work when this program ends
+_EXIT_TIMEOUT = 5.0
+"""Seconds that the exit of this program waits for the watchdog."""
 
 _log = logging.getLogger("bridle")
 
 
 class Watchdog:
-    """Our side of a watchdog, which is started when there is something to watch."""
+    """The side of this process. It starts the watchdog when there is a tree to watch."""
 
     def __init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:
-        # Sessions of several threads share it, and garbage may be collected in the midst of it.
+        # Several threads use it, and a finalizer may run while a thread holds the lock.
         self._lock = threading.RLock()
         self._records: dict[str, bytes] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,9 +57,10 @@ class Watchdog:
         return self._process.pid if self._process else None
 
     def guard(self, tree: Tree, directory: str) -> None:
-        """Have this tree ended and its directory, unless empty, removed when this process dies.
+        """Have the watchdog kill this tree and remove this directory when this process ends.
 
-        Once before the CLI is started, so that no moment is left out, and again with its pid.
+        An empty path means that there is no directory. Called before the CLI is started, so that it
+        is never unwatched, and again when its process id is known.
         """
         text = f"+ {tree.mark} {tree.pid} {tree.started} {tree.label} {directory}\0"
         with self._lock:
@@ -65,19 +69,19 @@ class Watchdog:
                 self._start()
 
     def release(self, tree: Tree) -> None:
-        """Take a tree off the list: nothing is left of it."""
+        """Remove a tree from the list, because nothing is left of it."""
         with self._lock:
             if self._records.pop(tree.mark, None):
                 self._tell(os.fsencode(f"- {tree.mark}\0"))
 
     def end(self, tree: Tree) -> None:
-        """Have the watchdog end a tree now, because this process could not."""
+        """Have the watchdog kill a tree now, because this process could not."""
         with self._lock:
             if tree.mark in self._records:
                 self._tell(os.fsencode(f"! {tree.mark}\0"))
 
     def rest(self) -> bool:
-        """Let the watchdog end if there is no tree on its list; false while one is still ending."""
+        """Let the watchdog end if its list is empty. Return False while one has not ended yet."""
         with self._lock:
             if not self._records and self._pipe >= 0:
                 if self._process:
@@ -89,36 +93,36 @@ class Watchdog:
             return not self._resting
 
     def close(self) -> None:
-        """The program ends: have the rest done now, and see it done."""
+        """Have the watchdog end all trees now, because this program ends. Wait for it."""
         with self._lock:
             self._is_useless = True
-            self._hang_up(_PATIENCE)
+            self._hang_up(_EXIT_TIMEOUT)
 
     def forget(self) -> None:
-        """This is a forked child: neither the pipe nor the watchdog is its own."""
+        """Forget the watchdog in a forked child. It belongs to the parent."""
         if self._pipe >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._pipe)
         for process in (self._process, *self._resting):
             if process:
-                process.returncode = 0  # the parent's child is not to be waited for
+                process.returncode = 0  # it is not a child of this process
         self._begin()
 
     def _tell(self, record: bytes) -> bool:
-        """Send a record, whole or not at all; false when there is no watchdog to send it to."""
+        """Send a record, whole or not at all. Return False if there is no watchdog."""
         if self._pipe < 0:
             return False
         try:
             os.write(self._pipe, record)
-        except BlockingIOError:  # it is held up; hanging up would tell it that we are dead
-            _log.warning("The watchdog does not listen")
+        except BlockingIOError:  # closing the pipe would make it kill all trees
+            _log.warning("The watchdog does not read its pipe (pid %s)", self.pid)
         except OSError:  # it was killed, or other code of this program has closed the pipe
             self._hang_up(1.0)
             return False
         return True
 
     def _start(self) -> None:
-        """Start a watchdog that knows everything, in place of none or one that was killed."""
+        """Start a watchdog, or a new one if it was killed, and send it the whole list."""
         code = self._process.returncode if self._process else None
         if code is not None and code >= 0:
             self._give_up(f"it ended by itself with exit code {code}")
@@ -135,18 +139,19 @@ class Watchdog:
         self._is_useless = True
         _log.warning("No watchdog: if this program is killed, the CLI may survive it (%s)", reason)
 
-    def _hang_up(self, patience: float) -> None:
+    def _hang_up(self, timeout: float) -> None:
+        """Close the pipe and wait so many seconds for the watchdog to end."""
         if self._pipe >= 0:
             with contextlib.suppress(OSError):  # other code of this program has closed it
                 os.close(self._pipe)
             self._pipe = -1
         if self._process:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
+                self._process.wait(timeout)
 
 
 def _launch() -> tuple[subprocess.Popen[bytes], int]:
-    """A new watchdog and the pipe to it."""
+    """Start a watchdog. Return it and the writing end of its pipe."""
     interpreter = _interpreter()
     directory = os.path.dirname(os.path.abspath(tree_module.__file__))
     reading, writing = os.pipe()
@@ -171,7 +176,10 @@ def _launch() -> tuple[subprocess.Popen[bytes], int]:
 
 
 def _interpreter() -> str:
-    """A Python to run. Where Python is a part of another program, `sys.executable` is that one."""
+    """Return the path of a Python interpreter.
+
+    If Python is embedded in another program, `sys.executable` is that program.
+    """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for path in (sys.executable, os.path.join(sys.base_exec_prefix, "bin", version)):
         is_python = os.path.basename(path or "").startswith(("python", "pypy"))

@@ -1,9 +1,9 @@
-"""Daemon threads for plain functions of the user's.
+"""Daemon threads for callbacks that are plain ``def`` functions.
 
-A plain ``def`` must not block the event loop, and nothing can stop one that never returns. So it
-runs in a thread nobody ever joins: not when its deadline passes, not when the interpreter exits.
-A thread that is done waits a while for the next call, so a busy session does not start one thread
-per call. (``concurrent.futures`` joins its threads at exit, and would hang there.)
+Such a function must not block the event loop, and a function that never returns cannot be stopped.
+So it runs in a thread that is never joined, neither after its deadline nor when the interpreter
+exits. (``concurrent.futures`` joins its threads at exit, and would hang there.) A thread waits ten
+seconds for the next call, so that a busy session does not start one thread per call.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable
 
 _LINGER = 10.0
-"""Seconds a thread without work stays around."""
+"""Seconds after which a thread without work ends."""
 
 Job = Callable[[], None]
 
 
 class Worker:
-    """One thread and the job it does next."""
+    """One thread and its next job."""
 
     def __init__(self) -> None:
         self._job: Job | None = None
@@ -34,7 +34,7 @@ class Worker:
         self.wake.set()
 
     def work(self) -> None:
-        """Do the job that was given, if there is one."""
+        """Run the given job, if there is one."""
         job, self._job = self._job, None
         if job is not None:
             job()
@@ -48,7 +48,7 @@ class Workers:
         self._lock = threading.Lock()
 
     def forget(self) -> None:
-        """Know of no thread any more."""
+        """Forget all threads: in a forked child there are none."""
         self._idle = deque()
         self._lock = threading.Lock()
 
@@ -57,9 +57,10 @@ class Workers:
         self.take().do(job)
 
     def take(self) -> Worker:
-        """Return a thread that waits for a job, which the caller must give it.
+        """Return a thread that waits for a job. The caller must give it one.
 
-        Raises `RuntimeError` if no thread could be started.
+        Raises:
+            RuntimeError: no thread could be started.
         """
         with self._lock:
             if self._idle:
@@ -86,7 +87,6 @@ class Workers:
 
 
 WORKERS = Workers()
-"""The threads of this process. They belong to no session: an abandoned call outlives its own."""
+"""The threads of this process. All sessions share them: an abandoned call outlives its session."""
 
-# The threads stay behind in the parent: a child begins with none.
 os.register_at_fork(after_in_child=WORKERS.forget)
