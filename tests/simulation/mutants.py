@@ -579,14 +579,15 @@ class WaitsForATurnThatIgnoresItsInterrupt(Mutant):
     @property
     def next_deadline(self) -> float | None:
         deadline = self._engine.next_deadline
-        if deadline is None or self._until is None or deadline <= self._until:
+        if deadline is None or self._until is None or deadline <= self._until or self._is_ending:
             return deadline
         self.effects += 1
         return None
 
     def feed(self, name: str, given: BoundArguments) -> Actions:
         now = given.arguments.get("now", 0.0)
-        if name == "advance" and self._until is not None and now > self._until:
+        is_late = self._until is not None and now > self._until
+        if name == "advance" and is_late and not self._is_ending:
             self.effects += 1
             given.arguments["now"] = self._until
         return super().feed(name, given)
@@ -598,6 +599,10 @@ class WaitsForATurnThatIgnoresItsInterrupt(Mutant):
             elif self._is_limited and name in ("advance", "receive") and self._interrupts(action):
                 self._until = given["now"] + REACTION - 0.1
         return actions
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._engine.is_closing or self._engine.lifecycle in TERMINAL
 
     @staticmethod
     def _interrupts(action: act.Action) -> bool:
