@@ -58,8 +58,9 @@ class Mutant:
 
     def feed(self, name: str, given: BoundArguments) -> Actions:
         """Pass an input on to the engine and return the actions that the world gets."""
-        actions = getattr(Engine, name)(*given.args, **given.kwargs)
-        return self.alter(name, given.arguments, actions) if actions else actions
+        result = getattr(Engine, name)(*given.args, **given.kwargs)
+        is_input = isinstance(result, list) and bool(result)
+        return self.alter(name, given.arguments, result) if is_input else result
 
     def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
         """Return what the world gets in place of `actions`, the result of an input."""
