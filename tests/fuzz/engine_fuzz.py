@@ -122,7 +122,7 @@ class Session:
         self._keys: dict[Hashable, str] = {}
         self._turns: dict[str, str] = {}
         self._sent: list[str] = []
-        self._calls: list[int] = []
+        self._calls: dict[int, act.Call] = {}
         self._asked: Counter[str] = Counter()
         self._mentioned: list[bytes] = []
         self._pending: list[str] = []
@@ -277,9 +277,9 @@ class Session:
                 self._do("cancel", key)
 
     def _finish_call(self) -> None:
-        call_id = self._one_of(self._calls) if self._calls else 1 + int(self._chance() * 50)
-        if call_id in self._calls:
-            self._calls.remove(call_id)
+        open_calls = list(self._calls)
+        call_id = self._one_of(open_calls) if open_calls else 1 + int(self._chance() * 50)
+        self._calls.pop(call_id, None)
         result = self._one_of(_RESULTS)
         if result is callbacks.RAISES:
             self._do("failed_call", call_id, "it raised", self.now)
@@ -360,7 +360,7 @@ class Session:
 
     def _check_end(self) -> None:
         if self._calls:
-            raise Finding(f"calls are open at the end: {self._calls[:5]}")
+            raise Finding(f"calls are open at the end: {list(self._calls)[:5]}")
         if self.engine.lifecycle not in TERMINAL or not self._is_finished:
             raise Finding(f"it does not end: {self.engine.lifecycle}")
         for what, states in (("turn", self._turns), ("key", self._keys)):
@@ -417,12 +417,12 @@ class Session:
         return False
 
     def _on_call(self, action: act.Call) -> None:
-        self._calls.append(action.call_id)
+        self._calls[action.call_id] = action
 
     def _on_cancel_call(self, action: act.CancelCall) -> None:
         if action.call_id not in self._calls:
             raise Finding(f"call {action.call_id} is cancelled and not open")
-        self._calls.remove(action.call_id)
+        del self._calls[action.call_id]
 
     def _on_deliver(self, action: act.Deliver) -> None:
         for uuid in action.turns:
