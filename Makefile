@@ -113,5 +113,5 @@ lock: $(STAMP)  ## newest versions the groups allow -> constraints.txt
 	  $(PY) -m pip freeze --all --exclude-editable --exclude setuptools; } > constraints.txt
 
 clean:  ## back to a bare checkout
-	rm -rf $(VENV) site .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build site .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
