@@ -25,7 +25,7 @@ from tests.support.cli import (
 )
 from tests.support.sizes import largest_container
 
-from bridle._core.actions import Action, Attribute, TurnEnded
+from bridle._core.actions import Action, Attribute, Deliver, TurnEnded
 from bridle._core.engine import Engine
 from bridle.events import WarningKind
 from bridle.outcomes import Outcome
@@ -511,3 +511,12 @@ def test_prompts_that_wait_at_the_end_have_nothing_to_do_with_the_running_turn()
         "d": ((), None),
     }
     assert {str(one.reason) for one in ended.values()} == {"stopped"}
+
+
+def test_a_notification_that_had_its_turn_leaves_no_doubt_about_the_next_one() -> None:
+    engine = cli.running(cli.OLDER)
+    origin = {"kind": "task-notification"}
+    feed(engine, 1.0, NOTICE, init(), cli.assistant(), cli.result(origin=origin))
+    engine.send("a", "a", "prompt", 2.0)
+    delivered = only(Deliver, feed(engine, 3.0, init(), cli.assistant()))
+    assert {action.turns for action in delivered} == {("a",)}
