@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import bridle
-from bridle._core.hook_rules import RULES, EventRule
-from bridle._core.mcp import MAX_BUFFERED
+from bridle._core.incoming.hook_rules import RULES, EventRule
+from bridle._core.incoming.mcp_messages import MAX_EARLY
+from bridle._core.incoming.table import MAX_OPEN_REQUESTS
 from bridle._core.operations import FIELDS
 from bridle._core.outgoing import MAX_PENDING_REQUESTS, MAX_QUEUED
 from bridle._core.precedence import variable_of
-from bridle._core.questions import MAX_OPEN_REQUESTS
 from bridle._fields import Channel, Field, Record, always
 from bridle.cli import COMMANDS
 from bridle.cli.diagnosis import Problem
@@ -339,7 +339,7 @@ def bounds() -> str:
             ],
             [
                 "messages for in-process servers before the session runs",
-                str(MAX_BUFFERED),
+                str(MAX_EARLY),
                 "pushes the oldest out, which is answered with an error",
             ],
         ],

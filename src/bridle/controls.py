@@ -1,8 +1,8 @@
-"""Frames of the control protocol: questions and answers that travel between the messages.
+"""Frames of the control protocol: requests and responses that travel between the messages.
 
 The rule of this file: a frame can always be answered. A field without a default is one that an
 answer cannot do without; the wire may still leave it out, and then the decoder fills in an empty
-value and names the field in `.misfits`. Questions of a subtype that is not here arrive as
+value and names the field in `.misfits`. Requests of a subtype that is not here arrive as
 `UnknownControlRequest`.
 """
 
@@ -24,8 +24,8 @@ __all__ = [
     "ElicitationRequest",
     "HookCallbackRequest",
     "McpMessageRequest",
+    "RequestBody",
     "UnknownControlRequest",
-    "WireQuestion",
 ]
 
 
@@ -33,14 +33,14 @@ class ControlFrame(WholeLine, Struct, frozen=True, repr_omit_defaults=True):
     """A line of the control protocol."""
 
 
-# ------------------------------------------------------------------------- questions of the CLI
+# ------------------------------------------------------------------------- requests of the CLI
 
 
-class Question(Sourced, Struct, frozen=True, repr_omit_defaults=True, tag_field="subtype"):
-    """What the CLI asks, by subtype."""
+class IncomingRequest(Sourced, Struct, frozen=True, repr_omit_defaults=True, tag_field="subtype"):
+    """A request of the CLI, by subtype."""
 
 
-class HookCallbackRequest(Question, tag="hook_callback", frozen=True):
+class HookCallbackRequest(IncomingRequest, tag="hook_callback", frozen=True):
     """A hook is to run. `tool_use_id` is a random id for events without a tool."""
 
     callback_id: str
@@ -48,7 +48,7 @@ class HookCallbackRequest(Question, tag="hook_callback", frozen=True):
     tool_use_id: str | None = None
 
 
-class CanUseToolRequest(Question, tag="can_use_tool", frozen=True):
+class CanUseToolRequest(IncomingRequest, tag="can_use_tool", frozen=True):
     """May this tool run? `CanUseToolContext` has the same fields, in the same order."""
 
     tool_name: str
@@ -71,14 +71,14 @@ class CanUseToolRequest(Question, tag="can_use_tool", frozen=True):
     agent_id: str | None = None
 
 
-class McpMessageRequest(Question, tag="mcp_message", frozen=True):
+class McpMessageRequest(IncomingRequest, tag="mcp_message", frozen=True):
     """A JSON-RPC message for an MCP server that lives in our process."""
 
     server_name: str
     message: JsonObject
 
 
-class ElicitationRequest(Question, tag="elicitation", frozen=True):
+class ElicitationRequest(IncomingRequest, tag="elicitation", frozen=True):
     """An MCP server wants something from the user."""
 
     mcp_server_name: str = ""
@@ -91,14 +91,14 @@ class ElicitationRequest(Question, tag="elicitation", frozen=True):
 
 
 class UnknownControlRequest(Sourced, Struct, frozen=True):
-    """A question this version of Bridle does not know, kept as it was."""
+    """A request that this version of Bridle does not know, kept as it was."""
 
     subtype: str
     raw: Any
 
 
 if TYPE_CHECKING:
-    WireQuestion: TypeAlias = (
+    RequestBody: TypeAlias = (
         HookCallbackRequest
         | CanUseToolRequest
         | McpMessageRequest
@@ -107,24 +107,24 @@ if TYPE_CHECKING:
     )
     """Every kind of request that the CLI sends."""
 else:
-    WireQuestion = HookCallbackRequest | CanUseToolRequest | McpMessageRequest | ElicitationRequest
+    RequestBody = HookCallbackRequest | CanUseToolRequest | McpMessageRequest | ElicitationRequest
 
 
 class ControlRequest(ControlFrame, tag="control_request", frozen=True):
     """The CLI asks. Without a `request_id` the answer goes without one too."""
 
     # Behind `.request`, which binds the body before it hands it out.
-    _request: WireQuestion = field(name="request")
+    _request: RequestBody = field(name="request")
     request_id: str | None = None
 
     @property
-    def request(self) -> WireQuestion:
+    def request(self) -> RequestBody:
         """What is asked."""
         bind_part(self, self._request, "request")
         return self._request
 
     @property
-    def body(self) -> WireQuestion:
+    def body(self) -> RequestBody:
         """What is asked, cut off from the line: all but its `.raw` and `.misfits`."""
         return self._request
 

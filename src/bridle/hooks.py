@@ -141,7 +141,7 @@ class ToolHookContext(HookContext, frozen=True, kw_only=True):
 
 
 class PreToolUseContext(ToolHookContext, frozen=True, kw_only=True):
-    """A tool is about to run; the permission question, if any, comes after this."""
+    """A tool is about to run; the permission request, if any, comes after this."""
 
 
 class PostToolUseContext(ToolHookContext, frozen=True, kw_only=True):

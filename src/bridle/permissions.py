@@ -1,8 +1,8 @@
 """Permissions: what the CLI asks before it acts, and what an application may answer.
 
 The rule of this file: data only. Contexts are what a callback receives, results are what it
-returns, permission updates are the rules that travel in both directions. How a result is spelled
-on the wire, and what happens to an answer that makes no sense, is policy and lives in the core.
+returns, permission updates are the rules that travel in both directions. The shell
+serialises results, and the core decides what happens if a result is not valid.
 """
 
 from __future__ import annotations
@@ -71,27 +71,27 @@ def _copied(value: object) -> tuple[Any, ...]:
     return revive, (type(value), values, beside)
 
 
-# ---------------------------------------------------------------- questions that can be withdrawn
+# ---------------------------------------------------------------- requests that can be withdrawn
 
 
 class Withdrawal(Protocol):
     """The moment the CLI stops waiting for an answer. Whoever runs the callback supplies it."""
 
     def is_set(self) -> bool:
-        """Whether the question was withdrawn."""
+        """Whether the request was withdrawn."""
         ...
 
     def wait(self) -> Awaitable[None]:
-        """Return something to await until the question is withdrawn."""
+        """Return something to await until the request is withdrawn."""
         ...
 
     def wait_sync(self, timeout: float | None) -> bool:
-        """Block until the question is withdrawn (True) or `timeout` seconds passed (False)."""
+        """Block until the request is withdrawn (True) or `timeout` seconds passed (False)."""
         ...
 
 
 class Withdrawable:
-    """What every question of the CLI has: its wire form, and news of its withdrawal.
+    """What the context of every request has: its wire form, and whether it was withdrawn.
 
     Both live outside the fields, so `==` and `repr()` see the fields only. A context built by
     hand (in a test of a callback) has neither: `.raw` is then made from the fields, it is never
@@ -116,7 +116,7 @@ class Withdrawable:
         return withdrawal is not None and withdrawal.is_set()
 
     def wait_cancelled(self) -> Awaitable[None]:
-        """Await this in an `async def` callback to learn when the CLI withdraws the question."""
+        """Await this in an `async def` callback to learn when the CLI withdraws the request."""
         return self._bound_withdrawal().wait()
 
     def wait_cancelled_sync(self, timeout: float | None = None) -> bool:
@@ -395,7 +395,7 @@ class Decline(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Dismiss the question of an MCP server without deciding."""
+    """Dismiss an elicitation without deciding."""
 
 
 PermissionResult: TypeAlias = Allow | AllowOnce | AllowAll | Edit | Deny

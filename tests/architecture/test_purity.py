@@ -98,6 +98,35 @@ def test_the_lifecycle_depends_on_nothing_of_ours() -> None:
     assert [name for name in imported if name and name.startswith("bridle")] == []
 
 
+def broad_handlers(tree: ast.Module) -> Iterator[int]:
+    """The lines where this module catches every exception."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            names = "" if node.type is None else ast.unparse(node.type)
+            if not names or {"Exception", "BaseException"} & set(names.strip("()").split(", ")):
+                yield node.lineno
+
+
+def test_the_core_runs_no_code_of_users(pure_modules: dict[str, ast.Module]) -> None:
+    """Code of users may raise anything; the core has no reason to expect that."""
+    core = {name: tree for name, tree in pure_modules.items() if name.startswith("_core/")}
+    found = [f"{name}:{line}" for name, tree in core.items() for line in broad_handlers(tree)]
+    assert found == []
+    readers = {"bridle._signatures", "inspect"}  # what validates arguments and reads functions
+    used = {
+        (name, node.module)
+        for name, tree in core.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in readers
+    }
+    assert used == set()
+
+
+@pytest.mark.parametrize("caught", ["", " Exception", " BaseException", " (OSError, Exception)"])
+def test_a_broad_handler_is_found(caught: str) -> None:
+    assert list(broad_handlers(ast.parse(f"try: f()\nexcept{caught}: pass"))) == [2]
+
+
 def test_there_are_pure_modules_to_look_at(pure_modules: dict[str, ast.Module]) -> None:
     assert {"errors.py", "options.py", "_core/engine.py"} <= pure_modules.keys()
 

@@ -38,6 +38,7 @@ from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.state import TERMINAL, Lifecycle
+from bridle._shell.serialise import serialise
 from bridle.errors import BridleError, SpawnError
 from bridle.options import Limits
 
@@ -56,7 +57,7 @@ _LIMITS = (
     Limits(turns=3, usd=0.01),
     Limits(first_event=5.0, idle=5.0, total=40.0, turns=2, usd=0.001),
 )
-_QUESTIONS = (callbacks.EVERYTHING, callbacks.EVERYTHING, callbacks.PATIENT, callbacks.NOTHING)
+_INCOMING = (callbacks.EVERYTHING, callbacks.EVERYTHING, callbacks.PATIENT, callbacks.NOTHING)
 _RESULTS: tuple[object, ...] = tuple(
     result
     for table in (
@@ -102,12 +103,12 @@ class Session:
         self._position = 0
         self._max_line = (2_000, 60_000, 16 * 2**20)[int(rng.random() * 3)]
         self._spoils = (0.0, 0.3, 0.7, 0.9)[int(rng.random() * 4)]
-        questions = self._one_of(_QUESTIONS)
+        incoming = self._one_of(_INCOMING)
         self._limits: Limits = self._one_of(_LIMITS)
         self.engine = Engine(
             EngineConfig(
                 initialize={},
-                questions=questions,
+                incoming=incoming,
                 control_timeout=30.0,
                 init_timeout=10.0,
                 max_line=self._max_line,
@@ -279,12 +280,13 @@ class Session:
     def _finish_call(self) -> None:
         open_calls = list(self._calls)
         call_id = self._one_of(open_calls) if open_calls else 1 + int(self._chance() * 50)
-        self._calls.pop(call_id, None)
+        call = self._calls.pop(call_id, None)
         result = self._one_of(_RESULTS)
         if result is callbacks.RAISES:
             self._do("failed_call", call_id, "it raised", self.now)
         else:
-            self._do("finished_call", call_id, result, self.now)
+            value = None if call is None else serialise(call, result)
+            self._do("finished_call", call_id, value, self.now)
 
     def _pass_time(self) -> None:
         deadline = self.engine.next_deadline

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pydantic
 import pytest
 from tests.support.processes import run
 
@@ -208,3 +210,45 @@ def test_a_large_result_reaches_the_model_whole_if_its_tool_says_so(lab: Lab) ->
             assert len(model.requests[2].last_tool_result or "") < size
 
     run(main)
+
+
+def test_arguments_of_a_plain_tool_are_validated_in_its_thread(lab: Lab) -> None:
+    """The model reads the message of a validator that refuses, and the loop goes on meanwhile."""
+    threads: list[threading.Thread] = []
+
+    class Order(pydantic.BaseModel):
+        count: int
+
+        @pydantic.field_validator("count")
+        @classmethod
+        def check(cls, value: int) -> int:
+            threads.append(threading.current_thread())
+            if value > 10:
+                raise ValueError("at most 10")
+            return value
+
+    def order(item: Any) -> str:
+        threads.append(threading.current_thread())
+        return f"{item.count} ordered"
+
+    order.__annotations__["item"] = Order
+    server = ToolServer([tool(order, description="Order something.")])
+
+    async def main() -> None:
+        bidir = BidirOptions(mcp_servers={"shop": server}, on_can_use_tool=lambda _: Allow())
+        script = [
+            [tool_use("mcp__shop__order", item={"count": 11})],
+            [tool_use("mcp__shop__order", item={"count": 3})],
+            [text("done")],
+        ]
+        async with (
+            ScriptedModel(script) as model,
+            start_session(lab.cli(model), lab.sdk, bidir) as session,
+        ):
+            assert (await (await session.send_user_message("order"))).text == "done"
+            assert "at most 10" in (model.requests[1].last_tool_result or "")
+            assert model.requests[2].last_tool_result == "3 ordered"
+
+    run(main)
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads

@@ -15,6 +15,7 @@ from tests.support.values import Lazy
 
 from bridle import CanUseToolContext, Hook
 from bridle._core.actions import Call, CallKind
+from bridle._core.incoming.mcp_messages import McpMessage
 from bridle._shell.callbacks import Callbacks, Notifier, is_async
 from bridle._shell.lanes import MAX_ABANDONED, MAX_THREADS
 from bridle._shell.workers import WORKERS, Worker, Workers
@@ -39,7 +40,7 @@ class Desk:
         self.going_on: dict[int, float] = {}
         self.refused: dict[int, str] = {}
         self.abandoned: list[str] = []
-        self.callbacks = Callbacks(self.loop, self)
+        self.callbacks = Callbacks(self.loop, self, lambda _, result: result)
 
     def call_starts(self, call: Call) -> contextvars.Context:
         return contextvars.copy_context()
@@ -64,7 +65,24 @@ class Desk:
         call_id: int = 1,
         kind: CallKind = CallKind.HOOK,
     ) -> None:
-        self.callbacks.start(Call(call_id, kind, function, argument, f"call {call_id}"))
+        label, subject = f"call {call_id}", None
+        if kind is CallKind.TOOL:
+            function, subject = _Tool(function), McpMessage("r", "s", {"params": {}})
+        call = Call(call_id, kind, function, argument, label, subject=subject)
+        self.callbacks.start(call)
+
+
+class _Tool:
+    """A tool without arguments, as far as a call of it needs one."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def validate(self, arguments: object) -> object:
+        return arguments
+
+    def run(self, _: object, context: object) -> object:
+        return self.function(context)
 
 
 def test_a_plain_function_runs_outside_the_loops_thread() -> None:

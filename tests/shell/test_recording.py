@@ -20,8 +20,8 @@ from tests.support.processes import open_descriptors
 import bridle
 from bridle._core.actions import Call, CancelCall, Write
 from bridle._core.config import EngineConfig
-from bridle._core.hooks import HookPlan
-from bridle._core.questions import QuestionsConfig
+from bridle._core.incoming.handling import IncomingConfig
+from bridle._core.incoming.hook_plan import HookPlan
 from bridle._shell.transport import TransportEvents
 from bridle.testing import FakeCli, recording
 from bridle.testing.line_redaction import LineRedactor
@@ -539,7 +539,7 @@ def test_deadlines_pass_in_a_replay() -> None:
 def test_hooks_of_the_replaying_side_are_called_by_nobody_and_run_out_of_time() -> None:
     hooks = [bridle.Hook(print, timeout=5.0), bridle.Hook(print, timeout=7.0)]
     plan = HookPlan.from_options({"PreToolUse": hooks}, 60.0)
-    config = EngineConfig(questions=QuestionsConfig(hooks=plan))
+    config = EngineConfig(incoming=IncomingConfig(hooks=plan))
     start = entry("in", {"type": "control_request", "request": {"subtype": "initialize"}})
     asked = entry("out", cli.hook_callback("r").decode(), t=1.0)
     result = replay([start, asked, entry("meta", {"note": 1}, t=100.0)], config)

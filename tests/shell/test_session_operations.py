@@ -236,7 +236,7 @@ WEDGES: dict[str, Operation] = {
     "mcp_toggle.enabled": lambda s: s.control("mcp_toggle", serverName="a"),
     "subtype": lambda s: s.control(""),
     "subtype ": lambda s: s.control("initialize"),
-    "of_tomorrow": lambda s: s.control("of_tomorrow", value=object()),
+    "of_tomorrow.value": lambda s: s.control("of_tomorrow", value=object()),
     "content": lambda s: s.send_user_message(object()),  # type: ignore[arg-type]  # what is refused
     "timeout": lambda s: s.send_user_message("x", timeout="1"),  # type: ignore[arg-type]  # it, too
     "timeout ": lambda s: s.send_user_message("x", timeout=0.0),

@@ -12,11 +12,12 @@ from random import Random
 from typing import Literal, NoReturn, cast
 
 from tests.simulation.lines import CALLBACKS, Question
+from tests.support import cli
 
 from bridle import hooks, permissions
 from bridle._core.actions import Call, CallKind
-from bridle._core.hooks import HookPlan
-from bridle._core.questions import QuestionsConfig
+from bridle._core.incoming.handling import IncomingConfig
+from bridle._core.incoming.hook_plan import HookPlan
 from bridle.hooks import Hook
 from bridle.tools import McpResponse
 
@@ -67,7 +68,7 @@ _PLAN = HookPlan.from_options(
     callback_timeout=HOOK_TIMEOUT,
 )
 
-EVERYTHING = QuestionsConfig(
+EVERYTHING = cli.asking(
     hooks=_PLAN,
     can_use_tool=_never_called,
     question=_never_called,
@@ -77,13 +78,13 @@ EVERYTHING = QuestionsConfig(
     permission_timeout=40.0,
     max_open=24,
 )
-PATIENT = QuestionsConfig(
+PATIENT = cli.asking(
     hooks=_PLAN,
     can_use_tool=_never_called,
     elicitation=_never_called,
     mcp_servers={"calc": _never_called},
 )
-NOTHING = QuestionsConfig()
+NOTHING = IncomingConfig()
 
 # ---------------------------------------------------------------- what they return
 
@@ -209,7 +210,7 @@ def unasked(question: Question) -> frozenset[str]:
     return frozenset({_FAILED[question.kind]})
 
 
-def unread(question: Question, config: QuestionsConfig) -> frozenset[str]:
+def unread(question: Question, config: IncomingConfig) -> frozenset[str]:
     """What a hook callback gets that cannot be read; its id tells the event."""
     is_known = bool(config.hooks.by_callback_id) and question.about in ON_ERROR
     return unasked(question) if is_known else frozenset({"error"})
@@ -229,7 +230,7 @@ def nobody(question: Question) -> frozenset[str]:
     return frozenset({answers.get(question.kind, "error")})
 
 
-def time_limit(question: Question, config: QuestionsConfig) -> float | None:
+def time_limit(question: Question, config: IncomingConfig) -> float | None:
     """Seconds a callback has."""
     if question.kind == "hook":
         return HOOK_TIMEOUT

@@ -17,7 +17,7 @@ from tests.simulation.settings import MAX_LINE
 from tests.simulation.world import Event, Events, World
 
 from bridle._core.framing import WARN_AT
-from bridle._core.mcp import MAX_BUFFERED
+from bridle._core.incoming.mcp_messages import MAX_EARLY
 from bridle._core.state import TERMINAL, Lifecycle
 
 Action = Callable[[World], bool | None]
@@ -363,7 +363,7 @@ def flood_of_operations(world: World) -> None:
 def flood_of_early_mcp(world: World) -> bool | None:
     if world.engine.lifecycle is not Lifecycle.INIT_SENT or world.cli.is_mute:
         return False
-    for _ in range(MAX_BUFFERED + 5):
+    for _ in range(MAX_EARLY + 5):
         world.cli.ask("mcp", "call")
     return None
 

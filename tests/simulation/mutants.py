@@ -343,10 +343,10 @@ class BlocksWhenAHookFails(Mutant):
 @mutant
 class TakesRequestsBeyondTheBound(Mutant):
     def configure(self, config: EngineConfig) -> EngineConfig:
-        self._bound = config.questions.max_open
+        self._bound = config.incoming.max_open
         self._calls: set[int] = set()
-        questions = structs.replace(config.questions, max_open=1_000_000)
-        return structs.replace(config, questions=questions)
+        incoming = structs.replace(config.incoming, max_open=1_000_000)
+        return structs.replace(config, incoming=incoming)
 
     def feed(self, name: str, given: BoundArguments) -> Actions:
         if name in ("finished_call", "failed_call"):

@@ -24,7 +24,7 @@ from tests.simulation.violation import Violation
 from bridle._core import actions as act
 from bridle._core.ending import HOLD
 from bridle._core.engine import Engine
-from bridle._core.mcp import MAX_BUFFERED
+from bridle._core.incoming.mcp_messages import MAX_EARLY
 from bridle._core.outgoing import MAX_QUEUED
 from bridle._core.state import TERMINAL
 from bridle._source import line_of
@@ -171,7 +171,7 @@ class Promises:
             if question.kind == "mcp" and question.seen and not question.withdrawn
             if not question.answers and not question.stage
         ]
-        if len(early) > MAX_BUFFERED:
+        if len(early) > MAX_EARLY:
             raise Violation(f"{len(early)} early MCP messages wait")
 
     # -- what comes of it ----------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Promises:
         if self.engine.started_call(call_id, self.now):
             raise Violation(f"the start of call {call_id} made the engine act")
         if call_id in self.calls:
-            limit = callbacks.time_limit(self.calls[call_id][1], self.setting.questions)
+            limit = callbacks.time_limit(self.calls[call_id][1], self.setting.incoming)
             if limit is not None:
                 self._call_limits[call_id] = self.now + limit
 
@@ -274,18 +274,18 @@ class Promises:
             return frozenset({self._expected_verdict})
         if question.kind == "hook" and question.instant == {"error"} and question.about:
             # It could not be read: an error would make the CLI go on.
-            return callbacks.unread(question, self.setting.questions)
+            return callbacks.unread(question, self.setting.incoming)
         if question.instant:
             return question.instant
-        if question.kind == "hook" and self.setting.questions is callbacks.NOTHING:
+        if question.kind == "hook" and self.setting.incoming is callbacks.NOTHING:
             return callbacks.nobody(question)
         if self._is_refusing:
             return callbacks.refusal(question)
         if self._cause == "advance":
             return callbacks.failure(question)
-        if len(self.calls) >= self.setting.questions.max_open:
+        if len(self.calls) >= self.setting.incoming.max_open:
             return callbacks.unasked(question)
-        if self.setting.questions is callbacks.NOTHING:
+        if self.setting.incoming is callbacks.NOTHING:
             return callbacks.nobody(question)
         # All that is left is a call the CLI itself has cancelled, or one crowded out early.
         return frozenset({"failed"}) if question.kind == "mcp" else frozenset()
@@ -301,7 +301,7 @@ class Promises:
         self._limits.ask()
         self.calls[action.call_id] = (action, question)
         self.unstarted.add(action.call_id)
-        if len(self.calls) > self.setting.questions.max_open:
+        if len(self.calls) > self.setting.incoming.max_open:
             raise Violation("too many requests are open")
 
     def _on_cancel_call(self, action: act.CancelCall) -> None:

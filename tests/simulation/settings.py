@@ -6,7 +6,7 @@ import msgspec
 from tests.simulation import callbacks
 
 from bridle._core.config import EngineConfig
-from bridle._core.questions import QuestionsConfig
+from bridle._core.incoming.handling import IncomingConfig
 from bridle.options import Limits
 
 CONTROL_TIMEOUT = 30.0
@@ -21,7 +21,7 @@ HUGE_LINE = 4 * 1024 * 1024
 class Setting(msgspec.Struct, frozen=True):
     """A way to set up a session."""
 
-    questions: QuestionsConfig
+    incoming: IncomingConfig
     wants_output: bool = False
     checkpointing: bool = False
     init_timeout: float = 60.0
@@ -30,8 +30,8 @@ class Setting(msgspec.Struct, frozen=True):
 
     def config(self) -> EngineConfig:
         return EngineConfig(
-            initialize={"hooks": self.questions.hooks.initialize_payload()},
-            questions=self.questions,
+            initialize={"hooks": self.incoming.hooks.initialize_payload()},
+            incoming=self.incoming,
             control_timeout=CONTROL_TIMEOUT,
             init_timeout=self.init_timeout,
             max_line=self.max_line,

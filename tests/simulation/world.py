@@ -23,6 +23,7 @@ from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.operations import default_timeout
 from bridle._core.state import TERMINAL, Lifecycle
+from bridle._shell.serialise import serialise
 from bridle.errors import BridleError, SpawnError
 from bridle.events import WarningKind
 
@@ -47,7 +48,7 @@ class World(Promises):
         cli = Cli(
             rng,
             newer=rng.random() < 0.5,
-            hooks=bool(setting.questions.hooks.by_callback_id),
+            hooks=bool(setting.incoming.hooks.by_callback_id),
             wants_output=setting.wants_output,
         )
         super().__init__(make_engine(config), cli, setting, coverage, trace)
@@ -280,7 +281,8 @@ class World(Promises):
         if result is callbacks.RAISES:
             self._step("fail", self.engine.failed_call(call_id, "it raised", self.now))
         else:
-            self._step("finish", self.engine.finished_call(call_id, result, self.now))
+            actions = self.engine.finished_call(call_id, serialise(call, result), self.now)
+            self._step("finish", actions)
         self._subject = None
         question.is_deferred = question.is_deferred or effect == callbacks.DEFER
         if wanted == "next":

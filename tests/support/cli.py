@@ -12,14 +12,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bridle._callables import named
 from bridle._core.actions import Action, Call, Deliver, Warn, Write
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
+from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.wire import decode_line
+from bridle._shell.serialise import serialise
 from bridle.controls import ControlFrame
 from bridle.errors import ProcessInfo
 from bridle.events import WarningKind
 from bridle.messages import Message
+from bridle.tools import ToolServer
 
 Json = dict[str, Any]
 Kind = TypeVar("Kind", bound=Action)
@@ -203,6 +207,23 @@ def begin(engine: Engine, now: float, *lines: bytes) -> list[Action]:
     for call in only(Call, actions):
         assert engine.started_call(call.call_id, now) == []
     return actions
+
+
+def asking(**members: Any) -> IncomingConfig:
+    """Return the configuration of callbacks, given as plain functions, and of MCP servers."""
+    servers = members.pop("mcp_servers", {})
+    for name in ("can_use_tool", "question", "plan", "elicitation"):
+        members[name] = named(members.get(name))
+    tools = {name: one for name, one in servers.items() if isinstance(one, ToolServer)}
+    handlers = {name: one for name, one in servers.items() if name not in tools}
+    return IncomingConfig(tool_servers=tools, mcp_handlers=handlers, **members)
+
+
+def finish(engine: Engine, call_id: int, result: object, now: float) -> list[Action]:
+    """Report what a callback returned, serialised as the shell does."""
+    call = engine._incoming.table.find(call_id)
+    value = None if call is None else serialise(call, result)
+    return engine.finished_call(call_id, value, now)
 
 
 def only(kind: type[Kind], actions: Iterable[Action]) -> list[Kind]:

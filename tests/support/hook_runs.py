@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from bridle._core.hook_run import HookAnswer, HookRun
-from bridle._core.hooks import HookPlan
+from bridle._core.actions import Call, CallKind
+from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.hook_run import HookAnswer, HookReturn, HookRun
+from bridle._shell.serialise import serialise
 from bridle.hooks import HOOK_EVENTS, Hook
 
 GO_ON = {"continue": True}
@@ -33,11 +35,17 @@ def begin(event: str, *hooks: Hook, hook_input: dict[str, Any] | None = None) ->
     return plan.begin("hook_0", wire, "toolu_1")
 
 
+def done(run: HookRun, result: object) -> None:
+    """Report the result of a hook, serialised as the shell does."""
+    call = Call(1, CallKind.HOOK, callback, run.context, run.label, subject=run)
+    run.done(cast("HookReturn", serialise(call, result)))
+
+
 def answer_of(event: str, *results: object, hooks: tuple[Hook, ...] = ()) -> HookAnswer:
     """The answer after the hooks of `event` returned `results`."""
     run = begin(event, *hooks)
     for result in results:
-        run.done(result)
+        done(run, result)
     assert run.answer is not None
     return run.answer
 

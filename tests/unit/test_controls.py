@@ -16,8 +16,8 @@ from bridle.controls import (
     ElicitationRequest,
     HookCallbackRequest,
     McpMessageRequest,
+    RequestBody,
     UnknownControlRequest,
-    WireQuestion,
 )
 from bridle.messages import Frame
 
@@ -59,7 +59,7 @@ def answer(**members: object) -> ControlResponse:
         ),
     ],
 )
-def test_a_question_is_read_into_its_class(wire: dict[str, object], request_: WireQuestion) -> None:
+def test_a_question_is_read_into_its_class(wire: dict[str, object], request_: RequestBody) -> None:
     """R181, R214, R227, R423."""
     frame = ask(wire)
     assert frame == ControlRequest(request_, "r")
@@ -93,7 +93,7 @@ def test_a_question_is_read_into_its_class(wire: dict[str, object], request_: Wi
     ],
 )
 def test_a_question_that_does_not_fit_keeps_its_class_and_names_the_fields(
-    wire: dict[str, object], request_: WireQuestion, misfits: tuple[str, ...]
+    wire: dict[str, object], request_: RequestBody, misfits: tuple[str, ...]
 ) -> None:
     """R218: the missing field is named."""
     frame = ask(wire)

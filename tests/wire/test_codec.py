@@ -18,7 +18,13 @@ from bridle._core.wire import decode_line
 from bridle._source import Sourced
 from bridle._system import SYSTEM_KINDS
 from bridle.content import Block, UnknownBlock
-from bridle.controls import Answer, ControlFrame, ControlRequest, Question, UnknownControlRequest
+from bridle.controls import (
+    Answer,
+    ControlFrame,
+    ControlRequest,
+    IncomingRequest,
+    UnknownControlRequest,
+)
 from bridle.messages import (
     AssistantMessage,
     Delta,
@@ -88,7 +94,7 @@ def test_every_block_of_a_recording_finds_itself_on_the_wire(recording: Path) ->
     for line in lines_of(recording):
         whole = json.dumps(json.loads(line))
         for value in values_in(read(line)):
-            if isinstance(value, Block | Question | Answer):
+            if isinstance(value, Block | IncomingRequest | Answer):
                 assert json.dumps(value.raw) in whole
 
 
@@ -149,7 +155,7 @@ EVENTS = st.builds(
     sometimes(delta=tagged("type", tags(Delta), Delta) | JSON, content_block=BLOCKS | JSON),
     tagged("type", tags(ApiEvent), ApiEvent),
 )
-QUESTIONS = tagged("subtype", tags(Question), Question)
+QUESTIONS = tagged("subtype", tags(IncomingRequest), IncomingRequest)
 ANSWERS = tagged("subtype", tags(Answer), Answer)
 TYPES = [tag for tag in tags(Message) + tags(ControlFrame) if tag != "system"]
 LINES = st.builds(
@@ -212,7 +218,10 @@ def test_an_unknown_subtype_is_kept_whole(members: dict[str, Any], word: str) ->
     assert (frame.subtype, frame.raw) == (word, line)
 
 
-@given(st.dictionaries(st.text(), JSON), st.text().filter(lambda word: word not in tags(Question)))
+@given(
+    st.dictionaries(st.text(), JSON),
+    st.text().filter(lambda word: word not in tags(IncomingRequest)),
+)
 def test_an_unknown_question_is_kept_whole(members: dict[str, Any], word: str) -> None:
     request = {**members, "subtype": word}
     frame = read(encode({"type": "control_request", "request_id": "r", "request": request}))

@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from bridle._core.permissions import name_of
 from bridle.errors import BridleError
 from bridle.events import SessionEvent, WarningKind
 from bridle.messages import Message
@@ -85,7 +84,7 @@ class Reject(Struct, frozen=True):
 
 
 class CallKind(StrEnum):
-    """What kind of question a call answers. It decides how the callback is run and reported."""
+    """The kind of request that a call is for. It decides how the callback is run and reported."""
 
     HOOK = "hook"
     PERMISSION = "permission"
@@ -97,7 +96,7 @@ class CallKind(StrEnum):
 
 
 class Call(Struct, frozen=True):
-    """Call a function of the user's and report back with ``call_id``.
+    """Call a function of the user and report its serialised result with ``call_id``.
 
     The call may have to wait before it starts. The engine keeps its deadline from the moment it is
     told that the call has started, withdraws it with :class:`CancelCall` when that passes, and
@@ -112,21 +111,21 @@ class Call(Struct, frozen=True):
     argument: Any
     #: What it is called for, in words, for logs: "PreToolUse hook of Bash".
     label: str
-    #: The question it answers.
+    #: The id of the request that it answers.
     request_id: str = ""
     #: Seconds it may take once it has started; None: no limit.
     timeout: float | None = None
-    #: What the engine makes the answer of, besides the result.
+    #: The request as the CLI sent it. The result is serialised for it.
     subject: Any = None
     #: The uuid of the prompt that the CLI works on; None for work of its own.
     prompt: str | None = None
+    #: The name of the function, for warnings; empty where the label is enough.
+    name: str = ""
 
     @property
     def who(self) -> str:
         """What the call is for and the name of its callback, for warnings."""
-        if self.kind is CallKind.TOOL or self.kind is CallKind.MCP:
-            return self.label
-        return f"{self.label} ({name_of(self.callback)})"
+        return f"{self.label} ({self.name})" if self.name else self.label
 
 
 class CancelCall(Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from bridle._core.framing import MAX_LINE
-from bridle._core.questions import QuestionsConfig
+from bridle._core.incoming.handling import IncomingConfig
 from bridle.options import Limits
 
 
@@ -16,7 +16,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
 
     #: The members of the initialize request.
     initialize: Mapping[str, object] = {}
-    questions: QuestionsConfig = QuestionsConfig()
+    incoming: IncomingConfig = IncomingConfig()
     #: The id we gave the session; empty where the CLI chooses (a resumed one).
     session_id: str = ""
     control_timeout: float = 30.0

@@ -22,7 +22,10 @@ from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
 from bridle._core.followups import HeldOutcomes
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
-from bridle._core.hook_run import HookAnswer, needs_interrupt
+from bridle._core.incoming.handling import Incoming
+from bridle._core.incoming.hook_run import HookAnswer, needs_interrupt
+from bridle._core.incoming.mcp import EARLY
+from bridle._core.incoming.table import CALL
 from bridle._core.news import NEWS, News
 from bridle._core.outgoing import (
     INITIALIZE,
@@ -36,8 +39,6 @@ from bridle._core.outgoing import (
     Request,
     Then,
 )
-from bridle._core.questions import CALL, MCP_PATIENCE, Questions
-from bridle._core.routing import Route, route_incoming
 from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
@@ -60,7 +61,7 @@ _AND_THE_QUEUE = {"cancel_queued": True}
 
 _INIT_SENT = Lifecycle.INIT_SENT  # at hand: reaching a member by its name is slow
 
-_CONFIRMING = frozenset({Route.HOOK, Route.PERMISSION})
+_CONFIRMING = frozenset({controls.HookCallbackRequest, controls.CanUseToolRequest})
 """Requests that a CLI only makes in a session it has accepted. MCP servers it opens earlier."""
 
 
@@ -89,8 +90,8 @@ class Engine:
             timeout=config.control_timeout,
         )
         self._departure = Departure(self.deadlines, self._emit)
-        self._questions = Questions(
-            config.questions,
+        self._incoming = Incoming(
+            config.incoming,
             self.deadlines,
             self._emit,
             departure=self._departure,
@@ -101,7 +102,7 @@ class Engine:
             config.max_line,
             self._emit,
             self._turns,
-            self._questions,
+            self._incoming,
             self._outgoing,
             on_turn_end=self._on_turn_end,
             on_handshake=self._on_handshake,
@@ -121,7 +122,7 @@ class Engine:
                 self._turns,
                 self.held,
                 ask=self._ask,
-                is_waiting=lambda: len(self._questions) > 0,
+                is_waiting=lambda: len(self._incoming) > 0,
                 give_up=self._lose_contact,
             )
         self._news = News()
@@ -217,7 +218,7 @@ class Engine:
             self._outgoing.reject_callers(
                 lambda operation, request_id: TransportError(operation, request_id, reason)
             )
-            self._questions.drop_all()
+            self._incoming.drop_all()
             self._departure.lose_input(reason, now)
         return self._take(now)
 
@@ -268,19 +269,19 @@ class Engine:
 
     def started_call(self, call_id: int, now: float) -> list[act.Action]:
         """A callback started at ``now`` and goes on; its deadline counts from there."""
-        self._questions.started(call_id, now)
+        self._incoming.table.started(call_id, now)
         return self._take(now)
 
     def finished_call(self, call_id: int, result: object, now: float) -> list[act.Action]:
-        """A callback returned ``result``."""
-        self._questions.finished(call_id, result, now)
+        """A callback returned ``result``, which is serialised."""
+        self._incoming.finished(call_id, result, now)
         return self._take(now)
 
     def failed_call(
         self, call_id: int, detail: str, now: float, *, was_called: bool = True
     ) -> list[act.Action]:
         """A callback raised, or could not be called; ``detail`` says why, for the logs."""
-        self._questions.failed(call_id, detail, now, was_called=was_called)
+        self._incoming.failed(call_id, detail, now, was_called=was_called)
         return self._take(now)
 
     def end_input(self, now: float) -> list[act.Action]:
@@ -296,7 +297,7 @@ class Engine:
         if self._lifecycle is not Lifecycle.RUNNING:
             return self.stop(now)
         self._outgoing.reject_all(SessionStopped)
-        self._questions.refuse_all(now)
+        self._incoming.refuse_all(now)
         if self._turns.is_idle or self._departure.input_ended:
             self._departure.climb(Rung.DRAINING, now)
         else:
@@ -345,14 +346,14 @@ class Engine:
             if self._lifecycle in TERMINAL:
                 break
 
-    def _on_question(self, frame: controls.ControlRequest, now: float) -> None:
-        if self._lifecycle is _INIT_SENT and route_incoming(frame) in _CONFIRMING:
+    def _on_request(self, frame: controls.ControlRequest, now: float) -> None:
+        if self._lifecycle is _INIT_SENT and type(frame.body) in _CONFIRMING:
             self._confirm(now)
-        self._questions.ask(frame, self._session_id, now)
+        self._incoming.handle(frame, self._session_id, now)
 
     def _on_withdrawal(self, frame: controls.ControlCancel, _: float) -> None:
         if frame.request_id is not None:
-            self._questions.withdraw(frame.request_id)
+            self._incoming.withdraw(frame.request_id)
 
     def _on_report(self, item: LongLine | OversizedLine | PartialLine, now: float) -> None:
         if not isinstance(item, PartialLine):
@@ -373,7 +374,7 @@ class Engine:
         request = self._outgoing.answer(request_id, response)
         if request is None:
             # The CLI repeats our own answers on its output, among others.
-            if not self._questions.was_answered(request_id):
+            if not self._incoming.table.was_answered(request_id):
                 self._outgoing.report_stranger(request_id)
         elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
@@ -441,12 +442,12 @@ class Engine:
                 self._prompt(queued, now)
             else:
                 self._outgoing.ask(queued, now)
-        self._questions.confirm(now)
+        self._incoming.confirm(now)
         self._end_input_if_due(now)
 
     def _end_input_if_due(self, now: float) -> None:
         if self._departure.input_end_is_due and self._lifecycle is Lifecycle.RUNNING:
-            self._questions.refuse_all(now)
+            self._incoming.refuse_all(now)
             self._departure.close_input()
 
     # -- requests of ours --------------------------------------------------------------------------
@@ -508,10 +509,10 @@ class Engine:
         self._departure.shut_down(now)
 
     def _settle(self, ending: ProcessEnd, now: float) -> None:
-        """Nothing stays open: requests, questions, turns. No limit counts any more."""
+        """Settle all requests, ours and the CLI's, and all turns. No limit counts any more."""
         self.handshake.fail(SessionStopped("start").with_process(self.process))
         self._outgoing.reject_all(lambda what, id: SessionStopped(what, id, self._failure))
-        self._questions.drop_all()
+        self._incoming.drop_all()
         self._turns.end_all(ending, now)
         if self._budget is not None:
             self._budget.end(ending, now)
@@ -566,7 +567,7 @@ class Engine:
         self._emit(act.Warn(kind, detail))
 
     _HANDLERS: ClassVar[dict[type, Callable[[Engine, Any, float], None]]] = {
-        controls.ControlRequest: _on_question,
+        controls.ControlRequest: _on_request,
         controls.ControlResponse: _on_response,
         controls.ControlCancel: _on_withdrawal,
         MalformedLine: lambda engine, line, now: engine._unreadable.report_malformed(line, now),
@@ -583,8 +584,8 @@ class Engine:
     _ON_DEADLINE: ClassVar[dict[str, Callable[[Engine, Any, float], None]]] = {
         REQUEST: _on_request_overdue,
         UNSTARTED: lambda engine, key, now: engine._outgoing.give_up(key),
-        CALL: lambda engine, call_id, now: engine._questions.expired(call_id, now),
-        MCP_PATIENCE: lambda engine, _, now: engine._questions.confirm(now),
+        CALL: lambda engine, call_id, now: engine._incoming.expired(call_id, now),
+        EARLY: lambda engine, _, now: engine._incoming.confirm(now),
         RUNG: lambda engine, _, now: engine._departure.climb_on(now),
         OUTPUT: _on_output_overdue,
         PIPE: _on_pipe_overdue,

@@ -40,7 +40,7 @@ from bridle._core.classify import (
     Withdrawn,
     classify,
 )
-from bridle._core.hook_run import HookAnswer
+from bridle._core.incoming.hook_run import HookAnswer
 from bridle._core.spending import Meter
 from bridle._core.text import is_failed_command, model_text, result_text
 from bridle._source import line_size

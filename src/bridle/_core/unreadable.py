@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from bridle._core.actions import Action, Warn
 from bridle._core.framing import LongLine, OversizedLine
+from bridle._core.incoming.handling import Incoming
 from bridle._core.outgoing import INITIALIZE, Outgoing
-from bridle._core.questions import Questions
 from bridle._core.scan import LineIdentity, identify, shape_of
 from bridle._core.turns import TurnBook
 from bridle._source import line_size
@@ -31,7 +31,7 @@ class Unreadable:
         limit: int,
         emit: Callable[[Action], None],
         turns: TurnBook,
-        questions: Questions,
+        incoming: Incoming,
         requests: Outgoing,
         *,
         on_turn_end: Callable[[float], None],
@@ -40,7 +40,7 @@ class Unreadable:
         self._limit = limit
         self._emit = emit
         self._turns = turns
-        self._questions = questions
+        self._incoming = incoming
         self._requests = requests
         self._on_turn_end = on_turn_end
         self._on_handshake = on_handshake
@@ -78,7 +78,7 @@ class Unreadable:
         elif line.type == "user" and line.uuid is not None:
             self._turns.lose_echo(line.uuid)
         elif line.type == "control_request" and line.request_id is not None:
-            self._questions.refuse_unread(line, what)
+            self._incoming.reject_unread(line, what)
         elif line.type == "control_response" and line.request_id is not None:
             self._end_request(line.request_id, line.subtype, what, now)
 

@@ -36,7 +36,7 @@ from bridle.controls import (
     ControlFrame,
     ControlRequest,
     ControlResponse,
-    Question,
+    IncomingRequest,
     UnknownControlRequest,
 )
 from bridle.messages import (
@@ -59,6 +59,7 @@ __all__ = [
     "encode_request",
     "encode_success",
     "encode_user_message",
+    "utf8",
 ]
 
 _WellFormed: TypeAlias = Message | ControlRequest | ControlResponse | ControlCancel
@@ -178,7 +179,7 @@ _UNKNOWN: dict[type, Callable[[str, Any], Struct]] = {
     Block: UnknownBlock,
     Delta: UnknownDelta,
     ApiEvent: UnknownStreamEvent,
-    Question: UnknownControlRequest,
+    IncomingRequest: UnknownControlRequest,
     Answer: lambda _subtype, _value: ControlFailure(""),
 }
 
@@ -297,13 +298,13 @@ class Unencodable(ValueError):
 
 
 def encode_request(request_id: str, subtype: str, fields: Mapping[str, object]) -> bytes:
-    """A question of ours."""
+    """Return a control request."""
     body = _whole(encode_json({"subtype": subtype, **fields}))
     return b"".join((_REQUEST, _encode(request_id), b',"request":', body, b"}\n"))
 
 
 def encode_success(request_id: str, body: bytes) -> bytes:
-    """The answer to a question of the CLI, around a body that is JSON already."""
+    """Return the response to a request of the CLI, around a body that is JSON already."""
     return b"".join((_SUCCESS, _encode(request_id), b',"response":', _whole(body), b"}}\n"))
 
 
@@ -312,7 +313,7 @@ _SUCCESS = b'{"type":"control_response","response":{"subtype":"success","request
 
 
 def encode_error(request_id: str, text: str) -> bytes:
-    """The answer to a question of the CLI that cannot be answered."""
+    """Return the error response to a request of the CLI."""
     response = {"subtype": "error", "request_id": request_id, "error": text}
     return _line({"type": "control_response", "response": response})
 
@@ -380,8 +381,13 @@ def encode_json(value: object) -> bytes:
     """Any value; what cannot be written raises `Unencodable`."""
     try:
         return _encode(value)
-    except Exception as error:  # a mapping of the user's may raise anything when it is read
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise Unencodable(f"cannot be written as JSON: {error}") from error
+
+
+def utf8(text: str) -> str:
+    """Return text that JSON can carry: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _line(value: JsonObject) -> bytes:

@@ -10,11 +10,11 @@ from typing import Any, TypeVar, overload
 from msgspec import structs
 
 from bridle._core.config import EngineConfig
-from bridle._core.output import schema_of, with_output
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.turn import Turn
 from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.mailbox import Closed, Mailbox
+from bridle._shell.typed_output import schema_of, with_output
 from bridle.content import Content
 from bridle.errors import OptionsError
 from bridle.messages import Message

@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import Any, NoReturn, cast
 from uuid import uuid4
 
+from bridle._callables import named
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._core.hooks import HookPlan
+from bridle._core.incoming.handling import IncomingConfig
+from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.launch import Launch, plan_session, redact
 from bridle._core.operations import check_timeout
-from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
 from bridle._core.text import TextStream
 from bridle._core.wire import Unencodable, encode_user_message
@@ -156,17 +157,24 @@ class Session:
 
     def _engine_config(self) -> EngineConfig:
         bidir = self._bidir
+        servers = dict(bidir.mcp_servers or {})
         return EngineConfig(
             initialize=self._launch.initialize,
-            questions=QuestionsConfig(
+            incoming=IncomingConfig(
                 hooks=self._plan,
-                can_use_tool=bidir.on_can_use_tool,
-                question=bidir.on_question,
-                plan=bidir.on_plan,
-                elicitation=bidir.on_elicitation,
-                mcp_servers={
+                can_use_tool=named(bidir.on_can_use_tool),
+                question=named(bidir.on_question),
+                plan=named(bidir.on_plan),
+                elicitation=named(bidir.on_elicitation),
+                mcp_handlers={
                     name: self._handler(name, server)
-                    for name, server in dict(bidir.mcp_servers or {}).items()
+                    for name, server in servers.items()
+                    if not isinstance(server, ToolServer)
+                },
+                tool_servers={
+                    name: server
+                    for name, server in servers.items()
+                    if isinstance(server, ToolServer)
                 },
                 permission_timeout=bidir.permission_timeout,
             ),
@@ -180,12 +188,10 @@ class Session:
         )
 
     def _handler(self, name: str, server: object) -> object:
-        """What answers the messages for a server: itself, or a conversation with a real one."""
+        """Return the function that takes the messages for an MCP server."""
         if isinstance(server, Tool) or server is ToolServer:
             fix = "Put tools into a server: ToolServer([...])."
             raise OptionsError(f"mcp_servers[{name!r}]", f"is {server!r}", fix=fix)
-        if isinstance(server, ToolServer):
-            return server
         if protocol_server(server) is None and callable(server):
             return callback(f"mcp_servers[{name!r}]", server)
         whole = weakref.ref(self)

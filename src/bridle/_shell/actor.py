@@ -23,7 +23,6 @@ from msgspec import structs
 from bridle._core import actions as act
 from bridle._core.engine import Engine
 from bridle._core.outgoing import SEND_USER_MESSAGE
-from bridle._core.permissions import words_of
 from bridle._core.state import TERMINAL
 from bridle._redaction import redact_text
 from bridle._shell.call_reports import CallReports, Failure
@@ -38,6 +37,7 @@ from bridle._shell.senders import Senders
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import Transport
 from bridle._shell.turn import HELD_BYTES, Turns, TurnState
+from bridle._shell.values import plain_fields, words_of
 from bridle.content import Content
 from bridle.errors import (
     BridleError,
@@ -207,6 +207,7 @@ class Actor:
         began = self.observer.operation_began(operation, now)
         was_asked = False
         try:
+            fields = plain_fields(operation, fields)
             self._do(self._engine.submit(key, operation, fields, now, timeout))
             was_asked = not key.done()
             answer: Mapping[str, object] | None = await key

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from bridle._core import actions as act
 from bridle._core.engine import Engine
-from bridle._core.permissions import words_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.senders import Senders
-from bridle.errors import ToolFailure
+from bridle._shell.values import words_of
 from bridle.events import WarningKind
 
 
@@ -53,10 +52,7 @@ class CallReports:
         self._do(self._engine.started_call(call_id, started_at))
 
     def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """Report the result of a call, or what it raised."""
-        if isinstance(error, ToolFailure):
-            # A tool raises it to answer the model, not to report a failure.
-            result, error = error, None
+        """Report the serialised result of a call, or what it raised."""
         self._observer.call_ended(call_id, error)
         now = self._clock()
         if error is None:

@@ -1,5 +1,8 @@
 """The only place that calls functions of the user's, except telemetry (:mod:`observing`).
 
+The arguments of a tool are validated, and the result of every call is serialised, in the task or
+thread of the call (see :mod:`serialise`). So user code never runs inside the engine.
+
 A call is started and reported, never waited for: its result or failure comes back on the event
 loop, once. An ``async def`` starts at once (see :mod:`tasks`) and is cancelled when its result is
 no longer needed. A plain ``def`` runs in a daemon thread, as soon as its lane has a free slot (see
@@ -20,26 +23,26 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
-from types import CoroutineType
 from typing import Any, Protocol, TypeGuard, cast
 
 from msgspec import Struct
 
-from bridle._core.actions import Call
-from bridle._core.permissions import words_of
-from bridle._core.toolserver import ToolCall
+from bridle._core.actions import Call, CallKind
 from bridle._shell.lanes import MAX_ABANDONED, Lane, lanes
+from bridle._shell.serialise import invoke, serialise
 from bridle._shell.tasks import Starter
+from bridle._shell.values import words_of
 from bridle._shell.workers import WORKERS, Worker
+from bridle.errors import ToolFailure
 from bridle.permissions import Withdrawable, bind_withdrawal
 
 log = logging.getLogger("bridle.callbacks")
 
-_COROUTINE: type = CoroutineType
+_TOOL = CallKind.TOOL
 
 
 class Running(Struct, eq=False):
-    """A call under way, and what tells its callback that the question was withdrawn.
+    """A call under way, and what tells its callback that the request was withdrawn.
 
     A task learns of that by awaiting, a thread by waiting.
     """
@@ -61,7 +64,7 @@ class Running(Struct, eq=False):
         return any(not waiter.done() for waiter in self.waiters)
 
     def is_set(self) -> bool:
-        """Whether the question was withdrawn."""
+        """Whether the request was withdrawn."""
         return self.is_withdrawn
 
     def wait(self) -> Awaitable[None]:
@@ -103,7 +106,7 @@ class CallEvents(Protocol):
         ...
 
     def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """Take the end of a call: its result, or the exception if it failed."""
+        """Take the end of a call: its serialised result, or the exception if it failed."""
         ...
 
     def call_refused(self, call_id: int, why: str) -> None:
@@ -118,9 +121,15 @@ class CallEvents(Protocol):
 class Callbacks:
     """The calls of one session. ``events`` is told the end of each, unless it was cancelled."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, events: CallEvents) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        events: CallEvents,
+        serialise: Callable[[Call, object], object] = serialise,
+    ) -> None:
         self._loop = loop
         self._events = events
+        self._serialise = serialise
         # Calls in a task or a thread; most end before they need one.
         self._running: dict[int, Running] = {}
         self._lanes = lanes()
@@ -141,7 +150,7 @@ class Callbacks:
         One that is to be awaited is called at once, and its end is told before this returns if it
         does not wait for anything. A plain function is called in a thread when a slot is free.
         """
-        if self._is_async(call.callback):
+        if self._is_async(call):
             self._start_at_once(call)
         else:
             lane = self._lanes[call.kind]
@@ -152,9 +161,7 @@ class Callbacks:
         call_id, started_at = call.call_id, self._loop.time()
         running = self._begin(call)
         try:
-            work = running.context.run(call.callback, call.argument)
-            if type(work) is not _COROUTINE:  # something else that can be awaited
-                work = _finish(work)
+            work = self._finish(call)
             task, result = self._starter.start(work, call.label, running.context)
         except (SystemExit, KeyboardInterrupt) as error:
             # The program is to end, which is not for us to prevent; if it goes on, so do we.
@@ -175,12 +182,28 @@ class Callbacks:
             bind_withdrawal(call.argument, running)
         return running
 
-    def _is_async(self, function: object) -> bool:
-        key = function.func if type(function) is ToolCall else function
-        known = self._are_async.get(id(key))
+    def _is_async(self, call: Call) -> bool:
+        function = call.callback.function if call.kind is _TOOL else call.callback
+        known = self._are_async.get(id(function))
         if known is None:
-            known = self._are_async[id(key)] = (key, is_async(function))
+            known = self._are_async[id(function)] = (function, is_async(function))
         return known[1]
+
+    async def _finish(self, call: Call, returned: Awaitable[object] | None = None) -> object:
+        """Await an async function, or what a plain one returned, and serialise the result."""
+        try:
+            result = await (invoke(call) if returned is None else returned)
+        except ToolFailure as failure:
+            result = _failure_of(call, failure)
+        return self._serialise(call, result)
+
+    def _run_plain(self, call: Call) -> object:
+        """Call a plain function and serialise its result; return an awaitable as it is."""
+        try:
+            result = invoke(call)
+        except ToolFailure as failure:
+            result = _failure_of(call, failure)
+        return result if _is_awaitable(result) else self._serialise(call, result)
 
     def cancel(self, call_id: int) -> None:
         """Cancel a call whose result is no longer needed."""
@@ -249,21 +272,18 @@ class Callbacks:
             raise
         lane.running.add(call_id)
         self._running[call_id] = running
-        function = functools.partial(running.context.run, call.callback)
-        worker.do(lambda: self._run_in_thread(lane, call_id, function, call.argument))
+        worker.do(lambda: self._run_in_thread(lane, call, running.context))
         self._events.call_goes_on(call_id, started_at)
 
-    def _run_in_thread(
-        self, lane: Lane, call_id: int, function: Callable[[object], object], argument: object
-    ) -> None:
+    def _run_in_thread(self, lane: Lane, call: Call, context: Context) -> None:
         result: object = None
         error: BaseException | None = None
         try:
-            result = function(argument)
+            result = context.run(self._run_plain, call)
         except BaseException as problem:  # whatever it raised must not end the thread unheard
             error = problem
         try:
-            self._loop.call_soon_threadsafe(self._on_thread_done, lane, call_id, result, error)
+            self._loop.call_soon_threadsafe(self._on_thread_done, lane, call.call_id, result, error)
         except RuntimeError:
             _drop(result)
             log.debug("a callback returned after its event loop was closed")
@@ -278,9 +298,8 @@ class Callbacks:
             _drop(result)
         elif error is None and _is_awaitable(result):
             # A plain function that returned a coroutine: a lambda around an async one, say.
-            task = self._loop.create_task(
-                _finish(result), name=running.call.label, context=running.context
-            )
+            work = self._finish(running.call, result)
+            task = self._loop.create_task(work, name=running.call.label, context=running.context)
             self._await(call_id, running, task)
         else:
             del self._running[call_id]
@@ -307,12 +326,19 @@ class Callbacks:
 def is_async(function: object) -> bool:
     """True for an ``async def``, also as a method, a partial or the ``__call__`` of an object."""
     inner: Any = function
-    while isinstance(inner, functools.partial | ToolCall):
+    while isinstance(inner, functools.partial):
         inner = cast("Any", inner.func)
     try:
         return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__)
     except Exception:  # an object that answers every question in its own way, a mock say
         return False
+
+
+def _failure_of(call: Call, failure: ToolFailure) -> ToolFailure:
+    """Return what a tool raised to answer the model; raise what another callback raised."""
+    if call.kind is not _TOOL:
+        raise failure
+    return failure
 
 
 def _is_awaitable(result: object) -> TypeGuard[Awaitable[object]]:

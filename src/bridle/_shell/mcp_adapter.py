@@ -18,7 +18,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from bridle._core.mcp import CANCELLED, METHOD_NOT_FOUND, error_response, is_notification
+from bridle._core.incoming.mcp_messages import (
+    CANCELLED,
+    METHOD_NOT_FOUND,
+    error_response,
+    is_notification,
+)
 from bridle._source import JsonObject
 from bridle.errors import OptionsError
 

@@ -21,9 +21,9 @@ from typing import Any, TypeVar, cast
 from msgspec import structs
 
 from bridle._core.actions import Call
+from bridle._core.incoming.tool_server import tool_use_of
 from bridle._core.launch import Launch
 from bridle._core.text import SYNTHETIC
-from bridle._core.toolserver import tool_use_of
 from bridle._fields import is_mapping
 from bridle._shell.journal import QUERY, SESSION, Journal
 from bridle._source import JsonObject

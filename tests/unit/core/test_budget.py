@@ -12,7 +12,6 @@ from bridle import Limits, OutcomeReason
 from bridle._core.actions import Action, Call, Terminate, TurnEnded
 from bridle._core.budget import REACTION
 from bridle._core.engine import Engine
-from bridle._core.questions import QuestionsConfig
 
 
 def running(**limits: Any) -> Engine:
@@ -125,35 +124,35 @@ def test_the_idle_clock_stands_still_while_a_tool_runs() -> None:
 
 
 def test_the_idle_clock_stands_still_while_somebody_thinks() -> None:
-    engine = cli.running(limits=Limits(idle=5.0), questions=QuestionsConfig(can_use_tool=cli.idle))
+    engine = cli.running(limits=Limits(idle=5.0), incoming=cli.asking(can_use_tool=cli.idle))
     engine.send("key", "a", "prompt", 0.0)
     actions = engine.receive(INIT + cli.can_use_tool("r"), 1.0)
     assert engine.next_deadline is None
     [call] = cli.only(Call, actions)
-    engine.finished_call(call.call_id, None, 100.0)
+    cli.finish(engine, call.call_id, None, 100.0)
     assert engine.next_deadline == 105.0
 
 
 def test_a_question_of_the_cli_is_a_sign_of_life() -> None:
-    questions = QuestionsConfig(can_use_tool=cli.idle)
-    engine = cli.running(limits=Limits(first_event=5.0), questions=questions)
+    incoming = cli.asking(can_use_tool=cli.idle)
+    engine = cli.running(limits=Limits(first_event=5.0), incoming=incoming)
     engine.send("key", "a", "prompt", 0.0)
     engine.receive(cli.can_use_tool("r"), 1.0)
     assert engine.next_deadline is None
 
 
 def test_after_it_the_idle_clock_runs() -> None:
-    questions = QuestionsConfig(can_use_tool=cli.idle)
-    engine = cli.running(limits=Limits(first_event=5.0, idle=7.0), questions=questions)
+    incoming = cli.asking(can_use_tool=cli.idle)
+    engine = cli.running(limits=Limits(first_event=5.0, idle=7.0), incoming=incoming)
     engine.send("key", "a", "prompt", 0.0)
     [call] = cli.only(Call, engine.receive(cli.can_use_tool("r"), 1.0))
-    engine.finished_call(call.call_id, None, 100.0)
+    cli.finish(engine, call.call_id, None, 100.0)
     assert engine.next_deadline == 107.0
 
 
 def test_a_question_without_a_prompt_starts_no_clock() -> None:
-    questions = QuestionsConfig(can_use_tool=cli.idle)
-    engine = cli.running(limits=Limits(first_event=5.0, idle=7.0), questions=questions)
+    incoming = cli.asking(can_use_tool=cli.idle)
+    engine = cli.running(limits=Limits(first_event=5.0, idle=7.0), incoming=incoming)
     engine.receive(cli.can_use_tool("r"), 1.0)
     assert engine.next_deadline is None
 

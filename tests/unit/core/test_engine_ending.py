@@ -37,8 +37,7 @@ from bridle._core.actions import (
 )
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._core.hooks import HookPlan
-from bridle._core.questions import QuestionsConfig
+from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.state import Lifecycle
 from bridle.errors import (
     ConsumerTooSlow,
@@ -50,7 +49,7 @@ from bridle.errors import (
 from bridle.events import SessionCompleted, SessionEnded, SessionEvent, SessionFailed, WarningKind
 from bridle.hooks import Hook
 
-ASKING = QuestionsConfig(
+ASKING = cli.asking(
     hooks=HookPlan.from_options({"PreToolUse": [Hook(idle)]}, 60.0), can_use_tool="permission"
 )
 INTERRUPT = {"subtype": "interrupt", "cancel_queued": True}
@@ -169,7 +168,7 @@ def test_a_cli_that_ignores_everything_is_brought_down_step_by_step() -> None:
 
 def test_closing_settles_what_callers_and_the_cli_wait_for() -> None:
     """R300, R343, R345."""
-    engine = busy(questions=ASKING)
+    engine = busy(incoming=ASKING)
     engine.submit("k", "mcp_status", {}, 0.5)
     feed(engine, 0.5, cli.can_use_tool("p"), cli.hook_callback("h"))
     actions = engine.close(1.0)
@@ -239,7 +238,7 @@ def test_a_stop_settles_everything_and_brings_the_process_down(
     before: Callable[[Engine], None],
 ) -> None:
     """R343, R354, R359, R364."""
-    engine = busy(waiting=True, questions=ASKING)
+    engine = busy(waiting=True, incoming=ASKING)
     engine.submit("k", "mcp_status", {}, 0.0)
     feed(engine, 0.0, cli.can_use_tool("p"))
     opened: list[Action] = []
@@ -277,7 +276,7 @@ def test_a_stop_before_the_start_ends_the_session_at_once() -> None:
 @pytest.mark.parametrize("before", [untouched, draining], ids=["running", "closing"])
 def test_a_stop_leaves_no_open_request(before: Callable[[Engine], None]) -> None:
     """R361: neither ours nor the CLI's. Answers and results that come later find nothing."""
-    engine = busy(waiting=True, questions=ASKING)
+    engine = busy(waiting=True, incoming=ASKING)
     opened = engine.submit("k", "mcp_status", {}, 0.0)
     [request] = written(opened)
     calls = only(Call, feed(engine, 0.0, cli.can_use_tool("p"), cli.hook_callback("h")))
@@ -500,7 +499,7 @@ def outlived(engine: Engine) -> None:
 @pytest.mark.parametrize("end", [died, stopped, outlived])
 def test_nothing_happens_after_the_end(end: Callable[[Engine], None]) -> None:
     """R322, R333, R365."""
-    engine = busy(questions=ASKING)
+    engine = busy(incoming=ASKING)
     feed(engine, 0.0, cli.hook_callback("h"), cli.can_use_tool("p"))
     engine.submit("k", "interrupt", {}, 0.0)
     end(engine)
@@ -510,7 +509,7 @@ def test_nothing_happens_after_the_end(end: Callable[[Engine], None]) -> None:
         engine.output_ended(3.0),
         engine.exited(0, "", 3.0),
         engine.write_failed("EPIPE", 3.0),
-        engine.finished_call(1, None, 3.0),
+        cli.finish(engine, 1, None, 3.0),
         engine.failed_call(2, "x", 3.0),
         engine.cancel("k"),
         engine.end_input(3.0),

@@ -19,7 +19,6 @@ from bridle._core.actions import (
     Write,
 )
 from bridle._core.engine import Engine
-from bridle._core.questions import QuestionsConfig
 from bridle._core.state import Lifecycle
 from bridle.content import TextBlock
 from bridle.errors import (
@@ -163,7 +162,7 @@ def test_an_answer_to_no_question_is_reported_and_harmless(line: bytes) -> None:
 
 
 def test_our_own_answers_repeated_by_the_cli_are_nothing_to_speak_of() -> None:
-    engine = running(questions=QuestionsConfig())
+    engine = running(incoming=cli.asking())
     actions = feed(engine, 1.0, cli.can_use_tool("cli-1"))
     (answer,) = only(Write, actions)
     assert feed(engine, 2.0, answer.data) == []
@@ -263,7 +262,7 @@ def test_a_request_too_long_to_keep_is_answered() -> None:
 
 
 def test_a_request_too_long_to_keep_is_not_answered_twice() -> None:
-    engine = running(max_line=300, questions=QuestionsConfig(can_use_tool="permission"))
+    engine = running(max_line=300, incoming=cli.asking(can_use_tool="permission"))
     feed(engine, 1.0, cli.can_use_tool("r"))
     actions = feed(engine, 1.0, cli.can_use_tool("r", input={"x": "y" * 500}))
     assert (warned(actions), written(actions)) == ([WarningKind.OVERSIZED_LINE], [])

@@ -11,8 +11,7 @@ from tests.support.cli import START, feed, only, started, warned, written
 from bridle._core.actions import Action, Call, Finished, Publish, Reject, Resolve, Terminate, Write
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._core.hooks import HookPlan
-from bridle._core.questions import QuestionsConfig
+from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.state import Lifecycle
 from bridle.errors import (
     BridleError,
@@ -31,7 +30,7 @@ from bridle.errors import (
 from bridle.events import SessionFailed, SessionReady, WarningKind
 from bridle.hooks import Hook
 
-ASKING = QuestionsConfig(
+ASKING = cli.asking(
     hooks=HookPlan.from_options({"PreToolUse": [Hook(cli.idle)]}, 60.0),
     can_use_tool="permission",
     mcp_servers={"tools": "server"},
@@ -78,7 +77,7 @@ def test_the_clis_success_makes_the_session_run() -> None:
     "line", [cli.success("req_0", cli.NEWER), cli.hook_callback("r")], ids=["answer", "hook"]
 )
 def test_a_session_does_not_run_before_the_version_is_accepted(line: bytes) -> None:
-    engine = started(questions=ASKING)
+    engine = started(incoming=ASKING)
     engine.handshake.awaits_version = True
     engine.send("prompt", "u1", "go", 0.0)
     assert only(Write, feed(engine, 1.0, line)) == []
@@ -136,7 +135,7 @@ def test_an_answer_with_its_id_outside_the_response_confirms_too() -> None:
 )
 def test_a_question_confirms_the_session_and_is_then_put(line: bytes) -> None:
     """R232, R235, R311: classified first, then the session moves, then it acts."""
-    engine = started(questions=ASKING)
+    engine = started(incoming=ASKING)
     engine.submit("op", "interrupt", {}, 0.0)
     actions = feed(engine, 1.0, line)
     assert [type(action) for action in actions] == [Resolve, Publish, Write, Call]
@@ -172,7 +171,7 @@ def test_an_unknown_hook_confirms_the_start() -> None:
 )
 def test_nothing_else_confirms(line: bytes) -> None:
     """R234, C05: an MCP server is opened before the session is accepted."""
-    engine = started(questions=ASKING)
+    engine = started(incoming=ASKING)
     feed(engine, 1.0, line)
     assert engine.lifecycle is Lifecycle.INIT_SENT
 
@@ -211,7 +210,7 @@ def test_what_was_asked_before_goes_out_in_order_with_ids_of_its_own() -> None:
 
 def test_answers_to_flushed_operations_may_come_in_any_order() -> None:
     """R254."""
-    engine = started(questions=ASKING)
+    engine = started(incoming=ASKING)
     engine.submit("a", "set_model", {"model": "opus"}, 0.0)
     engine.submit("b", "interrupt", {}, 0.0)
     feed(engine, 1.0, cli.success("req_0", cli.NEWER))

@@ -10,7 +10,8 @@ from tests.support.cli import only, warned
 from bridle import BidirOptions, CliOptions, SdkOptions
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
 from bridle._core.deadlines import Deadlines
-from bridle._core.mcp import MAX_BUFFERED
+from bridle._core.incoming.mcp_messages import MAX_EARLY
+from bridle._core.incoming.table import MAX_OPEN_REQUESTS
 from bridle._core.outgoing import (
     MAX_PENDING_REQUESTS,
     MAX_QUEUED,
@@ -20,7 +21,6 @@ from bridle._core.outgoing import (
     QueuedPrompt,
     Request,
 )
-from bridle._core.questions import MAX_OPEN_REQUESTS
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import (
     ControlRejected,
@@ -321,7 +321,7 @@ def test_of_very_many_withdrawals_the_oldest_are_forgotten(desk: Desk) -> None:
 
 def test_the_limits_are_constants_that_no_option_changes() -> None:
     """R091, R259: sixteen queued, sixty-four pending, thirty-two callbacks, a hundred buffered."""
-    limits = (MAX_QUEUED, MAX_PENDING_REQUESTS, MAX_OPEN_REQUESTS, MAX_BUFFERED)
+    limits = (MAX_QUEUED, MAX_PENDING_REQUESTS, MAX_OPEN_REQUESTS, MAX_EARLY)
     assert limits == (16, 64, 4096, 100)
     names = {*CliOptions.fields, *SdkOptions.fields, *BidirOptions.fields}
     assert not [

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from bridle._core.mcp import (
+from bridle._core.incoming.mcp_messages import (
     INTERNAL_ERROR,
-    MAX_BUFFERED,
+    MAX_EARLY,
     METHOD_NOT_FOUND,
-    BufferedMessage,
-    McpBuffer,
+    EarlyMessages,
+    McpMessage,
     cancelled_id,
-    encode_answer,
     error_response,
     is_notification,
 )
-from bridle.tools import McpError, McpResponse
 
 REQUEST = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
 NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
-def buffered(number: int) -> BufferedMessage:
-    return BufferedMessage(f"r{number}", "tools", {"id": number})
+def buffered(number: int) -> McpMessage:
+    return McpMessage(f"r{number}", "tools", {"id": number})
 
 
-def filled(count: int) -> McpBuffer:
-    buffer = McpBuffer()
+def filled(count: int) -> EarlyMessages:
+    buffer = EarlyMessages()
     for number in range(count):
         assert buffer.push(buffered(number)) is None
     return buffer
@@ -43,7 +41,7 @@ def test_messages_wait_in_the_order_they_came() -> None:
 def test_one_message_too_many_drives_out_the_oldest() -> None:
     """R261, R317, R318."""
     buffer = filled(100)
-    assert (MAX_BUFFERED, len(buffer)) == (100, 100)
+    assert (MAX_EARLY, len(buffer)) == (100, 100)
     assert buffer.push(buffered(100)) == buffered(0)
     assert buffer.push(buffered(101)) == buffered(1)
     assert [message.request_id for message in buffer.take_all()] == [f"r{n}" for n in range(2, 102)]
@@ -73,40 +71,6 @@ def test_an_error_carries_the_id_as_it_was_spelled(spelling: object) -> None:
 def test_an_error_to_a_notification_has_no_id() -> None:
     assert error_response(NOTIFICATION, METHOD_NOT_FOUND, "no")["id"] is None
     assert METHOD_NOT_FOUND == -32601
-
-
-@pytest.mark.parametrize(
-    ("message", "returned", "answer"),
-    [
-        (REQUEST, {"jsonrpc": "2.0", "id": 7, "result": {}, "x": 1}, None),
-        (
-            REQUEST,
-            McpResponse(id=7, result={"a": 1}),
-            {"jsonrpc": "2.0", "id": 7, "result": {"a": 1}},
-        ),
-        (REQUEST, McpResponse(result={"a": 1}), {"jsonrpc": "2.0", "id": 7, "result": {"a": 1}}),
-        (
-            REQUEST,
-            McpResponse(id=7, error=McpError(-1, "bad")),
-            {"jsonrpc": "2.0", "id": 7, "error": {"code": -1, "message": "bad"}},
-        ),
-        (NOTIFICATION, None, {"jsonrpc": "2.0", "result": {}}),
-        (NOTIFICATION, "whatever", {"jsonrpc": "2.0", "result": {}}),
-        (NOTIFICATION, {"mine": 1}, None),
-    ],
-)
-def test_what_a_handler_returned_becomes_the_answer(
-    message: dict[str, object], returned: object, answer: dict[str, object] | None
-) -> None:
-    """R315, R324, R326, C08: a mapping passes untouched, a record is spelled out."""
-    assert encode_answer(message, returned) == (returned if answer is None else answer)
-
-
-@pytest.mark.parametrize("returned", [None, "text", 5, [1]], ids=repr)
-def test_a_request_must_be_answered_by_something_that_answers(returned: object) -> None:
-    """R324."""
-    with pytest.raises(TypeError, match=type(returned).__name__):
-        encode_answer(REQUEST, returned)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from bridle import OptionsError, Outcome, OutcomeReason
-from bridle._core.output import schema_of, with_output
+from bridle._shell.typed_output import schema_of, with_output
 
 
 @dataclasses.dataclass

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 from tests.support.hook_runs import (
+    BASE,
     GO_ON,
     TOOL,
     Said,
     answer_of,
     begin,
     callback,
+    done,
     kinds,
     said,
     specific,
 )
 
-from bridle._core.hook_run import HookAnswer
+from bridle._core.incoming.hook_run import CheckedOutput, HookAnswer
 from bridle.hooks import (
     HOOK_EVENTS,
     Block,
@@ -88,7 +90,7 @@ def test_hooks_run_in_their_order_and_then_the_event_goes_on() -> None:
     seen: list[Hook] = []
     while run.answer is None:
         seen.append(run.waiting[0].hook)
-        run.done(None)
+        done(run, None)
     assert seen == list(hooks)
     assert said(run.answer) == Said(GO_ON)
 
@@ -108,16 +110,16 @@ def test_hooks_run_in_their_order_and_then_the_event_goes_on() -> None:
 def test_the_first_decision_skips_the_hooks_behind_it(decision: object) -> None:
     """R286, R431, C10."""
     run = begin("PreToolUse", Hook(callback), Hook(callback))
-    run.done(decision)
+    done(run, decision)
     assert run.answer is not None
 
 
 def test_reports_after_the_answer_change_nothing() -> None:
     """R290, C48."""
     run = begin("PreToolUse", Hook(callback))
-    run.done(Block("no"))
+    done(run, Block("no"))
     answer = run.answer
-    run.done(Continue())
+    done(run, Continue())
     run.failed("hook_failed", "late")
     run.invalid("hook_failed", "later")
     run.refuse()
@@ -259,9 +261,9 @@ def test_a_changed_input_blocks_a_gate_that_has_no_input_to_change(event: str) -
 def test_a_changed_input_is_ignored_with_a_warning_after_the_fact(event: str) -> None:
     """R272."""
     run = begin(event)
-    run.done(ModifyInput({"command": "pwd"}))
+    done(run, ModifyInput({"command": "pwd"}))
     assert run.answer is None
-    run.done(None)
+    done(run, None)
     assert said(run.answer) == Said(
         GO_ON, (("result_ignored", f"{event} knows no updated_input (ModifyInput)"),)
     )
@@ -277,9 +279,9 @@ def test_an_input_that_json_cannot_carry_blocks() -> None:
 def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
     new_input = {"command": ["ls"]}
     run = begin("PreToolUse")
-    run.done(ModifyInput(new_input))
+    done(run, ModifyInput(new_input))
     new_input["command"].append("-l")
-    run.done(None)
+    done(run, None)
     assert updated_input(run.settled) == {"command": ["ls"]}
 
 
@@ -306,12 +308,12 @@ def updated_input(answer: HookAnswer) -> object:
 )
 def test_the_hooks_after_a_changed_input_see_it_and_decide(change: object) -> None:
     run = begin("PreToolUse", Hook(callback), Hook(callback))
-    run.done(change)
+    done(run, change)
     assert run.answer is None
     context = run.context
     assert isinstance(context, PreToolUseContext)
     assert context.tool_input == context.raw["tool_input"] == {"command": "pwd"}
-    run.done(Block("no"))
+    done(run, Block("no"))
     assert blocks("PreToolUse", run.settled)
     assert updated_input(run.settled) is None
 
@@ -346,24 +348,24 @@ def test_what_finally_runs_is_the_changed_input(later: object, decision: str | N
 )
 def test_an_output_that_does_not_decide_does_not_skip_the_guard_behind_it(output: object) -> None:
     run = begin("PreToolUse")
-    run.done(output)
+    done(run, output)
     assert run.answer is None
-    run.done(Block("no"))
+    done(run, Block("no"))
     assert blocks("PreToolUse", run.settled)
 
 
 def test_the_last_changed_input_counts() -> None:
     hooks = (Hook(callback),) * 3
     run = begin("PreToolUse", *hooks)
-    run.done(ModifyInput({"command": "pwd"}))
+    done(run, ModifyInput({"command": "pwd"}))
     run.failed("hook_failed", "it raised")
-    run.done(HookOutput(updated_input={"command": "id"}, permission_decision="allow"))
+    done(run, HookOutput(updated_input={"command": "id"}, permission_decision="allow"))
     assert updated_input(run.settled) == {"command": "id"}
 
 
 def test_a_changed_input_outlives_a_later_hook_that_fails() -> None:
     run = begin("PreToolUse")
-    run.done(ModifyInput({"command": "pwd"}))
+    done(run, ModifyInput({"command": "pwd"}))
     run.failed("hook_timed_out", "too slow")
     assert updated_input(run.settled) == {"command": "pwd"}
 
@@ -373,17 +375,17 @@ def test_an_empty_input_blocks_because_a_cli_would_run_the_original_one() -> Non
     assert (blocks("PreToolUse", answer), kinds(answer)) == (True, ["hook_failed"])
     no_input = {**TOOL, "tool_input": {}}
     run = begin("PreToolUse", Hook(callback), hook_input=no_input)
-    run.done(ModifyInput({}))
+    done(run, ModifyInput({}))
     assert run.settled.payload == {**GO_ON, **specific("PreToolUse", updatedInput={})}
 
 
 def test_a_changed_tool_output_is_what_the_following_hooks_see_and_what_the_model_reads() -> None:
     run = begin("PostToolUse", hook_input={**TOOL, "tool_response": "secret"})
-    run.done(HookOutput(updated_tool_output="***"))
+    done(run, HookOutput(updated_tool_output="***"))
     context = run.context
     assert isinstance(context, PostToolUseContext)
     assert context.tool_response == "***"
-    run.done(Block("feedback"))
+    done(run, Block("feedback"))
     assert run.settled.payload == {
         "decision": "block",
         "reason": "feedback",
@@ -404,7 +406,7 @@ def test_each_hook_has_its_own_copy_of_the_input(event: str) -> None:
         if raises:
             run.failed("hook_failed", "it raised")
         else:
-            run.done(None)
+            done(run, None)
     assert run.settled.payload == GO_ON
     assert wire["tool_input"] == {"command": "ls", "nested": {"list": [1]}}
 
@@ -413,7 +415,7 @@ def test_a_hook_that_changes_its_copy_does_not_change_what_it_allows() -> None:
     run = begin("PermissionRequest", Hook(callback))
     context: Any = run.context
     context.tool_input["command"] = "rm"
-    run.done(HookOutput(permission=Allow()))
+    done(run, HookOutput(permission=Allow()))
     decision = run.settled.payload["hookSpecificOutput"]["decision"]
     assert decision == {"behavior": "allow", "updatedInput": {"command": "ls"}}
 
@@ -550,7 +552,7 @@ def test_the_official_output_dicts_are_understood(
     event: str, result: dict[str, object], payload: dict[str, object]
 ) -> None:
     run = begin(event, Hook(callback))
-    run.done(result)
+    done(run, result)
     assert said(run.answer)[:2] == (payload, ())
 
 
@@ -619,14 +621,14 @@ def test_an_output_is_sent_as_it_is(
     event: str, output: HookOutput, payload: dict[str, object]
 ) -> None:
     run = begin(event, Hook(callback))
-    run.done(output)
+    done(run, output)
     assert said(run.answer) == Said(payload)
 
 
 @pytest.mark.parametrize("member", ["sessionTitle", "suppressOriginalPrompt"])
 def test_a_prompt_hook_may_send_every_member_that_the_cli_knows(member: str) -> None:
     run = begin("UserPromptSubmit", Hook(callback))
-    run.done(HookOutput(specific={member: "x"}))
+    done(run, HookOutput(specific={member: "x"}))
     sent = {"hookEventName": "UserPromptSubmit", member: "x"}
     assert said(run.answer).payload["hookSpecificOutput"] == sent
 
@@ -660,9 +662,9 @@ def test_an_output_can_end_the_turn() -> None:
 )
 def test_an_output_without_a_decision_decides_nothing(output: HookOutput) -> None:
     run = begin("PreToolUse")
-    run.done(output)
+    done(run, output)
     assert run.answer is None
-    run.done(None)
+    done(run, None)
     assert said(run.answer) == Said(GO_ON)
 
 
@@ -673,17 +675,17 @@ def test_a_decision_the_event_does_not_read_is_warned_about() -> None:
 
 def test_a_decision_the_event_does_not_know_leaves_it_to_the_following_hooks() -> None:
     run = begin("PostToolUse")
-    run.done(HookOutput(permission_decision="deny"))
+    done(run, HookOutput(permission_decision="deny"))
     assert run.answer is None
-    run.done(Block("no"))
+    done(run, Block("no"))
     assert kinds(run.settled) == ["result_ignored"]
     assert blocks("PostToolUse", run.settled)
 
 
-def test_nonsense_as_a_permission_denies() -> None:
+def test_an_invalid_permission_of_a_hook_denies() -> None:
     answer = answer_of("PermissionRequest", HookOutput(permission="yes"))  # type: ignore[arg-type]  # nonsense on purpose
     assert answer.payload["hookSpecificOutput"]["decision"]["behavior"] == "deny"
-    assert kinds(answer) == ["permission_failed"]
+    assert kinds(answer) == ["hook_failed"]
 
 
 def test_a_broken_reason_does_not_break_a_denial() -> None:
@@ -779,9 +781,9 @@ def test_an_invalid_result_of_another_event_is_a_failure_of_its_hook_alone(
     event: str, result: object
 ) -> None:
     run = begin(event)
-    run.done(result)
+    done(run, result)
     assert len(run.waiting) == 1
-    run.done(None)
+    done(run, None)
     assert said(run.answer)[0] == GO_ON
     assert kinds(run.settled) == ["hook_failed"]
 
@@ -847,7 +849,7 @@ def test_a_run_that_cannot_start_fails_all_its_hooks(
 @pytest.mark.parametrize("event", sorted(GATES))
 def test_a_gate_whose_hooks_cannot_be_asked_blocks(event: str) -> None:
     run = begin(event)
-    run.done(Continue("context"))
+    done(run, Continue("context"))
     run.refuse()
     assert blocks(event, run.settled)
 
@@ -867,11 +869,38 @@ def test_the_argument_of_the_next_hook_that_cannot_be_made_blocks_a_gate() -> No
     for _ in range(100_000):
         nested = [nested]
     run.wire = {**TOOL, "tool_input": {"nested": nested}}
-    run.done(None)
+    done(run, None)
     assert blocks("PreToolUse", run.settled)
     assert kinds(run.settled) == ["hook_failed"]
     while nested != 1:  # taken apart by hand: the interpreter would recurse
         nested = nested.pop()
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse"])
+def test_a_changed_value_that_is_nested_too_deeply_to_be_sent_is_not_sent(event: str) -> None:
+    """A value may be encoded in a callback's thread and be too deep for the engine's stack."""
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    run = begin(event, Hook(callback))
+    output = HookOutput(updated_tool_output=nested)
+    if event == "PreToolUse":
+        output = HookOutput(updated_input={"nested": nested})
+    run.done(CheckedOutput(output, "HookOutput"))
+    assert kinds(run.settled) == ["unencodable_result"]
+    if event == "PreToolUse":
+        assert blocks(event, run.settled)
+    else:
+        assert run.settled.payload == GO_ON
+    while nested:  # taken apart by hand: the interpreter would recurse
+        nested = nested.pop()
+
+
+def test_an_allowed_permission_without_an_input_is_sent_with_an_empty_one() -> None:
+    run = begin("PermissionRequest", Hook(callback), hook_input={**BASE, "tool_name": "Bash"})
+    done(run, HookOutput(specific={"decision": {"behavior": "allow"}}))
+    decision = run.settled.payload["hookSpecificOutput"]["decision"]
+    assert decision == {"behavior": "allow", "updatedInput": {}}
 
 
 @pytest.mark.requirement("S051")
@@ -880,6 +909,6 @@ def test_no_answer_ever_claims_to_be_asynchronous() -> None:
     for event in HOOK_EVENTS:
         for result in (None, Block("b"), EndTurn("e"), ModifyInput({}), HookOutput(reason="r")):
             run = begin(event, Hook(callback))
-            run.done(result)
+            done(run, result)
             assert run.answer is not None
             assert "async" not in run.answer.payload

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from bridle._core.hook_rules import rule_of
-from bridle._core.hook_run import HookRun, PlannedHook, decode_context
+from bridle._callables import name_of
+from bridle._core.incoming.hook_rules import rule_of
+from bridle._core.incoming.hook_run import HookRun, PlannedHook, decode_context
 from bridle._core.tool_names import names_of
 from bridle._source import JsonObject
 from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, compile_matcher
@@ -65,6 +66,7 @@ class HookPlan(msgspec.Struct, frozen=True):
                     hook,
                     default if hook.timeout is None else hook.timeout,
                     compile_matcher(hook.matcher),
+                    name_of(hook.callback),
                 )
                 for hook in listed
             )

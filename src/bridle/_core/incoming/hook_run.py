@@ -7,25 +7,14 @@ A gate blocks unless each of its hooks was asked and let it pass, or failed in a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 
-from bridle._core import hook_output
-from bridle._core.hook_rules import EventRule, decision_block, deny_permission, rule_of
-from bridle._core.permissions import (
-    Answer,
-    InvalidResult,
-    Warned,
-    as_json,
-    as_text,
-    copied,
-    decode_tolerantly,
-    encode_permission,
-    kind_of,
-    name_of,
-    words_of,
-)
+from bridle._core.incoming.answers import Answer, InvalidResult, InvalidReturn, Warned
+from bridle._core.incoming.contexts import copied, decode_tolerantly
+from bridle._core.incoming.hook_rules import EventRule, decision_block, deny_permission, rule_of
+from bridle._core.wire import Unencodable, encode_json
 from bridle._source import JsonObject
 from bridle.hooks import (
     CONTEXTS,
@@ -36,11 +25,10 @@ from bridle.hooks import (
     HookContext,
     HookOutput,
     Matcher,
-    ModifyInput,
     ToolHookContext,
     UnknownHookContext,
 )
-from bridle.permissions import CanUseToolContext, Deny, bind_raw
+from bridle.permissions import Deny, bind_raw
 
 #: The fields of `HookOutput` that go into `hookSpecificOutput`.
 _SPECIFIC_NAMES: Mapping[str, str] = {
@@ -67,11 +55,26 @@ _SHOWN_AS: Mapping[str, str] = {
 
 
 class PlannedHook(msgspec.Struct, frozen=True):
-    """A hook and the seconds it has."""
+    """A hook, its timeout in seconds, and the name of its callback."""
 
     hook: Hook
     timeout: float
     matcher: Matcher
+    name: str
+
+
+class CheckedOutput(msgspec.Struct, frozen=True):
+    """A hook output that holds plain JSON values only, and what messages call it.
+
+    Its `permission` is the decision as the CLI spells it.
+    """
+
+    output: HookOutput
+    called: str
+
+
+HookReturn: TypeAlias = Continue | Block | Deny | EndTurn | CheckedOutput | None
+"""The result of a hook, with plain values."""
 
 
 def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> HookContext:
@@ -83,7 +86,8 @@ def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> Hoo
     if event in _TOOL_EVENTS and rule_of(event).is_gate:
         tool_input = wire.get("tool_input", {})
         if not isinstance(tool_input, dict):
-            raise msgspec.ValidationError(f"tool_input is {kind_of(tool_input)}, not an object")
+            kind = type(tool_input).__name__
+            raise msgspec.ValidationError(f"tool_input is {kind}, not an object")
     told = own = copied(wire)
     if wire.get("hook_event_name") != event:
         told = {**told, "hook_event_name": event}
@@ -126,7 +130,7 @@ def needs_interrupt(event: str, answer: HookAnswer, *, older: bool) -> bool:
     return answer.needs_interrupt and (older or event not in _ENDED_BY_NEWER_CLIS)
 
 
-_HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
+_NO_REASON = "Blocked by a hook of the application."
 
 # What the model reads. It does not get the details: they may hold what is not meant for it.
 _INVALID = "Blocked because a hook of the application returned an invalid value."
@@ -169,10 +173,18 @@ class HookRun(msgspec.Struct):
         """Let the CLI go on, if no hook is left to call and none has decided."""
         if self.waiting or self.answer is not None:
             return
-        if self._added or self._messages or self._quiet or self._kept or self.warnings:
-            self._settle({"continue": True})
-        else:
+        if not (self._added or self._messages or self._quiet or self._kept or self.warnings):
             self.answer = _GO_ON
+            return
+        try:
+            self._settle({"continue": True})
+        except InvalidResult as invalid:  # a changed value that is nested too deeply
+            self.warn("unencodable_result", f"{self.label}: {invalid}")
+            self._kept = {}
+            if self._rule.is_gate:
+                self._block(_INVALID)
+            else:
+                self._settle({"continue": True})
 
     def take_warnings(self) -> tuple[Warned, ...]:
         """Return the warnings so far, once: the answer carries only those that come later."""
@@ -182,34 +194,31 @@ class HookRun(msgspec.Struct):
     @property
     def _who(self) -> str:
         """The hook that is being called; an event may have several."""
-        names = (name_of(planned.hook.callback) for planned in self.waiting)
+        names = (planned.name for planned in self.waiting)
         return f"{self.label} ({next(names, 'unknown')})"
 
     @property
     def _rule(self) -> EventRule:
         return rule_of(self.event)
 
-    def done(self, result: object) -> None:
+    def done(self, result: HookReturn | InvalidReturn) -> None:
         """Take the result of the current hook."""
         if self.answer is not None:
             return
-        try:
-            if result is not None:
+        if result is not None:
+            try:
                 self._take(result)
-        except _Unencodable as error:
-            self.invalid("unencodable_result", str(error))
-        except InvalidResult as error:
-            self.invalid("hook_failed", str(error))
-        except Exception as error:  # raised by the values in the result: they are the user's
-            self.invalid("hook_failed", f"its result raised {words_of(error)}")
-        else:
-            self.waiting = self.waiting[1:]
-            self._go_on()
+            except InvalidResult as invalid:
+                self.invalid(str(invalid), invalid.kind)
+                return
+        self.waiting = self.waiting[1:]
+        self._go_on()
 
-    def invalid(self, kind: str, detail: str) -> None:
+    def invalid(self, detail: str, kind: str | None = None) -> None:
         """Take note that the current hook returned an invalid value: a gate blocks."""
         if self.answer is not None:
             return
+        kind = kind or "hook_failed"
         if self._rule.is_gate:
             self.warn(kind, f"{self._who}: {detail}")
             self._block(_INVALID)
@@ -259,8 +268,8 @@ class HookRun(msgspec.Struct):
         if self.answer is None and self.waiting:
             try:
                 self.context = decode_context(self.event, self.wire, self.tool_use_id)
-            except Exception as error:
-                self.warn("hook_failed", f"the input of {self.event}: {words_of(error)}")
+            except (msgspec.ValidationError, RecursionError) as error:
+                self.warn("hook_failed", f"the input of {self.event} cannot be read: {error}")
                 self.refuse()
         self.conclude()
 
@@ -270,33 +279,25 @@ class HookRun(msgspec.Struct):
 
     # -- results
 
-    def _take(self, result: object) -> None:
-        if type(result) is Continue or isinstance(result, Continue):  # the usual one is cheap
+    def _take(self, result: HookReturn | InvalidReturn) -> None:
+        if isinstance(result, Continue):
             self._keep(result.additional_context, result.system_message)
         elif isinstance(result, Block):
-            self._block(as_text(result.reason))
+            self._block(result.reason)
         elif isinstance(result, Deny):
-            self._deny(as_text(result.reason), interrupt=result.interrupt)
-        elif isinstance(result, ModifyInput):
-            self._output(HookOutput(updated_input=result.new_input), called="ModifyInput")
+            self._deny(result.reason, interrupt=result.interrupt)
         elif isinstance(result, EndTurn):
-            self._end_turn(as_text(result.reason))
-        elif isinstance(result, HookOutput):
-            self._output(result, called="HookOutput")
-        elif isinstance(result, Mapping):
-            official = cast("Mapping[object, object]", result)
-            self._output(hook_output.from_dict(official, self.event), called="its dict")
-        else:
-            raise InvalidResult(f"it returned {kind_of(result)}{_HOW_TO_RETURN}")
+            self._end_turn(result.reason)
+        elif isinstance(result, CheckedOutput):
+            self._output(result.output, result.called)
+        elif isinstance(result, InvalidReturn):
+            raise InvalidResult(result.problem, result.kind)
 
     def _keep(self, additional_context: str | None, system_message: str | None) -> None:
-        # Both are read before either is kept: nothing of a result that fails is sent.
-        added = None if additional_context is None else as_text(additional_context)
-        message = None if system_message is None else as_text(system_message)
-        if added is not None:
-            self._added += (added,)
-        if message is not None:
-            self._messages += (message,)
+        if additional_context is not None:
+            self._added += (additional_context,)
+        if system_message is not None:
+            self._messages += (system_message,)
 
     def _block(self, reason: str) -> None:
         self._doubt_block(blocks=self._rule.block is not None)
@@ -318,18 +319,17 @@ class HookRun(msgspec.Struct):
         ending = {"continue": False, "stopReason": reason, **beside}
         self._settle(ending, refuses=self._rule.is_gate)
 
-    def _output(self, given: HookOutput, *, called: str) -> None:
+    def _output(self, output: HookOutput, called: str) -> None:
         rule = self._rule
-        output = hook_output.checked(given, called, self.event)
         before = self._added, self._messages, self._quiet, self._kept, self.wire, self.warnings
         try:
             self._keep(output.additional_context, output.system_message)
             self._quiet = self._quiet or bool(output.suppress_output)
             if not (rule.is_gate and self._refused(output)):
                 if rule.is_gate:
-                    hook_output.refuse_unknown_members(output, called, self.event, rule.specific)
+                    _refuse_unknown_members(output, called, self.event, rule.specific)
                 self._accept(output, called)
-        except Exception:  # nothing of an output that fails is sent
+        except InvalidResult:  # nothing of an output that fails is sent
             (
                 self._added,
                 self._messages,
@@ -346,15 +346,15 @@ class HookRun(msgspec.Struct):
         The answer is spelled for the event, and nothing else is sent along: another member could
         contradict the refusal, or make the CLI drop it.
         """
-        if hook_output.has_lone_reason(output):
-            raise InvalidResult(f"it gives a reason but no decision{_HOW_TO_RETURN}")
-        reason = hook_output.refusal_of(output)
+        if _has_lone_reason(output):
+            raise InvalidResult("it gives a reason but no decision; return Block(reason) to block")
+        reason = _refusal_of(output)
         if output.continue_turn is False:
-            text = as_text(output.stop_reason or reason or output.reason or "")
+            text = output.stop_reason or reason or output.reason or ""
             refusal = self._rule.beside_end or (self._rule.block if reason else None)
             self._end_turn(text, refusal(reason or text) if refusal else {})
         elif reason is not None:
-            self._deny(reason, interrupt=hook_output.interrupts(output))
+            self._deny(reason, interrupt=_interrupts(output))
         return self.answer is not None
 
     def _accept(self, output: HookOutput, called: str) -> None:
@@ -363,7 +363,10 @@ class HookRun(msgspec.Struct):
         specific = self._specific(output, called)
         for wire_name, shown_as in _SHOWN_AS.items():
             if wire_name in specific:
-                changed = self._changed(specific.pop(wire_name), wire_name, called)
+                changed = specific.pop(wire_name)
+                if wire_name == "updatedInput" and not changed and self.wire.get("tool_input"):
+                    problem = "has an empty input: a CLI then runs the original one"
+                    raise InvalidResult(f"{called} {problem}")
                 self._kept = {**self._kept, wire_name: changed}
                 self.wire = {**self.wire, shown_as: changed}
         # At a gate other members than a decision leave it to the following hooks.
@@ -377,23 +380,16 @@ class HookRun(msgspec.Struct):
             proceed = {} if output.continue_turn is None else {"continue": output.continue_turn}
             self._settle({**proceed, **decision, "hookSpecificOutput": specific})
         elif specific:
-            self._kept = {**self._kept, **_plain(specific, called)}
-
-    def _changed(self, value: object, wire_name: str, called: str) -> object:
-        """Return a changed input or output as plain JSON."""
-        changed = _plain({wire_name: value}, called)[wire_name]
-        if wire_name == "updatedInput" and not changed and self.wire.get("tool_input"):
-            raise InvalidResult(f"{called} has an empty input: a CLI then runs the original one")
-        return changed
+            self._kept = {**self._kept, **specific}
 
     def _top_level(self, output: HookOutput) -> JsonObject:
         members: JsonObject = {}
         if output.stop_reason is not None:
-            members["stopReason"] = as_text(output.stop_reason)
+            members["stopReason"] = output.stop_reason
         if output.decision is not None:
             members["decision"] = output.decision
         if output.reason is not None:
-            members["reason"] = as_text(output.reason)
+            members["reason"] = output.reason
         if output.decision == "block":
             self._doubt_block(blocks=self._rule.block is decision_block)
         return members
@@ -402,7 +398,8 @@ class HookRun(msgspec.Struct):
         members: JsonObject = dict(output.specific)
         if self._rule.block is deny_permission and "decision" in members:
             # An older CLI denies an allow without its input.
-            members["decision"] = {"updatedInput": self.wire["tool_input"], **members["decision"]}
+            tool_input: JsonObject = self.wire.get("tool_input") or {}
+            members["decision"] = {"updatedInput": tool_input, **members["decision"]}
         for name, wire_name in _SPECIFIC_NAMES.items():
             value = getattr(output, name)
             if value is None:
@@ -412,19 +409,8 @@ class HookRun(msgspec.Struct):
                     raise InvalidResult(f"{self.event} knows no {name} ({called})")
                 self.warn("result_ignored", f"{self.event} knows no {name} ({called})")
                 continue
-            if name == "permission":
-                value = self._permission(value)
-            elif name == "permission_decision_reason":
-                value = as_text(value)
             members[wire_name] = value
         return members
-
-    def _permission(self, result: object) -> JsonObject:
-        tool_name, tool_input = self.wire.get("tool_name"), self.wire.get("tool_input")
-        context = CanUseToolContext(tool_name=str(tool_name), tool_input=tool_input or {})
-        answer = encode_permission(result, context)
-        self.warnings += answer.warnings
-        return answer.payload
 
     # -- the answer
 
@@ -449,13 +435,12 @@ class HookRun(msgspec.Struct):
         if self._quiet:
             payload["suppressOutput"] = True
         try:
-            plain = as_json(payload)
-            body = msgspec.json.encode(plain)
-        except Exception as error:
-            raise _Unencodable(f"its result cannot be sent as JSON: {words_of(error)}") from error
+            body = encode_json(payload)
+        except Unencodable as error:
+            raise InvalidResult(f"its result {error}", "unencodable_result") from error
         if self._added and not carried:
             self.warn("result_ignored", f"{self.event} carries no additional context")
-        ends = plain.get("continue") is False
+        ends = payload.get("continue") is False
         self.answer = HookAnswer(
             body,
             self.warnings,
@@ -470,13 +455,59 @@ class HookRun(msgspec.Struct):
             self.warn("cannot_block", f"not every CLI lets a hook block {self.event}")
 
 
-def _plain(members: JsonObject, called: str) -> JsonObject:
-    """Return what a hook gave as plain JSON, so that it can still be sent when all have run."""
-    try:
-        return as_json(members)
-    except Exception as error:
-        raise _Unencodable(f"{called} cannot be sent as JSON: {words_of(error)}") from error
+# ---------------------------------------------------------------- reading an output
 
 
-class _Unencodable(Exception):
-    """A result that JSON cannot carry."""
+def _refuse_unknown_members(
+    output: HookOutput, called: str, event: str, known: frozenset[str]
+) -> None:
+    """Raise `InvalidResult` if `specific` has a member that the event does not know.
+
+    The CLI would ignore it, and a misspelt one may have been meant as a refusal.
+    """
+    for name in output.specific:
+        if name not in known:
+            problem = f"hookSpecificOutput of {event} has no member {name!r:.40}"
+            raise InvalidResult(f"{called}: {problem}")
+
+
+def _has_lone_reason(output: HookOutput) -> bool:
+    """Tell whether the output gives a reason for a decision that it does not make."""
+    reasons = (output.reason, output.permission_decision_reason, output.stop_reason)
+    decisions = (
+        output.continue_turn,
+        output.decision,
+        output.permission_decision,
+        output.permission,
+        output.updated_input,
+    )
+    is_silent = all(one is None for one in decisions) and not output.specific
+    return is_silent and any(one is not None for one in reasons)
+
+
+def _refusal_of(output: HookOutput) -> str | None:
+    """Return the reason if any part of the output refuses, in whichever words; else None."""
+    if output.permission_decision == "deny":
+        return _first_text(output.permission_decision_reason, output.reason)
+    if output.decision == "block":
+        return _first_text(output.reason, output.permission_decision_reason)
+    decision = _permission_decision(output)
+    if decision is not None and decision.get("behavior") != "allow":
+        return _first_text(decision.get("message"), output.reason)
+    return None
+
+
+def _interrupts(output: HookOutput) -> bool:
+    """Tell whether an output that refuses a permission ends the turn as well."""
+    decision = _permission_decision(output) or {}
+    return decision.get("interrupt") is True
+
+
+def _permission_decision(output: HookOutput) -> JsonObject | None:
+    """Return the decision of a PermissionRequest hook, as the CLI spells it."""
+    return cast("JsonObject | None", output.permission or output.specific.get("decision"))
+
+
+def _first_text(*reasons: object) -> str:
+    texts = (str(reason) for reason in reasons if reason is not None)
+    return next((text for text in texts if text), _NO_REASON)

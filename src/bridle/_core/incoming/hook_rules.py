@@ -104,7 +104,7 @@ RULES: Mapping[str, EventRule] = {
         subject="notification_type",
         specific=_CONTEXT,  # the context is documented only
     ),
-    # Newer CLIs decline the question; older ones put it all the same.
+    # Newer CLIs decline the elicitation; older ones show it to the user all the same.
     "Elicitation": EventRule(subject="mcp_server_name", block=decision_block, surely_blocks=False),
     "ElicitationResult": EventRule(
         subject="mcp_server_name", block=decision_block, surely_blocks=False

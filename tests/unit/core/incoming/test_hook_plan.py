@@ -18,8 +18,8 @@ from tests.support.hook_runs import (
     said,
 )
 
-from bridle._core.hook_run import decode_context
-from bridle._core.hooks import HookPlan
+from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.hook_run import decode_context
 from bridle.hooks import (
     CONTEXTS,
     HOOK_EVENTS,

@@ -1,19 +1,24 @@
-"""Read what a hook returned: the official SDK's output dicts, and whether an output says no.
+"""Serialise what hooks return: check it and make it plain JSON values.
 
-A result that cannot be read raises `InvalidResult`. What happens then is up to the hook policy.
+A result that is not valid raises `InvalidResult`, or whatever its own methods raise. The core then
+blocks if the event is a gate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from msgspec import structs
 
-from bridle._core.permissions import InvalidResult, as_text, kind_of
+from bridle._core.incoming.answers import InvalidResult
+from bridle._core.incoming.hook_run import CheckedOutput, HookReturn, HookRun
 from bridle._fields import is_mapping
-from bridle.hooks import HookOutput
-from bridle.permissions import Deny
+from bridle._shell.permission_results import serialise_permission
+from bridle._shell.values import as_json, as_text, kind_of, words_of
+from bridle._source import JsonObject
+from bridle.hooks import Block, Continue, EndTurn, HookOutput, ModifyInput
+from bridle.permissions import CanUseToolContext, Deny
 
 #: Members of `hookSpecificOutput` and the fields of `HookOutput` that hold them.
 _SPECIFIC: Mapping[str, str] = {
@@ -45,11 +50,47 @@ _POSSIBLE: Mapping[str, tuple[object, ...]] = {
     "continue_turn": (None, True, False),
     "suppress_output": (None, True, False),
 }
+_TEXTS = (
+    "stop_reason",
+    "system_message",
+    "reason",
+    "permission_decision_reason",
+    "additional_context",
+)
+_VALUES = ("updated_input", "updated_tool_output", "updated_mcp_tool_output", "permission")
 
-_NO_REASON = "Blocked by a hook of the application."
+_HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
 
 
-def from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
+def serialise_hook(result: object, run: HookRun) -> HookReturn:
+    """Return the result of a hook of `run` with plain values."""
+    if result is None:
+        return None
+    if isinstance(result, Continue):
+        added, message = result.additional_context, result.system_message
+        if added is None and message is None:
+            return None
+        return Continue(
+            None if added is None else as_text(added),
+            None if message is None else as_text(message),
+        )
+    if isinstance(result, Block):
+        return Block(as_text(result.reason))
+    if isinstance(result, Deny):
+        return Deny(as_text(result.reason), interrupt=bool(result.interrupt))
+    if isinstance(result, EndTurn):
+        return EndTurn(as_text(result.reason))
+    if isinstance(result, ModifyInput):
+        return _plain(HookOutput(updated_input=result.new_input), "ModifyInput", run)
+    if isinstance(result, HookOutput):
+        return _plain(result, "HookOutput", run)
+    if isinstance(result, Mapping):
+        official = cast("Mapping[object, object]", result)
+        return _plain(_from_dict(official, run.event), "its dict", run)
+    raise InvalidResult(f"it returned {kind_of(result)}{_HOW_TO_RETURN}")
+
+
+def _from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
     """Return what an output dict of the official SDK says.
 
     A member whose value is None counts as absent. Raises `InvalidResult` for unknown members: a
@@ -78,7 +119,7 @@ def _specific(value: object, event: str) -> dict[Any, Any]:
     return members
 
 
-def checked(output: HookOutput, called: str, event: str) -> HookOutput:
+def _checked(output: HookOutput, called: str, event: str) -> HookOutput:
     """Return the output with known members of `specific` moved to their fields.
 
     Raises `InvalidResult` for values that make the CLI drop the whole answer. `called` is what
@@ -101,72 +142,38 @@ def checked(output: HookOutput, called: str, event: str) -> HookOutput:
             moved[name] = value
     if moved:
         moved_output = structs.replace(output, specific=others, **moved)
-        return checked(moved_output, called, event)
+        return _checked(moved_output, called, event)
     for name, possible in _POSSIBLE.items():
         value = getattr(output, name)
         is_known = type(value) in (str, bool, type(None)) and value in possible
         if not is_known:
             raise InvalidResult(f"{called}.{name} cannot be {value!r:.40}")
+    decision: object = output.specific.get("decision", {})
+    if not isinstance(decision, Mapping):
+        raise InvalidResult(f"its decision is {kind_of(decision)}, not a dict")
     return output
 
 
-def refuse_unknown_members(
-    output: HookOutput, called: str, event: str, known: frozenset[str]
-) -> None:
-    """Raise `InvalidResult` if `specific` has a member that the event does not know.
-
-    The CLI would ignore it, and a misspelt one may have been meant as a refusal.
-    """
-    for name in output.specific:
-        if name not in known:
-            problem = f"hookSpecificOutput of {event} has no member {name!r:.40}"
-            raise InvalidResult(f"{called}: {problem}")
-
-
-def has_lone_reason(output: HookOutput) -> bool:
-    """Tell whether the output gives a reason for a decision that it does not make."""
-    reasons = (output.reason, output.permission_decision_reason, output.stop_reason)
-    decisions = (
-        output.continue_turn,
-        output.decision,
-        output.permission_decision,
-        output.permission,
-        output.updated_input,
-    )
-    is_silent = all(one is None for one in decisions) and not output.specific
-    return is_silent and any(one is not None for one in reasons)
+def _plain(given: HookOutput, called: str, run: HookRun) -> CheckedOutput:
+    """Return an output whose fields hold plain JSON values only."""
+    output = _checked(given, called, run.event)
+    fields: JsonObject = {name: getattr(output, name) for name in _POSSIBLE}
+    for name in _TEXTS:
+        value = getattr(output, name)
+        fields[name] = None if value is None else as_text(value)
+    values: JsonObject = {name: getattr(output, name) for name in _VALUES}
+    if output.permission is not None:
+        values["permission"] = _permission(output.permission, run.wire)
+    values["specific"] = dict(output.specific)
+    try:
+        fields |= as_json(values)
+    except Exception as error:  # raised by values of the user
+        problem = f"{called} cannot be sent as JSON: {words_of(error)}"
+        raise InvalidResult(problem, "unencodable_result") from error
+    return CheckedOutput(HookOutput(**fields), called)
 
 
-def refusal_of(output: HookOutput) -> str | None:
-    """Return the reason if any part of the output refuses, in whichever words; else None."""
-    if output.permission_decision == "deny":
-        return _first_text(output.permission_decision_reason, output.reason)
-    if output.decision == "block":
-        return _first_text(output.reason, output.permission_decision_reason)
-    if isinstance(output.permission, Deny):
-        return _first_text(output.permission.reason)
-    decision = _permission_decision(output)
-    if decision is not None and decision.get("behavior") != "allow":
-        return _first_text(decision.get("message"), output.reason)
-    return None
-
-
-def interrupts(output: HookOutput) -> bool:
-    """Tell whether an output that refuses a permission ends the turn as well."""
-    if isinstance(output.permission, Deny):
-        return output.permission.interrupt
-    decision = _permission_decision(output) or {}
-    return decision.get("interrupt") is True
-
-
-def _permission_decision(output: HookOutput) -> Mapping[Any, Any] | None:
-    """Return the decision of a PermissionRequest hook that is spelled for the wire."""
-    decision: object = output.specific.get("decision")
-    if decision is None or is_mapping(decision):
-        return decision
-    raise InvalidResult(f"its decision is {kind_of(decision)}, not a dict")
-
-
-def _first_text(*reasons: object) -> str:
-    texts = (as_text(reason) for reason in reasons if reason is not None)
-    return next((text for text in texts if text), _NO_REASON)
+def _permission(result: object, wire: JsonObject) -> JsonObject:
+    tool_name, tool_input = wire.get("tool_name"), wire.get("tool_input")
+    context = CanUseToolContext(tool_name=str(tool_name), tool_input=tool_input or {})
+    return serialise_permission(result, context).payload

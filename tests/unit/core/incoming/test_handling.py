@@ -14,8 +14,8 @@ from tests.support.values import Lazy
 from bridle import controls
 from bridle._core.actions import Action, Call, CallKind, CancelCall, TurnEnded, Warn
 from bridle._core.engine import Engine
-from bridle._core.hooks import HookPlan
-from bridle._core.questions import MAX_OPEN_REQUESTS, Questions, QuestionsConfig
+from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.table import MAX_OPEN_REQUESTS
 from bridle.events import WarningKind
 from bridle.hooks import Block, Continue, EndTurn, Hook, HookOutput, ModifyInput, PreToolUseContext
 from bridle.permissions import (
@@ -45,7 +45,7 @@ def answering(
     info: cli.Json = cli.NEWER, events: dict[str, list[Hook]] | None = None, **config: Any
 ) -> Engine:
     plan = HookPlan.from_options(events or {}, 60.0)
-    return running(info, questions=QuestionsConfig(hooks=plan, **config))
+    return running(info, incoming=cli.asking(hooks=plan, **config))
 
 
 def pre_tool_use(*hooks: Hook, **config: Any) -> Engine:
@@ -76,7 +76,7 @@ def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
     assert (call.kind, call.callback, call.label) == (CallKind.HOOK, first, "PreToolUse hook")
     assert isinstance(call.argument, PreToolUseContext)
     assert (call.argument.tool_name, call.argument.tool_use_id) == ("Bash", "t1")
-    assert written(engine.finished_call(call.call_id, Continue(), 2.0)) == [
+    assert written(cli.finish(engine, call.call_id, Continue(), 2.0)) == [
         {
             "type": "control_response",
             "response": {
@@ -87,7 +87,7 @@ def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
         }
     ]
     assert engine.next_deadline is None
-    assert engine.finished_call(call.call_id, Continue(), 3.0) == []
+    assert cli.finish(engine, call.call_id, Continue(), 3.0) == []
 
 
 @pytest.mark.parametrize(
@@ -112,24 +112,24 @@ def test_a_hooks_result_is_spelled_for_its_event(result: object, payload: cli.Js
     """R205, R271."""
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
-    assert payloads(engine.finished_call(1, result, 2.0)) == {"r": payload}
+    assert payloads(cli.finish(engine, 1, result, 2.0)) == {"r": payload}
 
 
 def test_hooks_of_an_event_are_called_one_after_another() -> None:
     """R284, R285."""
     engine = pre_tool_use(Hook(first), Hook(second))
     (one,) = only(Call, feed(engine, 1.0, cli.hook_callback("r")))
-    actions = engine.finished_call(one.call_id, None, 2.0)
+    actions = cli.finish(engine, one.call_id, None, 2.0)
     (two,) = only(Call, actions)
     assert (one.callback, two.callback, written(actions)) == (first, second, [])
-    assert payloads(engine.finished_call(two.call_id, None, 3.0)) == {"r": {"continue": True}}
+    assert payloads(cli.finish(engine, two.call_id, None, 3.0)) == {"r": {"continue": True}}
 
 
 def test_the_first_decision_skips_the_rest() -> None:
     """R286."""
     engine = pre_tool_use(Hook(first), Hook(second))
     feed(engine, 1.0, cli.hook_callback("r"))
-    actions = engine.finished_call(1, Block("no"), 2.0)
+    actions = cli.finish(engine, 1, Block("no"), 2.0)
     assert (payloads(actions), only(Call, actions)) == ({"r": DENIED_TOOL}, [])
 
 
@@ -140,7 +140,7 @@ def test_each_hook_has_its_own_deadline() -> None:
     seen = [engine.next_deadline]
     assert engine.started_call(1, 2.0) == []
     seen.append(engine.next_deadline)
-    engine.finished_call(1, None, 4.0)
+    cli.finish(engine, 1, None, 4.0)
     seen.append(engine.next_deadline)
     engine.started_call(2, 5.0)
     engine.started_call(1, 5.0)  # it is over: nothing more comes of it
@@ -178,7 +178,7 @@ def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
         {"r": {"continue": True}},
         [WarningKind.HOOK_TIMED_OUT],
     )
-    assert engine.finished_call(1, Block("too late"), 7.0) == []
+    assert cli.finish(engine, 1, Block("too late"), 7.0) == []
     assert engine.failed_call(1, "too late", 7.0) == []
     assert engine.advance(1000.0) == []
 
@@ -231,7 +231,7 @@ def test_after_a_failed_hook_the_next_one_is_still_asked() -> None:
     feed(engine, 1.0, cli.hook_callback("r"))
     failed = engine.failed_call(1, "boom", 2.0)
     assert (call_ids(failed), warned(failed)) == ([2], [WarningKind.HOOK_FAILED])
-    actions = engine.finished_call(2, Block("no"), 3.0)
+    actions = cli.finish(engine, 2, Block("no"), 3.0)
     assert (payloads(actions), warned(actions)) == ({"r": DENIED_TOOL}, [])
 
 
@@ -246,23 +246,23 @@ def decision(actions: list[Action], request_id: str = "r") -> str | None:
 def test_an_invalid_result_of_a_guard_blocks_with_a_warning(result: object) -> None:
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
-    actions = engine.finished_call(1, result, 2.0)
+    actions = cli.finish(engine, 1, result, 2.0)
     assert (decision(actions), warned(actions)) == ("deny", [WarningKind.HOOK_FAILED])
 
 
 def test_a_permission_result_of_a_guard_that_denies_blocks() -> None:
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
-    actions = engine.finished_call(1, Deny("no"), 2.0)
+    actions = cli.finish(engine, 1, Deny("no"), 2.0)
     assert (payloads(actions), warned(actions)) == ({"r": DENIED_TOOL}, [])
 
 
 def test_a_guard_after_a_changed_input_is_asked_about_it() -> None:
     engine = pre_tool_use(Hook(first), Hook(second))
     feed(engine, 1.0, cli.hook_callback("r"))
-    (call,) = only(Call, engine.finished_call(1, ModifyInput({"command": "rm"}), 2.0))
+    (call,) = only(Call, cli.finish(engine, 1, ModifyInput({"command": "rm"}), 2.0))
     assert (call.callback, call.argument.tool_input) == (second, {"command": "rm"})
-    assert payloads(engine.finished_call(2, Block("no"), 3.0)) == {"r": DENIED_TOOL}
+    assert payloads(cli.finish(engine, 2, Block("no"), 3.0)) == {"r": DENIED_TOOL}
 
 
 def test_a_permission_callback_that_changes_its_input_does_not_change_what_is_allowed() -> None:
@@ -270,7 +270,7 @@ def test_a_permission_callback_that_changes_its_input_does_not_change_what_is_al
     (call,) = only(Call, feed(engine, 1.0, cli.can_use_tool("r", input={"a": {"b": [1]}})))
     call.argument.tool_input["a"]["b"].append(2)
     call.argument.tool_input["c"] = 3
-    answer = payloads(engine.finished_call(call.call_id, Allow(), 2.0))["r"]
+    answer = payloads(cli.finish(engine, call.call_id, Allow(), 2.0))["r"]
     assert answer == {"behavior": "allow", "updatedInput": {"a": {"b": [1]}}}
 
 
@@ -290,13 +290,13 @@ def test_a_guard_is_not_passed_by_an_input_that_is_nested_too_deeply(depth: int)
     line = cli.hook_callback("r", input={"tool_name": "Bash", "tool_input": {"nested": "HERE"}})
     actions = feed(engine, 1.0, line.replace(b'"HERE"', nested))
     for call in only(Call, actions):
-        actions += engine.finished_call(call.call_id, Block("no"), 2.0)
+        actions += cli.finish(engine, call.call_id, Block("no"), 2.0)
     assert decision(actions) == "deny"
 
 
 def test_a_guard_is_not_passed_by_a_request_that_is_too_long() -> None:
     plan = HookPlan.from_options({"Stop": [Hook(first)], "PreToolUse": [Hook(first)]}, 60.0)
-    engine = running(questions=QuestionsConfig(hooks=plan), max_line=10_000)
+    engine = running(incoming=cli.asking(hooks=plan), max_line=10_000)
     long = {"tool_name": "Bash", "tool_input": {"command": "x" * 20_000}}
     actions = feed(engine, 1.0, cli.hook_callback("r", "hook_1", input=long))
     actions += feed(engine, 1.0, cli.hook_callback("s", "hook_0", input=long))
@@ -317,7 +317,7 @@ def test_an_unknown_hook_of_an_event_that_is_no_gate_goes_on_with_a_warning() ->
 def test_hook_traffic_is_no_message() -> None:
     """R291."""
     engine = pre_tool_use(Hook(first))
-    actions = feed(engine, 1.0, cli.hook_callback("r")) + engine.finished_call(1, None, 2.0)
+    actions = feed(engine, 1.0, cli.hook_callback("r")) + cli.finish(engine, 1, None, 2.0)
     assert cli.delivered(actions) == []
 
 
@@ -337,7 +337,7 @@ def test_a_turn_that_a_hook_ends_is_interrupted_where_the_answer_is_not_enough(
     engine.send("k", "u1", "hello", 0.5)
     feed(engine, 0.5, cli.init("u1"))
     feed(engine, 1.0, cli.hook_callback("r"))
-    actions = engine.finished_call(1, EndTurn("enough"), 2.0)
+    actions = cli.finish(engine, 1, EndTurn("enough"), 2.0)
     assert payloads(actions)["r"]["stopReason"] == "enough"
     requests = [line["request"] for line in written(actions) if line["type"] == "control_request"]
     assert requests == ([{"subtype": "interrupt"}] if interrupts else [])
@@ -351,7 +351,7 @@ def test_the_reason_to_end_a_turn_is_in_its_detail(event: str, info: cli.Json) -
     engine = answering(info, {event: [Hook(first)]})
     engine.send("k", "u1", "hello", 0.5)
     feed(engine, 0.5, cli.init("u1"), cli.hook_callback("r"))
-    engine.finished_call(1, EndTurn("enough for today"), 2.0)
+    cli.finish(engine, 1, EndTurn("enough for today"), 2.0)
     stopped = "stop_hook_prevented" if event == "Stop" else "hook_stopped"
     (ended,) = only(TurnEnded, feed(engine, 3.0, cli.result("u1", terminal_reason=stopped)))
     assert ended.outcome.reason == "stopped_by_hook"
@@ -365,7 +365,7 @@ def test_the_reason_to_block_a_prompt_that_comes_in_a_turn_is_in_its_detail() ->
     engine.send("k2", "u2", "and this", 0.6)
     called = {"hook_event_name": "UserPromptSubmit", "prompt": "and this"}
     feed(engine, 0.7, cli.hook_callback("r", input=called))
-    engine.finished_call(1, Block("not now"), 0.8)
+    cli.finish(engine, 1, Block("not now"), 0.8)
     (second,) = only(TurnEnded, feed(engine, 0.9, cli.lifecycle("u2", "completed")))
     assert (second.uuid, second.outcome.reason) == ("u2", "prompt_blocked")
     assert second.outcome.detail.endswith(": not now")
@@ -414,7 +414,7 @@ def test_a_permission_is_spelled_for_the_cli(result: object, payload: cli.Json) 
     """R306, R307, C11."""
     engine = permitting()
     feed(engine, 1.0, cli.can_use_tool("r"))
-    actions = engine.finished_call(1, result, 2.0)
+    actions = cli.finish(engine, 1, result, 2.0)
     assert (payloads(actions), warned(actions)) == ({"r": payload}, [])
 
 
@@ -422,7 +422,7 @@ def test_a_permission_for_all_uses_adds_a_rule() -> None:
     """R307, R309, C11."""
     engine = permitting()
     feed(engine, 1.0, cli.can_use_tool("r"))
-    answer = payloads(engine.finished_call(1, AllowAll(), 2.0))["r"]
+    answer = payloads(cli.finish(engine, 1, AllowAll(), 2.0))["r"]
     assert answer["updatedPermissions"][0]["rules"] == [RULE]
 
 
@@ -435,10 +435,10 @@ def expire(engine: Engine) -> list[Action]:
     [
         (lambda engine: engine.failed_call(1, "boom", 2.0), WarningKind.PERMISSION_FAILED),
         (expire, WarningKind.PERMISSION_TIMED_OUT),
-        (lambda engine: engine.finished_call(1, None, 2.0), WarningKind.PERMISSION_FAILED),
-        (lambda engine: engine.finished_call(1, True, 2.0), WarningKind.PERMISSION_FAILED),
+        (lambda engine: cli.finish(engine, 1, None, 2.0), WarningKind.PERMISSION_FAILED),
+        (lambda engine: cli.finish(engine, 1, True, 2.0), WarningKind.PERMISSION_FAILED),
         (
-            lambda engine: engine.finished_call(1, Edit({"x": object()}), 2.0),
+            lambda engine: cli.finish(engine, 1, Edit({"x": object()}), 2.0),
             WarningKind.UNENCODABLE_RESULT,
         ),
     ],
@@ -451,7 +451,7 @@ def test_a_permission_that_fails_is_denied(fail: Any, kind: WarningKind) -> None
     actions = fail(engine)
     assert payloads(actions)["r"]["behavior"] == "deny"
     assert warned(actions) == [kind]
-    assert engine.finished_call(1, Allow(), 7.0) == []
+    assert cli.finish(engine, 1, Allow(), 7.0) == []
 
 
 def test_without_a_callback_a_tool_is_denied() -> None:
@@ -494,7 +494,7 @@ def test_the_answers_to_a_question_travel_in_the_input() -> None:
     engine = answering(question=first)
     asked = {"questions": [{"question": "Which?", "header": "h", "options": []}]}
     feed(engine, 1.0, cli.can_use_tool("r", "AskUserQuestion", input=asked))
-    answer = payloads(engine.finished_call(1, Answers({"Which?": "that"}), 2.0))["r"]
+    answer = payloads(cli.finish(engine, 1, Answers({"Which?": "that"}), 2.0))["r"]
     assert answer["updatedInput"] == {**asked, "answers": {"Which?": "that"}}
 
 
@@ -527,7 +527,7 @@ def test_an_elicitation_is_put_and_answered(result: object, payload: cli.Json) -
         "forms",
         "Name?",
     )
-    assert payloads(engine.finished_call(call.call_id, result, 2.0)) == {"r": payload}
+    assert payloads(cli.finish(engine, call.call_id, result, 2.0)) == {"r": payload}
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ def test_an_elicitation_is_put_and_answered(result: object, payload: cli.Json) -
     [
         lambda engine: engine.failed_call(1, "boom", 2.0),
         expire,
-        lambda engine: engine.finished_call(1, "x", 2.0),
+        lambda engine: cli.finish(engine, 1, "x", 2.0),
     ],
     ids=["raised", "late", "nonsense"],
 )
@@ -591,12 +591,12 @@ def test_a_result_whose_own_methods_raise_is_answered_all_the_same(line: bytes, 
         mcp_servers={"tools": ToolServer([anything])},
     )
     begin(engine, 1.0, line)
-    actions = engine.finished_call(1, kind(), 2.0)
+    actions = cli.finish(engine, 1, kind(), 2.0)
     assert list(payloads(actions)) == ["r"]
     # An empty dict of a hook is an output that says nothing.
     is_output = kind is Strict and line == cli.hook_callback("r")
     assert len(warned(actions)) == (0 if is_output else 1)
-    assert (engine.next_deadline, engine.finished_call(1, None, 3.0)) == (None, [])
+    assert (engine.next_deadline, cli.finish(engine, 1, None, 3.0)) == (None, [])
 
 
 class Mute(Exception):
@@ -622,7 +622,7 @@ class Unreadable(Mapping[str, object]):
 def test_an_mcp_answer_that_cannot_even_say_why_it_cannot_be_read_is_an_error() -> None:
     engine = answering(mcp_servers={"tools": first})
     begin(engine, 1.0, cli.mcp_message("r", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}))
-    actions = engine.finished_call(1, Unreadable(), 2.0)
+    actions = cli.finish(engine, 1, Unreadable(), 2.0)
     assert payloads(actions)["r"]["mcp_response"]["error"]["code"] == -32603
     assert warned(actions) == [WarningKind.UNENCODABLE_RESULT]
 
@@ -635,7 +635,7 @@ def test_nothing_of_an_output_that_cannot_be_sent_is_sent() -> None:
         suppress_output=True,
         updated_tool_output={"a": object()},
     )
-    actions = engine.finished_call(1, output, 2.0)
+    actions = cli.finish(engine, 1, output, 2.0)
     assert (payloads(actions), warned(actions)) == (
         {"r": {"continue": True}},
         [WarningKind.UNENCODABLE_RESULT],
@@ -700,7 +700,7 @@ def test_the_bound_is_warned_about_now_and_then() -> None:
 
 def test_a_request_that_ends_makes_room_for_another() -> None:
     engine = crowded()
-    engine.finished_call(1, None, 2.0)
+    cli.finish(engine, 1, None, 2.0)
     assert len(only(Call, feed(engine, 2.0, cli.can_use_tool("p")))) == 1
 
 
@@ -814,10 +814,58 @@ def test_what_a_tool_does_to_its_message_does_not_change_the_answer() -> None:
     message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
     (call,) = only(Call, feed(engine, 1.0, cli.mcp_message("r", message)))
     call.argument.raw.clear()
-    answers = payloads(engine.finished_call(call.call_id, "done", 2.0))
+    answers = payloads(cli.finish(engine, call.call_id, "done", 2.0))
     assert answers["r"]["mcp_response"]["id"] == 7
 
 
-def test_every_kind_of_question_has_somebody_who_takes_it() -> None:
-    kinds = {*get_args(controls.WireQuestion), controls.UnknownControlRequest}
-    assert kinds == set(Questions._ASK)
+def test_every_kind_of_request_has_a_handler() -> None:
+    kinds = {*get_args(controls.RequestBody), controls.UnknownControlRequest}
+    assert kinds == set(answering()._incoming._by_request)
+    assert set(CallKind) == set(answering()._incoming._by_call)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (cli.hook_callback("r"), CallKind.HOOK),
+        (cli.can_use_tool("r"), CallKind.PERMISSION),
+        (cli.mcp_message("r", {"method": "ping"}), CallKind.MCP),
+        (cli.elicitation("r"), CallKind.ELICITATION),
+        (cli.request("r", "request_user_dialog"), None),
+        (cli.request("r", "initialize"), None),
+    ],
+)
+def test_a_request_goes_to_the_callback_of_its_kind_and_an_unknown_one_is_rejected(
+    line: bytes, kind: CallKind | None
+) -> None:
+    """R181, R214, R316, R369."""
+    engine = pre_tool_use(
+        Hook(first), can_use_tool=first, elicitation=first, mcp_servers={"tools": first}
+    )
+    actions = feed(engine, 1.0, line)
+    assert [call.kind for call in only(Call, actions)] == ([] if kind is None else [kind])
+    assert list(errors(actions)) == (["r"] if kind is None else [])
+    assert cli.delivered(actions) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "types"),
+    [
+        (cli.withdrawal("r"), []),
+        (cli.success("req_0"), []),
+        (cli.failure("req_0", "no"), []),
+        (b"[]\n", []),
+        (cli.init(), ["system"]),
+        (cli.assistant(), ["assistant"]),
+        (cli.user("hi"), ["user"]),
+        (cli.result(), ["result"]),
+        (cli.lifecycle("u", "queued"), ["command_lifecycle"]),
+        (cli.system("from_the_future"), ["system"]),
+        (cli.line(type="from_the_future"), ["from_the_future"]),
+    ],
+)
+def test_only_the_conversation_is_delivered(line: bytes, types: list[str]) -> None:
+    """R215, R372, R427: and none of it makes a call or an answer."""
+    actions = feed(answering(), 1.0, line)
+    assert [kind for kind, _ in cli.delivered(actions)] == types
+    assert (only(Call, actions), written(actions)) == ([], [])

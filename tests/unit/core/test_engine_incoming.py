@@ -20,14 +20,13 @@ from tests.support.cli import (
 )
 
 from bridle._core.actions import Action, Call, CallKind, CancelCall, EndInput
-from bridle._core.hooks import HookPlan
-from bridle._core.questions import QuestionsConfig
+from bridle._core.incoming.hook_plan import HookPlan
 from bridle.events import WarningKind
 from bridle.hooks import Hook
 from bridle.tools import McpError, McpResponse
 
-SERVING = QuestionsConfig(mcp_servers={"tools": "server", "other": "another"})
-EVERYTHING = QuestionsConfig(
+SERVING = cli.asking(mcp_servers={"tools": "server", "other": "another"})
+EVERYTHING = cli.asking(
     hooks=HookPlan.from_options(
         {"PreToolUse": [Hook(idle)], "UserPromptSubmit": [Hook(idle)], "Stop": [Hook(idle)]}, 60.0
     ),
@@ -54,32 +53,32 @@ def rpc_errors(actions: list[Action]) -> dict[str, tuple[object, int]]:
 
 def test_a_message_goes_to_its_server_at_once_and_its_answer_comes_back() -> None:
     """R208, R320, R331, R335."""
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     message = rpc("123", "tools/list")
     (call,) = feed(engine, 1.0, cli.mcp_message("r", message))
     assert isinstance(call, Call)
     assert (call.call_id, call.kind, call.callback) == (1, CallKind.MCP, "server")
     assert (call.argument, call.label) == (message, "tools/list for MCP server tools")
     answer = {"jsonrpc": "2.0", "id": "123", "result": {"tools": [{"any": "thing"}]}}
-    actions = engine.finished_call(1, answer, 2.0)
+    actions = cli.finish(engine, 1, answer, 2.0)
     assert payloads(actions) == {"r": {"mcp_response": answer}}
-    assert engine.finished_call(1, answer, 3.0) == []
+    assert cli.finish(engine, 1, answer, 3.0) == []
 
 
 def test_a_server_has_no_deadline_of_ours() -> None:
     """R327, R328, R336, C06."""
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     begin(engine, 1.0, cli.mcp_message("r", rpc(1)))
     assert (engine.next_deadline, engine.advance(1e9)) == (None, [])
     assert len(written(engine.submit("k", "interrupt", {}, 2.0))) == 1
-    assert list(payloads(engine.finished_call(1, McpResponse(id=1), 1e9))) == ["r"]
+    assert list(payloads(cli.finish(engine, 1, McpResponse(id=1), 1e9))) == ["r"]
 
 
 def test_answers_of_servers_may_come_in_any_order() -> None:
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     feed(engine, 1.0, cli.mcp_message("a", rpc(1)), cli.mcp_message("b", rpc(2), "other"))
-    actions = engine.finished_call(2, McpResponse(id=2), 2.0) + engine.finished_call(
-        1, McpResponse(id=1), 2.0
+    actions = cli.finish(engine, 2, McpResponse(id=2), 2.0) + cli.finish(
+        engine, 1, McpResponse(id=1), 2.0
     )
     assert list(payloads(actions)) == ["b", "a"]
 
@@ -87,7 +86,7 @@ def test_answers_of_servers_may_come_in_any_order() -> None:
 @pytest.mark.parametrize("id", [7, "7", None], ids=repr)
 def test_a_server_that_fails_is_an_error_under_the_requests_own_id(id: object) -> None:
     """R209, R325, S034, C08."""
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     feed(engine, 1.0, cli.mcp_message("r", rpc(id)))
     actions = engine.failed_call(1, "ValueError: secret", 2.0)
     assert rpc_errors(actions) == {"r": (id, -32603)}
@@ -97,10 +96,10 @@ def test_a_server_that_fails_is_an_error_under_the_requests_own_id(id: object) -
 
 def test_an_error_the_server_returned_is_passed_on() -> None:
     """R326, R332."""
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     feed(engine, 1.0, cli.mcp_message("r", rpc(7)))
     response = McpResponse(id=7, error=McpError(-32602, "bad"))
-    actions = engine.finished_call(1, response, 2.0)
+    actions = cli.finish(engine, 1, response, 2.0)
     assert (rpc_errors(actions), warned(actions)) == ({"r": (7, -32602)}, [])
 
 
@@ -109,51 +108,51 @@ def test_an_error_the_server_returned_is_passed_on() -> None:
 )
 def test_an_answer_that_is_none_is_an_error_for_the_model(returned: object) -> None:
     """R324, R325."""
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     feed(engine, 1.0, cli.mcp_message("r", rpc(7)))
-    actions = engine.finished_call(1, returned, 2.0)
+    actions = cli.finish(engine, 1, returned, 2.0)
     assert rpc_errors(actions) == {"r": (7, -32603)}
     assert warned(actions) == [WarningKind.UNENCODABLE_RESULT]
-    assert engine.finished_call(1, returned, 3.0) == []
+    assert cli.finish(engine, 1, returned, 3.0) == []
 
 
 def test_a_notification_is_acknowledged_whatever_the_server_returns() -> None:
     """R208, C08."""
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     feed(engine, 1.0, cli.mcp_message("r", {"jsonrpc": "2.0", "method": "notifications/x"}))
-    answer = payloads(engine.finished_call(1, None, 2.0))["r"]["mcp_response"]
+    answer = payloads(cli.finish(engine, 1, None, 2.0))["r"]["mcp_response"]
     assert answer == {"jsonrpc": "2.0", "result": {}}
 
 
 def test_a_message_for_nobody_is_an_error() -> None:
     """R321, C07."""
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     actions = feed(engine, 1.0, cli.mcp_message("r", rpc(7), "unheard of"))
     assert (rpc_errors(actions), only(Call, actions)) == ({"r": (7, -32601)}, [])
     assert "'unheard of'" in payloads(actions)["r"]["mcp_response"]["error"]["message"]
 
 
 def test_an_answer_of_the_cli_to_a_server_is_a_message_too() -> None:
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     (call,) = only(Call, feed(engine, 1.0, cli.mcp_message("r", {"id": 1, "result": {}})))
     assert call.label == "answer for MCP server tools"
 
 
 def test_a_cancellation_ends_the_call_it_names_and_is_passed_on() -> None:
-    engine = running(questions=SERVING)
+    engine = running(incoming=SERVING)
     feed(engine, 1.0, cli.mcp_message("x", rpc(1), "other"), cli.mcp_message("r", rpc(1)))
     cancellation = {"method": "notifications/cancelled", "params": {"requestId": 1}}
     actions = feed(engine, 2.0, cli.mcp_message("c", cancellation))
     assert only(CancelCall, actions) == [CancelCall(2)]
     assert rpc_errors(actions) == {"r": (1, -32603)}
     (call,) = only(Call, actions)
-    assert (call.argument, engine.finished_call(2, McpResponse(id=1), 3.0)) == (cancellation, [])
-    assert list(payloads(engine.finished_call(call.call_id, None, 3.0))) == ["c"]
-    assert list(payloads(engine.finished_call(1, McpResponse(id=1), 3.0))) == ["x"]
+    assert (call.argument, cli.finish(engine, 2, McpResponse(id=1), 3.0)) == (cancellation, [])
+    assert list(payloads(cli.finish(engine, call.call_id, None, 3.0))) == ["c"]
+    assert list(payloads(cli.finish(engine, 1, McpResponse(id=1), 3.0))) == ["x"]
 
 
 def test_a_cancellation_of_nothing_is_only_passed_on() -> None:
-    engine = running(questions=EVERYTHING)
+    engine = running(incoming=EVERYTHING)
     feed(engine, 1.0, cli.can_use_tool("p"), cli.mcp_message("r", rpc(1)))
     cancellation = {"method": "notifications/cancelled", "params": {"requestId": 9}}
     actions = feed(engine, 2.0, cli.mcp_message("c", cancellation))
@@ -165,7 +164,7 @@ def test_a_cancellation_of_nothing_is_only_passed_on() -> None:
 
 def test_early_messages_wait_and_are_routed_in_order_once_the_session_is_confirmed() -> None:
     """R316, R319, C05."""
-    engine = started(questions=SERVING)
+    engine = started(incoming=SERVING)
     assert feed(engine, 0.1, *(cli.mcp_message(f"r{n}", rpc(n)) for n in range(3))) == []
     actions = feed(engine, 0.5, cli.success("req_0", cli.NEWER))
     assert [call.argument for call in only(Call, actions)] == [rpc(0), rpc(1), rpc(2)]
@@ -175,7 +174,7 @@ def test_early_messages_wait_and_are_routed_in_order_once_the_session_is_confirm
 
 def test_one_early_message_too_many_costs_the_oldest_but_not_its_answer() -> None:
     """R318, R428, C05: it is answered with an error, and warned about."""
-    engine = started(questions=SERVING)
+    engine = started(incoming=SERVING)
     lines = [cli.mcp_message(f"r{number}", rpc(number)) for number in range(102)]
     assert feed(engine, 0.1, *lines[:100]) == []
     actions = feed(engine, 0.1, *lines[100:])
@@ -187,7 +186,7 @@ def test_one_early_message_too_many_costs_the_oldest_but_not_its_answer() -> Non
 
 def test_early_messages_do_not_wait_for_ever() -> None:
     """R317, C05: a CLI that holds its answer back until its servers speak would wait for us."""
-    engine = started(questions=SERVING)
+    engine = started(incoming=SERVING)
     feed(engine, 0.2, cli.mcp_message("r0", rpc(0)))
     feed(engine, 0.9, cli.mcp_message("r1", rpc(1)))
     assert engine.next_deadline == 1.2
@@ -197,7 +196,7 @@ def test_early_messages_do_not_wait_for_ever() -> None:
 
 
 def test_an_early_message_can_be_withdrawn() -> None:
-    engine = started(questions=SERVING)
+    engine = started(incoming=SERVING)
     feed(engine, 0.1, cli.mcp_message("r0", rpc(0)), cli.mcp_message("r1", rpc(1)))
     assert feed(engine, 0.2, cli.withdrawal("r0")) == []
     calls = only(Call, feed(engine, 0.5, cli.success("req_0", cli.NEWER)))
@@ -205,24 +204,24 @@ def test_an_early_message_can_be_withdrawn() -> None:
 
 
 def test_an_early_message_repeated_is_put_once() -> None:
-    engine = started(questions=SERVING)
+    engine = started(incoming=SERVING)
     actions = feed(engine, 0.1, cli.mcp_message("r", rpc(0)), cli.mcp_message("r", rpc(0)))
     assert warned(actions) == [WarningKind.DUPLICATE_REQUEST]
     assert len(only(Call, feed(engine, 0.5, cli.success("req_0", cli.NEWER)))) == 1
-    assert list(payloads(engine.finished_call(1, McpResponse(id=0), 1.0))) == ["r"]
+    assert list(payloads(cli.finish(engine, 1, McpResponse(id=0), 1.0))) == ["r"]
 
 
 @pytest.mark.parametrize("confirmed", [False, True])
 def test_a_stopped_session_forgets_what_servers_were_asked(confirmed: bool) -> None:
     """R322, R333, R359, C06."""
-    engine = started(questions=SERVING)
+    engine = started(incoming=SERVING)
     feed(engine, 0.1, cli.mcp_message("r", rpc(0)))
     if confirmed:
         feed(engine, 0.2, cli.success("req_0", cli.NEWER))
     actions = engine.stop(0.5)
     assert only(CancelCall, actions) == ([CancelCall(1)] if confirmed else [])
     assert written(actions) == []
-    assert engine.finished_call(1, McpResponse(id=0), 1.0) == []
+    assert cli.finish(engine, 1, McpResponse(id=0), 1.0) == []
     assert feed(engine, 1.0, cli.mcp_message("late", rpc(1))) == []
 
 
@@ -258,7 +257,7 @@ def test_a_request_without_what_it_needs_is_refused_by_field(
     subtype: str, fields: cli.Json, named: str
 ) -> None:
     """R218, R221."""
-    actions = feed(running(questions=EVERYTHING), 1.0, cli.request("r", subtype, **fields))
+    actions = feed(running(incoming=EVERYTHING), 1.0, cli.request("r", subtype, **fields))
     assert list(errors(actions)) == ["r"]
     assert named in errors(actions)["r"]
     assert warned(actions) == [WarningKind.INVALID_REQUEST]
@@ -271,7 +270,7 @@ def test_a_request_without_an_id_is_dropped_with_a_warning() -> None:
 
 
 def test_a_request_id_used_twice_at_once_is_answered_once() -> None:
-    engine = running(questions=EVERYTHING)
+    engine = running(incoming=EVERYTHING)
     feed(engine, 1.0, cli.can_use_tool("r"))
     actions = feed(engine, 1.0, cli.can_use_tool("r", "Write"))
     assert (warned(actions), len(actions)) == ([WarningKind.DUPLICATE_REQUEST], 1)
@@ -300,7 +299,7 @@ FIELDS = {
 def test_whatever_a_field_holds_the_request_is_put_or_answered(subtype: str, odd: object) -> None:
     """R217, R219: nothing the CLI sends raises."""
     for name in FIELDS[subtype]:
-        engine = running(questions=EVERYTHING)
+        engine = running(incoming=EVERYTHING)
         fields = {**FIELDS[subtype], name: odd, "unheard_of": odd}
         actions = feed(engine, 1.0, cli.request("r", subtype, **fields))
         put = [call.call_id for call in only(Call, actions)]
@@ -325,11 +324,11 @@ def test_whatever_a_field_holds_the_request_is_put_or_answered(subtype: str, odd
 @pytest.mark.requirement("S059")
 def test_a_withdrawn_question_is_cancelled_and_gets_no_answer(line: bytes) -> None:
     """R297: its deadline goes with it."""
-    engine = running(questions=EVERYTHING)
+    engine = running(incoming=EVERYTHING)
     begin(engine, 1.0, line)
     assert feed(engine, 2.0, cli.withdrawal("r")) == [CancelCall(1)]
     assert engine.next_deadline is None
-    for late in (engine.finished_call(1, None, 3.0), engine.failed_call(1, "x", 3.0)):
+    for late in (cli.finish(engine, 1, None, 3.0), engine.failed_call(1, "x", 3.0)):
         assert late == []
     assert feed(engine, 4.0, cli.withdrawal("r")) == []
 
@@ -373,7 +372,7 @@ def test_while_closing_every_question_is_turned_down_at_once(
     line: bytes, answer: cli.Json, late: bool
 ) -> None:
     """R300: what could still happen does not; only a Stop is let be."""
-    engine = running(questions=EVERYTHING)
+    engine = running(incoming=EVERYTHING)
     engine.send("k", "u1", "hello", 0.5)
     if late:
         engine.close(1.0)
@@ -394,7 +393,7 @@ def includes(whole: Any, part: Any) -> bool:
 
 
 def test_open_questions_are_turned_down_when_the_input_ends() -> None:
-    engine = running(questions=EVERYTHING)
+    engine = running(incoming=EVERYTHING)
     feed(engine, 1.0, cli.can_use_tool("r"))
     actions = engine.end_input(2.0)
     assert payloads(actions)["r"]["behavior"] == "deny"
@@ -406,7 +405,7 @@ def test_open_questions_are_turned_down_when_the_input_ends() -> None:
     "line", [cli.hook_callback("r"), cli.can_use_tool("r"), cli.mcp_message("r", rpc(1))]
 )
 def test_a_question_after_the_input_has_ended_cannot_be_answered(line: bytes) -> None:
-    engine = running(questions=EVERYTHING)
+    engine = running(incoming=EVERYTHING)
     engine.end_input(1.0)
     actions = feed(engine, 2.0, line)
     assert (warned(actions)[-1], written(actions)) == (WarningKind.UNANSWERED_REQUEST, [])
@@ -415,14 +414,14 @@ def test_a_question_after_the_input_has_ended_cannot_be_answered(line: bytes) ->
 
 def test_a_broken_input_cancels_the_calls_whose_answers_nobody_can_read() -> None:
     """R359."""
-    engine = running(questions=EVERYTHING)
+    engine = running(incoming=EVERYTHING)
     feed(engine, 1.0, cli.hook_callback("h"), cli.can_use_tool("p"))
     assert engine.write_failed("EPIPE", 2.0) == [CancelCall(1), CancelCall(2)]
-    assert engine.finished_call(2, None, 2.5) == []
+    assert cli.finish(engine, 2, None, 2.5) == []
 
 
 def test_early_messages_do_not_wait_for_a_session_whose_input_broke() -> None:
-    engine = started(questions=SERVING)
+    engine = started(incoming=SERVING)
     feed(engine, 0.1, cli.mcp_message("r0", rpc(0)))
     engine.write_failed("EPIPE", 0.2)
     actions = feed(engine, 0.3, cli.mcp_message("r1", rpc(1)))

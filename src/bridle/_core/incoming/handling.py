@@ -1,0 +1,197 @@
+"""Handles the requests of the CLI: passes each to the handler of its kind, and results to it.
+
+Load decides nothing: requests wait for their callbacks, as many as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct, ValidationError
+
+from bridle._callables import Callback
+from bridle._core.actions import Action, CallKind
+from bridle._core.deadlines import Deadlines
+from bridle._core.ending import Departure
+from bridle._core.incoming.elicitations import ElicitationHandler
+from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.hook_run import HookAnswer
+from bridle._core.incoming.hooks import HookHandler
+from bridle._core.incoming.mcp import McpHandler
+from bridle._core.incoming.permissions import PermissionHandler
+from bridle._core.incoming.table import (
+    MAX_OPEN_REQUESTS,
+    CallHandler,
+    IncomingRequest,
+    OpenRequests,
+    RequestHandler,
+)
+from bridle._core.incoming.unknown import UnknownHandler
+from bridle._core.scan import LineIdentity
+from bridle.controls import (
+    CanUseToolRequest,
+    ControlRequest,
+    ElicitationRequest,
+    HookCallbackRequest,
+    McpMessageRequest,
+    UnknownControlRequest,
+)
+from bridle.events import WarningKind
+from bridle.tools import ToolServer
+
+
+class IncomingConfig(Struct, frozen=True, kw_only=True):
+    """The callbacks of a session. Only the shell calls them."""
+
+    hooks: HookPlan = HookPlan({})
+    can_use_tool: Callback | None = None
+    question: Callback | None = None
+    plan: Callback | None = None
+    elicitation: Callback | None = None
+    #: The functions that take the messages for MCP servers, and the servers of tools, by name.
+    mcp_handlers: Mapping[str, object] = {}
+    tool_servers: Mapping[str, ToolServer] = {}
+    #: Seconds a permission request or an elicitation may take; None: no limit.
+    permission_timeout: float | None = None
+    #: Requests that may be open at once; a constant of sessions, smaller in simulations.
+    max_open: int = MAX_OPEN_REQUESTS
+
+
+class Incoming:
+    """The requests of the CLI.
+
+    ``departure`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
+    CLI works on. ``end_turn`` is called with the event and the answer when a hook has ended the
+    turn, and with every answer about a prompt.
+    """
+
+    def __init__(
+        self,
+        config: IncomingConfig,
+        deadlines: Deadlines,
+        emit: Callable[[Action], None],
+        *,
+        departure: Departure,
+        prompt: Callable[[], str | None],
+        end_turn: Callable[[str, HookAnswer, float], None],
+    ) -> None:
+        self.table = table = OpenRequests(
+            config.max_open, deadlines, emit, departure=departure, prompt=prompt
+        )
+        self._hooks = HookHandler(table, config.hooks, end_turn)
+        self._mcp = McpHandler(table, config.mcp_handlers, config.tool_servers, deadlines)
+        permissions = PermissionHandler(
+            table, config.can_use_tool, config.question, config.plan, config.permission_timeout
+        )
+        elicitations = ElicitationHandler(table, config.elicitation, config.permission_timeout)
+        self._by_request: dict[type, RequestHandler] = {
+            HookCallbackRequest: self._hooks,
+            CanUseToolRequest: permissions,
+            McpMessageRequest: self._mcp,
+            ElicitationRequest: elicitations,
+            UnknownControlRequest: UnknownHandler(table),
+        }
+        self._by_call: dict[CallKind, CallHandler] = {
+            CallKind.HOOK: self._hooks,
+            CallKind.PERMISSION: permissions,
+            CallKind.QUESTION: permissions,
+            CallKind.PLAN: permissions,
+            CallKind.ELICITATION: elicitations,
+            CallKind.MCP: self._mcp,
+            CallKind.TOOL: self._mcp,
+        }
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def handle(self, frame: ControlRequest, session_id: str, now: float) -> None:
+        """Handle a request."""
+        request_id = frame.request_id
+        if request_id is None:
+            self.table.warn(WarningKind.INVALID_REQUEST, "a request came without an id")
+        elif self._is_open(request_id):
+            detail = f"request id {request_id!r} is still open"
+            self.table.warn(WarningKind.DUPLICATE_REQUEST, detail)
+        else:
+            body = frame.body
+            request = IncomingRequest(request_id, body, frame, session_id, now)
+            try:
+                self._by_request[type(body)].handle(request)
+            except (RecursionError, ValidationError) as error:  # nested too deeply, for example
+                text = f"cannot be read ({type(error).__name__}: {error})"
+                self._reject_unread(request_id, getattr(body, "callback_id", None), text)
+
+    def reject_unread(self, line: LineIdentity, what: str) -> None:
+        """Answer a request of which only the ids could be read."""
+        if line.request_id is not None and not self._is_open(line.request_id):
+            text = f"{line.subtype or 'request'}: cannot be read ({what})"
+            self._reject_unread(line.request_id, line.callback_id, text)
+
+    def _reject_unread(self, request_id: str, callback_id: str | None, text: str) -> None:
+        if not self._hooks.refuse_unread(request_id, callback_id, text):
+            self.table.reject(WarningKind.INVALID_REQUEST, request_id, text)
+
+    def withdraw(self, request_id: str) -> None:
+        """Forget a request that the CLI has withdrawn; it gets no answer."""
+        if not self.table.drop(request_id):
+            self._mcp.withdraw(request_id)
+
+    def _is_open(self, request_id: str) -> bool:
+        early = self._mcp.early
+        return request_id in self.table.open or (early is not None and request_id in early)
+
+    # -- callbacks ---------------------------------------------------------------------------------
+
+    def finished(self, call_id: int, result: Any, now: float) -> None:
+        """Take the serialised result of a callback."""
+        call = self.table.take(call_id)
+        if call is not None:
+            self._by_call[call.kind].finished(call, result, now)
+
+    def failed(self, call_id: int, detail: str, now: float, *, was_called: bool = True) -> None:
+        """Answer for a callback that raised, or that could not be called.
+
+        In the second case the callback decided nothing: a gate blocks, a permission is denied.
+        """
+        call = self.table.take(call_id)
+        if call is None:
+            return
+        handler = self._by_call[call.kind]
+        if was_called:
+            handler.failed(call, handler.failed_kind, f"{call.who}: {detail}", now)
+        else:
+            self.table.warn_of_limit(detail, call.who, now)
+            handler.uncallable(call, detail, now)
+
+    def expired(self, call_id: int, now: float) -> None:
+        """Cancel a callback that missed its deadline, and answer for it."""
+        call = self.table.find(call_id)
+        assert call is not None, "a deadline is cleared with its call"
+        self.table.cancel(call, timed_out=True)
+        handler = self._by_call[call.kind]
+        detail = f"{call.who} did not answer within {call.timeout:g} s"
+        handler.failed(call, handler.late_kind, detail, now)
+
+    # -- the session -------------------------------------------------------------------------------
+
+    def confirm(self, now: float) -> None:
+        """Pass on the MCP messages that waited for the session to be confirmed."""
+        self._mcp.confirm(now)
+
+    def refuse_all(self, now: float) -> None:
+        """Refuse what is open and whatever else comes: the session is closing."""
+        self.table.is_closing = True
+        for call in list(self.table.open.values()):
+            self.table.cancel(call)
+            self._by_call[call.kind].refuse(call)
+        self.confirm(now)
+
+    def drop_all(self) -> None:
+        """Forget everything: the CLI takes no more answers."""
+        self.table.is_closing = True
+        for call in list(self.table.open.values()):
+            self.table.drop(call.request_id)
+        self._mcp.drop_all()

@@ -1,0 +1,101 @@
+"""Handles hook callbacks: calls the hooks of an event one after another and sends their answer.
+
+A hook that fails lets the CLI go on unless its `on_error` says otherwise. Where no hook can be
+called (the table is full, the request cannot be read, no thread is left), gates block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bridle._core.actions import Call, CallKind
+from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.hook_run import HookAnswer, HookRun
+from bridle._core.incoming.table import CLOSING, IncomingRequest, OpenRequests
+from bridle.controls import HookCallbackRequest
+from bridle.events import WarningKind
+
+_HOOK = CallKind.HOOK  # bound to a local name because enum attribute access is slow
+
+
+class HookHandler:
+    """Handles hook callbacks.
+
+    ``end_turn`` is called with the event and the answer when a hook has ended the turn, and with
+    every answer about a prompt.
+    """
+
+    failed_kind = WarningKind.HOOK_FAILED
+    late_kind = WarningKind.HOOK_TIMED_OUT
+
+    def __init__(
+        self,
+        table: OpenRequests,
+        plan: HookPlan,
+        end_turn: Callable[[str, HookAnswer, float], None],
+    ) -> None:
+        self._table = table
+        self._plan = plan
+        self._end_turn = end_turn
+
+    def handle(self, request: IncomingRequest) -> None:
+        """Call the first hook that matches, or answer."""
+        table, now = self._table, request.now
+        body: HookCallbackRequest = request.body
+        if not body.callback_id and table.reject_incomplete(request, "callback_id"):
+            return
+        run = self._plan.begin(body.callback_id, body.input, body.tool_use_id)
+        if table.is_closing:
+            table.answer(request.id, run.close(CLOSING))
+            return
+        if run.answer is None and table.is_full(run.label, now):
+            run.refuse()
+        self._step(request.id, run, now)
+
+    def refuse_unread(self, request_id: str, callback_id: str | None, text: str) -> bool:
+        """Answer a hook callback of which only the id could be read; False if it is not ours.
+
+        An error would let the tool run: older CLIs take it for an empty answer of the hook.
+        """
+        run = self._plan.unreadable(callback_id)
+        if run is None:
+            return False
+        self._table.warn(WarningKind.INVALID_REQUEST, text)
+        self._table.answer(request_id, run.settled)
+        return True
+
+    def finished(self, call: Call, result: Any, now: float) -> None:
+        """Call the next hook, or answer."""
+        call.subject.done(result)
+        self._step(call.request_id, call.subject, now)
+
+    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
+        """Call the next hook, or block if the failed one has to succeed."""
+        call.subject.failed(kind, detail)
+        self._step(call.request_id, call.subject, now)
+
+    def uncallable(self, call: Call, limit: str, now: float) -> None:
+        """Block if the event is a gate."""
+        call.subject.refuse()
+        self._step(call.request_id, call.subject, now)
+
+    def refuse(self, call: Call) -> None:
+        """Block if the event is a gate."""
+        self._table.answer(call.request_id, call.subject.close(CLOSING))
+
+    def _step(self, request_id: str, run: HookRun, now: float) -> None:
+        """Call the next hook of the run, or send the answer of the run."""
+        table, answer = self._table, run.answer
+        if answer is not None:
+            table.answer(request_id, answer)
+            if answer.ends_turn or run.event == "UserPromptSubmit":
+                self._end_turn(run.event, answer, now)
+            return
+        # Warn of a failed hook now: there may never be an answer.
+        if run.warnings:
+            for kind, detail in run.take_warnings():
+                table.warn(WarningKind(kind), detail)
+        hook = run.waiting[0]
+        function, timeout = hook.hook.callback, hook.timeout
+        table.call(_HOOK, function, run.context, run.label, request_id, timeout, run, hook.name)

@@ -1,0 +1,176 @@
+"""Handles messages for MCP servers that live in the user's process: tool servers and raw handlers.
+
+The CLI opens these servers while it still works on our initialize request, so messages can come
+before the session is confirmed. They wait in :class:`EarlyMessages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridle._core.actions import Call, CallKind
+from bridle._core.deadlines import Deadlines
+from bridle._core.incoming import mcp_messages as mcp
+from bridle._core.incoming import tool_server
+from bridle._core.incoming.answers import InvalidReturn
+from bridle._core.incoming.table import CLOSING, IncomingRequest, OpenRequests
+from bridle.controls import McpMessageRequest
+from bridle.events import WarningKind
+from bridle.tools import ToolServer
+
+# Bound to local names because enum attribute access is slow.
+_MCP = CallKind.MCP
+_TOOL = CallKind.TOOL
+
+EARLY = "early"
+"""The kind of the deadline of messages that wait for the session to be confirmed."""
+
+
+class McpHandler:
+    """Handles messages for the MCP servers, given by name."""
+
+    failed_kind = WarningKind.MCP_FAILED
+    late_kind = WarningKind.MCP_FAILED
+
+    def __init__(
+        self,
+        table: OpenRequests,
+        handlers: Mapping[str, object],
+        tool_servers: Mapping[str, ToolServer],
+        deadlines: Deadlines,
+    ) -> None:
+        self._table = table
+        self._handlers = handlers
+        self._tool_servers = tool_servers
+        self._deadlines = deadlines
+        #: Messages that came before the session was confirmed; None once it is.
+        self.early: mcp.EarlyMessages | None = mcp.EarlyMessages()
+
+    def handle(self, request: IncomingRequest) -> None:
+        """Pass a message to its server, or keep it until the session is confirmed."""
+        body: McpMessageRequest = request.body
+        if not (body.server_name and body.message) and self._table.reject_incomplete(
+            request, "server_name", "message"
+        ):
+            return
+        message = mcp.McpMessage(request.id, body.server_name, body.message)
+        if self.early is None:
+            self._pass_on(message, request.now)
+            return
+        if not len(self.early):
+            self._deadlines.set((EARLY, None), request.now + mcp.EARLY_TIMEOUT)
+        dropped = self.early.push(message)
+        if dropped is not None:
+            detail = f"more than {mcp.MAX_EARLY} messages before the session was confirmed"
+            self._table.warn(WarningKind.MCP_BUFFER_OVERFLOW, detail)
+            self._reject(dropped, detail)
+
+    def confirm(self, now: float) -> None:
+        """Pass on the messages that waited for the session, oldest first."""
+        if self.early is None:
+            return
+        waiting, self.early = self.early.take_all(), None
+        self._deadlines.clear((EARLY, None))
+        for message in waiting:
+            self._pass_on(message, now)
+
+    def withdraw(self, request_id: str) -> None:
+        """Forget a message that waits for the session."""
+        if self.early is not None:
+            self.early.withdraw(request_id)
+
+    def drop_all(self) -> None:
+        """Forget all messages that wait for the session."""
+        self.early = None
+        self._deadlines.clear((EARLY, None))
+
+    def finished(self, call: Call, result: Any, now: float) -> None:
+        """Answer with what the tool or the handler returned."""
+        if type(result) is not InvalidReturn:
+            self._table.answer(call.request_id, result)
+            return
+        kind, detail = result.kind or self.failed_kind, f"{call.who}: {result.problem}"
+        self._fail(call, kind, detail, "the server's answer is no JSON-RPC message")
+
+    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
+        """Answer in the place of the tool or the handler."""
+        self._fail(call, kind, detail)
+
+    def uncallable(self, call: Call, limit: str, now: float) -> None:
+        """Answer in the place of the tool or the handler; the warning was given."""
+        kind, detail = WarningKind.LIMIT_REACHED, f"{call.label}: {limit}"
+        self._fail(call, kind, detail, warned=True)
+
+    def _fail(
+        self,
+        call: Call,
+        kind: str,
+        detail: str,
+        text: str = "the server failed to handle the message",
+        *,
+        warned: bool = False,
+    ) -> None:
+        """Answer a tool call with a result that the model reads, a raw message with an error."""
+        if call.kind is _TOOL:
+            message, label = call.subject.message, call.label
+            answer = tool_server.answer_failure(message, kind, detail, label)
+            self._table.answer(call.request_id, answer, warned=warned)
+        else:
+            if not warned:
+                self._table.warn(WarningKind(kind), detail)
+            self._reject(call.subject, text)
+
+    def refuse(self, call: Call) -> None:
+        """Answer with an error because the session is closing."""
+        self._reject(call.subject, CLOSING)
+
+    def _pass_on(self, message: mcp.McpMessage, now: float) -> None:
+        table, name = self._table, message.server
+        server, handler = self._tool_servers.get(name), self._handlers.get(name)
+        if table.is_closing:
+            self._reject(message, CLOSING)
+        elif server is None and handler is None:
+            text = f"no MCP server is registered as {name!r:.80}"
+            self._reject(message, text, mcp.METHOD_NOT_FOUND)
+        else:
+            method = message.message.get("method")
+            if method == mcp.CANCELLED:
+                self._cancel(message)
+            if table.is_full(f"MCP server {name:.80}", now):
+                self._reject(message, "too many requests are open")
+            elif server is not None:
+                self._pass_to_tool(server, message)
+            else:
+                label = f"{method or 'answer'} for MCP server {name}"
+                # A copy: what the handler does to it must not change whom the answer is for.
+                argument = dict(message.message)
+                table.call(_MCP, handler, argument, label, message.request_id, None, message)
+
+    def _pass_to_tool(self, server: ToolServer, message: mcp.McpMessage) -> None:
+        call = tool_server.handle(message.server, server, message.message)
+        if isinstance(call, tool_server.ToolCall):
+            label = f"tool {call.context.name} of MCP server {message.server}"
+            tool, timeout = call.tool, call.tool.timeout
+            request_id = message.request_id
+            self._table.call(_TOOL, tool, call.context, label, request_id, timeout, message)
+        else:
+            self._table.send(message.request_id, {"mcp_response": call})
+
+    def _cancel(self, message: mcp.McpMessage) -> None:
+        """End the call that a cancellation names with an error."""
+        cancelled = mcp.cancelled_id(message.message)
+        if cancelled is None:
+            return
+        for call in list(self._table.open.values()):
+            waiting = call.subject
+            if type(waiting) is not mcp.McpMessage or waiting.server != message.server:
+                continue
+            if waiting.message.get("id") == cancelled:
+                self._table.cancel(call)
+                self._reject(waiting, "cancelled")
+                return
+
+    def _reject(self, message: mcp.McpMessage, text: str, code: int = mcp.INTERNAL_ERROR) -> None:
+        answer = mcp.error_response(message.message, code, text)
+        self._table.send(message.request_id, {"mcp_response": answer})

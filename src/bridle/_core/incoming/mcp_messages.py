@@ -1,0 +1,100 @@
+"""JSON-RPC messages for MCP servers in the user's process, and those that came too early.
+
+Only two members of a message are read here: ``id``, because an error has to carry it back, and
+``method``, because a cancellation is a notification and not a control frame.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import cast
+
+from msgspec import Struct
+
+from bridle._source import JsonObject
+
+MAX_EARLY = 100
+"""MCP messages kept while the session is not confirmed."""
+
+EARLY_TIMEOUT = 1.0
+"""Seconds the oldest message waits for the session to be confirmed.
+
+A CLI may hold back its answer to initialize until the servers have answered. So after this time
+the messages are passed on as if the session were confirmed.
+"""
+
+METHOD_NOT_FOUND = -32601
+INTERNAL_ERROR = -32603
+
+CANCELLED = "notifications/cancelled"
+
+
+class McpMessage(Struct, frozen=True):
+    """A message for a server, with the id of the control request that carries it."""
+
+    request_id: str
+    server: str
+    message: JsonObject
+
+
+class EarlyMessages:
+    """MCP messages that arrived before the session was confirmed, oldest first.
+
+    The number is bounded. A message that has to make room still gets an answer, because the CLI
+    would wait for it without limit.
+    """
+
+    def __init__(self) -> None:
+        self._messages: deque[McpMessage] = deque()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __contains__(self, request_id: str) -> bool:
+        return any(message.request_id == request_id for message in self._messages)
+
+    def push(self, message: McpMessage) -> McpMessage | None:
+        """Keep ``message``; return the oldest one if it had to make room."""
+        self._messages.append(message)
+        return self._messages.popleft() if len(self._messages) > MAX_EARLY else None
+
+    def withdraw(self, request_id: str) -> bool:
+        """Forget the message of that request; True if it was here."""
+        for message in self._messages:
+            if message.request_id == request_id:
+                self._messages.remove(message)
+                return True
+        return False
+
+    def take_all(self) -> list[McpMessage]:
+        """Remove and return everything, oldest first."""
+        messages = list(self._messages)
+        self._messages.clear()
+        return messages
+
+
+def error_response(message: Mapping[str, object], code: int, text: str) -> dict[str, object]:
+    """A JSON-RPC error that answers ``message``, with its id as it was spelled."""
+    error = {"code": code, "message": text}
+    return {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
+
+
+def acknowledge() -> dict[str, object]:
+    """Return the answer to a notification: only the control request that carried it waits."""
+    return {"jsonrpc": "2.0", "result": {}}
+
+
+def is_notification(message: Mapping[str, object]) -> bool:
+    """True if nobody waits for a JSON-RPC answer to ``message``."""
+    return "id" not in message
+
+
+def cancelled_id(message: Mapping[str, object]) -> object | None:
+    """The JSON-RPC id a cancellation speaks of; None if ``message`` is not one."""
+    if message.get("method") != CANCELLED:
+        return None
+    params = message.get("params")
+    if not isinstance(params, Mapping):
+        return None
+    return cast("Mapping[str, object]", params).get("requestId")

@@ -1,0 +1,82 @@
+"""Handles permission requests, also those of the tools that ask the user (questions and plans).
+
+A request without a valid answer of its callback is denied.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import structs
+
+from bridle._callables import Callback
+from bridle._core.actions import CallKind
+from bridle._core.incoming.answers import Answer
+from bridle._core.incoming.contexts import copied, decode_can_use_tool
+from bridle._core.incoming.table import CLOSING, IncomingRequest, OneCallback, OpenRequests
+from bridle.controls import CanUseToolRequest
+from bridle.events import WarningKind
+from bridle.permissions import bind_raw
+
+
+def _denial(message: str) -> Answer:
+    return Answer(msgspec.json.encode({"behavior": "deny", "message": message}))
+
+
+_DENIED = _denial(f"Permission denied: {CLOSING}.")
+_NO_CALLBACK = _denial("Permission denied: this application answers no permission requests.")
+
+
+class PermissionHandler(OneCallback):
+    """Handles permission requests. ``timeout`` is in seconds; None: no limit."""
+
+    failed_kind = WarningKind.PERMISSION_FAILED
+    late_kind = WarningKind.PERMISSION_TIMED_OUT
+
+    def __init__(
+        self,
+        table: OpenRequests,
+        can_use_tool: Callback | None,
+        question: Callback | None,
+        plan: Callback | None,
+        timeout: float | None,
+    ) -> None:
+        super().__init__(table, deny, _DENIED)
+        self._default = CallKind.PERMISSION, can_use_tool
+        # Two tools ask the user; they may have their own callback.
+        self._by_tool: dict[str, tuple[CallKind, Callback]] = {}
+        if question is not None:
+            self._by_tool["AskUserQuestion"] = CallKind.QUESTION, question
+        if plan is not None:
+            self._by_tool["ExitPlanMode"] = CallKind.PLAN, plan
+        self._timeout = timeout
+
+    def handle(self, request: IncomingRequest) -> None:
+        """Call the callback for the tool, or deny."""
+        table, request_id = self._table, request.id
+        body: CanUseToolRequest = request.body
+        if not (body.tool_name and body.input) and table.reject_incomplete(
+            request, "tool_name", "input"
+        ):
+            return
+        subject = decode_can_use_tool(body, request.session_id)
+        kind, callback = self._by_tool.get(subject.tool_name, self._default)
+        label = f"permission for {subject.tool_name}"
+        if table.is_closing:
+            table.answer(request_id, _DENIED)
+        elif callback is None:
+            table.warn(WarningKind.NO_PERMISSION_CALLBACK, label)
+            table.answer(request_id, _NO_CALLBACK)
+        elif table.is_full(label, request.now):
+            table.answer(request_id, deny(WarningKind.LIMIT_REACHED, label), warned=True)
+        else:
+            # The callback may change its copy. What `Allow` sends back stays what the CLI sent.
+            context = structs.replace(subject, tool_input=copied(subject.tool_input))
+            bind_raw(context, request.frame.wire_body)
+            function, name = callback.function, callback.name
+            table.call(kind, function, context, label, request_id, self._timeout, subject, name)
+
+
+def deny(kind: str, detail: str) -> Answer:
+    """Return the answer to a permission request for which no callback gave a valid answer."""
+    message = f"Permission denied: the application gave no valid answer ({kind})."
+    return Answer(_denial(message).body, ((kind, detail),))

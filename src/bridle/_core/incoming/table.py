@@ -1,0 +1,274 @@
+"""The table of open requests: each request of the CLI gets one answer, unless the CLI withdraws it.
+
+Whichever comes first decides: the callback's result, its failure, its deadline, the withdrawal, or
+the end of the session. The request leaves the table in that same step, so whatever comes later
+finds nothing to answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from bridle._core.actions import Action, Call, CallKind, CancelCall, Warn, Write
+from bridle._core.deadlines import Deadlines
+from bridle._core.ending import Departure
+from bridle._core.incoming.answers import Answer, InvalidReturn
+from bridle._core.wire import Unencodable, encode_error, encode_json, encode_success
+from bridle._source import JsonObject
+from bridle.controls import ControlRequest
+from bridle.events import WarningKind
+
+MAX_OPEN_REQUESTS = 4096
+"""Requests of the CLI that may be open at once. Real CLIs stay far below: this stops a runaway."""
+
+_WARN_AGAIN = 10.0
+"""Seconds between two warnings about the same limit."""
+
+CALL = "call"
+"""The kind of the deadlines of callbacks."""
+
+CLOSING = "the session is closing"
+
+
+class IncomingRequest(Struct, frozen=True):
+    """A request of the CLI that has just arrived."""
+
+    id: str
+    body: Any
+    frame: ControlRequest
+    session_id: str
+    now: float
+
+
+class OpenRequests:
+    """Requests of the CLI whose callbacks have not finished, and the answers to all requests.
+
+    ``departure`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
+    CLI works on.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        deadlines: Deadlines,
+        emit: Callable[[Action], None],
+        *,
+        departure: Departure,
+        prompt: Callable[[], str | None],
+    ) -> None:
+        self._limit = limit
+        self._deadlines = deadlines
+        self._emit = emit
+        self._departure = departure
+        self._prompt = prompt
+        #: The call that each open request waits for, by the id of the request.
+        self.open: dict[str, Call] = {}
+        self._by_call: dict[int, Call] = {}
+        self._calls = 0
+        # Ids of the last answers, as many as may be due at once: the CLI repeats them.
+        self._answered: OrderedDict[str, None] = OrderedDict()
+        #: The session is closing: no callback is called, and every request is refused.
+        self.is_closing = False
+        # When to warn again about a limit.
+        self._warn_at: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def find(self, call_id: int) -> Call | None:
+        """Return a call that has not finished."""
+        return self._by_call.get(call_id)
+
+    def was_answered(self, request_id: str) -> bool:
+        """Tell whether the request was answered lately. The CLI repeats answers on its output."""
+        return request_id in self._answered
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def is_full(self, label: str, now: float) -> bool:
+        """Tell whether no further request can be taken, and warn if so."""
+        if len(self.open) < self._limit:
+            return False
+        self.warn_of_limit(f"{self._limit} requests of the CLI are open", label, now)
+        return True
+
+    def call(
+        self,
+        kind: CallKind,
+        callback: object,
+        argument: object,
+        label: str,
+        request_id: str,
+        timeout: float | None,
+        subject: object = None,
+        name: str = "",
+    ) -> None:
+        """Have a callback called for a request, which is open until the callback has finished."""
+        self._calls = call_id = self._calls + 1
+        prompt = self._prompt()
+        call = Call(
+            call_id, kind, callback, argument, label, request_id, timeout, subject, prompt, name
+        )
+        self.open[request_id] = self._by_call[call_id] = call
+        self._emit(call)
+
+    def started(self, call_id: int, now: float) -> None:
+        """Keep the deadline of a callback that has started and not returned at once."""
+        call = self._by_call.get(call_id)
+        if call is not None and call.timeout is not None:
+            self._deadlines.set((CALL, call_id), now + call.timeout)
+
+    def take(self, call_id: int) -> Call | None:
+        """Remove and return a call that has finished; its request is still open."""
+        if self._deadlines.soonest < math.inf:  # most calls return at once and never had one
+            self._deadlines.clear((CALL, call_id))
+        return self._by_call.pop(call_id, None)
+
+    def cancel(self, call: Call, *, timed_out: bool = False) -> None:
+        """Cancel a call; its request is still open."""
+        self.take(call.call_id)
+        self._emit(CancelCall(call.call_id, timed_out=timed_out))
+
+    def drop(self, request_id: str) -> bool:
+        """Forget a request and cancel its call. False if the request is not open."""
+        call = self.open.pop(request_id, None)
+        if call is not None:
+            self.cancel(call)
+        return call is not None
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def answer(self, request_id: str, answer: Answer, *, warned: bool = False) -> None:
+        """Answer a request; ``warned`` if its warnings were given."""
+        self.open.pop(request_id, None)
+        if not warned:
+            for kind, detail in answer.warnings:
+                self.warn(WarningKind(kind), detail)
+        try:
+            line = encode_success(request_id, answer.body)
+        except Unencodable as error:
+            self.reject(WarningKind.UNENCODABLE_RESULT, request_id, str(error))
+        else:
+            self._write(request_id, line)
+
+    def send(self, request_id: str, payload: JsonObject) -> None:
+        """Answer a request with an object, which may hold ids of the CLI."""
+        try:
+            body = encode_json(payload)
+        except Unencodable as error:
+            self.open.pop(request_id, None)
+            self.reject(WarningKind.UNENCODABLE_RESULT, request_id, str(error))
+        else:
+            self.answer(request_id, Answer(body))
+
+    def reject(self, kind: WarningKind, request_id: str, text: str) -> None:
+        """Answer a request with an error."""
+        self.warn(kind, text)
+        self._write(request_id, encode_error(request_id, text))
+
+    def reject_incomplete(self, request: IncomingRequest, *names: str) -> bool:
+        """Reject a request if one of these fields is missing; True if so.
+
+        Finding out is slow. A missing field is empty, so handlers call this only for an empty one.
+        """
+        missing = [name for name in names if name in request.frame.request.misfits]
+        if missing:
+            self.reject(WarningKind.INVALID_REQUEST, request.id, f"{missing[0]} is missing")
+        return bool(missing)
+
+    def _write(self, request_id: str, line: bytes) -> None:
+        if not self._departure.input_ended:
+            self._answered[request_id] = None
+            if len(self._answered) > MAX_OPEN_REQUESTS:
+                self._answered.popitem(last=False)
+            self._emit(Write(line))
+        else:
+            self.warn(WarningKind.UNANSWERED_REQUEST, f"request id {request_id!r:.80}")
+
+    # -- warnings ----------------------------------------------------------------------------------
+
+    def warn(self, kind: WarningKind, detail: str) -> None:
+        """Warn."""
+        self._emit(Warn(kind, detail))
+
+    def warn_of_limit(self, limit: str, label: str, now: float) -> None:
+        """Warn that a limit was reached, at most every ten seconds for the same limit."""
+        if now >= self._warn_at.get(limit, -math.inf):
+            self._warn_at[limit] = now + _WARN_AGAIN
+            self.warn(WarningKind.LIMIT_REACHED, f"{label}: {limit}")
+
+
+class RequestHandler(Protocol):
+    """Handles one kind of request."""
+
+    def handle(self, request: IncomingRequest) -> None:
+        """Call the callback for a request, or answer it."""
+        ...
+
+
+class CallHandler(RequestHandler, Protocol):
+    """Handles one kind of request with callbacks, and answers it whatever the callback does."""
+
+    #: The warnings about a callback that failed, and about one that missed its deadline.
+    failed_kind: WarningKind
+    late_kind: WarningKind
+
+    def finished(self, call: Call, result: Any, now: float) -> None:
+        """Take the serialised result of a callback."""
+        ...
+
+    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
+        """Answer for a callback that raised, missed its deadline or returned an invalid value."""
+        ...
+
+    def uncallable(self, call: Call, limit: str, now: float) -> None:
+        """Answer for a callback that could not be called. The warning was given."""
+        ...
+
+    def refuse(self, call: Call) -> None:
+        """Answer an open request because the session is closing."""
+        ...
+
+
+class OneCallback:
+    """Answers requests that have one callback, whose serialised result is the answer.
+
+    ``failure`` makes the answer when the callback gave none, of the kind and detail of the
+    warning. ``closing`` is the answer of a session that is closing.
+    """
+
+    failed_kind: WarningKind
+    late_kind: WarningKind
+
+    def __init__(
+        self, table: OpenRequests, failure: Callable[[str, str], Answer], closing: Answer
+    ) -> None:
+        self._table = table
+        self._failure = failure
+        self._closing = closing
+
+    def finished(self, call: Call, result: Any, now: float) -> None:
+        """Answer with the result, or as for a failure if it is not valid."""
+        if type(result) is InvalidReturn:
+            kind = result.kind or self.failed_kind
+            self.failed(call, kind, f"{call.who}: {result.problem}", now)
+        else:
+            self._table.answer(call.request_id, result)
+
+    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
+        """Answer in the place of the callback."""
+        self._table.answer(call.request_id, self._failure(kind, detail))
+
+    def uncallable(self, call: Call, limit: str, now: float) -> None:
+        """Answer in the place of the callback; the warning was given."""
+        answer = self._failure(WarningKind.LIMIT_REACHED, limit)
+        self._table.answer(call.request_id, answer, warned=True)
+
+    def refuse(self, call: Call) -> None:
+        """Answer that the session is closing."""
+        self._table.answer(call.request_id, self._closing)

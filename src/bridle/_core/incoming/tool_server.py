@@ -1,0 +1,150 @@
+"""The server side of MCP, as far as tools need it: JSON-RPC in, an answer or a call out.
+
+Nothing here runs a tool or reads its arguments. :func:`handle` answers what can be answered at once
+and turns a ``tools/call`` into a :class:`ToolCall` for the shell.
+
+There are two kinds of errors. What the model can correct (a tool that does not exist, invalid
+arguments, a tool that failed) is a result with ``isError``, which the model reads. What only a
+client can get wrong is a JSON-RPC error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from bridle._core.incoming.answers import Answer
+from bridle._core.incoming.mcp_messages import (
+    METHOD_NOT_FOUND,
+    acknowledge,
+    error_response,
+    is_notification,
+)
+from bridle._core.wire import Unencodable, encode_json, utf8
+from bridle._source import JsonObject
+from bridle.permissions import bind_raw
+from bridle.tools import Tool, ToolContext, ToolServer
+
+INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
+
+PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Versions of MCP in which what is said here means the same; the first one is offered."""
+
+_TOOL_USE_ID = "claudecode/toolUseId"
+
+_MAX_ERROR = 500
+"""Characters of an exception the model is told: what happened, not a report."""
+
+
+class ToolCall(Struct, frozen=True):
+    """A call of a tool. The shell validates the arguments and runs the function."""
+
+    tool: Tool[..., Any]
+    context: ToolContext
+
+
+def handle(name: str, server: ToolServer, message: JsonObject) -> ToolCall | dict[str, object]:
+    """Treat a message for the server registered as ``name``: what to call, or the answer."""
+    method = message.get("method")
+    if not isinstance(method, str):
+        return error_response(message, INVALID_REQUEST, "the message has no method")
+    if is_notification(message):
+        return acknowledge()
+    params = _object(message.get("params"))
+    if params is None:
+        return error_response(message, INVALID_PARAMS, "params is not an object")
+    match method:
+        case "initialize":
+            return result_response(message, _introduction(name, server, params))
+        case "ping":
+            return result_response(message, {})
+        case "tools/list":
+            return result_response(message, {"tools": server.definitions()})
+        case "tools/call":
+            return _call(name, server, message, params)
+        case _:
+            return error_response(message, METHOD_NOT_FOUND, f"no method {method!r:.80}")
+
+
+def result_response(message: JsonObject, result: object) -> dict[str, object]:
+    """The JSON-RPC answer to ``message``, with its id as it was spelled."""
+    return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+
+
+def _object(value: Any) -> JsonObject | None:
+    """A JSON object; one that was left out is empty, and what is none is None."""
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]  # JSON: keys are text
+
+
+def _introduction(name: str, server: ToolServer, params: JsonObject) -> JsonObject:
+    asked = params.get("protocolVersion")
+    result: JsonObject = {
+        "protocolVersion": asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+        "capabilities": {"tools": {"listChanged": False}},
+        "serverInfo": {"name": name, "version": server.version},
+    }
+    if server.instructions is not None:
+        result["instructions"] = server.instructions
+    return result
+
+
+def _call(
+    name: str, server: ToolServer, message: JsonObject, params: JsonObject
+) -> ToolCall | dict[str, object]:
+    asked = params.get("name")
+    if not isinstance(asked, str):
+        return error_response(message, INVALID_PARAMS, "tools/call does not name a tool")
+    tool = server.tools.get(asked)
+    if tool is None:
+        text = f"Unknown tool {asked!r:.80}. The tools are: {', '.join(server.tools) or 'none'}."
+        return result_response(message, encode_failure(text))
+    if arguments_of(params) is None:
+        text = f"Invalid arguments for {asked}: they are not an object."
+        return result_response(message, encode_failure(text))
+    return ToolCall(tool, _context(name, asked, message, params))
+
+
+def arguments_of(params: JsonObject) -> JsonObject | None:
+    """Return the arguments of a ``tools/call``; None if they are not an object."""
+    return _object(params.get("arguments"))
+
+
+def _context(server: str, tool: str, message: JsonObject, params: JsonObject) -> ToolContext:
+    context = ToolContext(name=tool, server=server, tool_use_id=tool_use_of(params))
+    bind_raw(context, dict(message))
+    return context
+
+
+def tool_use_of(params: JsonObject) -> str | None:
+    """The id of the tool use a call is made for, where the CLI says so."""
+    meta = _object(params.get("_meta")) or {}
+    tool_use_id = meta.get(_TOOL_USE_ID)
+    return tool_use_id if isinstance(tool_use_id, str) else None
+
+
+# ---------------------------------------------------------------- failures
+
+
+def answer_failure(message: JsonObject, kind: str, detail: str, label: str) -> Answer:
+    """Return the answer to a call that failed. The model knows the tool, so it gets no label."""
+    response = result_response(message, encode_exception(detail.removeprefix(f"{label}: ")))
+    try:
+        body = encode_json({"mcp_response": response})
+    except Unencodable:  # its id cannot be written
+        body = encode_json({"mcp_response": {**response, "id": None}})
+    return Answer(body, ((kind, detail),))
+
+
+def encode_failure(text: str) -> JsonObject:
+    """Return the result of a call that failed. The model reads ``text``."""
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def encode_exception(detail: str) -> JsonObject:
+    """Return the result of a tool that raised. The model reads the first line of ``detail``."""
+    line = utf8(f"Error: {detail.strip()}".splitlines()[0])
+    return encode_failure(line if len(line) <= _MAX_ERROR else f"{line[: _MAX_ERROR - 3]}...")

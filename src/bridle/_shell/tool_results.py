@@ -1,0 +1,199 @@
+"""Serialise what tools and raw MCP handlers return.
+
+A value that cannot be sent raises `InvalidResult`, or whatever its own methods raise. The core then
+answers with an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import NoneType
+from typing import cast
+
+import msgspec
+
+from bridle._core.incoming.answers import Answer, InvalidResult
+from bridle._core.incoming.mcp_messages import McpMessage, acknowledge, is_notification
+from bridle._core.incoming.tool_server import encode_failure, result_response
+from bridle._core.wire import encode_json
+from bridle._fields import is_list, is_mapping
+from bridle._shell.values import as_text, checked, kind_of, words_of
+from bridle._signatures import dump
+from bridle._source import JsonObject
+from bridle.content import Block, DocumentBlock, ImageBlock, TextBlock, UnknownBlock
+from bridle.errors import ToolFailure
+from bridle.tools import McpResponse
+
+
+def serialise_tool(result: object, request: McpMessage) -> Answer:
+    """Return the answer to a call of a tool. A `ToolFailure` is a failure that the model reads."""
+    response = result_response(request.message, encode_result(result))
+    try:
+        return Answer(checked(_json({"mcp_response": response})))
+    except msgspec.DecodeError as error:  # a Raw that is not JSON
+        raise _unencodable(str(error)) from error
+
+
+def serialise_mcp(result: object, request: McpMessage) -> Answer:
+    """Return the answer to a message for a raw handler.
+
+    A mapping is sent as it is; an McpResponse without an id gets that of the message. The answer
+    to a notification is the same for every result.
+    """
+    try:
+        return Answer(checked(encode_json({"mcp_response": _response(result, request.message)})))
+    except InvalidResult:
+        raise
+    except Exception as error:  # raised by values of the user
+        raise _unencodable(words_of(error)) from error
+
+
+def _response(result: object, message: JsonObject) -> dict[str, object]:
+    if isinstance(result, McpResponse):
+        response = result.to_wire()
+        return response if response["id"] is not None else {**response, "id": message.get("id")}
+    if isinstance(result, Mapping):
+        return dict(cast("Mapping[str, object]", result))
+    if is_notification(message):
+        return acknowledge()
+    raise _unencodable(f"a handler must return a mapping or an McpResponse, not {kind_of(result)}")
+
+
+# ---------------------------------------------------------------- results
+
+_UNENCODABLE = "unencodable_result"
+
+# How the image formats that models can see begin.
+_MAGIC = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF8", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+)
+_Bytes = bytes | bytearray | memoryview
+_RESULT_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_MCP_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
+
+_encode = msgspec.json.Encoder(enc_hook=dump).encode
+
+
+def encode_result(value: object) -> JsonObject:
+    """Return the MCP result for what a tool returned.
+
+    Raises:
+        InvalidResult: The value has no form a model could read.
+    """
+    if type(value) is str:
+        return {"content": [_text(value)]}
+    if type(value) not in _SCALARS and (ready := _ready_made(value)) is not None:
+        return ready
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise _unencodable(f"{value} is no number in JSON")
+        if value.is_integer() and abs(value) < _EXACT:
+            # JSON has one kind of number: the sum of 1 and 2 is 3, whatever Python calls it.
+            value = int(value)
+    data = _json(value)
+    result: JsonObject = {"content": [_text(data.decode())]}
+    if data.startswith(b"{"):
+        # The model reads the same either way; the application finds it parsed on the wire.
+        result["structuredContent"] = msgspec.json.decode(data)
+    return result
+
+
+_SCALARS = frozenset({int, float, bool, NoneType})
+
+_EXACT = 2**53
+"""Whole numbers beyond this are not what somebody counted, only where a float happens to stop."""
+
+
+def _ready_made(value: object) -> JsonObject | None:
+    """The result for a value that says itself how it is to be shown."""
+    if isinstance(value, ToolFailure):
+        return encode_failure(as_text(value.text))
+    if is_list(value) and any(_is_shown_as_is(item) for item in value):
+        return {"content": [_content(item) for item in value]}
+    if is_mapping(value) and _is_result(value):
+        return {str(key): item for key, item in value.items()}
+    if isinstance(value, str) or _is_shown_as_is(value):
+        return {"content": [_content(value)]}
+    return None
+
+
+def _is_shown_as_is(value: object) -> bool:
+    return isinstance(value, Block | _Bytes)
+
+
+def _is_result(value: Mapping[object, object]) -> bool:
+    """Whether this is an MCP result already, rather than data that has a "content" in it."""
+    content = value.get("content")
+    if not is_list(content):
+        return False
+    if not content:
+        return value.keys() <= _RESULT_KEYS
+    return all(is_mapping(item) and item.get("type") in _MCP_CONTENT for item in content)
+
+
+def _content(value: object) -> JsonObject:
+    if isinstance(value, str):
+        return _text(str.__str__(value))
+    if isinstance(value, _Bytes):
+        return _image(bytes(cast("bytes", value)))
+    if isinstance(value, Block):
+        return _block(value)
+    return _text(_json(value).decode())
+
+
+def _json(value: object) -> bytes:
+    try:
+        return _encode(value)
+    except Exception as error:  # whatever the user's own methods raise
+        raise _unencodable(f"{type(value).__name__} cannot be shown: {words_of(error)}") from error
+
+
+def _unencodable(problem: str) -> InvalidResult:
+    return InvalidResult(problem, _UNENCODABLE)
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _image(data: bytes) -> JsonObject:
+    for start, magic, mime_type in _MAGIC:
+        if data.startswith(magic, start):
+            return {"type": "image", "data": msgspec.to_builtins(data), "mimeType": mime_type}
+    raise _unencodable("the bytes are no PNG, JPEG, GIF or WebP image; return text for other data")
+
+
+def _block(block: Block) -> JsonObject:
+    if isinstance(block, TextBlock):
+        return _text(block.text)
+    if isinstance(block, UnknownBlock) and block.type in _MCP_CONTENT:
+        return cast("JsonObject", block.raw)
+    if isinstance(block, ImageBlock | DocumentBlock):
+        try:
+            return _media(block)
+        except KeyError as missing:
+            raise _unencodable(f"{type(block).__name__}: its source has no {missing}") from None
+    raise _unencodable(f"{type(block).__name__} is nothing a tool can return")
+
+
+def _media(block: ImageBlock | DocumentBlock) -> JsonObject:
+    """An image stays one; a document becomes a resource, which is MCP's word for it."""
+    source = block.source
+    kind = source["type"]
+    title = (block.title if isinstance(block, DocumentBlock) else None) or block.type
+    if kind == "url":
+        return {"type": "resource_link", "uri": source["url"], "name": title}
+    if kind not in ("base64", "text"):
+        raise _unencodable(f"{type(block).__name__}: a source of type {kind!r} cannot be sent")
+    data, mime_type = source["data"], source["media_type"]
+    if isinstance(block, ImageBlock):
+        return {"type": "image", "data": data, "mimeType": mime_type}
+    held = "blob" if kind == "base64" else "text"
+    return {
+        "type": "resource",
+        "resource": {"uri": f"document:{title}", "mimeType": mime_type, held: data},
+    }
