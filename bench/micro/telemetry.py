@@ -1,6 +1,6 @@
 """What telemetry costs per message of a session: when there is none, and when there is.
 
-The floor is the session's engine and feeds with nobody observing. An observer that does nothing
+The floor is the session's engine and queues without an observer. An observer that does nothing
 is what every message costs once telemetry is set; OpenTelemetry, recording, is what a user of it
 pays. All run in turns, in one process; what counts is the ratio of medians to the floor.
 """

@@ -404,8 +404,9 @@ def test_unread_messages_never_hold_up_control_and_are_bounded() -> None:
         for _ in range(4):
             puppet.say(*flood)
         assert talk.lifecycle == "failed"
-        with pytest.raises(bridle.ConsumerTooSlow):
+        with pytest.raises(bridle.ConsumerTooSlow) as caught:
             await _collect(unread)
+        assert caught.value.stderr_tail == "last words"
         kinds = [
             event.kind async for event in talk.events() if isinstance(event, bridle.SdkWarning)
         ]

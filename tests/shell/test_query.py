@@ -1037,7 +1037,7 @@ def test_a_slow_reader_makes_the_cli_wait() -> None:
             stream = ask(cli)
             await anext(stream)
             run_ = run_of(stream)
-            await until(lambda: run_._is_paused)
+            await until(lambda: run_.engine.delivery.is_paused)
             await asyncio.sleep(0.2)  # time to fill up, if it did not wait
             assert 4 << 20 < run_.messages.unread_bytes < 5 << 20
             assert results(await read(stream)) == ["Done."]
@@ -1052,7 +1052,7 @@ def test_unread_bytes_can_be_bounded_further() -> None:
             stream = ask(cli, sdk=SdkOptions(max_unread_bytes=100_000))
             first = await anext(stream)
             run_ = run_of(stream)
-            await until(lambda: run_._is_paused)
+            await until(lambda: run_.engine.delivery.is_paused)
             assert run_.messages.unread_bytes < 300_000
             assert len([first, *await read(stream)]) == 101
 
@@ -1142,7 +1142,7 @@ def test_a_slow_reader_is_not_a_silent_cli() -> None:
             stream = ask(cli, sdk=sdk)
             await anext(stream)
             run_ = run_of(stream)
-            await until(lambda: run_._is_paused)
+            await until(lambda: run_.engine.delivery.is_paused)
             await asyncio.sleep(0.5)  # longer than silence may last
             assert results(await read(stream)) == ["Done."]
 

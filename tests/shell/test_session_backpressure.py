@@ -40,6 +40,11 @@ LINE = {
 }
 SIZE = len(json.dumps(LINE, separators=(",", ":"))) + 1
 
+SHORT_LINE = {
+    "type": "assistant",
+    "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": "x" * 9}]},
+}
+
 in_turn = FakeCli(patience=30.0).expect_initialize().start_turn()
 
 
@@ -180,6 +185,45 @@ def test_nothing_is_held_for_readers_that_do_not_exist(how: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 8
+
+
+# The most memory in MiB that a program had while it read 100,000 messages.
+PEAK = """
+import asyncio
+from bridle import CliOptions, ResultMessage, start_session
+from bridle.testing import FakeCli
+
+async def main():
+    script = FakeCli().expect_initialize().start_turn().emit({line!r}).repeat(100_000).result()
+    with script as cli:
+        async with start_session(CliOptions(cli_path=cli.path)) as session:
+            reading = session.messages()
+            turn = await session.send_user_message("go")
+            if not {keeps}:
+                del turn
+            async for message in reading:
+                if isinstance(message, ResultMessage):
+                    break
+            # (Not getrusage: its maximum includes the program that started this one.)
+            [peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+            print(int(peak.split()[1]) / 1024)
+
+asyncio.run(main())
+"""
+
+
+def test_a_turn_that_is_kept_and_not_read_takes_little_memory() -> None:
+    """At most 1.3 times that of the same program without the turn."""
+
+    def peak(*, keeps: bool) -> float:
+        program = PEAK.format(line=SHORT_LINE, keeps=keeps)
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return float(done.stdout)
+
+    assert peak(keeps=True) <= 1.3 * peak(keeps=False)
 
 
 def test_a_turn_that_is_iterated_late_raises_if_its_messages_were_dropped() -> None:

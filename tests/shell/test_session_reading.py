@@ -383,7 +383,7 @@ def test_a_turn_that_was_only_awaited_says_that_its_messages_are_gone() -> None:
                     turn.text_stream()
 
                 turn = await session.send_user_message("SAY both at once")
-                await until(lambda: turn._state.mailbox.unread_bytes > 0)
+                await until(lambda: turn._state.queue.unread_bytes > 0)
                 outcome, messages = await asyncio.gather(turn, collect_of(turn))
                 assert (outcome.ok, said(messages)) == (True, ["both at once"])
 

@@ -312,8 +312,11 @@ def test_breaking_off_the_end_does_not_stop_it() -> None:
 
 
 def unread(session: sync.Session) -> list[object]:
-    """The subscriptions to messages a session serves."""
-    return list(session._session._actor.feeds._messages)
+    """Return the queues of a session's subscriptions to messages."""
+    subscriptions = session._session._actor.subscriptions
+    early_events = subscriptions._first_events
+    readers = [reader for reader, each in subscriptions._queues.items() if each is not early_events]
+    return [reader for reader in readers if isinstance(reader, int)]
 
 
 def test_leaving_an_iteration_ends_the_subscription(cli: FakeCli) -> None:

@@ -21,8 +21,18 @@ class Coverage:
         self.reasons: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
+        self.readers: Counter[str] = Counter()
 
-    TABLES = ("moves", "actions", "faults", "operations", "reasons", "warnings", "verdicts")
+    TABLES = (
+        "moves",
+        "actions",
+        "faults",
+        "operations",
+        "reasons",
+        "warnings",
+        "verdicts",
+        "readers",
+    )
 
     def add(self, other: Coverage) -> None:
         self.seeds += other.seeds

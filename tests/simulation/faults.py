@@ -510,6 +510,12 @@ def notify(world: World) -> None:
         world.cli.ask("hook", "Notification")
 
 
+@event(9)
+def readers(world: World) -> None:
+    if world.has_readers:
+        world.readers.do_something()
+
+
 @event(3)
 def process(world: World) -> None:
     cli = world.cli

@@ -18,6 +18,7 @@ from tests.simulation.limits import LimitPromises
 from tests.simulation.lines import Kind, Line, Question, Reasons, Turns
 from tests.simulation.model import Cli
 from tests.simulation.output import verdict_of
+from tests.simulation.readers import Readers
 from tests.simulation.settings import Setting
 from tests.simulation.violation import Violation
 
@@ -30,6 +31,7 @@ from bridle._core.state import TERMINAL
 from bridle._source import line_of
 from bridle.errors import ControlRejected, ControlTimeout, OptionsError
 from bridle.events import (
+    SdkWarning,
     SessionCompleted,
     SessionEnded,
     SessionFailed,
@@ -87,6 +89,15 @@ class Promises:
         self._timeouts: dict[Hashable, float] = {}
         self._submitted: Hashable = None
         self._limits = LimitPromises(setting.limits)
+        self.readers = Readers(
+            engine.delivery,
+            setting.delivery,
+            lambda: self.chance(),
+            self._react_to_readers,
+            self._count_reader,
+        )
+        #: Whether the program reads anything.
+        self.has_readers = False
         # -- the step under way
         self._cause = ""
         self._warned = False
@@ -186,6 +197,7 @@ class Promises:
         self.steps += 1
         self._cause = cause
         self._warned = False
+        self.readers.begin_step(actions)
         if self.trace:
             self.trace(f"{self.now:9.2f} {cause} -> {self.engine.lifecycle.value}")
             for action in actions:
@@ -202,6 +214,27 @@ class Promises:
             deadline = self.engine.next_deadline
             if deadline is None or deadline > self.now + _LONGEST_RUNG:
                 raise Violation("the ladder has no next rung")
+        if self.has_readers:
+            self._check_readers(actions)
+
+    def _check_readers(self, actions: list[act.Action]) -> None:
+        delivered = any(isinstance(one, act.Deliver | act.Attribute) for one in actions)
+        is_over = self.engine.lifecycle in TERMINAL
+        self.readers.check(delivered=delivered, is_over=is_over)
+        self.readers.publish_events()
+
+    def _react_to_readers(self) -> None:
+        """What follows from what a reader did, as a step of its own."""
+        before = self._cause, self._warned
+        self._step("readers", self.engine.react_to_readers(self.now))
+        self._cause, self._warned = before
+
+    def _count_reader(self, what: str) -> None:
+        self.coverage.readers[what] += 1
+
+    def chance(self) -> float:
+        """Return a number from 0 to 1, which the seed decides."""
+        raise NotImplementedError
 
     def _must_wait(self) -> bool:
         """Whether a call finds no thread and starts later."""
@@ -319,6 +352,8 @@ class Promises:
 
     def _on_deliver(self, action: act.Deliver) -> None:
         turns = action.turns
+        if self.has_readers:
+            self.readers.deliver(action)
         for uuid in turns:
             if self.turns.get(uuid) != "open":
                 raise Violation(f"delivered to {uuid}, which is not under way")
@@ -360,11 +395,29 @@ class Promises:
 
     def _on_attribute(self, action: act.Attribute) -> None:
         self.coverage.actions["Attribute"] += 1
+        if self.has_readers:
+            self.readers.deliver(action)
         for message in action.messages:
             _, line = self._unattributed.pop(id(message), (None, None))
             truth = line.turns if line is not None else ()
             if action.turns != truth and not self.cli.is_murky:
                 raise Violation(f"{message} was attributed to {action.turns}, not {truth}")
+
+    def _on_discard(self, action: act.Discard) -> None:
+        self.coverage.actions["Discard"] += 1
+        self.readers.discard(action)
+
+    def _on_drop_oldest(self, action: act.DropOldest) -> None:
+        self.coverage.actions["DropOldest"] += 1
+        self.readers.drop_oldest(action)
+
+    def _on_pause(self, action: act.PauseReading) -> None:
+        self.coverage.actions["PauseReading"] += 1
+        self.readers.pause(action)
+
+    def _on_resume(self, action: act.ResumeReading) -> None:
+        self.coverage.actions["ResumeReading"] += 1
+        self.readers.resume(action)
 
     def _on_turn_started(self, action: act.TurnStarted) -> None:
         self.coverage.actions["TurnStarted"] += 1
@@ -379,6 +432,7 @@ class Promises:
         if self.turns.get(uuid) != "open":
             raise Violation(f"{uuid} ended, but it was {self.turns.get(uuid)}")
         self.turns[uuid] = "done"
+        self.readers.end_turn(uuid)
         self._limits.end(uuid, self.now)
         self.coverage.reasons[outcome.reason.value] += 1
         self._cost += outcome.cost_usd or 0.0
@@ -459,6 +513,8 @@ class Promises:
     def _on_publish(self, action: act.Publish) -> None:
         self.coverage.actions["Publish"] += 1
         event = action.event
+        if self.has_readers:
+            self.readers.published(event)
         if isinstance(event, SessionReady):
             if self._ready or self._is_past:
                 raise Violation("ready twice, or too late")
@@ -472,6 +528,9 @@ class Promises:
         self.coverage.actions["Warn"] += 1
         self.coverage.warnings[action.kind.value] += 1
         self._warned = True
+        if self.has_readers:
+            self.readers.warn(action)
+            self.readers.published(SdkWarning(action.kind, action.detail))
         if action.kind is WarningKind.MALFORMED_LINE:
             self._next_expected(Kind.JUNK)
         elif action.kind is WarningKind.OVERSIZED_LINE:
@@ -512,6 +571,10 @@ _CHECKS: dict[type, Callable[[Promises, Any], None]] = {
     act.Kill: Promises._on_kill,
     act.Deliver: Promises._on_deliver,
     act.Attribute: Promises._on_attribute,
+    act.Discard: Promises._on_discard,
+    act.DropOldest: Promises._on_drop_oldest,
+    act.PauseReading: Promises._on_pause,
+    act.ResumeReading: Promises._on_resume,
     act.TurnStarted: Promises._on_turn_started,
     act.TurnEnded: Promises._on_turn_ended,
     act.Resolve: Promises._on_resolve,

@@ -82,7 +82,7 @@ def _report(coverage: Coverage, elapsed: float) -> None:
         coverage.faults.setdefault(name, 0)
     moves = {f"{state.value} + {cause.value}": n for (state, cause), n in coverage.moves.items()}
     _show("transitions", moves, seeds)
-    for title in ("actions", "faults", "operations", "reasons", "warnings", "verdicts"):
+    for title in ("actions", "faults", "operations", "reasons", "warnings", "verdicts", "readers"):
         _show(title, getattr(coverage, title), seeds)
     print(
         f"\n{coverage.seeds:,} seeds in {elapsed:.1f} s: {coverage.seeds / elapsed:,.0f} seeds/s, "

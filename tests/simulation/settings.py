@@ -6,6 +6,7 @@ import msgspec
 from tests.simulation import callbacks
 
 from bridle._core.config import EngineConfig
+from bridle._core.delivery import DeliveryConfig
 from bridle._core.incoming.handling import IncomingConfig
 from bridle.options import Limits
 
@@ -18,6 +19,14 @@ HUGE_LINE = 4 * 1024 * 1024
 """The limit in the few worlds where lines may be long enough for a warning."""
 
 
+SMALL = DeliveryConfig(
+    max_unread=4000, max_unbegun=1500, backlog_items=12, backlog_bytes=2000, max_events=4
+)
+"""Bounds of unread messages that sessions of a few hundred lines reach."""
+
+PAUSING = msgspec.structs.replace(SMALL, pauses_reading=True)
+
+
 class Setting(msgspec.Struct, frozen=True):
     """A way to set up a session."""
 
@@ -27,6 +36,7 @@ class Setting(msgspec.Struct, frozen=True):
     init_timeout: float = 60.0
     max_line: int = MAX_LINE
     limits: Limits = Limits()
+    delivery: DeliveryConfig = SMALL
 
     def config(self) -> EngineConfig:
         return EngineConfig(
@@ -38,6 +48,7 @@ class Setting(msgspec.Struct, frozen=True):
             wants_output=self.wants_output,
             checkpointing=self.checkpointing,
             limits=self.limits,
+            delivery=self.delivery,
         )
 
 
@@ -56,7 +67,8 @@ SETTINGS: tuple[tuple[Setting, EngineConfig], ...] = tuple(
         Setting(callbacks.EVERYTHING, limits=Limits(turns=2)),
         Setting(callbacks.PATIENT, limits=Limits(usd=0.001)),
         Setting(callbacks.NOTHING, limits=Limits(first_event=3.0, total=10.0, usd=0.0005)),
+        Setting(callbacks.NOTHING, delivery=PAUSING),
     )
 )
-SHARES = (0.2, 0.35, 0.45, 0.54, 0.63, 0.65, 0.72, 0.78, 0.84, 0.9, 0.95, 1.0)
+SHARES = (0.2, 0.35, 0.45, 0.54, 0.63, 0.65, 0.72, 0.78, 0.84, 0.9, 0.95, 0.97, 1.0)
 """How many of the worlds have each setting, as a running total."""

@@ -14,6 +14,7 @@ from tests.simulation import faults
 from tests.simulation.coverage import Coverage
 from tests.simulation.golden import Replay, implied_outcomes, recordings
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.reader_mutants import READER_MUTANTS
 from tests.simulation.run import SUITE_SEEDS, parse, simulate_one, simulate_range
 
 from bridle._core.config import EngineConfig
@@ -49,7 +50,19 @@ def test_everything_that_can_happen_does() -> None:
     assert missing == []
     assert [name for name in faults.OPERATIONS if not coverage.operations[name]] == []
     assert [move for move in MOVES if not coverage.moves[move]] == []
-    assert len(coverage.actions) == 15
+    assert len(coverage.actions) == 19
+    assert {name for name, count in coverage.readers.items() if count} == {
+        "awaited",
+        "closed",
+        "event dropped",
+        "loop",
+        "loop left",
+        "opened",
+        "paused",
+        "slow",
+        "too slow",
+        "turn dropped",
+    }
 
 
 RARE = {"long_line"}
@@ -98,6 +111,20 @@ def test_make_simulate_starts_where_the_seeds_of_the_suite_end(repository: Path)
     makefile = (repository / "Makefile").read_text("utf-8")
     [command] = re.findall(r"-m tests.simulation.run (.*)", makefile)
     assert "--start" not in command
+
+
+@pytest.mark.parametrize("name", READER_MUTANTS)
+def test_a_broken_account_of_unread_messages_is_caught(name: str) -> None:
+    """The same for the promise that unread messages stay within their bounds."""
+    broken = READER_MUTANTS[name]
+    for seed in range(WITHIN):
+        problem = simulate_one(seed, Coverage(), broken)
+        if problem is not None:
+            print(f"{name}: seed {seed}: {problem}")
+            assert problem.startswith("Violation")
+            assert broken.effects > 0
+            return
+    pytest.fail(f"{name} passed {WITHIN} seeds, with {broken.effects} effects")
 
 
 def _id(path: Path) -> str:

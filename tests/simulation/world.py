@@ -43,7 +43,6 @@ class World(Promises):
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.rng = rng = Random(seed)
-        self.chance = rng.random
         setting, config = rng.choices(SETTINGS, cum_weights=SHARES)[0]
         cli = Cli(
             rng,
@@ -52,6 +51,8 @@ class World(Promises):
             wants_output=setting.wants_output,
         )
         super().__init__(make_engine(config), cli, setting, coverage, trace)
+        self.chance = rng.random  # type: ignore[method-assign]  # saves a call each time
+        self.has_readers = rng.random() < 0.4
         #: The most bytes a read brings.
         self.chunk = (8, 60, 200, 200, 1000, 4000)[int(rng.random() * 6)]
         self._read_up_to = 0
@@ -115,7 +116,7 @@ class World(Promises):
     def deliver(self) -> None:
         """The engine reads some of what the CLI wrote."""
         output = self.cli.output
-        if not output or self.output_ended or not self.spawned:
+        if not output or self.output_ended or not self.spawned or self.readers.is_paused:
             return
         size = 1 + int(self.chance() * self.chunk)
         if len(output) > HUGE_LINE // 8:
@@ -144,10 +145,13 @@ class World(Promises):
     def _receive_part(self, data: bytes) -> None:
         """No line is whole yet: nothing may come of it but a word about its length."""
         self.steps += 1
-        for action in self.engine.receive(data, self.now):
-            if not isinstance(action, act.Warn) or action.kind is not WarningKind.LONG_LINE:
-                raise Violation(f"a part of a line made it do {action}")
-            self._on_warn(action)
+        actions = self.engine.receive(data, self.now)
+        for action in actions:
+            if isinstance(action, act.Discard) or getattr(action, "kind", None) in _ANY_TIME:
+                continue
+            raise Violation(f"a part of a line made it do {action}")
+        if actions:
+            self._step("receive", actions)
 
     def report_output_end(self) -> None:
         """The engine comes to the end of the output, perhaps in the middle of a line."""
@@ -232,6 +236,8 @@ class World(Promises):
         if self.engine.lifecycle is not Lifecycle.RUNNING:
             self._queued.append(key)
         self._submitted = key
+        if self.has_readers and self.chance() < 0.7:
+            self.readers.hold_turn(uuid)
         self._step("send", self.engine.send(key, uuid, content, self.now))
 
     def cancel(self, key: Hashable) -> None:
@@ -324,7 +330,9 @@ class World(Promises):
     def _settle_one(self) -> bool:
         """Do one of the things that are left to do."""
         cli = self.cli
-        if cli.output and not self.output_ended:
+        if self.readers.is_paused:
+            self.readers.read_all()
+        elif cli.output and not self.output_ended:
             data = bytes(cli.output[: 1 + int(self.chance() * max(500, len(cli.output) // 4))])
             del cli.output[: len(data)]
             self._receive(data)
@@ -458,6 +466,9 @@ class World(Promises):
             if len(actions) != 1 or not isinstance(actions[0], act.Reject) or actions[0].key != key:
                 raise Violation(f"a caller who came too late was told {actions}")
 
+
+_ANY_TIME = {WarningKind.LONG_LINE, WarningKind.MISSED_MESSAGES}
+"""Warnings that follow from a part of a line, or from a loop that was left."""
 
 _BREAK_OFF = BridleError("nobody reads")
 

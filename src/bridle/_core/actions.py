@@ -36,24 +36,52 @@ class Kill(Struct, frozen=True):
     """End the whole process tree (SIGKILL)."""
 
 
-class Deliver(Struct):
-    """Hand messages to the consumers, and to the turns they belong to.
+Reader = int | str
+"""Who has a queue: a subscription, by its number, or a turn, by the uuid of its prompt."""
 
-    ``turns`` are the uuids of prompts; it is empty for what belongs to none of ours, such as the
-    follow-up turn of a background task. ``size`` counts the bytes of the messages' lines. It grows
-    as long as it is in the outbox.
+
+class Deliver(Struct):
+    """Put messages into the queues of ``readers``.
+
+    ``turns`` are the uuids of the prompts that the messages belong to; it is empty for what belongs
+    to none of ours, such as the follow-up turn of a background task. ``size`` counts the bytes of
+    the messages' lines. Both grow as long as the action is in the outbox.
     """
 
     messages: list[Message]
     turns: tuple[str, ...]
     size: int
+    readers: tuple[Reader, ...] = ()
 
 
-class Attribute(Struct, frozen=True):
-    """Messages delivered earlier, to no turn, turn out to belong to these."""
+class Attribute(Struct):
+    """Put messages that were delivered to no turn earlier into the queues of their turns."""
 
     messages: list[Message]
     turns: tuple[str, ...]
+    size: int = 0
+    readers: tuple[Reader, ...] = ()
+
+
+class Discard(Struct, frozen=True):
+    """Clear the queue of a reader. Nothing is put into it any more."""
+
+    reader: Reader
+
+
+class DropOldest(Struct, frozen=True):
+    """Drop the oldest item of a queue. ``notice`` is what its reader takes next instead."""
+
+    reader: Reader
+    notice: SessionEvent
+
+
+class PauseReading(Struct, frozen=True):
+    """Leave the CLI's output in its pipe."""
+
+
+class ResumeReading(Struct, frozen=True):
+    """Read the CLI's output again."""
 
 
 class TurnStarted(Struct, frozen=True):
@@ -160,6 +188,10 @@ Action = (
     | Kill
     | Deliver
     | Attribute
+    | Discard
+    | DropOldest
+    | PauseReading
+    | ResumeReading
     | TurnStarted
     | TurnEnded
     | Resolve
@@ -194,6 +226,9 @@ class Outbox:
             last.size += size
         else:
             self._actions.append(Deliver(messages, turns, size))
+
+    def __len__(self) -> int:
+        return len(self._actions)
 
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from bridle._core.delivery import DeliveryConfig
 from bridle._core.framing import MAX_LINE
 from bridle._core.incoming.handling import IncomingConfig
 from bridle.options import Limits
@@ -17,6 +18,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     #: The members of the initialize request.
     initialize: Mapping[str, object] = {}
     incoming: IncomingConfig = IncomingConfig()
+    delivery: DeliveryConfig = DeliveryConfig()
     #: The id we gave the session; empty where the CLI chooses (a resumed one).
     session_id: str = ""
     control_timeout: float = 30.0

@@ -16,9 +16,11 @@ from bridle import controls, errors
 from bridle._core import actions as act
 from bridle._core.budget import Budget, TurnBudget
 from bridle._core.classify import ProcessEnd
+from bridle._core.closing import GentleClose
 from bridle._core.config import EngineConfig
 from bridle._core.deadlines import Deadlines
-from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, Rung, farewell
+from bridle._core.delivery import Delivery
+from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, farewell
 from bridle._core.followups import HeldOutcomes
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
@@ -30,7 +32,6 @@ from bridle._core.news import NEWS, News
 from bridle._core.outgoing import (
     INITIALIZE,
     INTERRUPT,
-    MAX_PENDING_REQUESTS,
     REQUEST,
     UNSTARTED,
     Fields,
@@ -57,8 +58,6 @@ from bridle.messages import (
 )
 from bridle.options import Limits
 
-_AND_THE_QUEUE = {"cancel_queued": True}
-
 _INIT_SENT = Lifecycle.INIT_SENT  # at hand: reaching a member by its name is slow
 
 _CONFIRMING = frozenset({controls.HookCallbackRequest, controls.CanUseToolRequest})
@@ -77,6 +76,7 @@ class Engine:
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
         self._framer = LineFramer(config.max_line)
+        self.delivery = Delivery(config.delivery, self._emit)  #: the inputs of readers
         self.deadlines = Deadlines()  #: read by the shell, for its timer
         self._turns = TurnBook(self._outbox, wants_output=config.wants_output)
         self._outgoing = Outgoing(
@@ -98,13 +98,16 @@ class Engine:
             prompt=lambda: self._turns.current,
             end_turn=self._on_hook_verdict,
         )
+        self._closing = GentleClose(
+            self._departure, self._turns, self._outgoing, self._incoming, self._ask
+        )
         self._unreadable = Unreadable(
             config.max_line,
             self._emit,
             self._turns,
             self._incoming,
             self._outgoing,
-            on_turn_end=self._on_turn_end,
+            on_turn_end=self._closing.turn_ended,
             on_handshake=self._on_handshake,
         )
         self._lifecycle = Lifecycle.STARTING
@@ -159,8 +162,17 @@ class Engine:
         self.process = structs.replace(self.process, **known)
 
     def _take(self, now: float) -> list[act.Action]:
-        """Return the actions of an input, with those of the limits that it reached."""
-        return self._outbox.take() if self._budget is None else self._budget.take(now)
+        """Return the actions of an input, with those of limits reached and of slow readers."""
+        outbox, budget = self._outbox, self._budget
+        actions = taken = outbox.take() if budget is None else budget.take(now)
+        while True:
+            error = self.delivery.account(taken)
+            if error is not None:
+                self._break_off(error, now)
+            if not outbox:
+                return actions
+            taken = outbox.take() if budget is None else budget.take(now)
+            actions += taken
 
     # -- inputs: the process -----------------------------------------------------------------------
 
@@ -296,13 +308,7 @@ class Engine:
             return []
         if self._lifecycle is not Lifecycle.RUNNING:
             return self.stop(now)
-        self._outgoing.reject_all(SessionStopped)
-        self._incoming.refuse_all(now)
-        if self._turns.is_idle or self._departure.input_ended:
-            self._departure.climb(Rung.DRAINING, now)
-        else:
-            self._departure.climb(Rung.INTERRUPTING, now)
-            self._ask(INTERRUPT, _AND_THE_QUEUE, now)
+        self._closing.begin(now)
         return self._take(now)
 
     def stop(self, now: float) -> list[act.Action]:
@@ -317,9 +323,12 @@ class Engine:
         self._departure.stop(now)
 
     def break_off(self, error: errors.BridleError, now: float) -> list[act.Action]:
-        """The session cannot go on, for a reason of ours (nobody reads its messages)."""
-        if self._lifecycle is Lifecycle.RUNNING or self._lifecycle is Lifecycle.INIT_SENT:
-            self._fail(Cause.BROKEN, error, now, by_us=True)
+        """The session cannot go on, for a reason of ours."""
+        self._break_off(error, now)
+        return self._take(now)
+
+    def react_to_readers(self, now: float) -> list[act.Action]:
+        """Return what follows from the inputs of readers to :attr:`delivery`."""
         return self._take(now)
 
     # -- frames ------------------------------------------------------------------------------------
@@ -370,7 +379,7 @@ class Engine:
             withdrawn = self._outgoing.withdrawn_prompt(request_id, response)
             if withdrawn is not None:
                 self._turns.withdraw(withdrawn, now)
-                self._drain_if_idle(now)
+                self._closing.drain_if_idle(now)
         request = self._outgoing.answer(request_id, response)
         if request is None:
             # The CLI repeats our own answers on its output, among others.
@@ -388,23 +397,11 @@ class Engine:
     def _on_result(self, message: ResultMessage, now: float) -> None:
         self._turns.result(message, now)
         self._last_errors = message.errors
-        self._on_turn_end(now)
-
-    def _on_turn_end(self, now: float) -> None:
-        """While closing, the end of the interrupted turn is what was waited for."""
-        has_room = len(self._outgoing) < MAX_PENDING_REQUESTS
-        if self._departure.rung is Rung.INTERRUPTING and not self._drain_if_idle(now) and has_room:
-            # Older CLIs run the prompts that waited, whatever the interrupt asked for.
-            self._ask(INTERRUPT, _AND_THE_QUEUE, now)
-
-    def _drain_if_idle(self, now: float) -> bool:
-        if self._departure.rung is Rung.INTERRUPTING and self._turns.is_idle:
-            self._departure.climb(Rung.DRAINING, now)
-        return self._departure.rung is not Rung.INTERRUPTING
+        self._closing.turn_ended(now)
 
     def _on_lifecycle(self, message: CommandLifecycle, now: float) -> None:
         self._turns.settle(message, now)
-        self._drain_if_idle(now)
+        self._closing.drain_if_idle(now)
 
     def _on_news(self, message: Message, now: float) -> None:
         self._turns.deliver(message)
@@ -507,6 +504,10 @@ class Engine:
         self._settle(ProcessEnd(process=self.process, by_us=by_us, cause=reason), now)
         self._emit(act.Publish(SessionFailed(reason, self.process.exit_code, error)))
         self._departure.shut_down(now)
+
+    def _break_off(self, error: errors.BridleError, now: float) -> None:
+        if self._lifecycle is Lifecycle.RUNNING or self._lifecycle is Lifecycle.INIT_SENT:
+            self._fail(Cause.BROKEN, error, now, by_us=True)
 
     def _settle(self, ending: ProcessEnd, now: float) -> None:
         """Settle all requests, ours and the CLI's, and all turns. No limit counts any more."""

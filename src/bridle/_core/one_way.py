@@ -120,19 +120,25 @@ class OneWayEngine(Engine):
             self._note_life()
         return actions
 
-    def pause(self, now: float) -> list[act.Action]:
-        """Reading is paused, as the reader of the messages is behind."""
+    def _take(self, now: float) -> list[act.Action]:
+        actions = super()._take(now)
+        for action in actions:
+            if type(action) is act.PauseReading:
+                self._pause(now)
+            elif type(action) is act.ResumeReading:
+                self._resume(now)
+        return actions
+
+    def _pause(self, now: float) -> None:
+        """While the reader is behind, the silence of the CLI means nothing."""
         if self._stream_budget is not None:
             self._stream_budget.pause(now)
         self.deadlines.clear((_EXIT, None))
-        return self._take(now)
 
-    def resume(self, now: float) -> list[act.Action]:
-        """Reading goes on."""
+    def _resume(self, now: float) -> None:
         if self._stream_budget is not None:
             self._stream_budget.resume(now)
         self._expect_exit(now)
-        return self._take(now)
 
     # -- frames ------------------------------------------------------------------------------------
 
@@ -217,8 +223,9 @@ class OneWayEngine(Engine):
 
     def _expect_exit(self, now: float) -> None:
         """Limit the silence of a CLI that has answered everything and was told to exit."""
+        cannot_tell = self._lifecycle in TERMINAL or self.delivery.is_paused
         is_done = self._has_result and self._departure.input_ended and not self._is_in_turn
-        if self._lifecycle in TERMINAL or not is_done or self._follow_ups.is_pending:
+        if cannot_tell or not is_done or self._follow_ups.is_pending:
             self.deadlines.clear((_EXIT, None))
         else:
             grace = UNSURE_EXIT_GRACE if self._unanswered else EXIT_GRACE

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from uuid import uuid4
 
 from bridle._core.config import EngineConfig
+from bridle._core.delivery import DeliveryConfig
 from bridle._core.launch import Launch, plan_query, redact, with_budget
 from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
@@ -22,7 +23,6 @@ from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
 from bridle._shell.locate import find_cli
-from bridle._shell.mailbox import Closed, Mailbox
 from bridle._shell.observing import QueryObserver, traced
 from bridle._shell.preflight import (
     check_version,
@@ -34,6 +34,7 @@ from bridle._shell.preflight import (
 )
 from bridle._shell.process import CliProcess
 from bridle._shell.query_actor import Lines, QueryActor
+from bridle._shell.subscriptions import Closed, Queue
 from bridle._shell.transport import (
     Transport,
     TransportEvents,
@@ -200,7 +201,7 @@ class Running(Protocol):
     """A query that was started."""
 
     @property
-    def messages(self) -> Mailbox[Message]: ...
+    def messages(self) -> Queue[Message]: ...
     @property
     def pid(self) -> int | None: ...
     @property
@@ -242,6 +243,7 @@ class _Plan:
         self._lines = None if at_hand is None else [_encode(one) for one in at_hand]
         config = EngineConfig(
             initialize=self._launch.initialize,
+            delivery=DeliveryConfig(max_unread=sdk.max_unread_bytes, pauses_reading=True),
             init_timeout=sdk.init_timeout,
             max_line=sdk.max_buffer_size,
             limits=sdk.limits,
@@ -254,7 +256,6 @@ class _Plan:
         actor = QueryActor(
             self._engine,
             QueryObserver(sdk.telemetry, clock=running_loop().time, model=self._cli.model),
-            max_unread_bytes=sdk.max_unread_bytes,
             listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
             redact=self._secrets.redact,
         )

@@ -16,7 +16,7 @@ from bridle._doors.drawing import draw
 from bridle._doors.session import InnerSession
 from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor
-from bridle._shell.mailbox import Closed
+from bridle._shell.subscriptions import Closed
 from bridle.content import Prompts
 from bridle.events import SdkWarning
 from bridle.messages import Message
@@ -76,8 +76,8 @@ class RunningQuery:
     def __init__(self, session: QuerySession, actor: Actor) -> None:
         self._actor = actor
         #: The messages that the reader has not taken yet.
-        self.messages = actor.feeds.messages()
-        self._events = actor.feeds.events()
+        self.messages = actor.subscriptions.messages()
+        self._events = actor.subscriptions.events()
         self._warnings: deque[SdkWarning] = deque(maxlen=_KEPT_WARNINGS)
         self._loop = asyncio.get_running_loop()
         self._answering = self._loop.create_task(session.answer(), name="bridle-query")
@@ -114,7 +114,7 @@ class RunningQuery:
 
     async def close(self) -> None:
         """End it; return when no process is left. Cancelling the wait does not cancel the end."""
-        self._actor.feeds.leave(self.messages)
+        self._actor.subscriptions.leave(self.messages)
         self._answering.cancel()
         await self._actor.stop()
         await asyncio.wait([self._answering])

@@ -13,7 +13,7 @@ from bridle._core.config import EngineConfig
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.turn import Turn
 from bridle._shell.known_secrets import clean_outcome
-from bridle._shell.mailbox import Closed, Mailbox
+from bridle._shell.subscriptions import Closed, Queue
 from bridle._shell.typed_output import schema_of, with_output
 from bridle.content import Content
 from bridle.errors import OptionsError
@@ -129,7 +129,7 @@ class Run(InnerSession):
 
     async def answer(self) -> Outcome[Any]:
         """Send the prompt and return its outcome, background work included."""
-        messages = None if self._kept is None else self._actor.feeds.messages()
+        messages = None if self._kept is None else self._actor.subscriptions.messages()
         self.turn = await self.send_user_message(self._prompt)
         if messages is None or self._kept is None:
             return await self.turn
@@ -141,7 +141,7 @@ class Run(InnerSession):
             # Everything that belongs to the outcome was delivered before it.
             while messages:
                 self._kept.append(messages.take_now())
-            self._actor.feeds.leave(messages)
+            self._actor.subscriptions.leave(messages)
         return outcome
 
     @property
@@ -157,7 +157,7 @@ class Run(InnerSession):
         if outcome.result is None or (held is not None and held.is_pending):
             await self.stop()
 
-    async def _keep(self, messages: Mailbox[Message], kept: list[Message]) -> None:
+    async def _keep(self, messages: Queue[Message], kept: list[Message]) -> None:
         with contextlib.suppress(Closed):
             while True:
                 kept.append(await messages.take())

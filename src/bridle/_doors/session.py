@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from bridle._callables import named
 from bridle._core.config import EngineConfig
+from bridle._core.delivery import DeliveryConfig
 from bridle._core.engine import Engine
 from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.incoming.hook_plan import HookPlan
@@ -178,6 +179,7 @@ class Session:
                 },
                 permission_timeout=bidir.permission_timeout,
             ),
+            delivery=DeliveryConfig(max_unread=self._sdk.max_unread_bytes),
             session_id=self._launch.session_id or "",
             control_timeout=self._sdk.control_timeout,
             init_timeout=self._sdk.init_timeout,
@@ -217,7 +219,6 @@ class Session:
         actor = self._made = Actor(
             engine,
             observer,
-            max_unread_bytes=self._sdk.max_unread_bytes,
             listeners=Listeners(
                 on_stderr=self._sdk.on_stderr,
                 on_warning=self._sdk.on_warning,
@@ -277,8 +278,8 @@ class Session:
         and one mebibyte; the warning ``missed_messages`` says how many were dropped. Read it, or
         leave it: unread messages are bounded by ``SdkOptions.max_unread_bytes``.
         """
-        feeds = self._actor.feeds
-        return Subscription(feeds.messages(), feeds.leave)
+        subscriptions = self._actor.subscriptions
+        return Subscription(subscriptions.messages(), subscriptions.leave)
 
     def events(self) -> Subscription[SessionEvent]:
         """Subscribe to lifecycle events and warnings.
@@ -286,16 +287,16 @@ class Session:
         The newest 256 unread events are kept; the warning ``missed_events`` stands in the place of
         those that were dropped. The first subscription also gets what came since the start.
         """
-        feeds = self._actor.feeds
-        return Subscription(feeds.events(), feeds.leave)
+        subscriptions = self._actor.subscriptions
+        return Subscription(subscriptions.events(), subscriptions.leave)
 
     def subscribe(self) -> Subscription[Update]:
         """Subscribe to messages and events in one, in the order they came.
 
         Bounded as :meth:`messages`.
         """
-        feeds = self._actor.feeds
-        return Subscription(feeds.updates(), feeds.leave)
+        subscriptions = self._actor.subscriptions
+        return Subscription(subscriptions.updates(), subscriptions.leave)
 
     def text_stream(self) -> TextPieces:
         """Return an iterator over all text of the conversation; see `Turn.text_stream`."""

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from bridle._core.text import TextStream
-from bridle._shell.mailbox import Closed, Mailbox
+from bridle._shell.subscriptions import Closed, Queue
 from bridle.messages import Message
 
 _T = TypeVar("_T")
@@ -25,21 +25,21 @@ class Subscription(Generic[_T]):
     Concurrency: one task at a time may iterate; make a subscription for each reader.
     """
 
-    def __init__(self, mailbox: Mailbox[_T], leave: Callable[[Mailbox[_T]], None]) -> None:
-        self._mailbox = mailbox
+    def __init__(self, queue: Queue[_T], leave: Callable[[Queue[_T]], None]) -> None:
+        self._queue = queue
         # Runs at most once, on aclose() or when nobody holds the subscription any more.
-        self._leave = weakref.finalize(self, leave, mailbox)
+        self._leave = weakref.finalize(self, leave, queue)
         self._leave.atexit = False
 
     def __aiter__(self) -> Subscription[_T]:
         return self
 
     async def __anext__(self) -> _T:
-        ready = self._mailbox.ready
+        ready = self._queue.ready
         if ready:
             return ready.pop()
         try:
-            return await self._mailbox.take()
+            return await self._queue.take()
         except Closed as end:
             if end.error is not None:
                 raise end.error from None

@@ -27,28 +27,26 @@ from bridle._core.state import TERMINAL
 from bridle._redaction import redact_text
 from bridle._shell.call_reports import CallReports, Failure
 from bridle._shell.callbacks import Callbacks, Notifier
-from bridle._shell.feeds import EARLY_BYTES, EARLY_ITEMS, Feeds
 from bridle._shell.known_secrets import clean, clean_outcome
 from bridle._shell.listeners import LISTENER_FAILED, Listeners, WarningOutlet
-from bridle._shell.mailbox import foreign_loop, size_of
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
 from bridle._shell.senders import Senders
+from bridle._shell.subscriptions import Subscriptions, foreign_loop
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import Transport
-from bridle._shell.turn import HELD_BYTES, Turns, TurnState
+from bridle._shell.turn import TurnState
 from bridle._shell.values import plain_fields, words_of
 from bridle.content import Content
 from bridle.errors import (
     BridleError,
-    ConsumerTooSlow,
     ControlTimeout,
     SessionStopped,
     SpawnError,
     StartError,
     UnsupportedCliVersionError,
 )
-from bridle.events import SdkWarning, SessionEvent, SessionFailed, SessionReady, WarningKind
+from bridle.events import SdkWarning, SessionFailed, SessionReady, WarningKind
 from bridle.tools import bind_session
 
 log = logging.getLogger("bridle.session")
@@ -56,9 +54,6 @@ log = logging.getLogger("bridle.session")
 _TOOL = act.CallKind.TOOL  # at hand: reaching a member by its name is slow
 
 _PUBLISHED = frozenset({"warning", "error"})
-
-_PATIENCE = 4
-"""How many times ``max_unread_bytes`` a consumer may fall behind before the session ends."""
 
 _UNKILLABLE = 5.0
 """Seconds after SIGKILL when a process that is still there is given up: it may not be ours."""
@@ -68,14 +63,13 @@ _LAST_WORDS = 1.0
 
 
 class Actor:
-    """One session's process, engine, timer, calls and feeds. Belongs to the loop it was made on."""
+    """One session's process, engine, timer, calls and readers, on the loop it was made on."""
 
     def __init__(
         self,
         engine: Engine,
         observer: SessionObserver,
         *,
-        max_unread_bytes: int,
         listeners: Listeners | None = None,
         owner: Callable[[], object | None] = lambda: None,
         closers: Sequence[Callable[[], Awaitable[None]]] = (),
@@ -87,7 +81,6 @@ class Actor:
         self.observer = observer
         # Settled once, so that messages nobody observes cost nothing.
         self._perform = self._PERFORM | (self._WHEN_READ if self.observer.reads else {})
-        self._limit = max_unread_bytes
         # Keeps secrets out of what the session tells of the CLI's words.
         self._redact = redact
         # The session, as the application knows it; not held, so that it can be dropped.
@@ -100,15 +93,12 @@ class Actor:
         self._is_doing = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
-        self.feeds = Feeds(self._loop, self._on_missed)
-        self._turns = Turns(self._loop, max_unread_bytes, HELD_BYTES, self._on_dropped)
+        self.subscriptions = Subscriptions(self._loop, engine.delivery, self._react_to_readers)
         self._senders = Senders()
         self._callbacks = Callbacks(
             self._loop,
             CallReports(engine, self.observer, self._senders, self._loop.time, self._do),
         )
-        # Why messages were lost, for those who read them too slowly.
-        self._slowness: ConsumerTooSlow | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._guard: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
@@ -228,7 +218,7 @@ class Actor:
     ) -> TurnState:
         """Send a prompt, or its encoded line; returns when it has left for the CLI."""
         now, key = self._now(), self._loop.create_future()
-        state = self._turns.begin(uuid)
+        state = TurnState(self._loop, uuid, self.subscriptions)
         with self.observer.operation(SEND_USER_MESSAGE):
             self._senders.sending(uuid)
             patience = asyncio.timeout(timeout)
@@ -275,6 +265,7 @@ class Actor:
 
     def abandon(self) -> None:
         """Nobody holds the session any more: end it, without anybody waiting. From any thread."""
+        self.subscriptions.forget_early()
         if self.is_gone:
             return
         try:
@@ -383,18 +374,29 @@ class Actor:
             self.output_ended()
 
     def _deliver(self, action: act.Deliver) -> None:
-        size = action.size
-        unread = self.feeds.put_messages(action.messages, size)
-        unread = max(unread, self._turns.put(action.turns, action.messages, size))
-        if unread > self._limit:
-            self._on_slow_consumer(unread)
+        self.subscriptions.put(action.readers, action.messages, action.size)
 
     def _deliver_observed(self, action: act.Deliver) -> None:
         self.observer.delivered(action.messages, action.turns)
         self._deliver(action)
 
     def _attribute(self, action: act.Attribute) -> None:
-        self._turns.put(action.turns, action.messages, size_of(action.messages))
+        self.subscriptions.put(action.readers, action.messages, action.size)
+
+    def _discard(self, action: act.Discard) -> None:
+        self.subscriptions.discard(action.reader)
+
+    def _drop_oldest(self, action: act.DropOldest) -> None:
+        self.subscriptions.drop_oldest(action.reader, action.notice)
+
+    def _pause_reading(self, _: act.PauseReading) -> None:
+        self._process.pause_reading()
+
+    def _resume_reading(self, _: act.ResumeReading) -> None:
+        self._process.resume_reading()
+
+    def _react_to_readers(self) -> None:
+        self._do(self._engine.react_to_readers(self._loop.time()))
 
     def _start_turn(self, action: act.TurnStarted) -> None:
         self.observer.turn_began(action.uuid, self._senders.context(action.uuid))
@@ -403,7 +405,7 @@ class Actor:
         outcome = clean_outcome(action.outcome, self._redact)
         self.observer.turn_ended(action.uuid, outcome)
         self._senders.ended(action.uuid)
-        self._turns.end(action.uuid, outcome)
+        self.subscriptions.end_turn(action.uuid, outcome)
 
     def _resolve(self, action: act.Resolve) -> None:
         key: Any = action.key
@@ -430,12 +432,13 @@ class Actor:
         if isinstance(event, SessionReady):
             event = structs.replace(event, pid=self.pid)
         elif isinstance(event, SessionFailed):
+            self._add_stderr(event.error)
             clean(event.error, self._redact)
             event = structs.replace(event, reason=self._redact(event.reason))
         if self._engine.lifecycle in TERMINAL:
             self._outlet.flush()  # the last event stays the last one
         self.observer.happened(event)
-        self._put_event(event)
+        self.subscriptions.put_event(event)
         if self._event is not None:
             self._event.tell(event)
 
@@ -451,7 +454,7 @@ class Actor:
             StartedCoroutine(self._release()), name="bridle-release"
         )
         self._outlet.flush()
-        self.feeds.close(self._slowness)
+        self.subscriptions.close()
         self.observer.finished()
 
     # -- notifications -----------------------------------------------------------------------------
@@ -474,32 +477,9 @@ class Actor:
         if self._warning is not None and may_tell and warning.level != "debug":
             self._warning.tell(warning)
         if warning.level in _PUBLISHED:
-            self._put_event(warning)
+            self.subscriptions.put_event(warning)
             if self._event is not None and may_tell:
                 self._event.tell(warning)
-
-    def _put_event(self, event: SessionEvent) -> None:
-        unread = self.feeds.put_event(event)
-        if unread > self._limit:
-            self._on_slow_consumer(unread)
-
-    def _on_missed(self, messages: int, events: int) -> None:
-        lost = f"{messages} messages" + (f" and {events} events" if events else "")
-        detail = f"{lost} were dropped, at most {EARLY_ITEMS} and {EARLY_BYTES} bytes are kept"
-        self._tell(SdkWarning(WarningKind.MISSED_MESSAGES, detail))
-
-    def _on_dropped(self, uuid: str, messages: int, size: int, limit: int) -> None:
-        lost = f"{messages} messages ({size} bytes) of turn {uuid} were dropped"
-        detail = f"{lost}, at most {limit} bytes are held for turns that no loop reads"
-        self._tell(SdkWarning(WarningKind.MISSED_MESSAGES, detail))
-
-    def _on_slow_consumer(self, unread: int) -> None:
-        if unread > self._limit * _PATIENCE:
-            self._slowness = ConsumerTooSlow(unread, self._limit * _PATIENCE)
-            self.fail(self._slowness)
-        elif self.feeds.note_slowness():
-            detail = f"{unread} bytes wait to be read, {self._limit} are allowed"
-            self._tell(SdkWarning(WarningKind.UNREAD_MESSAGES, detail))
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -507,6 +487,12 @@ class Actor:
         """What the CLI has said so far, for errors about a process that has not exited."""
         if self._transport is not None:
             self._engine.describe(stderr_tail=self._redact(self._transport.stderr_tail))
+
+    def _add_stderr(self, error: BridleError | None) -> None:
+        """Complete an error that the engine made before it was told of the CLI's stderr."""
+        if error is not None and error.process is not None and self._transport is not None:
+            tail = error.stderr_tail or self._redact(self._transport.stderr_tail)
+            error.with_process(structs.replace(error.process, stderr_tail=tail))
 
     def _stop_soon(self) -> None:
         self._do(self._engine.stop(self._loop.time()))
@@ -566,6 +552,10 @@ class Actor:
         act.Kill: _kill,
         act.Deliver: _deliver,
         act.Attribute: _attribute,
+        act.Discard: _discard,
+        act.DropOldest: _drop_oldest,
+        act.PauseReading: _pause_reading,
+        act.ResumeReading: _resume_reading,
         act.TurnStarted: _start_turn,
         act.TurnEnded: _end_turn,
         act.Resolve: _resolve,

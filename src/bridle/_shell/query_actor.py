@@ -1,4 +1,4 @@
-"""The actor of a query: it feeds the prompts, and pauses the CLI while its one reader is behind.
+"""The actor of a query: it has one reader, and it feeds the prompts.
 
 Prompts come from code of the application, so a task of their own draws them, and nothing waits long
 for that task.
@@ -20,17 +20,14 @@ from bridle._core.one_way import OneWayEngine
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import clean
 from bridle._shell.listeners import Listeners
-from bridle._shell.mailbox import Closed
 from bridle._shell.observing import QueryObserver
+from bridle._shell.subscriptions import Closed
 from bridle._shell.transport import Transport
 from bridle.errors import BridleError
 from bridle.events import ApiRetry, RateLimited, SdkWarning
 from bridle.messages import Message
 
 log = logging.getLogger("bridle.query")
-
-_HIGH_WATER = 4 << 20
-"""Unread bytes beyond which the CLI has to wait, unless the options say less."""
 
 _KEPT_WARNINGS = 1000
 
@@ -48,14 +45,12 @@ class QueryActor(Actor):
         engine: OneWayEngine,
         observer: QueryObserver,
         *,
-        max_unread_bytes: int,
         listeners: Listeners,
         redact: Callable[[str], str],
     ) -> None:
         super().__init__(
             engine,
             observer,
-            max_unread_bytes=min(max_unread_bytes, _HIGH_WATER),
             listeners=listeners,
             redact=redact,
             closers=[self._end_feeding],
@@ -63,8 +58,7 @@ class QueryActor(Actor):
         self._one_way = engine
         observer.error = lambda: self.error
         #: The messages that the reader has not taken yet.
-        self.messages = self.feeds.messages()
-        self._is_paused = False
+        self.messages = self.subscriptions.messages()
         self._feeding: asyncio.Task[None] | None = None
         self._wants_prompts = True
         # What the iterable of prompts raised.
@@ -96,19 +90,14 @@ class QueryActor(Actor):
             Closed: there is none, and no process is left either.
         """
         try:
-            message = await self.messages.take()
+            return await self.messages.take()
         except Closed:
             await self.wait_gone()
             raise Closed(self.error) from None
-        if self._is_paused and 2 * self.messages.unread_bytes <= self._limit:
-            self._is_paused = False
-            self._process.resume_reading()
-            self._do(self._one_way.resume(self._loop.time()))
-        return message
 
     async def close(self) -> None:
         """End it; return when no process is left. Cancelling the wait does not cancel the end."""
-        self.feeds.leave(self.messages)
+        self.subscriptions.leave(self.messages)
         self._wants_prompts = False
         await self.stop()
 
@@ -123,12 +112,6 @@ class QueryActor(Actor):
             tail = "" if self._transport is None else self._redact(self._transport.stderr_tail)
             error.with_process(structs.replace(error.process, stderr_tail=tail))
         return error
-
-    def _on_slow_consumer(self, unread: int) -> None:
-        if not self._is_paused and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
-            self._do(self._one_way.pause(self._loop.time()))
 
     # -- prompts -----------------------------------------------------------------------------------
 

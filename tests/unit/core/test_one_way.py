@@ -12,6 +12,7 @@ from tests.support import cli
 
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
+from bridle._core.delivery import DeliveryConfig
 from bridle._core.ending import OUTPUT_GRACE
 from bridle._core.one_way import EXIT_GRACE, MAX_MALFORMED, UNSURE_EXIT_GRACE, OneWayEngine
 from bridle._core.state import TERMINAL
@@ -33,6 +34,8 @@ from bridle.options import Limits
 
 Told = Message | SessionEvent
 
+_MAX_UNREAD = 100_000
+
 GREETED = cli.success("req_0", {"commands": []})
 BAD = b"this is no JSON\n"
 REST = b'{"type":"assistant","mess'
@@ -50,8 +53,14 @@ class Query:
     """The engine of a query, whose actions are told as messages, warnings and events."""
 
     def __init__(self, max_line: int, **limits: Any) -> None:
-        config = EngineConfig(max_line=max_line, limits=Limits(**limits), init_timeout=60.0)
+        config = EngineConfig(
+            max_line=max_line,
+            limits=Limits(**limits),
+            init_timeout=60.0,
+            delivery=DeliveryConfig(max_unread=_MAX_UNREAD, pauses_reading=True),
+        )
         self.engine = OneWayEngine(config)
+        self._reader = self.engine.delivery.subscribe(messages=True).reader
         self.written: list[bytes] = []
         self._tell(self.engine.start("start", 0.0))
 
@@ -67,6 +76,16 @@ class Query:
             elif isinstance(action, act.Write):
                 self.written.append(action.data)
         return told
+
+    def pause(self, now: float) -> None:
+        """Write more than the reader may have unread."""
+        self.receive(cli.system("status", pad="x" * _MAX_UNREAD), now)
+
+    def resume(self, now: float) -> None:
+        """Let the reader take everything."""
+        while self.engine.delivery.is_paused:
+            self.engine.delivery.took(self._reader, _MAX_UNREAD, 0)
+            self._tell(self.engine.react_to_readers(now))
 
     @property
     def phase(self) -> Phase:

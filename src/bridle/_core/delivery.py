@@ -1,0 +1,521 @@
+"""What readers get, and how the memory of unread messages is bounded.
+
+A reader is a subscription, known by a number, or a turn that the program holds, known by the uuid
+of its prompt. The shell holds one queue for each reader. This module decides what goes into a
+queue, what is dropped again, and when a slow reader leads to a warning, to a pause in reading or
+to the end of the session.
+
+Sizes are bytes of lines. A message counts for every reader that has not taken it, although the
+queues share its line.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from bridle._core.actions import (
+    Action,
+    Attribute,
+    Deliver,
+    Discard,
+    DropOldest,
+    PauseReading,
+    Reader,
+    ResumeReading,
+    TurnEnded,
+    Warn,
+)
+from bridle._source import line_size, lines_of
+from bridle.errors import BridleError, ConsumerTooSlow, UsageError
+from bridle.events import SdkWarning, SessionEvent, WarningKind
+from bridle.messages import Message, UserMessage
+
+EVENT_COST = 256
+"""Bytes that an event counts for, roughly what it takes."""
+
+LINE_COST = 41
+"""Bytes that Python adds to a line that is held: the rest of the object, and a reference to it."""
+
+FAIL_FACTOR = 4
+"""The session fails when a reader has this many times `max_unread` bytes unread."""
+
+_HIGH_WATER = 4 << 20
+"""Unread bytes at which a session that pauses reading does so, unless `max_unread` is less."""
+
+
+class DeliveryConfig(Struct, frozen=True, kw_only=True):
+    """The bounds of what readers have not taken."""
+
+    #: Bytes that one reader may have unread before the warning. Also the bytes that are held for
+    #: all turns together that no loop reads.
+    max_unread: int = 64 << 20
+    #: Bytes that are held for those turns among them that no loop has read yet, with `LINE_COST`
+    #: for each message, because a program that never reads them should not notice them. The CLI's
+    #: repetitions of prompts do not count: they are as long as the program made them.
+    max_unbegun: int = 8 << 20
+    #: What is kept for the first subscription to messages.
+    backlog_items: int = 256
+    backlog_bytes: int = 1 << 20
+    #: Unread events that are kept for a subscription to events alone.
+    max_events: int = 256
+    #: Pause reading for a slow reader instead of warning and failing. Only for a session in which
+    #: the CLI asks nothing: its requests would wait too.
+    pauses_reading: bool = False
+
+
+Batch = tuple[list[bytes] | list[SessionEvent], int]
+"""Lines of messages, or events, with their size."""
+
+
+class Opened(Struct, frozen=True):
+    """A new subscription: its number, and what its queue begins with."""
+
+    reader: int
+    backlog: Sequence[Batch] = ()
+
+
+class _Account(Struct):
+    """What a reader has not taken."""
+
+    unread: int = 0
+    items: int = 0
+    #: Items that were dropped since the reader last took one.
+    dropped: int = 0
+
+
+class _Subscription(_Account, kw_only=True):
+    messages: bool
+    events: bool
+
+
+class _Turn(_Account, kw_only=True):
+    """A turn that the program holds."""
+
+    uuid: str
+    #: Unread bytes that are repetitions of prompts.
+    repeated: int = 0
+    #: Whether a loop reads the turn now, and whether one ever did.
+    is_read: bool = False
+    was_read: bool = False
+    has_ended: bool = False
+    #: How many tasks wait for the outcome.
+    waiting: int = 0
+    #: Why messages are missing; the next loop raises it.
+    lost: BridleError | None = None
+
+    @property
+    def unbegun(self) -> int:
+        """The bytes that count against `DeliveryConfig.max_unbegun`."""
+        return 0 if self.was_read else self.unread - self.repeated + LINE_COST * self.items
+
+
+class Delivery:
+    """The readers of one session. Inputs return decisions, or emit actions.
+
+    Actions that the inputs of readers emit are taken with ``Engine.react_to_readers``.
+    ``failure`` is set when a reader is too slow. The engine then ends the session.
+    """
+
+    def __init__(self, config: DeliveryConfig, emit: Callable[[Action], None]) -> None:
+        self._config = config
+        self._emit = emit
+        self._fail_at = FAIL_FACTOR * config.max_unread
+        self._slow_at = config.max_unread
+        if config.pauses_reading:
+            self._slow_at = min(config.max_unread, _HIGH_WATER)
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._opened = 0
+        # The subscriptions to messages, so that they need not be looked up for each batch.
+        self._of_messages: tuple[_Subscription, ...] = ()
+        self._message_readers: tuple[Reader, ...] = ()
+        # What came since the start, for the first subscription to messages; then None.
+        self._backlog: _Backlog | None = _Backlog(config.backlog_items, config.backlog_bytes)
+        # Turns that no loop reads and that have unread messages, the one left unread first in
+        # front, with the sums of their bytes.
+        self._held: dict[str, _Turn] = {}
+        self._held_bytes = 0
+        self._unbegun_bytes = 0
+        self._max_unbegun = min(config.max_unbegun, config.max_unread)
+        # What readers did that may happen at any moment, as in garbage collection. It takes effect
+        # with the next input.
+        self._notes: deque[tuple[Reader, int, int] | tuple[Reader]] = deque()
+        self._has_warned = False
+        self.is_paused = False
+        self.failure: ConsumerTooSlow | None = None
+
+    # -- what comes --------------------------------------------------------------------------------
+
+    def account(self, actions: Iterable[Action]) -> ConsumerTooSlow | None:
+        """Decide which queues the messages in these actions go into. Return :attr:`failure`."""
+        if self._notes:
+            self._read_notes()
+        for action in actions:
+            if type(action) is Deliver:
+                self._deliver(action)
+            elif type(action) is Attribute:
+                self._attribute(action)
+            elif type(action) is TurnEnded and action.uuid in self._turns:
+                self._turns[action.uuid].has_ended = True
+        if self._unbegun_bytes > self._max_unbegun or self._held_bytes > self._config.max_unread:
+            self._shrink()
+        return self.failure
+
+    def _deliver(self, action: Deliver) -> None:
+        size, most = action.size, 0
+        for account in self._of_messages:
+            account.unread = unread = account.unread + size
+            if unread > most:
+                most = unread
+        action.readers = self._message_readers
+        backlog = self._backlog  # which may be dropped at any moment
+        if backlog is not None:
+            backlog.put_messages(action.messages, size)
+        if action.turns:
+            readers, most = self._add_to_turns(action.turns, action.messages, size, most)
+            action.readers += readers
+        if most > self._slow_at:
+            self._on_slow(most)
+
+    def _attribute(self, action: Attribute) -> None:
+        action.size = sum(map(len, lines_of(action.messages)))
+        readers, most = self._add_to_turns(action.turns, action.messages, action.size, 0)
+        action.readers = readers
+        if most > self._slow_at:
+            self._on_slow(most)
+
+    def publish(self, event: SessionEvent) -> tuple[int, ...]:
+        """Return the readers of an event. The shell puts it into their queues at once."""
+        self._read_notes()
+        readers: list[int] = []
+        most = 0
+        for reader, account in self._subscriptions.items():
+            if not account.events:
+                continue
+            readers.append(reader)
+            account.unread += EVENT_COST
+            if account.messages:
+                most = max(most, account.unread)
+            elif account.unread > self._config.max_events * EVENT_COST:
+                self._drop_oldest(reader, account)
+        backlog = self._backlog
+        if backlog is not None:
+            backlog.put_event(event)
+        if most > self._slow_at:
+            self._on_slow(most)
+        return tuple(readers)
+
+    def _drop_oldest(self, reader: Reader, account: _Subscription) -> None:
+        account.unread -= EVENT_COST
+        account.dropped += 1
+        kept = self._config.max_events
+        detail = f"{account.dropped} events were dropped, at most {kept} are kept unread"
+        self._emit(DropOldest(reader, SdkWarning(WarningKind.MISSED_EVENTS, detail)))
+
+    def _on_slow(self, unread: int) -> None:
+        if self._config.pauses_reading:
+            if not self.is_paused:
+                self.is_paused = True
+                self._emit(PauseReading())
+        elif unread > self._fail_at:
+            self.failure = self.failure or ConsumerTooSlow(unread, self._fail_at)
+        elif not self._has_warned:
+            self._has_warned = True
+            detail = f"{unread} bytes wait to be read, {self._slow_at} are allowed"
+            self._emit(Warn(WarningKind.UNREAD_MESSAGES, detail))
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def subscribe(self, *, messages: bool = False, events: bool = False) -> Opened:
+        """Open a subscription. The first one to messages begins with what came since the start."""
+        self._read_notes()
+        self._opened += 1
+        account = _Subscription(messages=messages, events=events)
+        self._subscriptions[self._opened] = account
+        if not messages:
+            return Opened(self._opened)
+        self._note_subscriptions()
+        backlog, self._backlog = self._backlog, None
+        if backlog is None:
+            return Opened(self._opened)
+        batches = backlog.take(with_events=events)
+        account.unread = sum(size for _, size in batches)
+        missed = f"{backlog.dropped_messages} messages"
+        if events and backlog.dropped_events:
+            missed += f" and {backlog.dropped_events} events"
+        elif not backlog.dropped_messages:
+            return Opened(self._opened, batches)
+        bounds = f"{self._config.backlog_items} and {self._config.backlog_bytes} bytes"
+        detail = f"{missed} were dropped, at most {bounds} are kept"
+        self._emit(Warn(WarningKind.MISSED_MESSAGES, detail))
+        return Opened(self._opened, batches)
+
+    def _note_subscriptions(self) -> None:
+        found = {reader: each for reader, each in self._subscriptions.items() if each.messages}
+        self._of_messages = tuple(found.values())
+        self._message_readers = tuple(found)
+
+    def took(self, reader: Reader, size: int, items: int) -> bool:
+        """Note that a reader took ``items`` of ``size`` bytes. True if there is an action to take.
+
+        Called once for each batch: a reader takes it as a whole.
+        """
+        account: _Account | None = (
+            self._subscriptions.get(reader) if isinstance(reader, int) else self._turns.get(reader)
+        )
+        if account is not None:
+            account.unread -= size
+            account.items -= items
+            account.dropped = 0
+        return self.is_paused and self._resume()
+
+    def _resume(self) -> bool:
+        """Read on if all readers have caught up half way."""
+        read = [turn for turn in self._turns.values() if turn.is_read]
+        most = max((each.unread for each in (*self._of_messages, *read)), default=0)
+        if 2 * most > self._slow_at:
+            return False
+        self.is_paused = False
+        self._emit(ResumeReading())
+        return True
+
+    def error_for(self, reader: Reader) -> ConsumerTooSlow | None:
+        """Return the error that a reader gets at the end of the session."""
+        return self.failure if reader in self._message_readers else None
+
+    def closed(self, reader: Reader) -> None:
+        """Note that a subscription was closed, or that the program dropped a turn.
+
+        This and :meth:`left_loop` may be called at any moment, also by the garbage collector.
+        """
+        self._notes.append((reader,))
+
+    def drop_backlog(self) -> None:
+        """Keep nothing for a first subscription: there will be none. At any moment."""
+        self._backlog = None
+
+    def _read_notes(self) -> None:
+        while self._notes:
+            reader, *returned = self._notes.popleft()
+            if isinstance(reader, int):
+                self._subscriptions.pop(reader, None)
+                self._note_subscriptions()
+            elif (turn := self._turns.get(reader)) is not None:
+                self._leave(turn, *returned)
+            if self.is_paused:
+                self._resume()
+
+    def _leave(self, turn: _Turn, *returned: int) -> None:
+        if returned:
+            turn.is_read = False
+            self._return(turn, *returned)
+        else:
+            self._release(turn)
+            del self._turns[turn.uuid]
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def open_turn(self, uuid: str) -> None:
+        """Note that the program holds the turn of a prompt."""
+        self._turns[uuid] = _Turn(uuid=uuid)
+
+    def begin_loop(self, uuid: str) -> BridleError | None:
+        """Note that a loop over a turn begins. Return an error if its messages were dropped."""
+        self._read_notes()
+        turn = self._turns[uuid]
+        if turn.lost is None:
+            self._release(turn)
+            turn.is_read = turn.was_read = True
+        return turn.lost
+
+    def left_loop(self, uuid: str, size: int, items: int) -> None:
+        """Note that a loop was left, with so much of the batch that it was reading unread."""
+        self._notes.append((uuid, size, items))
+
+    def put_back(self, uuid: str, size: int, items: int) -> bool:
+        """Note that taken messages were put back. False if they are not to be kept."""
+        self._read_notes()
+        turn = self._turns[uuid]
+        if turn.lost is None:
+            self._return(turn, size, items)
+        return turn.lost is None
+
+    def begin_wait(self, uuid: str) -> None:
+        """Note that a task begins to wait for the outcome of a turn."""
+        self._turns[uuid].waiting += 1
+
+    def end_wait(self, uuid: str) -> bool:
+        """Note that a task no longer waits. True if the queue of the turn is to be cleared.
+
+        Waiting for the outcome discards the messages that no loop reads: a program that only
+        awaits turns holds none.
+        """
+        self._read_notes()
+        turn = self._turns[uuid]
+        turn.waiting -= 1
+        was_read_to_the_end = turn.has_ended and not turn.unread
+        if turn.is_read or was_read_to_the_end or turn.lost is not None:
+            return False
+        self._lose(turn, _awaited())
+        return True
+
+    def _add_to_turns(
+        self, uuids: Iterable[str], messages: list[Message], size: int, most: int
+    ) -> tuple[tuple[Reader, ...], int]:
+        """Return the turns that get these messages, and the most bytes that a loop has unread."""
+        readers: tuple[Reader, ...] = ()
+        for uuid in uuids:
+            turn = self._turns.get(uuid)
+            if turn is None or turn.lost is not None or turn.has_ended:
+                continue
+            if turn.waiting and not turn.is_read:
+                self._lose(turn, _awaited())
+                self._emit(Discard(uuid))
+                continue
+            readers += (uuid,)
+            turn.unread += size
+            turn.items += len(messages)
+            if turn.is_read:
+                if turn.unread > most:
+                    most = turn.unread
+            else:
+                self._hold(turn, messages, size)
+        return readers, most
+
+    def _hold(self, turn: _Turn, messages: list[Message], size: int) -> None:
+        self._held[turn.uuid] = turn
+        self._held_bytes += size
+        if not turn.was_read:
+            repeated = sum(
+                line_size(message)
+                for message in messages
+                if isinstance(message, UserMessage) and message.is_replay
+            )
+            turn.repeated += repeated
+            self._unbegun_bytes += size - repeated + LINE_COST * len(messages)
+
+    def _return(self, turn: _Turn, size: int, items: int) -> None:
+        """Add messages that a loop has taken and not read."""
+        is_held = turn.uuid in self._held
+        turn.unread += size
+        turn.items += items
+        if is_held:
+            self._held_bytes += size
+        elif turn.unread and not turn.is_read:
+            self._held[turn.uuid] = turn
+            self._held_bytes += turn.unread
+
+    def _release(self, turn: _Turn) -> None:
+        """Count a turn no longer among those that no loop reads."""
+        if self._held.pop(turn.uuid, None) is not None:
+            self._held_bytes -= turn.unread
+            self._unbegun_bytes -= turn.unbegun
+
+    def _lose(self, turn: _Turn, error: BridleError) -> None:
+        self._release(turn)
+        turn.lost = error
+        turn.unread = turn.items = turn.repeated = 0
+
+    def _shrink(self) -> None:
+        """Drop the messages of the turns that were left unread first, until the rest may stay."""
+        for turn in tuple(self._held.values()):
+            limit = self._config.max_unread
+            if turn.unbegun and self._unbegun_bytes > self._max_unbegun:
+                limit = self._max_unbegun
+            elif self._held_bytes <= limit:
+                continue
+            lost = f"{turn.items} messages ({turn.unread} bytes) of turn {turn.uuid} were dropped"
+            detail = f"{lost}, at most {limit} bytes are held for turns that no loop reads"
+            error = ConsumerTooSlow(turn.unread, limit)
+            error.fix = "Iterate a turn right after sending its prompt, or read session.messages()."
+            self._lose(turn, error)
+            self._emit(Discard(turn.uuid))
+            self._emit(Warn(WarningKind.MISSED_MESSAGES, detail))
+
+
+def _awaited() -> UsageError:
+    return UsageError(
+        "The outcome of this turn was awaited while no loop read its messages. They were not kept.",
+        fix="Begin the loop over a turn before you await it, or at the same time.",
+    )
+
+
+class _Backlog:
+    """The newest of what came before the first subscription; of messages, the lines.
+
+    Whole batches are dropped, so that a batch costs the same however many messages it holds. Up
+    to twice the bounds are kept; :meth:`take` returns what the bounds allow.
+    """
+
+    def __init__(self, max_items: int, max_bytes: int) -> None:
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._batches: deque[tuple[list[Any], int]] = deque()
+        self._items = 0
+        self._bytes = 0
+        self.dropped_messages = 0
+        self.dropped_events = 0
+
+    def put_messages(self, messages: list[Message], size: int) -> None:
+        """Add messages of ``size`` bytes."""
+        lines: list[Any] = lines_of(messages)
+        if len(lines) > self._max_items or size > self._max_bytes:
+            # Nothing older stays, and of these only what fits.
+            self._put(lines, size)
+            kept = self.take(with_events=True)
+            self._batches.clear()
+            self._items = self._bytes = 0
+            if not kept:
+                return
+            [(lines, size)] = kept
+        self._put(lines, size)
+
+    def put_event(self, event: SessionEvent) -> None:
+        """Add an event."""
+        self._put([event], EVENT_COST)
+
+    def _put(self, items: list[Any], size: int) -> None:
+        batches = self._batches
+        batches.append((items, size))
+        self._items += len(items)
+        self._bytes += size
+        while True:
+            oldest, its_size = batches[0]
+            rest = self._items - len(oldest)
+            if rest < self._max_items and self._bytes - its_size < self._max_bytes:
+                return
+            batches.popleft()
+            self._items = rest
+            self._bytes -= its_size
+            if isinstance(oldest[0], bytes):
+                self.dropped_messages += len(oldest)
+            else:
+                self.dropped_events += 1
+
+    def take(self, *, with_events: bool) -> list[Batch]:
+        """Return what is kept, in order, and count what is not."""
+        items = [item for batch, _ in self._batches for item in batch]
+        first = max(0, len(items) - self._max_items)
+        size = sum(map(_size_of, items[first:]))
+        while size > self._max_bytes:
+            size -= _size_of(items[first])
+            first += 1
+        batches: list[Batch] = []
+        for batch, _ in self._batches:
+            kept = batch[first:]
+            if isinstance(batch[0], bytes):
+                self.dropped_messages += len(batch) - len(kept)
+            else:
+                self.dropped_events += len(batch) - len(kept)
+            first = max(0, first - len(batch))
+            if kept and (with_events or isinstance(kept[0], bytes)):
+                batches.append((kept, sum(map(_size_of, kept))))
+        return batches
+
+
+def _size_of(item: bytes | SessionEvent) -> int:
+    return len(item) if isinstance(item, bytes) else EVENT_COST
