@@ -102,7 +102,7 @@ _MERGES = {"replace": "", "append": " (appends)", "deep": " (merges)"}
 
 
 def _sources(row: Field) -> str:
-    """Where else than in the program it can be said."""
+    """Return the places other than the program where the option can be set."""
     variable = code(variable_of(row)) if _counts_from_variable(row) else ""
     file = "file that the program names" if row.weakens is not None else "file"
     words = ", ".join(filter(None, [variable, file if row.config else ""]))
@@ -116,7 +116,7 @@ def _counts_from_variable(row: Field) -> bool:
 def _options(record: type[Record], rows: Iterable[Field]) -> str:
     types = record.__annotations__
     return table(
-        ["option", "meaning and type", "where it goes, and where else it can be said"],
+        ["option", "meaning and type", "where it goes, and where else it can be set"],
         [
             [
                 f'<span id="{record.__name__}.{row.name}"></span>`{row.name}`',

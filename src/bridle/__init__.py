@@ -1,8 +1,8 @@
-"""Bridle: full-duplex control of the Claude Code CLI.
+"""Bridle: run the Claude Code CLI as a subprocess, and control it while it works.
 
 This module exports the names that most programs need, at most 120. Every other public name is in
 the ``__all__`` of its module: `bridle.messages`, `bridle.hooks`, `bridle.permissions` and so on.
-The types are loaded with this module; what needs an event loop is loaded when it is first used.
+Importing this module loads the types. Names that need an event loop are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -155,10 +155,10 @@ _MODULES = (
 )
 
 
-if not TYPE_CHECKING:  # type checkers would take every attribute for one that exists
+if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
 
     def __getattr__(name: str) -> object:
-        """Load what is loaded on first use; for a name of a public module, say which one has it."""
+        """Load a name at its first use. For a name of another public module, name that module."""
         from importlib import import_module
 
         if name == "sync":

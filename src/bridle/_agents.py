@@ -1,4 +1,4 @@
-"""Subagents: the record that describes one, and the forms in which an application may give many."""
+"""`AgentConfig`, the record that describes a subagent, and the check of `CliOptions.agents`."""
 
 from __future__ import annotations
 
@@ -36,33 +36,53 @@ def _effort_or_tokens(field: str, value: object) -> object:
 
 
 class AgentConfig(Record):
-    """A subagent the model may hand work to."""
+    """A subagent that the model can delegate work to."""
 
-    name: str = required(line, initialize("name"), "What the model calls it.")
-    description: str = required(text, initialize("description"), "When to use it.")
-    prompt: str = required(text, initialize("prompt"), "Its system prompt.")
+    name: str = required(line, initialize("name"), "Name that the model uses for the subagent.")
+    description: str = required(
+        text,
+        initialize("description"),
+        "When the model should use the subagent, in a sentence or two.",
+    )
+    prompt: str = required(text, initialize("prompt"), "System prompt of the subagent.")
     tools: Sequence[str] | None = option(
-        many(forms.rule), initialize("tools"), "The tools it has; all when not said."
+        many(forms.rule), initialize("tools"), "Tools that the subagent has. Default: all tools."
     )
     disallowed_tools: Sequence[str] | None = option(
-        many(forms.rule), initialize("disallowedTools"), "Tools it does not get."
+        many(forms.rule), initialize("disallowedTools"), "Tools that the subagent must not use."
     )
-    model: str | None = option(line, initialize("model"), "Its model; the session's if not said.")
-    skills: Sequence[str] | None = option(many(line), initialize("skills"), "Skills it knows.")
+    model: str | None = option(
+        line, initialize("model"), "Model of the subagent. Default: the model of the session."
+    )
+    skills: Sequence[str] | None = option(
+        many(line), initialize("skills"), "Skills that are loaded into the subagent."
+    )
     memory: SettingSource | None = option(
-        forms.setting_source, initialize("memory"), "Where it keeps its memory."
+        forms.setting_source,
+        initialize("memory"),
+        "Where the subagent stores its memory: 'user', 'project' or 'local'.",
     )
     mcp_servers: Sequence[str | Mapping[str, object]] | None = option(
-        many(_server), initialize("mcpServers"), "Its MCP servers: names, or configurations."
+        many(_server),
+        initialize("mcpServers"),
+        "MCP servers of the subagent: names of configured servers, or configurations.",
     )
-    initial_prompt: str | None = option(text, initialize("initialPrompt"), "Its first prompt.")
-    max_turns: int | None = option(integer(1), initialize("maxTurns"), "Its limit of turns.")
-    background: bool | None = option(boolean, initialize("background"), "Run it in the background.")
+    initial_prompt: str | None = option(
+        text, initialize("initialPrompt"), "First prompt of the subagent."
+    )
+    max_turns: int | None = option(
+        integer(1), initialize("maxTurns"), "Maximum number of model calls of the subagent."
+    )
+    background: bool | None = option(
+        boolean, initialize("background"), "Run the subagent in the background."
+    )
     effort: Effort | int | None = option(
-        _effort_or_tokens, initialize("effort"), "How hard it works."
+        _effort_or_tokens,
+        initialize("effort"),
+        "Reasoning effort: 'low' to 'max', or a number of tokens.",
     )
     permission_mode: PermissionMode | None = option(
-        forms.permission_mode, initialize("permissionMode"), "Its permission mode."
+        forms.permission_mode, initialize("permissionMode"), "Permission mode of the subagent."
     )
 
 
@@ -70,17 +90,17 @@ _OUR_NAMES = {row.channel.name: name for name, row in AgentConfig.fields.items()
 
 
 def _agent(field: str, value: object, **known: object) -> AgentConfig:
-    """An agent given as a record, or as a mapping with our names or those of the wire."""
+    """Return an agent from a record, or from a mapping with Python or wire names."""
     if isinstance(value, AgentConfig):
         return value.replace(**known)
-    said: dict[object, object] = {
+    fields: dict[object, object] = {
         _OUR_NAMES.get(str(key), key): item for key, item in pairs(field, value)
     }
-    return cast("AgentConfig", record(AgentConfig)(field, said | known))
+    return cast("AgentConfig", record(AgentConfig)(field, fields | known))
 
 
 def agents(field: str, value: object) -> tuple[AgentConfig, ...]:
-    """Check for a list of agents, or a mapping from their names; kept as a tuple."""
+    """Check a list of agents, or a mapping from name to agent; return a tuple."""
     if is_mapping(value):
         return tuple(_agent(f"{field}[{name!r}]", item, name=name) for name, item in value.items())
     listed = cast("tuple[AgentConfig, ...]", many(_agent)(field, value))

@@ -1,7 +1,7 @@
-"""What the Messages API itself says inside the CLI's lines: usage, messages, stream events.
+"""Objects of the Messages API that the CLI forwards: token usage, messages, stream events.
 
-The rule of this file: shapes of the API, field by field, in the order it sends them; nothing here
-knows the CLI. Lines that carry these values are in `bridle.messages`.
+Each class has the fields of the API, in the order in which the API sends them. `bridle.messages`
+defines the messages of the CLI that contain these objects.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ __all__ = [
 
 
 class Record(Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """A part of a message that is no message and no block itself."""
+    """Base class of parts of a message other than content blocks."""
 
 
 # ------------------------------------------------------------------------- usage
 
 
 class ServerToolUsage(Record, frozen=True):
-    """How often the API ran its own tools."""
+    """How often the API ran its server-side tools."""
 
     web_search_requests: int = 0
     web_fetch_requests: int = 0
 
 
 class CacheCreation(Record, frozen=True):
-    """Tokens written to the prompt cache, by how long they live."""
+    """Tokens written to the prompt cache, by cache lifetime."""
 
     ephemeral_5m_input_tokens: int = 0
     ephemeral_1h_input_tokens: int = 0
 
 
 class OutputTokensDetails(Record, frozen=True):
-    """What the output tokens were spent on."""
+    """Output tokens by kind."""
 
     thinking_tokens: int = 0
 
 
 class Usage(Record, kw_only=True, frozen=True):
-    """Tokens of one API message, or of a whole turn in a result."""
+    """Token usage of one API message, or of a whole turn in a result."""
 
     input_tokens: int = 0
     cache_creation_input_tokens: int | None = None
@@ -87,7 +87,7 @@ class Usage(Record, kw_only=True, frozen=True):
 
 
 class ApiMessage(Record, kw_only=True, frozen=True):
-    """The Messages API's own message inside an assistant line."""
+    """The API message inside an `AssistantMessage`."""
 
     model: str | None = None
     id: str | None = None
@@ -104,88 +104,88 @@ class ApiMessage(Record, kw_only=True, frozen=True):
 
 
 class ApiUserMessage(Record, frozen=True):
-    """The Messages API's own message inside a user line."""
+    """The API message inside a `UserMessage`."""
 
     content: str | list[WireBlock] = ""
     role: str = "user"
 
 
-# ------------------------------------------------------------------------- the stream
+# ------------------------------------------------------------------------- stream events
 
 
 class Delta(Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """A piece of a growing block."""
+    """Base class of deltas: data that is added to a content block."""
 
 
 class TextDelta(Delta, tag="text_delta", frozen=True):
-    """More text."""
+    """Text that is added to a text block."""
 
     text: str
 
 
 class ThinkingDelta(Delta, tag="thinking_delta", frozen=True):
-    """More thinking."""
+    """Text that is added to a thinking block."""
 
     thinking: str
 
 
 class SignatureDelta(Delta, tag="signature_delta", frozen=True):
-    """The signature of the thinking block that ends."""
+    """The signature at the end of a thinking block."""
 
     signature: str
 
 
 class InputJsonDelta(Delta, tag="input_json_delta", frozen=True):
-    """More of a tool's input, as JSON text that is whole only at the end."""
+    """A part of a tool's input. The parts of a block joined are the JSON text."""
 
     partial_json: str
 
 
 class CitationsDelta(Delta, tag="citations_delta", frozen=True):
-    """One more citation of a text block."""
+    """A citation that is added to a text block."""
 
     citation: JsonObject
 
 
 class UnknownDelta(Delta, frozen=True):
-    """A delta of a type this version of Bridle does not know, kept as it was."""
+    """A delta of a type that this version of Bridle does not know. `raw` has its content."""
 
     type: str
     raw: Any
 
 
 class ApiEvent(Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """An event of the API's own stream."""
+    """Base class of the stream events of the API."""
 
 
 class MessageStart(ApiEvent, tag="message_start", frozen=True):
-    """A message begins; its content is still empty."""
+    """A message starts. Its content is still empty."""
 
     message: ApiMessage = field(default_factory=ApiMessage)
 
 
 class ContentBlockStart(ApiEvent, tag="content_block_start", frozen=True):
-    """A block begins."""
+    """A content block starts."""
 
     content_block: WireBlock
     index: int = 0
 
 
 class ContentBlockDelta(ApiEvent, tag="content_block_delta", frozen=True):
-    """A block grows."""
+    """Data is added to a content block."""
 
     delta: WireDelta
     index: int = 0
 
 
 class ContentBlockStop(ApiEvent, tag="content_block_stop", frozen=True):
-    """A block is whole."""
+    """A content block is complete."""
 
     index: int = 0
 
 
 class StopDelta(Record, kw_only=True, frozen=True):
-    """How a message came to its end."""
+    """Why a message ended."""
 
     stop_reason: str | None = None
     stop_sequence: str | None = None
@@ -194,7 +194,7 @@ class StopDelta(Record, kw_only=True, frozen=True):
 
 
 class MessageDelta(ApiEvent, tag="message_delta", frozen=True):
-    """The message's end is known, and its true token counts."""
+    """The stop reason and the final token usage of a message."""
 
     delta: StopDelta = field(default_factory=StopDelta)
     usage: Usage | None = None
@@ -202,17 +202,17 @@ class MessageDelta(ApiEvent, tag="message_delta", frozen=True):
 
 
 class MessageStop(ApiEvent, tag="message_stop", frozen=True):
-    """The message is whole."""
+    """The message is complete."""
 
 
 class StreamError(ApiEvent, tag="error", frozen=True):
-    """The API broke off."""
+    """The API reported an error during the stream."""
 
     error: JsonObject = field(default_factory=JsonObject)
 
 
 class UnknownStreamEvent(ApiEvent, frozen=True):
-    """An event of a type this version of Bridle does not know, kept as it was."""
+    """An event of a type that this version of Bridle does not know. `raw` has its content."""
 
     type: str
     raw: Any
@@ -222,7 +222,7 @@ if TYPE_CHECKING:
     WireDelta: TypeAlias = (
         TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta | UnknownDelta
     )
-    """Every kind of delta. The decoder chooses between them by their `type`."""
+    """Every kind of delta. The decoder selects the class by `type`."""
     WireEvent: TypeAlias = (
         MessageStart
         | ContentBlockStart
@@ -233,7 +233,7 @@ if TYPE_CHECKING:
         | StreamError
         | UnknownStreamEvent
     )
-    """Every kind of stream event. The decoder chooses between them by their `type`."""
+    """Every kind of stream event. The decoder selects the class by `type`."""
 else:
     WireDelta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta
     WireEvent = (

@@ -1,10 +1,10 @@
-"""What option records are made of: a table of fields per class, and the checks of values.
+"""The base class of option records, and the checks of option values.
 
-The class body of a record is its table: one row per option with its type, its check, where it goes
-and one line of documentation. Rules of the file: a check takes the name to blame and a value, and
-returns the value as it is kept or raises `OptionsError`; lists are kept as tuples, mappings as
-read-only copies, so nothing the caller does later changes a record; a check accepts what it
-returned before, so that records can be rebuilt.
+The class body of a record is a table: one row per option with its type, its check, its channel and
+its documentation. A check takes the name of the option, for the error message, and a value. It
+returns the value to store, or raises `OptionsError`. Lists are stored as tuples and mappings as
+read-only copies, so later changes by the caller do not affect a record. A check accepts a value
+that it returned before, so that records can be rebuilt.
 """
 
 from __future__ import annotations
@@ -33,51 +33,55 @@ Check = Callable[[str, object], object]
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
-    """Whether this is a mapping, of whatever."""
+    """Return whether the value is a mapping."""
     return isinstance(value, Mapping)
 
 
 def is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
-    """Whether this is a list or tuple; a lone string is not a list of letters."""
+    """Return whether the value is a list or tuple. A string is neither."""
     return isinstance(value, (list, tuple))
 
 
-# ---------------------------------------------------------------- the table
+# ---------------------------------------------------------------- rows and records
 
 
 class Channel(msgspec.Struct, frozen=True):
     """How an option reaches its reader.
 
-    `flag`: one `--name=value` (a bare `--name` for a boolean, a comma list for a tuple); `each`:
-    one `--name=item` per item; `document`: a flag that takes a path, with content in a private
-    file; `initialize`: a field of the handshake; `settings`: a key of the settings document;
-    `variable`: the CLI's environment; `process`: how the CLI is started; `sdk`: stays in Bridle.
+    - `flag`: one `--name=value`; only `--name` for a boolean; a comma-separated list for a tuple.
+    - `each`: one `--name=item` per item.
+    - `document`: a flag that takes a path; Bridle writes content to a private file.
+    - `initialize`: a field of the handshake.
+    - `settings`: a key of the settings document.
+    - `variable`: a variable in the CLI's environment.
+    - `process`: a parameter of the process, such as its working directory.
+    - `sdk`: only Bridle reads it.
     """
 
     kind: Literal[
         "flag", "each", "document", "initialize", "settings", "variable", "process", "sdk"
     ]
     name: str = ""
-    also: tuple[str, ...] = ()  # other spellings and companions Bridle speaks for as well
+    also: tuple[str, ...] = ()  # other flags that this option controls
 
 
 def flag(name: str, *also: str) -> Channel:
-    """An option that is one argument."""
+    """Return the channel of an option that is one argument."""
     return Channel("flag", name, also)
 
 
 def each(name: str, *also: str) -> Channel:
-    """An option that is one argument per item."""
+    """Return the channel of an option that is one argument per item."""
     return Channel("each", name, also)
 
 
 def document(name: str) -> Channel:
-    """An option that is a path on the command line and content in a private file."""
+    """Return the channel of an option whose flag takes the path of a document."""
     return Channel("document", name)
 
 
 def initialize(name: str, *also: str) -> Channel:
-    """A field of the handshake; `also` are the flags it stands for."""
+    """Return the channel of a handshake field; `also` names the flags that it replaces."""
     return Channel("initialize", name, also)
 
 
@@ -90,11 +94,13 @@ class Field(msgspec.Struct, frozen=True):
     doc: str
     default: object = None
     required: bool = False
-    env: Callable[[str], object] | None = None  # reads CLAUDE_<NAME>; None: not from there
+    env: Callable[[str], object] | None = (
+        None  # parses the variable CLAUDE_<NAME>; None: there is none
+    )
     merge: Literal["replace", "append", "deep"] = "replace"
-    config: bool = True  # may stand in a configuration file
-    # Whether a value can weaken a gate (hooks, permissions, the version check). Such a value counts
-    # only from the program or from a file that the program names.
+    config: bool = True  # whether a configuration file may set it
+    # Whether a value can weaken a gate (hooks, permissions, the version check). Bridle accepts such
+    # a value only from the program, or from a file that the program names.
     weakens: Callable[[Any], bool] | None = None
 
 
@@ -114,7 +120,7 @@ def option(
     config: bool = True,
     weakens: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """A row with a default; type checkers see the annotation beside it."""
+    """Return a row that has a default. The type is Any: type checkers use the annotation."""
     return Field(
         "",
         check,
@@ -129,29 +135,29 @@ def option(
 
 
 def required(check: Check, channel: Channel, doc: str) -> Any:
-    """A row without a default."""
+    """Return a row that has no default."""
     return Field("", check, channel, doc, required=True)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(required,))
 class Record:
-    """Base of the option records: keyword-only, checked, frozen, compared by value.
+    """Base class of option records: keyword-only, checked, frozen, compared by value.
 
-    An instance holds only what it was given; the rest is read from the class. So "was it said?"
-    is a question a record can answer, and an explicit default still beats the environment.
+    An instance stores only the values that it was given; defaults come from the class. So `given()`
+    can tell which options were set, and an explicit default overrides the environment.
     """
 
     fields: ClassVar[Mapping[str, Field]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Collect the rows and put their defaults in their place."""
+        """Collect the rows of the class body, and replace each by its default."""
         rows = {name: row for name, row in vars(cls).items() if isinstance(row, Field)}
         cls.fields = {name: msgspec.structs.replace(row, name=name) for name, row in rows.items()}
         for name, row in rows.items():
             setattr(cls, name, row.default)
 
     def __init__(self, **given: object) -> None:
-        """Check and keep what was given; None counts as not given where it is the default."""
+        """Check and store the given values. None means "not set" if the default is None."""
         for name, value in given.items():
             row = self.fields.get(name)
             if row is None:
@@ -160,44 +166,45 @@ class Record:
                 self.__dict__[name] = row.check(name, value)
         for name, row in self.fields.items():
             if row.required and name not in given:
-                raise OptionsError(name, "is missing", fix=f"Give {type(self).__name__} a {name}.")
+                fix = f"Pass {name}=... to {type(self).__name__}."
+                raise OptionsError(name, "is missing", fix=fix)
         self._check()
 
     def _check(self) -> None:
-        """Refuse values that contradict each other."""
+        """Raise OptionsError if values contradict each other. Subclasses override this."""
 
     def given(self) -> Mapping[str, object]:
-        """What was said explicitly, as it is kept."""
+        """Return the values that were set explicitly, as they are stored."""
         return MappingProxyType(self.__dict__)
 
     def replace(self, **changes: object) -> Self:
-        """A new record with these fields changed; None takes back what has no other default."""
+        """Return a changed copy. None unsets a field whose default is None."""
         return type(self)(**{**self.__dict__, **changes})
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: records are frozen."""
-        raise AttributeError(f"{type(self).__name__} is frozen: use .replace({name}=...)")
+        """Raise AttributeError: records are frozen."""
+        raise AttributeError(f"{type(self).__name__} is frozen. Use .replace({name}=...).")
 
     def __delattr__(self, name: str) -> NoReturn:
-        """Refuse: records are frozen."""
-        raise AttributeError(f"{type(self).__name__} is frozen: use .replace()")
+        """Raise AttributeError: records are frozen."""
+        raise AttributeError(f"{type(self).__name__} is frozen. Use .replace().")
 
     def _values(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in self.fields)
 
     def __eq__(self, other: object) -> bool:
-        """Equal when every field is, said explicitly or not."""
+        """Compare all fields, explicit or default."""
         if type(other) is not type(self):
             return NotImplemented
         return self._values() == other._values()
 
     def __repr__(self) -> str:
-        """What was given; of mappings the keys, of flags the names: their values may be secrets."""
+        """Show the given values. Values of mappings and flags are hidden: they may be secrets."""
         words = (f"{name}={_shown(value)}" for name, value in self.given().items())
         return f"{type(self).__name__}({', '.join(words)})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle and deep copy by rebuilding: a read-only mapping does neither by itself."""
+        """Support pickle and deepcopy by rebuilding: a read-only mapping supports neither."""
         return _rebuild, (type(self), _thawed(self.given()))
 
 
@@ -230,7 +237,7 @@ def _rebuild(cls: type[Record], given: dict[str, object]) -> Record:
 
 
 def close_to(name: str, known: Iterable[str]) -> str:
-    """The question whether a similar name was meant, or nothing."""
+    """Return "Did you mean …?" with the most similar known name, or an empty text."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, 1)
@@ -238,13 +245,13 @@ def close_to(name: str, known: Iterable[str]) -> str:
 
 
 def refuse_unknown(name: str, cls: type[Record], blame: str | None = None) -> NoReturn:
-    """Raise for a field `cls` does not have, with the best guess at what was meant."""
-    # The last to have it: parts are defined before the records that contain them.
+    """Raise OptionsError for a field that `cls` does not have, and suggest the right one."""
+    # Use the last class that has it: parts are defined before the records that contain them.
     owners = [other.__name__ for other in Record.__subclasses__() if name in other.fields]
     if owners:
         fix = f"It is a field of {owners[-1]}."
     else:
-        fix = close_to(name, cls.fields) or "See the list of options."
+        fix = close_to(name, cls.fields) or f"See the list of options of {cls.__name__}."
     raise OptionsError(blame or name, f"is not a field of {cls.__name__}", fix=fix)
 
 
@@ -252,27 +259,26 @@ def refuse_unknown(name: str, cls: type[Record], blame: str | None = None) -> No
 
 
 def shown(value: object) -> str:
-    """A value for an error message, cut short."""
+    """Return the repr of a value for an error message, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _wrong_type(field: str, value: object, expected: str) -> OptionsError:
-    article = "an" if type(value).__name__[0] in "aeiouAEIOU" else "a"
-    return OptionsError(field, f"is {article} {type(value).__name__}", fix=f"Give {expected}.")
+    problem = f"must be {expected}, got {type(value).__name__}"
+    return OptionsError(field, problem, fix=f"Pass {expected}.")
 
 
 def text(field: str, value: object) -> str:
-    """Any text that can be written as UTF-8."""
+    """Check text that can be encoded as UTF-8."""
     if not isinstance(value, str):
         raise _wrong_type(field, value, "a string")
-    kept = str.__str__(value)  # the content, also of a string enumeration
+    kept = str.__str__(value)  # a plain str, also for a member of a string enumeration
     try:
         kept.encode()
     except UnicodeEncodeError:
-        raise OptionsError(
-            field, "has a lone surrogate, which is no text", fix="Decode the bytes properly."
-        ) from None
+        fix = "Decode the bytes with the right encoding."
+        raise OptionsError(field, "has a lone surrogate", fix=fix) from None
     return kept
 
 
@@ -280,42 +286,46 @@ _BREAKS = frozenset("\0\r\n")
 
 
 def line(field: str, value: object) -> str:
-    """Non-empty text of one line: what may stand on a command line."""
+    """Check non-empty text without line breaks, which can be an argument of a command line."""
     kept = text(field, value)
     if not kept:
-        raise OptionsError(field, "is empty", fix="Leave it out, or set it to None.")
+        raise OptionsError(field, "is empty", fix="Remove it, or set it to None.")
     if not _BREAKS.isdisjoint(kept):
-        raise OptionsError(field, "has a line break or a NUL", fix="Give one line of text.")
+        fix = "Use one line of text."
+        raise OptionsError(field, "has a line break or a NUL character", fix=fix)
     return kept
 
 
 def path(field: str, value: object) -> str:
-    """A path as a string: given as one, or as anything that knows its path."""
+    """Check a path: a string, or an object with `__fspath__`; return a string."""
     if not isinstance(value, str):
         fspath = getattr(value, "__fspath__", None)
         value = fspath() if callable(fspath) else value
     if not isinstance(value, str):
         raise _wrong_type(field, value, "a path as str or pathlib.Path")
     if not value or not _BREAKS.isdisjoint(value):
-        problem = "has a line break or a NUL" if value else "is an empty path"
-        raise OptionsError(field, problem, fix="Give the path of a file or directory.")
+        problem = "has a line break or a NUL character" if value else "is an empty path"
+        raise OptionsError(field, problem, fix="Use the path of a file or directory.")
     return str.__str__(value)
 
 
 def matching(pattern: str, expected: str) -> Check:
-    """A check for one line of text of a certain form."""
+    """Return a check for one line of text that matches `pattern`.
+
+    `expected` describes the pattern in error messages.
+    """
 
     def check(field: str, value: object) -> str:
         kept = line(field, value)
-        if re.fullmatch(pattern, kept) is None:  # compiled by `re` when first needed
-            raise OptionsError(field, f"is {shown(kept)}", fix=f"Give {expected}.")
+        if re.fullmatch(pattern, kept) is None:  # `re` compiles and caches it at the first use
+            raise OptionsError(field, f"is {shown(kept)}", fix=f"Use {expected}.")
         return kept
 
     return check
 
 
 def one_of(*choices: str) -> Check:
-    """A check for one of a few words."""
+    """Return a check for one of a few words."""
 
     def check(field: str, value: object) -> str:
         kept = line(field, value)
@@ -327,73 +337,72 @@ def one_of(*choices: str) -> Check:
 
 
 def boolean(field: str, value: object) -> bool:
-    """True or False, nothing that merely counts as one."""
+    """Check a bool. Other truthy or falsy values are rejected."""
     if not isinstance(value, bool):
         raise _wrong_type(field, value, "True or False")
     return value
 
 
 def integer(minimum: int) -> Check:
-    """A check for a whole number from `minimum` up."""
+    """Return a check for an integer that is at least `minimum`."""
 
     def check(field: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise _wrong_type(field, value, "a whole number")
+            raise _wrong_type(field, value, "an integer")
         if value < minimum:
-            raise OptionsError(field, f"is {value}", fix=f"Give {minimum} or more.")
+            raise OptionsError(field, f"is {value}", fix=f"Use {minimum} or more.")
         return int(value)
 
     return check
 
 
 def positive(field: str, value: object) -> float:
-    """A finite number above zero."""
+    """Check a finite number above zero."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _wrong_type(field, value, "a number")
     try:
         number = float(value)
-    except OverflowError:  # an integer beyond all floats
+    except OverflowError:  # the integer is too large for a float
         value = number = math.inf
     if not 0 < number < math.inf:
-        raise OptionsError(field, f"is {value!r}", fix="Give a number above 0, or leave it out.")
+        raise OptionsError(field, f"is {value!r}", fix="Use a finite number above 0, or remove it.")
     return value
 
 
 def callback(field: str, value: object) -> Callable[..., object]:
-    """Something that can be called with one argument."""
+    """Check a callable that accepts one argument and is not a generator function."""
     if not callable(value):
         raise _wrong_type(field, value, "a function or another callable")
-    _takes_one(field, value)
+    _check_one_argument(field, value)
     if _yields(value):
-        fix = "Use return: a callback is called once and gives one answer."
-        raise OptionsError(field, "yields, so calling it would do nothing", fix=fix)
+        fix = "Use return in place of yield: Bridle calls a callback once, for one result."
+        raise OptionsError(field, "yields, so a call would not run it", fix=fix)
     return value
 
 
-def _takes_one(field: str, function: Callable[..., object]) -> None:
-    """Refuse a function that could never be called with one argument, the context.
+def _check_one_argument(field: str, function: Callable[..., object]) -> None:
+    """Raise OptionsError for a function that cannot be called with one argument, the context.
 
-    Found out only when it is called, it would be a failure of the callback's, and a guard that
-    fails lets things go on.
+    Without this check the call would fail later, and a hook that fails does not block by default.
     """
-    import inspect  # asyncio has it loaded by the time anything is started
+    import inspect  # asyncio has loaded it by the time anything is started
 
     try:
         if "__signature__" in getattr(_unwrapped(function), "__dict__", ()):
-            return  # what it says of itself need not be how it is called
-        # What is called, not what it wraps: a decorator may add arguments of its own.
+            return  # a declared signature may differ from the real one
+        # Inspect the decorated function, not the wrapped one: a decorator may add arguments.
         called: Any = function
         if not inspect.isroutine(called) and not isinstance(called, type | partial):
-            # As Python does it: an attribute of the object itself is not asked.
+            # As Python does: look up `__call__` on the type, not on the object.
             kind = cast("type[object]", type(called))
             called = inspect.getattr_static(kind, "__call__").__get__(called, kind)
         signature = inspect.signature(cast("Any", called), follow_wrapped=False)
-    except Exception:  # one that does not tell is taken at its word
+    except Exception:  # accept a callable without an inspectable signature
         return
     try:
         signature.bind(None)
     except TypeError as error:
-        fix = "Give a function of one argument: it holds everything that is known."
+        fix = "Use a function with one parameter: the context."
         raise OptionsError(field, f"cannot be called with one argument: {error}", fix=fix) from None
 
 
@@ -404,7 +413,7 @@ def _yields(function: object) -> bool:
         inner: Any = _unwrapped(function)
         kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         return any(is_one(each) for is_one in kinds for each in (inner, type(inner).__call__))
-    except Exception:  # one that does not tell, as above
+    except Exception:  # cannot be inspected, as above
         return False
 
 
@@ -415,7 +424,7 @@ def _unwrapped(function: object) -> object:
 
 
 def anything(field: str, value: object) -> object:
-    """An object only its user understands."""
+    """Accept any value."""
     return value
 
 
@@ -423,14 +432,14 @@ def anything(field: str, value: object) -> object:
 
 
 def items(field: str, value: object) -> tuple[object, ...]:
-    """The items of a list or tuple."""
+    """Check a list or tuple; return its items."""
     if not is_list(value):
         raise _wrong_type(field, value, "a list")
     return tuple(value)
 
 
 def many(check: Check) -> Check:
-    """A check for a list whose items all pass `check`."""
+    """Return a check for a list whose items all pass `check`."""
 
     def check_all(field: str, value: object) -> tuple[object, ...]:
         return tuple(
@@ -441,14 +450,14 @@ def many(check: Check) -> Check:
 
 
 def pairs(field: str, value: object) -> Iterable[tuple[object, object]]:
-    """The pairs of a mapping."""
+    """Check a mapping; return its pairs of key and value."""
     if not is_mapping(value):
         raise _wrong_type(field, value, "a mapping")
     return value.items()
 
 
 def mapping(check: Check, *, key: Check = line) -> Check:
-    """A check for a mapping whose keys and values pass."""
+    """Return a check for a mapping whose values pass `check` and whose keys pass `key`."""
 
     def check_all(field: str, value: object) -> Mapping[object, object]:
         return MappingProxyType(
@@ -462,7 +471,7 @@ def mapping(check: Check, *, key: Check = line) -> Check:
 
 
 def record(cls: type[Record]) -> Check:
-    """A check for a record, or a mapping of its fields."""
+    """Return a check for a record, or a mapping of its fields."""
 
     def check(field: str, value: object) -> Record:
         if isinstance(value, cls):
@@ -480,7 +489,7 @@ def record(cls: type[Record]) -> Check:
 
 
 def json_value(field: str, value: object) -> object:
-    """A deep copy of a JSON value: what is not JSON is refused where it stands."""
+    """Return a deep copy of a JSON value. The error names the part that is not JSON."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -489,7 +498,8 @@ def json_value(field: str, value: object) -> object:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise OptionsError(field, f"is {value!r}, which JSON cannot say", fix="Use a number.")
+            problem = f"is {value!r}, which JSON cannot represent"
+            raise OptionsError(field, problem, fix="Use a finite number.")
         return float(value)
     if is_list(value):
         return [json_value(f"{field}[{index}]", item) for index, item in enumerate(value)]
@@ -498,30 +508,32 @@ def json_value(field: str, value: object) -> object:
             text(f"{field} key", key): json_value(f"{field}.{key}", item)
             for key, item in value.items()
         }
-    raise _wrong_type(field, value, "JSON: objects, lists, text, numbers, booleans, None")
+    raise _wrong_type(field, value, "a JSON value (dict, list, str, int, float, bool or None)")
 
 
 def json_object(field: str, value: object) -> Mapping[str, object]:
-    """A JSON object, given as a mapping or as its text."""
+    """Check a JSON object, given as a mapping or as JSON text."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(text(field, value))
         except (msgspec.DecodeError, RecursionError) as error:
-            raise OptionsError(field, f"is not JSON: {error}", fix="Give a mapping.") from None
+            fix = "Correct the text, or pass a mapping."
+            raise OptionsError(field, f"is not valid JSON: {error}", fix=fix) from None
     try:
         kept = {
             text(f"{field} key", key): json_value(f"{field}.{key}", item)
             for key, item in pairs(field, value)
         }
     except RecursionError:
-        raise OptionsError(field, "contains itself", fix="Give plain, finite JSON.") from None
+        fix = "Remove the reference to itself, or the deep nesting."
+        raise OptionsError(field, "contains itself or is nested too deep", fix=fix) from None
     return MappingProxyType(kept)
 
 
 def json_or_path(field: str, value: object) -> str | Mapping[str, object]:
-    """A JSON object (mapping, or text that begins with a brace) or the path of a file."""
+    """Check a JSON object (a mapping, or text that begins with a brace) or a path."""
     if is_mapping(value) or (isinstance(value, str) and value.lstrip()[:1] == "{"):
         return json_object(field, value)
     kept = path(field, value)
-    # Only a path object gets here with a brace; as text it would be read as JSON from now on.
+    # Only a path object can begin with a brace here. As text it would be read as JSON later.
     return f"./{kept}" if kept.lstrip()[:1] == "{" else kept

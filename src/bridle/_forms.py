@@ -1,7 +1,7 @@
-"""Checks of the values that have a form of their own, as the CLI reads them.
+"""Checks for option values that have a special format, such as permission rules and MCP servers.
 
-The rule of the file: what the CLI would quietly misread, ignore or take for something else is
-refused here, with the reason. The contract is that of the checks in `bridle._fields`.
+These checks reject every value that the CLI would ignore or misread without an error. They work as
+the checks in `bridle._fields` do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PermissionMode: TypeAlias = Literal[
 ]
 SettingSource: TypeAlias = Literal["user", "project", "local"]
 
-# ---------------------------------------------------------------- words and names
+# ---------------------------------------------------------------- names and choices
 
 effort = one_of("low", "medium", "high", "xhigh", "max")
 permission_mode = one_of(
@@ -47,15 +47,15 @@ setting_source = one_of("user", "project", "local")
 UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 uuid = matching(UUID, "a UUID")
 name = matching(r"[^\s,()]+", "one name, without spaces, commas or parentheses")
-# The CLI splits rules at commas and spaces, except from a "(" to the very next ")". What it would
-# take for two rules is refused, or "Bash(f(x),Write,y)" would permit Write.
+# The CLI splits rules at commas and spaces, except between a "(" and the next ")". Reject a text
+# that it would split into two rules: otherwise "Bash(f(x),Write,y)" would permit Write.
 rule = matching(
     r"[^\s,()](?:[^\s,()]|\([^)]*\)|\))*",
     "one rule, such as 'Read' or 'Bash(git log:*)', with no space or comma after its first ')'",
 )
-# Tools are called mcp__<server>__<tool>, so a server's name may not look like that seam.
+# Tools are named mcp__<server>__<tool>, so the name of a server must not contain "__".
 server_name = matching(
-    r"(?!.*__)[A-Za-z0-9_-]{1,64}", "1 to 64 letters, digits, '-' or '_', and no '__'"
+    r"(?!.*__)[A-Za-z0-9_-]{1,64}", "1 to 64 letters, digits, '-' or '_', without '__'"
 )
 
 _TRUE = ("1", "true", "yes", "on")
@@ -63,33 +63,33 @@ _FALSE = ("0", "false", "no", "off")
 
 
 def truth(word: str) -> bool:
-    """Read a boolean the way environment variables spell it."""
+    """Parse the value of a boolean environment variable. Raise ValueError for other words."""
     if word.lower() not in _TRUE + _FALSE:
         raise ValueError(word)
     return word.lower() in _TRUE
 
 
-# ---------------------------------------------------------------- one form or another
+# ---------------------------------------------------------------- options with several types
 
 
 def system_prompt(field: str, value: object) -> object:
-    """Text, or a list of texts that become its paragraphs."""
+    """Check a system prompt: text, or a list of texts that become its paragraphs."""
     return text(field, value) if isinstance(value, str) else many(text)(field, value)
 
 
 def tools(field: str, value: object) -> object:
-    """A list of names, or the word for the CLI's own choice."""
+    """Check a list of tool names, or the word "default"."""
     return one_of("default")(field, value) if isinstance(value, str) else many(name)(field, value)
 
 
 def debug(field: str, value: object) -> object:
-    """On or off, or the categories to log."""
+    """Check a boolean, or the text that lists the categories to log."""
     return line(field, value) if isinstance(value, str) else boolean(field, value)
 
 
 def thinking(field: str, value: object) -> Mapping[str, object]:
-    """How the model thinks: a word, or a mapping with type, budget_tokens and display."""
-    said: dict[object, object] = (
+    """Check a type of thinking, or a mapping with type, budget_tokens and display."""
+    fields: dict[object, object] = (
         {"type": value} if isinstance(value, str) else dict(pairs(field, value))
     )
     checks = {
@@ -97,109 +97,121 @@ def thinking(field: str, value: object) -> Mapping[str, object]:
         "budget_tokens": integer(1),
         "display": one_of("summarized", "omitted", "highlights"),
     }
-    _only(field, said, *checks)
-    if "type" not in said:
-        raise OptionsError(field, "has no type", fix="Say adaptive, enabled or disabled.")
-    kept = {key: check(f"{field}.{key}", said[key]) for key, check in checks.items() if key in said}
+    _check_keys(field, fields, *checks)
+    if "type" not in fields:
+        fix = "Set type to adaptive, enabled or disabled."
+        raise OptionsError(field, "has no type", fix=fix)
+    kept = {
+        key: check(f"{field}.{key}", fields[key]) for key, check in checks.items() if key in fields
+    }
     if "budget_tokens" in kept and kept["type"] != "enabled":
-        raise OptionsError(field, f"is {kept['type']} with a budget", fix="Use type 'enabled'.")
+        problem = f"has budget_tokens, but its type is {kept['type']!r}"
+        raise OptionsError(field, problem, fix="Use type 'enabled', or remove budget_tokens.")
     if "display" in kept and kept["type"] == "disabled":
-        raise OptionsError(field, "is disabled with a display", fix="Leave the display out.")
+        problem = "has a display, but its type is 'disabled'"
+        raise OptionsError(field, problem, fix="Remove display, or use another type.")
     return MappingProxyType(kept)
 
 
 def plugin(field: str, value: object) -> object:
-    """The directory of a plugin, or a mapping that says more about it."""
+    """Check the directory of a plugin, or a mapping with path, type and skip_mcp_discovery."""
     if not is_mapping(value):
         return path(field, value)
-    said = dict(value)
-    _only(field, said, "type", "path", "skip_mcp_discovery")
-    one_of("local")(f"{field}.type", said.get("type", "local"))
-    where = path(f"{field}.path", said.get("path"))
-    quiet = boolean(f"{field}.skip_mcp_discovery", said.get("skip_mcp_discovery", False))
-    return MappingProxyType({"path": where, "skip_mcp_discovery": True}) if quiet else where
+    fields = dict(value)
+    _check_keys(field, fields, "type", "path", "skip_mcp_discovery")
+    one_of("local")(f"{field}.type", fields.get("type", "local"))
+    where = path(f"{field}.path", fields.get("path"))
+    skips = boolean(f"{field}.skip_mcp_discovery", fields.get("skip_mcp_discovery", False))
+    return MappingProxyType({"path": where, "skip_mcp_discovery": True}) if skips else where
 
 
-def _only(field: str, said: Mapping[object, object], *known: str) -> None:
-    for key in said:
+def _check_keys(field: str, given: Mapping[object, object], *known: str) -> None:
+    for key in given:
         if key not in known:
-            raise OptionsError(f"{field}.{key}", "is unknown", fix=f"Known: {', '.join(known)}.")
+            raise OptionsError(f"{field}.{key}", "is unknown", fix=f"Use {', '.join(known)}.")
 
 
 # ---------------------------------------------------------------- servers, hooks, variables
 
 
 def mcp_config(field: str, value: object) -> str | Mapping[str, object]:
-    """A path, or a configuration in the CLI's form, which it would refuse or thin out otherwise."""
+    """Check a path, or a configuration in the format that the CLI reads.
+
+    The CLI would reject a configuration of another form, or ignore some of its servers.
+    """
     config = json_or_path(field, value)
     if isinstance(config, str):
         return config
     servers = config.get("mcpServers")
     if not is_mapping(servers):
-        fix = 'Write {"mcpServers": {name: {...}}}.'
+        fix = 'Use the form {"mcpServers": {name: {...}}}.'
         raise OptionsError(field, "has no object named mcpServers", fix=fix)
     for server, details in servers.items():
         if not is_mapping(details):
-            fix = 'Write {"command": ...} or {"type": "http", "url": ...}.'
-            raise OptionsError(f"{field}.mcpServers.{server}", "is not an object", fix=fix)
+            fix = 'Use {"command": ...} or {"type": "http", "url": ...}.'
+            raise OptionsError(f"{field}.mcpServers.{server}", "must be an object", fix=fix)
         if details.get("type") == "sdk":
-            fix = "Give its handler in BidirOptions.mcp_servers; nothing is needed here."
-            raise OptionsError(f"{field}.mcpServers.{server}", "is of type sdk", fix=fix)
+            fix = "Remove it here, and pass the server in BidirOptions.mcp_servers."
+            raise OptionsError(
+                f"{field}.mcpServers.{server}",
+                "has the type 'sdk', which is for in-process servers",
+                fix=fix,
+            )
     return config
 
 
 def mcp_servers(field: str, value: object) -> Mapping[str, object]:
-    """Servers of this process by name, in order. What a server is, is not decided here."""
+    """Check in-process servers, by name and in order. The session checks the servers themselves."""
     servers: dict[str, object] = {}
     for pair in value.items() if is_mapping(value) else items(field, value):
         if not is_list(pair) or len(pair) != 2:
-            fix = "Give a mapping, or a list of (name, handler) pairs."
-            raise OptionsError(field, f"has {shown(pair)} in it", fix=fix)
+            fix = "Use a mapping, or a list of (name, server) pairs."
+            raise OptionsError(field, f"has the item {shown(pair)}", fix=fix)
         key, server = pair
         known = cast("str", server_name(f"{field} name", key))
         if known in servers:
             raise OptionsError(field, f"has two servers named {known!r}", fix="Rename one of them.")
         if server is None or isinstance(server, str) or is_mapping(server):
-            fix = "Give its handler; a server outside this process goes into CliOptions.mcp_config."
-            raise OptionsError(f"{field}[{known!r}]", "is not a server of this process", fix=fix)
+            fix = "Use a ToolServer or a handler. External servers belong in CliOptions.mcp_config."
+            raise OptionsError(f"{field}[{known!r}]", "is not an in-process server", fix=fix)
         servers[known] = server
     return MappingProxyType(servers)
 
 
 def hook_event(field: str, value: object) -> str:
-    """The name of a hook event."""
+    """Check the name of a hook event."""
     event = line(field, value)
     if event not in HOOK_EVENTS:
-        fix = close_to(event, sorted(HOOK_EVENTS)) or "See HOOK_EVENTS for the names."
-        raise OptionsError(field, f"is {shown(event)}, which is no hook event", fix=fix)
+        fix = close_to(event, sorted(HOOK_EVENTS)) or "bridle.hooks.HOOK_EVENTS lists the names."
+        raise OptionsError(field, f"is {shown(event)}, which is not a hook event", fix=fix)
     return event
 
 
 def hook(field: str, value: object) -> Hook:
-    """A registered hook."""
+    """Check that the value is a `Hook`."""
     if not isinstance(value, Hook):
-        fix = "Give a list of Hook(callback, ...)."
-        raise OptionsError(field, f"is of type {type(value).__name__}", fix=fix)
+        fix = "Use a list of Hook(callback, ...)."
+        raise OptionsError(field, f"must be a Hook, got {type(value).__name__}", fix=fix)
     return value
 
 
-# Bridle sets these itself; whoever sets them by hand makes it wrong about the session.
+# Bridle sets these itself. Other values would contradict what it knows about the session.
 RESERVED_VARIABLES = {
-    "CLAUDECODE": "Leave it out: it makes the CLI believe it runs inside another session.",
+    "CLAUDECODE": "Remove it: with it, the CLI assumes that it runs inside another session.",
     "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "Use BidirOptions.file_checkpointing_enabled.",
 }
 
 
 def variable_name(field: str, value: object) -> str:
-    """The name of an environment variable."""
+    """Check the name of an environment variable."""
     variable = line(field, value)
     if "=" in variable:
-        raise OptionsError(field, "has a '=' in a name", fix="Give the name without its value.")
+        raise OptionsError(field, "has a '=' in a name", fix="Use the name without its value.")
     return variable
 
 
 def settable_variable(field: str, value: object) -> str:
-    """The name of an environment variable that is the caller's to set."""
+    """Check the name of an environment variable that the caller may set."""
     variable = variable_name(field, value)
     if variable in RESERVED_VARIABLES:
         fix = RESERVED_VARIABLES[variable]
@@ -208,16 +220,18 @@ def settable_variable(field: str, value: object) -> str:
 
 
 def variable_value(field: str, value: object) -> str:
-    """The value of an environment variable; never shown, it may be a secret."""
+    """Check the value of an environment variable. Errors never show it: it may be a secret."""
     if not isinstance(value, str):
-        raise OptionsError(field, f"is of type {type(value).__name__}", fix="Give a string.")
+        problem = f"must be a string, got {type(value).__name__}"
+        raise OptionsError(field, problem, fix="Convert the value to a string.")
     if "\0" in value:
-        raise OptionsError(field, "has a NUL", fix="No environment variable can hold one.")
+        fix = "Remove it: environment variables cannot contain NUL."
+        raise OptionsError(field, "has a NUL character", fix=fix)
     return str.__str__(value)
 
 
 def inherit_env(field: str, value: object) -> object:
-    """All, none, or a list of names."""
+    """Check True (all variables), False (none), or a list of names."""
     return value if isinstance(value, bool) else many(variable_name)(field, value)
 
 
@@ -225,73 +239,79 @@ def inherit_env(field: str, value: object) -> object:
 
 
 def telemetry(field: str, value: object) -> object:
-    """Something that observes, right away."""
-    fix = "Give bridle.otel.OpenTelemetry(), or an object with a method observe(observation)."
+    """Check an object with a plain method observe()."""
+    fix = "Use bridle.otel.OpenTelemetry(), or an object with a method observe(observation)."
     if isinstance(value, type):
-        raise OptionsError(field, f"is the class {value.__name__}", fix=f"Use {value.__name__}().")
+        fix = f"Create an instance: {value.__name__}()."
+        raise OptionsError(field, f"is the class {value.__name__}", fix=fix)
     observe = getattr(value, "observe", None)
     if not callable(observe):
-        raise OptionsError(field, f"of type {type(value).__name__} cannot observe", fix=fix)
-    from inspect import iscoroutinefunction  # not needed, so not loaded, without telemetry
+        raise OptionsError(field, f"has no method observe: {type(value).__name__}", fix=fix)
+    from inspect import iscoroutinefunction  # loaded only if telemetry is used
 
     if iscoroutinefunction(observe):
-        raise OptionsError(field, "has an async observe", fix="Make it a plain function.")
+        raise OptionsError(
+            field, "has an async observe", fix="Use a plain function: def observe(...)."
+        )
     return value
 
 
 def recorder(field: str, value: object) -> object:
-    """Something that takes down what passes."""
+    """Check an object with a method wrap(), such as a Recorder."""
     if isinstance(value, type) or not callable(getattr(value, "wrap", None)):
-        fix = "Give bridle.testing.recording.Recorder(path)."
-        raise OptionsError(field, f"of type {type(value).__name__} cannot record", fix=fix)
+        fix = "Use bridle.testing.recording.Recorder(path)."
+        raise OptionsError(field, f"must be a recorder, got {type(value).__name__}", fix=fix)
     return value
 
 
 # ---------------------------------------------------------------- raw arguments
 
-# Flags that belong to Bridle, or would end the conversation before it begins.
+# Flags that Bridle sets itself, or with which the CLI would exit before the conversation.
 _OWN_FLAGS = {
-    "--": "Prompts are not arguments: use query() or send_user_message().",
-    "--input-format": "Bridle always speaks stream-json.",
-    "--output-format": "Bridle always speaks stream-json; for a schema use json_schema.",
-    "--verbose": "It is always on.",
-    "--print": "It is implied.",
-    "--replay-user-messages": "Sessions always have it.",
+    "--": "To send a prompt, use query() or send_user_message().",
+    "--input-format": "Bridle always uses stream-json.",
+    "--output-format": "Bridle always uses stream-json. For structured output, use json_schema.",
+    "--verbose": "Remove it: Bridle always sets it.",
+    "--print": "Remove it: stream-json implies it.",
+    "--replay-user-messages": "Remove it: sessions always set it.",
     "--dangerously-skip-permissions": "Use permission_mode='bypassPermissions'.",
-    "--bg": "Bridle needs the CLI in the foreground.",
-    "--background": "Bridle needs the CLI in the foreground.",
-    "--help": "Run the CLI yourself to read it.",
-    "--version": "Run the CLI yourself to read it.",
+    "--bg": "Remove it: Bridle needs the CLI in the foreground.",
+    "--background": "Remove it: Bridle needs the CLI in the foreground.",
+    "--help": "To read its output, run the CLI yourself.",
+    "--version": "To read its output, run the CLI yourself.",
 }
 _LONG_FLAG = r"--[A-Za-z][\w-]*"
 
 
 def extra_args(managed: Callable[[], Mapping[str, str]]) -> Callable[[str, object], object]:
-    """A check for flags Bridle does not manage: alone, with `=value`, or followed by the value.
+    """Return a check for flags that Bridle does not manage.
 
-    `managed` tells what to use instead of a flag that has an option. Short flags are refused since
-    they can be written together and hide one another; so is a value that follows no flag, since the
-    CLI would take it for a prompt or, worse, for a subcommand.
+    A flag may stand alone, have `=value`, or be followed by its value. `managed` returns what to
+    use in place of each flag that has an option. The check rejects short flags, because several
+    can be combined into one argument. It rejects a value that follows no flag, because the CLI
+    would read it as a prompt or as a subcommand.
     """
 
     def check(field: str, value: object) -> tuple[str, ...]:
-        refused = {**managed(), **_OWN_FLAGS}
+        rejected = {**managed(), **_OWN_FLAGS}
         kept = tuple(text(field, item) for item in items(field, value))
         may_follow = False
         for index, item in enumerate(kept):
             name, equals, _ = item.partition("=")
-            # Errors say where, and never what: a value may be a secret.
+            # Errors name the position, never the value: it may be a secret.
             if "\0" in item:
-                raise OptionsError(field, f"has a NUL in item {index}", fix="Remove it.")
-            if name in refused:
-                raise OptionsError(field, f"contains {name}", fix=refused[name])
+                raise OptionsError(field, f"has a NUL character in item {index}", fix="Remove it.")
+            if name in rejected:
+                raise OptionsError(field, f"contains {name}", fix=rejected[name])
             if re.fullmatch(_LONG_FLAG, name) is not None:
                 may_follow = not equals
             elif item.startswith("-"):
                 fix = "Use long flags, and --flag=value for a value that begins with '-'."
-                raise OptionsError(field, f"has no long flag in item {index}", fix=fix)
+                raise OptionsError(
+                    field, f"has an argument that is not a long flag in item {index}", fix=fix
+                )
             elif not may_follow:
-                fix = "Write --flag=value; prompts are not arguments."
+                fix = "Use --flag=value. To send a prompt, use query() or send_user_message()."
                 raise OptionsError(field, f"has a value without a flag in item {index}", fix=fix)
         return kept
 

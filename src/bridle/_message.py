@@ -1,4 +1,4 @@
-"""The base class of every message, below the modules that define the kinds of messages."""
+"""The base class of messages, in its own module because several modules define messages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from msgspec import Struct
 from bridle._source import WholeLine, tag_of
 
 
-# JSON has no cycles, so the garbage collector is spared what was read from it (gc=False). Whoever
-# ties one, by putting a message into a dict or list of its own, has to untie it.
+# gc=False: decoded JSON has no reference cycles. A program that creates one, by putting a message
+# into its own dict or list, must break the cycle itself.
 class Message(WholeLine, Struct, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
-    """Anything the CLI says that is not part of the control protocol."""
+    """Base class of all messages. Lines of the control protocol are not messages."""
 
     session_id: str | None = None
     uuid: str | None = None
 
     @property
     def type(self) -> str:
-        """The wire's name of this kind of message."""
+        """Return the `type` of the message on the wire."""
         return tag_of(self)

@@ -1,10 +1,13 @@
-"""Masking of secrets in what others may see: recordings, errors, logs, spans.
+"""Masks secrets in recordings, errors, logs and spans.
 
-A secret is known in one of three ways. By its value: what a session was given as one is masked
-wherever it stands, also escaped, percent-encoded or in base64. By its name: what is assigned to a
-password, a token, a cookie. By its look: keys of known makers, bearer tokens, private keys.
+A secret is recognized in one of three ways:
 
-The first way is certain, the other two are guesses that rather mask too much than too little.
+- By value: a secret that the session was given is masked everywhere, also if it is escaped,
+  percent-encoded or in base64.
+- By name: a value that is assigned to a name such as password, token or cookie.
+- By look: keys of known providers, bearer tokens, private keys.
+
+The first way is certain. The other two are heuristics, which mask too much rather than too little.
 """
 
 from __future__ import annotations
@@ -19,17 +22,17 @@ import msgspec
 MASK = "***"
 
 CONTEXT = 400
-"""Characters before a piece of text that may say what the piece is."""
+"""Number of characters before a text that may contain its name."""
 _FEW = 4
-"""Characters of a secret that do not give it away."""
+"""Number of characters of a secret that do not reveal it."""
 _LONGEST_NAME = 100
-"""Characters at the end of a name that are looked at."""
+"""Number of characters at the end of a name that are checked."""
 _SHORTEST = 6
-"""Characters of a text that can name a secret, or look like one."""
+"""Minimum length of a text that can contain a named secret, or look like one."""
 
 # ------------------------------------------------------------------------- names
 
-# How the names of secrets end; a dash is any separator or none.
+# Endings of names of secrets. A dash matches any separator, or none.
 _ENDINGS = (
     "access-key-id", "access-key", "account-key", "api-keys", "api-key-helper", "api-key",
     "auth-header", "authorization", "connection-string", "cookies", "cookie", "credentials",
@@ -37,23 +40,23 @@ _ENDINGS = (
     "password", "private-key", "secrets", "secret-key", "secret", "session-key", "signing-key",
     "token",
 )  # fmt: skip
-# PWD alone is a directory.
+# PWD alone is the working directory.
 _ENDING = "(?i)(?:" + "|".join(_ENDINGS).replace("-", "[-_. ]?") + r"|(?<=[_-])pwd)[\d_]*$"
 
-# Names are also read word by word: `SECRET_KEY_BASE`, `apiKeyProd`, `X-Auth`.
+# Names are also checked word by word: `SECRET_KEY_BASE`, `apiKeyProd`, `X-Auth`.
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
-# These make a secret of a name wherever they stand in it,
+# A name is secret if one of these words is anywhere in it,
 _ANYWHERE = frozenset({
     "apikey", "passcode", "passphrase", "passwd", "password", "passwords", "pwd", "secret",
     "secrets", "token",
 })  # fmt: skip
-# also two of them in a row,
+# or one of these pairs of words,
 _PAIRS = (" api key ", " access key ", " private key ", " pass phrase ")
-# and these at its end.
+# or one of these words at its end.
 _LAST = frozenset({
     "auth", "bearer", "cred", "creds", "dsn", "pass", "pat",
 })  # fmt: skip
-# What comes after them and says that it is only about a secret: how many, where, since when.
+# Last words of names that only describe a secret: its count, its place, its age.
 _ABOUT = frozenset({
     "at", "budget", "cost", "count", "counts", "delta", "description", "details", "dir",
     "enabled", "endpoint", "error", "expires", "expiration", "expiry", "field", "file",
@@ -62,11 +65,12 @@ _ABOUT = frozenset({
     "servers", "size", "source", "status", "store", "ttl", "type", "uri", "url", "usage",
     "version",
 })  # fmt: skip
+# First words of names that are yes/no values or counts.
 _ASKING = frozenset({
     "can", "has", "is", "max", "min", "needs", "no", "num", "use", "uses",
 })  # fmt: skip
-# A key is a secret if it is a variable's, as in OPENAI_KEY, or that of one of these. Others are
-# those of a cache or of a table.
+# A name that ends in "key" is secret if it is a variable, as in OPENAI_KEY, or if one of these
+# words is before "key". Otherwise it may be the key of a cache or of a table.
 _KEEPERS = frozenset({
     "account", "anthropic", "app", "auth", "aws", "azure", "client", "deploy", "encryption",
     "functions", "gcp", "github", "gpg", "license", "master", "openai", "pgp", "rsa", "secret",
@@ -76,13 +80,13 @@ _NO_KEEPERS = frozenset({
     "cache", "foreign", "group", "hash", "hot", "index", "lookup", "partition", "primary",
     "public", "row", "sort", "unique",
 })  # fmt: skip
-# Tokens are counted more often than kept.
+# "tokens" is usually a count, so only these names with "tokens" are secret.
 _TOKENS = r"(?i)(?:^|access|api|auth|bearer|refresh|secret)[-_]?tokens$"
 
-# Members of these are secret whatever they are called.
+# All members of an object with one of these names are secret.
 _BAGS = "(?:env|env[-_]?vars|environment|headers)$"
 
-# Variables that are no secret although they were given: where things are and what they are called.
+# Variables that are not secret although the caller set them: paths, names, modes.
 _PUBLIC = (
     r"(?i)PATH|HOME|PWD|OLDPWD|SHELL|USER|LOGNAME|LANG|LANGUAGE|TERM|TZ|TMP|TEMP|EDITOR|DISPLAY"
     r"|(?:LC|XDG|CLAUDE|DISABLE|ENABLE)_.*|ANTHROPIC_BASE_URL|NO_PROXY|TMPDIR"
@@ -93,7 +97,7 @@ _PUBLIC = (
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether a key, variable, header or flag of this name usually holds a secret."""
+    """Return whether a key, variable, header or flag of this name usually has a secret value."""
     if re.search(_ENDING, name) or re.search(_TOKENS, name):
         return True
     found = re.findall(_WORD, name)
@@ -111,13 +115,13 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_count(name: str) -> bool:
-    """Whether numbers under this name, though it sounds like a secret's, only count something."""
+    """Return whether a number with this name is a count, although the name looks secret."""
     return name.lower().endswith("tokens")
 
 
 @lru_cache(maxsize=4096)
 def is_bag(name: str) -> bool:
-    """Whether everything under this name may be secret, whatever it is called."""
+    """Return whether all members of an object with this name may be secret."""
     return re.search(rf"(?i){_BAGS}", name) is not None
 
 
@@ -125,9 +129,10 @@ def is_bag(name: str) -> bool:
 
 
 def is_telling(value: str) -> bool:
-    """Whether a value can be masked wherever it stands: others would shred what is recorded.
+    """Return whether a value is distinctive enough to be masked everywhere.
 
-    That takes six characters, four of them different, and ten if all are letters or all digits.
+    It needs six characters with four different ones, and ten if all are letters or all are digits.
+    Masking shorter values would make recordings unreadable.
     """
     return (
         len(value) >= 6
@@ -137,7 +142,11 @@ def is_telling(value: str) -> bool:
 
 
 def secret_variables(variables: Mapping[str, str], *, given: bool) -> Iterator[str]:
-    """The secrets among variables: all that were given, of others those whose name says so."""
+    """Yield the secrets in variables.
+
+    If the caller set them (`given`), all except well-known public ones are secrets. Otherwise only
+    those with a secret name are.
+    """
     for name, value in variables.items():
         is_public = re.fullmatch(_PUBLIC, name.replace("-", "_")) is not None
         is_secret = is_secret_name(name) or (given and not is_public)
@@ -145,9 +154,9 @@ def secret_variables(variables: Mapping[str, str], *, given: bool) -> Iterator[s
 
 
 def secrets_in(document: object) -> Iterator[str]:
-    """The secrets in settings or a configuration of servers.
+    """Yield the secrets in settings or in a configuration of MCP servers.
 
-    Variables, headers, what is named as one, and what addresses and arguments hold.
+    These are variables, headers, values with a secret name, and secrets in URLs and arguments.
     """
     pending: list[tuple[object, str, bool]] = [(document, "", False)]
     while pending:
@@ -174,7 +183,7 @@ def secrets_in(document: object) -> Iterator[str]:
 
 
 def _arguments(words: list[str]) -> Iterator[str]:
-    """The secrets of a command line: values of flags and of assignments with such names."""
+    """Yield the secrets of a command line: values of flags and assignments with secret names."""
     before = ""
     for word in words:
         name, equals, value = word.partition("=")
@@ -186,7 +195,7 @@ def _arguments(words: list[str]) -> Iterator[str]:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """A secret, and what of it may stand alone: the token of a header, the lines of a key."""
+    """Yield a secret and its parts that may occur alone: a token in a header, lines of a key."""
     parts = [value, value.rpartition(" ")[2], *_addressed(value)]
     parts += (line for line in value.splitlines() if len(line) >= 16)
     if "\n" in value or "," in value:  # several headers in one variable
@@ -194,8 +203,8 @@ def _parts(value: str) -> Iterator[str]:
     return filter(is_telling, parts)
 
 
-# A name and a password before the host of a URL, or a token alone; names alone are no secret. The
-# password may hold an @, and a slash, if it is not a port.
+# A name with a password, or a token alone, before the host of a URL. A name alone is not secret.
+# The password may contain an @. It may contain a slash, unless it looks like a port.
 _USERINFO = (
     r"://([^/\s:@\"'<>]{0,256}:(?:[^/\s\"'<>]{1,256}|(?!\d{1,5}[/?\#])[^\s@\"'<>]{1,256})"
     r"|(?=[^/\s@]{0,256}\d)[\w.~%+-]{8,256}|[\w.~%+-]{20,256})@"
@@ -203,7 +212,7 @@ _USERINFO = (
 
 
 def _addressed(value: str) -> Iterator[str]:
-    """The secrets in the URLs of a value: before the host, and in the query."""
+    """Yield the secrets in the URLs of a value: before the host, and in the query."""
     if "://" not in value:
         return
     for login in re.findall(_USERINFO, value):
@@ -216,19 +225,19 @@ def _addressed(value: str) -> Iterator[str]:
 
 
 def _is_secret_parameter(name: str) -> bool:
-    """Whether a parameter of a URL is a secret: there, a mere key is one."""
+    """Return whether a URL parameter is secret. Here the names key, sig and signature are."""
     return name.lower() in ("key", "sig", "signature") or is_secret_name(name)
 
 
 def _is_random(word: str) -> bool:
-    """Whether nobody would make up such a word."""
+    """Return whether a word looks randomly generated."""
     kinds = (r"\d", "[a-z]", "[A-Z]")
     is_mixed = re.fullmatch(r"[\w.~-]{16,}", word) and all(re.search(one, word) for one in kinds)
     return bool(is_mixed or re.fullmatch("[0-9a-fA-F]{32,}", word))
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """How a secret may be written. Encodings so short that anything may hold them are left out."""
+    """Yield the secret in its possible encodings. Encodings shorter than six are omitted."""
     data = secret.encode("utf-8", "surrogatepass")
     quoted = "".join(
         chr(byte) if re.match(rb"[\w.~-]", bytes([byte])) else f"%{byte:02X}" for byte in data
@@ -240,7 +249,7 @@ def _forms(secret: str) -> Iterator[str]:
     ]
     forms += [re.sub("%..", lambda one: one[0].lower(), form) for form in forms[2:5]]
     for shift in range(3):
-        # Base64 of a text around the secret: the characters that depend on the secret alone.
+        # Base64 of a longer text: the characters that depend only on the secret.
         whole = msgspec.json.encode(bytes(shift) + data).decode()[1:-1]
         core = whole[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]
         forms += (core, core.replace("+", "-").replace("/", "_"))
@@ -250,8 +259,8 @@ def _forms(secret: str) -> Iterator[str]:
 
 # ------------------------------------------------------------------------- looks
 
-# A piece that every text of the kind has in it, in lower case, and the pattern. Of a pattern with
-# a group only the group is masked.
+# A substring that every such text contains (in lower case), and the pattern. If a pattern has a
+# group, only the group is masked.
 _LOOKS = (
     ("-----begin", r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*-----|\Z)"),
     ("sk-", r"\bsk-[\w-]{6,}"),
@@ -274,27 +283,27 @@ _LOOKS = (
     ("</", r"(?i)<[\w:.-]*(?:password|passwd|secret|token|api[_-]?key)(?: [^<>]*)?>([^<]+)</"),
 )
 
-# What stands after a name but is no secret: a reference, a type, nothing.
+# Values after a name that are not secret: references, types, empty values.
 _NO_VALUE = (
     r"(?!\*{3}|\$\{?\w+\}?(?!\w)|\$\(|<|os\.|process\.|(?:none|null|true|false|str|string"
     r"|undefined|required|optional)\b)"
 )
 _QUOTED = r"(?P<quote>\\*[\"'`])(?P<quoted>(?:(?!(?P=quote))[^\r\n])+)"
 _BARE = r"(?:(?!,\s*[\w-]+[=:])[^\s\"';&\\])+"
-# Lines of YAML, as deep as the first of them.
+# A YAML block: lines with the indentation of the first one.
 _BLOCK = r"[|>][-+\d]*[ \t]*\r?\n(?P<indent>[ \t]+)(?P<block>\S[^\n]*(?:\n(?P=indent)[^\n]*)*)"
 _VALUE = rf"{_NO_VALUE}(?:{_QUOTED}|{_BLOCK}|(?P<bare>{_BARE}))"
 _HEADER = rf"{_NO_VALUE}(?P<bare>[^\r\n\"'\\]+)"
 _NUMBER = r"\d[\d.,_]*[kM]?"
 
-# Where something is assigned: a name of up to three words and a sign, or a flag and a space.
+# An assignment: a name of up to three words and an operator, or a flag and a space.
 _TYPE = r"(?:&?(?:'static )?str|string|bytes|SecretStr|Optional\[str\])(?:[ \t]*\|[ \t]*None)?"
 _ASSIGNMENT = (
     r"(?<![\w.-])(?P<name>(?:[A-Za-z]++[ ]){0,2}(?P<last>[\w.-]++))(?:\\*[\"'`])?[ \t]*"
     rf"(?::[ \t]*(?i:{_TYPE})[ \t]*=(?!=)|:=|=>|=(?![=>])|:(?![:=])(?:\*\*(?=[ \t]))?)[ \t]*+"
 )
 _FLAG = r"(?<![\w-])--(?P<name>(?P<last>[\w-]++))[ \t]++(?!-)"
-# What may become a key of a known maker, at the end of a text that goes on.
+# The beginning of a key of a known provider, at the end of an incomplete text.
 _BEGINNING = r"\b(?:sk-|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-|AIza|npm_|AKIA|ASIA|eyJ)[\w.-]*\Z"
 
 _NAME_HINT = "(?i)key|auth|bearer|cookie|cred|connection|dsn|jwt|pass|[_-]pat|pwd|secret|sig|token"
@@ -304,18 +313,18 @@ _NAME_HINT = "(?i)key|auth|bearer|cookie|cred|connection|dsn|jwt|pass|[_-]pat|pw
 
 
 def redact_text(text: str) -> str:
-    """The text with everything masked that has the name or the look of a secret."""
+    """Return the text with secrets masked that are recognized by name or look."""
     return Redactor().text(text)
 
 
 @lru_cache(256)
 def redact_argument(text: str) -> str:
-    """Mask secrets in a command line argument; the same few come again and again."""
+    """Return a command line argument with masked secrets. Cached: the same few are repeated."""
     return redact_text(text)
 
 
 class Secret(NamedTuple):
-    """Where a secret stands in a text, and how it is known: by ``value``, ``name`` or ``look``."""
+    """The position of a secret in a text. `way` is ``value``, ``name`` or ``look``."""
 
     start: int
     end: int
@@ -323,15 +332,15 @@ class Secret(NamedTuple):
 
 
 class Redactor:
-    """Masks secrets: these values, and whatever has the name or the look of one."""
+    """Masks secrets: the given values, and those that are recognized by name or look."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms = sorted({form for one in secrets if one for form in _forms(one)})
-        #: How many secrets were masked, by how they were known.
+        #: Number of masked secrets, by the way they were recognized.
         self.masked: dict[str, int] = {"value": 0, "name": 0, "look": 0}
 
     def text(self, text: str) -> str:
-        """A text without its secrets."""
+        """Return the text with its secrets masked."""
         pieces: list[str] = []
         at = 0
         for start, end, way in self.find(text):
@@ -341,11 +350,11 @@ class Redactor:
         return "".join([*pieces, text[at:]]) if pieces else text
 
     def knows(self, text: str) -> bool:
-        """Whether a known value is in the text."""
+        """Return whether the text contains one of the given values."""
         return any(form in text for form in self._forms)
 
     def find(self, text: str) -> list[Secret]:
-        """The secrets of a text, from left to right; those that overlap are one."""
+        """Return the secrets in a text, from left to right. Overlapping ones are merged."""
         found = list(self._known(text))
         if len(text) >= _SHORTEST:
             found += (*_named(text), *_looking(text))
@@ -358,7 +367,10 @@ class Redactor:
         return merged
 
     def find_beginning(self, text: str) -> int:
-        """Where, at the end of a text that goes on, a secret may begin; its length if nowhere."""
+        """Return where a secret may begin at the end of an incomplete text.
+
+        Returns the length of the text if there is none.
+        """
         partial = re.search(_BEGINNING, text[-CONTEXT:])
         longest = 0 if partial is None else len(partial[0])
         for form in self._forms:
@@ -370,7 +382,7 @@ class Redactor:
         return len(text) - longest
 
     def find_ending(self, text: str) -> int:
-        """Where, at the start of a text that was cut there, a known value may end; 0 if nowhere."""
+        """Return where a given value may end at the start of a text that was cut there, or 0."""
         longest = 0
         for form in self._forms:
             head = text[: len(form) - 1]
@@ -381,7 +393,7 @@ class Redactor:
         return longest
 
     def excerpt(self, text: str) -> str:
-        """A text without its secrets, also those that were cut at one of its ends."""
+        """Return an excerpt with its secrets masked, also those that were cut at its ends."""
         start, end = self.find_ending(text), self.find_beginning(text)
         if start >= end:
             return MASK if text else text
@@ -437,7 +449,7 @@ _TO_ESCAPE = r'["\\\x00-\x1f\ud800-\udfff]'
 
 
 def unescaped(body: str) -> str:
-    """The text whose JSON string has this inside."""
+    """Return the text of a JSON string, given the part between its quotes."""
     if "\\" not in body:
         return body
 
@@ -446,13 +458,13 @@ def unescaped(body: str) -> str:
         return chr(int(code, 16)) if code else _UNESCAPED.get(letter, letter)
 
     text = re.sub(_ESCAPE, plain, body)
-    if re.search("[\ud800-\udbff]", text):  # two escapes for one character
+    if re.search("[\ud800-\udbff]", text):  # a surrogate pair: two escapes for one character
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     return text
 
 
 def escaped(text: str, *, ascii_only: bool = False) -> str:
-    """The inside of a JSON string."""
+    """Return the text as the part of a JSON string between the quotes."""
 
     def escape(found: re.Match[str]) -> str:
         one = found[0]

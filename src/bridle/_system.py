@@ -1,8 +1,8 @@
 """Messages of type `system`: one class per subtype.
 
-The rule of this file: a class says its subtype as the default of that field, and the table at the
-end is made from it. A subtype that is not here arrives as `UnknownSystemMessage`. Subtypes are
-free to gain fields: what has no attribute here is in `.raw`.
+The default of the field `subtype` is the subtype of the class, and `SYSTEM_KINDS` is made from it.
+Other subtypes are decoded as `UnknownSystemMessage`. `.raw` has the fields that a class does not
+define.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ __all__ = [
 
 
 class SystemMessage(Message, tag="system", frozen=True):
-    """Something the CLI tells about itself."""
+    """Base class of messages about the CLI and the session."""
 
     subtype: str = ""
 
 
 class UnknownSystemMessage(SystemMessage, frozen=True):
-    """A subtype this version of Bridle does not know; `.raw` has all of it."""
+    """A subtype that this version of Bridle does not know. `.raw` has its content."""
 
 
 # ------------------------------------------------------------------------- the session
 
 
 class McpServerStatus(Record, frozen=True):
-    """An MCP server and how its connection stands."""
+    """An MCP server and the status of its connection."""
 
     name: str = ""
     status: str = ""
@@ -75,7 +75,7 @@ class McpServerStatus(Record, frozen=True):
 
 
 class Plugin(Record, frozen=True):
-    """A plugin the CLI loaded."""
+    """A plugin that the CLI loaded."""
 
     name: str = ""
     path: str | None = None
@@ -84,7 +84,7 @@ class Plugin(Record, frozen=True):
 
 
 class InitMessage(SystemMessage, frozen=True):
-    """What a turn starts with; the CLI sends it at the start of every turn, not only the first."""
+    """The configuration of the session. The CLI sends it at the start of every turn."""
 
     subtype: str = "init"
     cwd: str | None = None
@@ -120,7 +120,7 @@ class InitMessage(SystemMessage, frozen=True):
 
 
 class StatusMessage(SystemMessage, frozen=True):
-    """What the CLI is busy with (`requesting`, `compacting`), None when it is not."""
+    """The current activity of the CLI: `requesting`, `compacting`, or None."""
 
     subtype: str = "status"
     status: str | None = None
@@ -131,7 +131,7 @@ class StatusMessage(SystemMessage, frozen=True):
 
 
 class SessionStateChangedMessage(SystemMessage, frozen=True):
-    """The session runs, is idle, or waits for an answer of ours."""
+    """The session is running, is idle, or waits for a response of the program."""
 
     subtype: str = "session_state_changed"
     state: str = ""
@@ -139,14 +139,14 @@ class SessionStateChangedMessage(SystemMessage, frozen=True):
 
 
 class SessionTitleChangedMessage(SystemMessage, frozen=True):
-    """The session got another title."""
+    """The title of the session changed."""
 
     subtype: str = "session_title_changed"
     title: str = ""
 
 
 class CompactMetadata(Record, kw_only=True, frozen=True):
-    """What a compaction did."""
+    """Details of a compaction."""
 
     trigger: str | None = None
     pre_tokens: int | None = None
@@ -166,7 +166,7 @@ class CompactBoundaryMessage(SystemMessage, frozen=True):
 
 
 class SlashCommand(Record, kw_only=True, frozen=True):
-    """A command that may be typed as a prompt."""
+    """A slash command that can be sent as a prompt."""
 
     name: str = ""
     description: str | None = None
@@ -175,14 +175,14 @@ class SlashCommand(Record, kw_only=True, frozen=True):
 
 
 class CommandsChangedMessage(SystemMessage, frozen=True):
-    """The list of slash commands is another one now."""
+    """The list of slash commands changed."""
 
     subtype: str = "commands_changed"
     commands: tuple[SlashCommand, ...] = ()
 
 
 class LocalCommandOutputMessage(SystemMessage, frozen=True):
-    """What a slash command printed."""
+    """The output of a slash command."""
 
     subtype: str = "local_command_output"
     content: str = ""
@@ -198,7 +198,7 @@ class FilesPersistedMessage(SystemMessage, frozen=True):
 
 
 class UiInvalidateMessage(SystemMessage, frozen=True):
-    """A user interface should read something again."""
+    """A user interface should reload some data."""
 
     subtype: str = "ui_invalidate"
     event: str = ""
@@ -208,7 +208,7 @@ class UiInvalidateMessage(SystemMessage, frozen=True):
 
 
 class ApiRetryMessage(SystemMessage, frozen=True):
-    """An API request failed and will be tried again."""
+    """A request to the model API failed. The CLI will repeat it."""
 
     subtype: str = "api_retry"
     attempt: int = 0
@@ -219,7 +219,7 @@ class ApiRetryMessage(SystemMessage, frozen=True):
 
 
 class ModelFallbackMessage(SystemMessage, frozen=True):
-    """Another model takes over."""
+    """The CLI switched to the fallback model."""
 
     subtype: str = "model_fallback"
     trigger: str | None = None
@@ -229,7 +229,7 @@ class ModelFallbackMessage(SystemMessage, frozen=True):
 
 
 class ModelRefusalNoFallbackMessage(SystemMessage, frozen=True):
-    """The model refused, and no other one takes over."""
+    """The model refused, and there is no fallback model."""
 
     subtype: str = "model_refusal_no_fallback"
     original_model: str | None = None
@@ -241,7 +241,7 @@ class ModelRefusalNoFallbackMessage(SystemMessage, frozen=True):
 
 
 class ThinkingTokensMessage(SystemMessage, frozen=True):
-    """How much the model has thought so far."""
+    """The estimated number of thinking tokens so far."""
 
     subtype: str = "thinking_tokens"
     estimated_tokens: int = 0
@@ -253,7 +253,7 @@ class ThinkingTokensMessage(SystemMessage, frozen=True):
 
 
 class HookStartedMessage(SystemMessage, frozen=True):
-    """A command hook (one from the settings) runs."""
+    """A command hook from the settings has started."""
 
     subtype: str = "hook_started"
     hook_id: str = ""
@@ -262,7 +262,7 @@ class HookStartedMessage(SystemMessage, frozen=True):
 
 
 class HookProgressMessage(SystemMessage, frozen=True):
-    """A command hook said something."""
+    """A command hook has written output."""
 
     subtype: str = "hook_progress"
     hook_id: str = ""
@@ -274,7 +274,7 @@ class HookProgressMessage(SystemMessage, frozen=True):
 
 
 class HookResponseMessage(SystemMessage, frozen=True):
-    """A command hook ended."""
+    """A command hook has ended."""
 
     subtype: str = "hook_response"
     hook_id: str = ""
@@ -288,7 +288,7 @@ class HookResponseMessage(SystemMessage, frozen=True):
 
 
 class PermissionDeniedMessage(SystemMessage, frozen=True):
-    """A tool was not permitted, without anybody being asked."""
+    """The CLI denied a tool call without a permission request."""
 
     subtype: str = "permission_denied"
     tool_name: str = ""
@@ -298,7 +298,7 @@ class PermissionDeniedMessage(SystemMessage, frozen=True):
 
 
 class ElicitationCompleteMessage(SystemMessage, frozen=True):
-    """An MCP server has got the answer it asked the user for."""
+    """An elicitation of an MCP server is complete."""
 
     subtype: str = "elicitation_complete"
     mcp_server_name: str = ""
@@ -306,7 +306,7 @@ class ElicitationCompleteMessage(SystemMessage, frozen=True):
 
 
 class ControlRequestProgressMessage(SystemMessage, frozen=True):
-    """A control request of ours is being worked on."""
+    """The CLI is working on a control request."""
 
     subtype: str = "control_request_progress"
     request_id: str = ""
@@ -314,7 +314,7 @@ class ControlRequestProgressMessage(SystemMessage, frozen=True):
 
 
 class InformationalMessage(SystemMessage, frozen=True):
-    """A note for the user: a hook's words, a refused prompt."""
+    """A note for the user, such as the message of a hook or of a blocked prompt."""
 
     subtype: str = "informational"
     content: str = ""
@@ -325,7 +325,7 @@ class InformationalMessage(SystemMessage, frozen=True):
 
 
 class NotificationMessage(SystemMessage, frozen=True):
-    """A note the CLI would show in its own window."""
+    """A notification that the CLI would show in its own interface."""
 
     subtype: str = "notification"
     key: str | None = None
@@ -337,7 +337,7 @@ class NotificationMessage(SystemMessage, frozen=True):
 
 
 class TaskUsage(Record, frozen=True):
-    """What a task has used so far."""
+    """The resources that a task has used so far."""
 
     total_tokens: int = 0
     tool_uses: int = 0
@@ -345,7 +345,7 @@ class TaskUsage(Record, frozen=True):
 
 
 class TaskStartedMessage(SystemMessage, frozen=True):
-    """A subagent or a shell began to run beside the conversation."""
+    """A subagent or a shell command has started."""
 
     subtype: str = "task_started"
     task_id: str = ""
@@ -360,7 +360,7 @@ class TaskStartedMessage(SystemMessage, frozen=True):
 
 
 class TaskProgressMessage(SystemMessage, frozen=True):
-    """A task goes on."""
+    """A task has made progress."""
 
     subtype: str = "task_progress"
     task_id: str = ""
@@ -373,7 +373,7 @@ class TaskProgressMessage(SystemMessage, frozen=True):
 
 
 class TaskUpdatedMessage(SystemMessage, frozen=True):
-    """Members of a task that changed, as a patch: `status`, `end_time`."""
+    """Some fields of a task changed. `patch` has the new values, such as `status`."""
 
     subtype: str = "task_updated"
     task_id: str = ""
@@ -382,7 +382,7 @@ class TaskUpdatedMessage(SystemMessage, frozen=True):
 
 
 class TaskNotificationMessage(SystemMessage, frozen=True):
-    """A task ended: completed, failed or stopped."""
+    """A task has ended: completed, failed or stopped."""
 
     subtype: str = "task_notification"
     task_id: str = ""
@@ -395,7 +395,7 @@ class TaskNotificationMessage(SystemMessage, frozen=True):
 
 
 class BackgroundTask(Record, kw_only=True, frozen=True):
-    """A task in the list of those that run."""
+    """A background task that is running."""
 
     task_id: str = ""
     run_id: str | None = None
@@ -405,7 +405,7 @@ class BackgroundTask(Record, kw_only=True, frozen=True):
 
 
 class BackgroundTasksChangedMessage(SystemMessage, frozen=True):
-    """All background tasks that run now."""
+    """The list of running background tasks changed. `tasks` has all of them."""
 
     subtype: str = "background_tasks_changed"
     tasks: tuple[BackgroundTask, ...] = ()
@@ -414,4 +414,4 @@ class BackgroundTasksChangedMessage(SystemMessage, frozen=True):
 SYSTEM_KINDS: dict[str, type[SystemMessage]] = {
     kind().subtype: kind for kind in SystemMessage.__subclasses__() if kind().subtype
 }
-"""Subtype → class."""
+"""Map from subtype to class."""

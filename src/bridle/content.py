@@ -1,9 +1,8 @@
-"""Content blocks: what assistant and user messages, and tool results, are made of.
+"""Content blocks: the parts of assistant messages, user messages and tool results.
 
-The rule of this file: one class per block type of the Messages API, named after it; a field
-without a default is one the API always sends. The decoder chooses the class by `type`; a type
-that is not here arrives as `UnknownBlock`, never as an error. Blocks may be built by hand, to be
-sent in a prompt: `TextBlock("hi")`.
+There is one class per block type of the Messages API. The API always sends the fields that have no
+default. The decoder selects the class by `type`, and decodes an unknown type as `UnknownBlock`. A
+program can create blocks and send them in a prompt: `TextBlock("hi")`.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ __all__ = [
 
 
 class Block(Sourced, Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """A piece of content. `.raw` is the block as it stood on the wire."""
+    """Base class of content blocks. `.raw` is the JSON object of the block."""
 
     @property
     def type(self) -> str:
-        """The wire's name of this kind of block."""
+        """Return the `type` of the block on the wire."""
         return tag_of(self)
 
 
-# ------------------------------------------------------------------------- said by the model
+# ------------------------------------------------------------------------- from the model
 
 
 class TextBlock(Block, tag="text", frozen=True):
@@ -79,14 +78,14 @@ class TextBlock(Block, tag="text", frozen=True):
 
 
 class ThinkingBlock(Block, tag="thinking", frozen=True):
-    """What the model thought, and the signature that lets the API take it back."""
+    """Thinking of the model, and the signature with which the API verifies it."""
 
     thinking: str
     signature: str | None = None
 
 
 class RedactedThinkingBlock(Block, tag="redacted_thinking", frozen=True):
-    """Thinking the API keeps to itself, encrypted."""
+    """Thinking that the API has encrypted."""
 
     data: str
 
@@ -101,16 +100,16 @@ class ToolUseBlock(Block, tag="tool_use", frozen=True):
 
 
 class CompactionBlock(Block, tag="compaction", frozen=True):
-    """A summary standing for the conversation before it."""
+    """A summary that replaces the conversation before it."""
 
     content: str | None = None
 
 
-# ------------------------------------------------------------------------- given to the model
+# ------------------------------------------------------------------------- for the model
 
 
 class ToolResultBlock(Block, tag="tool_result", frozen=True):
-    """What a tool answered."""
+    """The result of a tool call."""
 
     tool_use_id: str
     content: str | list[WireBlock] | None = None
@@ -119,19 +118,22 @@ class ToolResultBlock(Block, tag="tool_result", frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of the answer, its text blocks joined; images and the like left out."""
+        """Return the text of the result: its text blocks, joined. Other blocks are omitted."""
         return joined_text(self.content or "")
 
 
 class ImageBlock(Block, tag="image", frozen=True):
-    """An image; its `source` has `type` base64 (with `media_type`, `data`) or url (with `url`)."""
+    """An image.
+
+    `source` has the `type` "base64" with `media_type` and `data`, or the `type` "url" with `url`.
+    """
 
     source: JsonObject
     cache_control: JsonObject | None = None
 
 
 class DocumentBlock(Block, tag="document", frozen=True):
-    """A document: PDF, plain text or a list of blocks, by its `source`."""
+    """A document. `source` contains a PDF, plain text, or a list of blocks."""
 
     source: JsonObject
     title: str | None = None
@@ -141,7 +143,7 @@ class DocumentBlock(Block, tag="document", frozen=True):
 
 
 class SearchResultBlock(Block, tag="search_result", frozen=True):
-    """A search result given to the model, to be cited."""
+    """A search result that the model can cite."""
 
     source: str
     title: str
@@ -151,23 +153,23 @@ class SearchResultBlock(Block, tag="search_result", frozen=True):
 
 
 class ToolReferenceBlock(Block, tag="tool_reference", frozen=True):
-    """A tool found by search, by name."""
+    """The name of a tool that a tool search found."""
 
     tool_name: str
 
 
 class ContainerUploadBlock(Block, tag="container_upload", frozen=True):
-    """A file put into the code execution container."""
+    """A file that was uploaded to the code execution container."""
 
     file_id: str
 
 
 # ------------------------------------------------------------------------- tools run by the API
-# The `content` of these results is a list or an object (an error is one) of the tool's own shape.
+# The `content` of these results is a list or an object. Its form depends on the tool.
 
 
 class ServerToolUseBlock(Block, tag="server_tool_use", frozen=True):
-    """The model calls a tool that the API runs itself."""
+    """The model calls a tool that the API runs."""
 
     id: str
     name: str
@@ -176,7 +178,7 @@ class ServerToolUseBlock(Block, tag="server_tool_use", frozen=True):
 
 
 class WebSearchToolResultBlock(Block, tag="web_search_tool_result", frozen=True):
-    """Hits of a web search."""
+    """The results of a web search."""
 
     tool_use_id: str
     content: Any
@@ -184,7 +186,7 @@ class WebSearchToolResultBlock(Block, tag="web_search_tool_result", frozen=True)
 
 
 class WebFetchToolResultBlock(Block, tag="web_fetch_tool_result", frozen=True):
-    """A page fetched."""
+    """A web page that the API fetched."""
 
     tool_use_id: str
     content: Any
@@ -192,14 +194,14 @@ class WebFetchToolResultBlock(Block, tag="web_fetch_tool_result", frozen=True):
 
 
 class CodeExecutionToolResultBlock(Block, tag="code_execution_tool_result", frozen=True):
-    """Output of code run by the API."""
+    """The output of code that the API ran."""
 
     tool_use_id: str
     content: Any
 
 
 class BashCodeExecutionToolResultBlock(Block, tag="bash_code_execution_tool_result", frozen=True):
-    """Output of a shell command run by the API."""
+    """The output of a shell command that the API ran."""
 
     tool_use_id: str
     content: Any
@@ -208,14 +210,14 @@ class BashCodeExecutionToolResultBlock(Block, tag="bash_code_execution_tool_resu
 class TextEditorCodeExecutionToolResultBlock(
     Block, tag="text_editor_code_execution_tool_result", frozen=True
 ):
-    """Outcome of a file edit made by the API."""
+    """The result of a file edit that the API made."""
 
     tool_use_id: str
     content: Any
 
 
 class ToolSearchToolResultBlock(Block, tag="tool_search_tool_result", frozen=True):
-    """Tools found by search."""
+    """The tools that a tool search found."""
 
     tool_use_id: str
     content: Any
@@ -231,7 +233,7 @@ class McpToolUseBlock(Block, tag="mcp_tool_use", frozen=True):
 
 
 class McpToolResultBlock(Block, tag="mcp_tool_result", frozen=True):
-    """What that tool answered."""
+    """The result of a call of such a tool."""
 
     tool_use_id: str
     content: str | list[WireBlock] | None = None
@@ -239,15 +241,15 @@ class McpToolResultBlock(Block, tag="mcp_tool_result", frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of the answer, its text blocks joined."""
+        """Return the text of the result: its text blocks, joined."""
         return joined_text(self.content or "")
 
 
-# ------------------------------------------------------------------------- anything else
+# ------------------------------------------------------------------------- unknown types
 
 
 class UnknownBlock(Block, frozen=True):
-    """A block of a type this version of Bridle does not know, kept as it was."""
+    """A block of a type that this version of Bridle does not know. `raw` has its content."""
 
     type: str  # pyright: ignore[reportIncompatibleMethodOverride]  # read-only either way: frozen
     raw: Any
@@ -276,21 +278,21 @@ ContentBlock: TypeAlias = (
     | McpToolResultBlock
     | UnknownBlock
 )
-"""Any block a message may hold."""
+"""Every kind of content block."""
 
 if TYPE_CHECKING:
     WireBlock: TypeAlias = ContentBlock
-    """A `ContentBlock`, in a field that the decoder fills."""
+    """A `ContentBlock`, in a field that the decoder sets."""
 else:
-    # What the decoder may choose from by tag. `UnknownBlock` has none: it is what remains.
-    WireBlock = Union[ContentBlock.__args__[:-1]]  # noqa: UP007  # made from the other
+    # The classes that the decoder selects by tag. `UnknownBlock` has no tag.
+    WireBlock = Union[ContentBlock.__args__[:-1]]  # noqa: UP007  # made from ContentBlock
 
 
 Content: TypeAlias = str | Sequence[Block | Mapping[str, object]]
-"""The content of a prompt: text, or a list of blocks. A block may be a mapping in wire form."""
+"""The content of a prompt: text, or a list of blocks. A block can be a JSON object (a mapping)."""
 
 Prompt: TypeAlias = Content | Mapping[str, object]
-"""The content of a prompt, or a whole user message in wire form."""
+"""The content of a prompt, or a whole user message as a JSON object (a mapping)."""
 
 Prompts: TypeAlias = Prompt | Iterable[Prompt] | AsyncIterable[Prompt]
 """One prompt, or an iterable of prompts."""
@@ -299,7 +301,7 @@ _Content: TypeAlias = str | list[ContentBlock] | None
 
 
 def joined_text(content: str | Sequence[ContentBlock]) -> str:
-    """Return the text of some content: itself, or its text blocks joined."""
+    """Return the content if it is text, or its text blocks joined."""
     if isinstance(content, str):
         return content
     text = ""
@@ -310,14 +312,14 @@ def joined_text(content: str | Sequence[ContentBlock]) -> str:
 
 
 _HOLDERS = frozenset({ToolResultBlock, McpToolResultBlock, SearchResultBlock})
-"""The blocks whose content is made of blocks."""
+"""The blocks that contain other blocks."""
 
 
 def bind_blocks(whole: WholeLine, content: _Content, path: Path) -> None:
-    """Give the blocks of some content their places on the line of `whole`, unless they have them.
+    """Bind the blocks of `content` to their places in the raw line of `whole`, once.
 
-    The content of nearly every message is read, and in nearly every message it is one block. So
-    this does what `bind_block` does without its calls, which cost as much again.
+    Programs read the content of most messages, and most messages have one block. So this repeats
+    the code of `bind_block` inline: the function calls would double the time.
     """
     try:
         line = whole._place  # pyright: ignore[reportPrivateUsage]
@@ -332,8 +334,10 @@ def bind_blocks(whole: WholeLine, content: _Content, path: Path) -> None:
                 attach(block, "_place", place)
                 if type(block) in _HOLDERS:
                     _bind_inner(block, line, (*path, index))
-                index += 1  # noqa: SIM113  # enumerate() alone costs as much as two places
-        attach(whole, "_place", place or Place(line, (), ""))  # any place on the line will do
+                index += 1  # noqa: SIM113  # enumerate() takes as long as two Place objects
+        attach(
+            whole, "_place", place or Place(line, (), "")
+        )  # any place in the line marks it as bound
     elif not isinstance(line, Place):
         for index, block in enumerate(content if isinstance(content, list) else ()):
             _bind(block, line, path, index)
@@ -341,7 +345,7 @@ def bind_blocks(whole: WholeLine, content: _Content, path: Path) -> None:
 
 
 def bind_block(whole: WholeLine, block: ContentBlock, parent: Path, step: str) -> None:
-    """Give the only block of `whole` its place on the line, unless it has it."""
+    """Bind the only block of `whole` to its place in the raw line, once."""
     line = unbound_line(whole)
     if line is not None:
         _bind(block, line, parent, step)

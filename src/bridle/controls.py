@@ -1,9 +1,8 @@
-"""Frames of the control protocol: requests and responses that travel between the messages.
+"""Frames of the control protocol: control requests and responses between the messages.
 
-The rule of this file: a frame can always be answered. A field without a default is one that an
-answer cannot do without; the wire may still leave it out, and then the decoder fills in an empty
-value and names the field in `.misfits`. Requests of a subtype that is not here arrive as
-`UnknownControlRequest`.
+Bridle can respond to every request. A field without a default is required for a response. If the
+CLI omits it, the decoder sets an empty value and adds the name of the field to `.misfits`. Requests
+of an unknown subtype are decoded as `UnknownControlRequest`.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ __all__ = [
 
 
 class ControlFrame(WholeLine, Struct, frozen=True, repr_omit_defaults=True):
-    """A line of the control protocol."""
+    """Base class of the lines of the control protocol."""
 
 
-# ------------------------------------------------------------------------- requests of the CLI
+# ------------------------------------------------------------------------- incoming requests
 
 
 class IncomingRequest(Sourced, Struct, frozen=True, repr_omit_defaults=True, tag_field="subtype"):
-    """A request of the CLI, by subtype."""
+    """Base class of incoming requests. The decoder selects the class by `subtype`."""
 
 
 class HookCallbackRequest(IncomingRequest, tag="hook_callback", frozen=True):
-    """A hook is to run. `tool_use_id` is a random id for events without a tool."""
+    """The CLI calls a hook. For events without a tool, `tool_use_id` is a random id."""
 
     callback_id: str
     input: JsonObject = field(default_factory=JsonObject)
@@ -49,7 +48,10 @@ class HookCallbackRequest(IncomingRequest, tag="hook_callback", frozen=True):
 
 
 class CanUseToolRequest(IncomingRequest, tag="can_use_tool", frozen=True):
-    """May this tool run? `CanUseToolContext` has the same fields, in the same order."""
+    """The CLI asks whether a tool may run.
+
+    `CanUseToolContext` has the same fields, in the same order.
+    """
 
     tool_name: str
     input: JsonObject
@@ -72,14 +74,14 @@ class CanUseToolRequest(IncomingRequest, tag="can_use_tool", frozen=True):
 
 
 class McpMessageRequest(IncomingRequest, tag="mcp_message", frozen=True):
-    """A JSON-RPC message for an MCP server that lives in our process."""
+    """A JSON-RPC message for an in-process MCP server."""
 
     server_name: str
     message: JsonObject
 
 
 class ElicitationRequest(IncomingRequest, tag="elicitation", frozen=True):
-    """An MCP server wants something from the user."""
+    """An MCP server asks the user for data (an elicitation)."""
 
     mcp_server_name: str = ""
     message: str = ""
@@ -91,7 +93,7 @@ class ElicitationRequest(IncomingRequest, tag="elicitation", frozen=True):
 
 
 class UnknownControlRequest(Sourced, Struct, frozen=True):
-    """A request that this version of Bridle does not know, kept as it was."""
+    """A request that this version of Bridle does not know. `raw` has its content."""
 
     subtype: str
     raw: Any
@@ -111,37 +113,40 @@ else:
 
 
 class ControlRequest(ControlFrame, tag="control_request", frozen=True):
-    """The CLI asks. Without a `request_id` the answer goes without one too."""
+    """A request from the CLI. If it has no `request_id`, the response has none either."""
 
-    # Behind `.request`, which binds the body before it hands it out.
+    # Private: `.request` binds the body to the raw line before it returns it.
     _request: RequestBody = field(name="request")
     request_id: str | None = None
 
     @property
     def request(self) -> RequestBody:
-        """What is asked."""
+        """Return the body of the request."""
         bind_part(self, self._request, "request")
         return self._request
 
     @property
     def body(self) -> RequestBody:
-        """What is asked, cut off from the line: all but its `.raw` and `.misfits`."""
+        """Return the body without binding it to the raw line.
+
+        Its `.raw` and `.misfits` are not available.
+        """
         return self._request
 
     def wire_body(self) -> JsonObject:
-        """What is asked, as it stands on the wire."""
+        """Return the JSON object of the body."""
         return cast("JsonObject", self.request.raw)
 
 
-# ------------------------------------------------------------------------- answers of the CLI
+# ------------------------------------------------------------------------- responses of the CLI
 
 
 class Answer(Sourced, Struct, frozen=True, repr_omit_defaults=True, tag_field="subtype"):
-    """What the CLI answers, by subtype."""
+    """Base class of responses. The decoder selects the class by `subtype`."""
 
 
 class ControlSuccess(Answer, tag="success", frozen=True):
-    """The answer to a request of ours; a bare acknowledgement has no payload."""
+    """The CLI carried out a request. `payload` is None if the CLI only acknowledges it."""
 
     request_id: str | None = None
     payload: JsonObject | None = field(name="response", default=None)
@@ -150,7 +155,7 @@ class ControlSuccess(Answer, tag="success", frozen=True):
 
 
 class ControlFailure(Answer, tag="error", frozen=True):
-    """A request of ours was refused."""
+    """The CLI rejected a request."""
 
     error: str
     request_id: str | None = None
@@ -159,31 +164,34 @@ class ControlFailure(Answer, tag="error", frozen=True):
 
 
 class ControlResponse(ControlFrame, tag="control_response", frozen=True):
-    """The CLI answers. What is neither success nor error counts as a failure with misfits."""
+    """A response from the CLI. An unknown subtype is decoded as a failure with misfits."""
 
     _response: ControlSuccess | ControlFailure = field(name="response")
-    # The CLI names the request inside the response; other writers of this protocol outside it.
+    # The CLI puts the id inside the response. Other programs put it outside.
     _outer_request_id: str | None = field(name="request_id", default=None)
 
     @property
     def response(self) -> ControlSuccess | ControlFailure:
-        """What is answered."""
+        """Return the body of the response."""
         bind_part(self, self._response, "response")
         return self._response
 
     @property
     def body(self) -> ControlSuccess | ControlFailure:
-        """What is answered, cut off from the line: all but its `.raw` and `.misfits`."""
+        """Return the body without binding it to the raw line.
+
+        Its `.raw` and `.misfits` are not available.
+        """
         return self._response
 
     @property
     def request_id(self) -> str | None:
-        """The request of ours this belongs to."""
+        """Return the id of the request that this response belongs to."""
         inner = self._response.request_id
         return self._outer_request_id if inner is None else inner
 
 
 class ControlCancel(ControlFrame, tag="control_cancel_request", frozen=True):
-    """The CLI no longer waits for an answer of ours."""
+    """The CLI cancels a request that it made."""
 
     request_id: str | None = None

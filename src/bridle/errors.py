@@ -1,25 +1,25 @@
-"""Every exception Bridle raises, and nothing else.
+"""All exceptions that Bridle raises.
 
-    BridleError                        catch this to catch all of Bridle
-    ├─ OptionsError                    (ValueError) an option was refused; nothing was started
-    ├─ StartError                      no session came to be; nothing is left behind
+    BridleError                        base class of all errors of Bridle
+    ├─ OptionsError                    (ValueError) an option is invalid; nothing was started
+    ├─ StartError                      the session did not start; no process is left
     │  ├─ CliNotFoundError             (FileNotFoundError)
     │  ├─ UnsupportedCliVersionError
-    │  ├─ SpawnError                   the operating system refused to run it
-    │  ├─ InitializationError          the CLI refused the handshake
+    │  ├─ SpawnError                   the operating system could not start the CLI
+    │  ├─ InitializationError          the CLI rejected the handshake
     │  ├─ InitializationTimeout        (TimeoutError)
     │  ├─ CliExitedDuringInit
-    │  └─ SessionNotFoundError         the conversation to resume does not exist
-    ├─ ControlError                    one operation of a session did not happen, or may not have
+    │  └─ SessionNotFoundError         the session to resume does not exist
+    ├─ ControlError                    an operation of a session failed
     │  ├─ ControlTimeout               (TimeoutError)
-    │  ├─ ControlRejected              the CLI answered with an error
-    │  ├─ TransportError               the pipe broke
+    │  ├─ ControlRejected              the CLI responded with an error
+    │  ├─ TransportError               the connection to the CLI was lost
     │  ├─ SessionStopped
     │  ├─ InitQueueOverflow
     │  ├─ TooManyPendingRequests
     │  ├─ SessionNotInitialized
     │  └─ CheckpointingNotEnabled
-    ├─ OutcomeError                    a turn ended, but not as completed; raised on request only
+    ├─ OutcomeError                    a turn failed; raised by Outcome.raise_for_reason()
     │  ├─ TurnInterruptedError         ├─ MaxTurnsError          ├─ MaxBudgetError
     │  ├─ ApiError                     ├─ RateLimitedError       ├─ AuthFailedError
     │  ├─ RefusedError                 ├─ PromptBlockedError     ├─ StoppedByHookError
@@ -27,15 +27,15 @@
     │  ├─ FirstEventLimitError         ├─ IdleLimitError         ├─ TotalLimitError (TimeoutError)
     │  ├─ TurnsLimitError              ├─ UsdLimitError          ├─ ExecutionError
     │  └─ MessageLostError             ├─ CliExitedError         └─ TurnStoppedError
-    ├─ BufferOverflow                  a query read a line longer than it may keep
-    ├─ ConsumerTooSlow                 nobody read the messages and memory is bounded
-    ├─ UsageError                      (RuntimeError) an object was used in a way it cannot be
-    └─ ToolFailure                     raise it inside a tool: its text goes to the model
+    ├─ BufferOverflow                  a query received a line above max_buffer_size
+    ├─ ConsumerTooSlow                 too many messages were unread
+    ├─ UsageError                      (RuntimeError) an object was used in a wrong way
+    └─ ToolFailure                     raise it in a tool: the model reads its text
 
-Rules of this file: constructors take data and keep it as attributes; the text is made from them, in
-three parts: what happened, what is known about the process, what to do next. Types and attributes
-are the contract, wording is not. Everything pickles and copies, every class is public, and nothing
-of Bridle is imported.
+Constructors take data and store it as attributes. The text of an error has three parts: what
+happened, what is known about the process, what to do next. Types and attributes are stable, the
+wording may change. All errors can be pickled and copied, and all classes are public. This module
+imports only the two private modules below.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from bridle._process_info import ProcessInfo
 from bridle._redaction import redact_text
 
 if TYPE_CHECKING:
-    # At run time `bridle.outcomes` puts it here: it is made of the errors below.
+    # At run time `bridle.outcomes` sets this name: it imports this module, so not the reverse.
     from bridle.outcomes import Outcome
 
 __all__ = [
@@ -103,22 +103,22 @@ __all__ = [
 
 
 class BridleError(Exception):
-    """Base of every error of Bridle.
+    """Base class of all errors of Bridle.
 
-    `fix` says what to do next. `process`, where known, is the CLI process concerned; `exit_code`,
-    `signal`, `stderr_tail`, `cli_path`, `cli_version` and `argv` read from it.
+    `fix` says what to do next. `process` describes the CLI process, or is None; `exit_code`,
+    `signal`, `stderr_tail`, `cli_path`, `cli_version` and `argv` are read from it.
     """
 
     process: ProcessInfo | None = None
-    #: Whether the way the process ended needs an explanation.
-    _is_surprised: ClassVar[bool] = True
+    #: Whether the text explains how the process ended.
+    _explains_exit: ClassVar[bool] = True
 
     def __init__(self, what: str, *, fix: str = "") -> None:
         super().__init__(what)
         self.fix = fix
 
     def with_process(self, process: ProcessInfo | None) -> Self:
-        """Attach what is known about the process; returns the same error, ready to raise."""
+        """Attach a description of the process, and return this error."""
         self.process = process
         return self
 
@@ -148,7 +148,7 @@ class BridleError(Exception):
 
     def __str__(self) -> str:
         process = [str(self.process)] if self.process else []
-        if self.process and self._is_surprised:
+        if self.process and self._explains_exit:
             process.append(self.process.hint)
         return redact_text("\n".join(filter(None, [*self.args, *process, self.fix])))
 
@@ -158,7 +158,7 @@ class BridleError(Exception):
         return redact_text(f"{type(self).__name__}({', '.join(data or map(repr, self.args))})")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By state and not through the constructor: signatures differ, and OSError changes its args.
+        # Restore the state without the constructor: signatures differ, and OSError changes args.
         return _restore, (type(self), self.args, vars(self))
 
 
@@ -170,7 +170,7 @@ def _restore(kind: type[BridleError], args: tuple[Any, ...], state: dict[str, An
 
 
 class OptionsError(BridleError, ValueError):
-    """An option is unknown, malformed or contradicts another one. Nothing was started."""
+    """An option is unknown, invalid, or contradicts another one. Nothing was started."""
 
     def __init__(self, field: str, problem: str, *, fix: str = "") -> None:
         super().__init__(f"{field}: {problem}", fix=fix)
@@ -182,43 +182,43 @@ class OptionsError(BridleError, ValueError):
 
 
 class StartError(BridleError):
-    """The session did not start. No process, task or file of it is left behind."""
+    """The session did not start. Bridle has removed its processes, tasks and files."""
 
 
 class CliNotFoundError(StartError, FileNotFoundError):
-    """There is no Claude Code CLI in any of the places `searched`."""
+    """The Claude Code CLI was not found. `searched` lists the paths that were tried."""
 
-    errno: int | None = 2  # ENOENT, for code that catches OSError and looks
+    errno: int | None = 2  # ENOENT, for code that catches OSError
 
     def __init__(self, searched: Iterable[str] = ()) -> None:
         self.searched = tuple(searched)
         places = ", ".join(self.searched)
         super().__init__(
-            "The Claude Code CLI was not found" + (f"; searched: {places}." if places else "."),
+            "The Claude Code CLI was not found" + (f". Searched: {places}." if places else "."),
             fix="Install it with `pip install claude-agent-sdk` or `npm install -g "
             "@anthropic-ai/claude-code`, or set CliOptions.cli_path.",
         )
 
 
 class UnsupportedCliVersionError(StartError):
-    """The CLI is too old, or would not say how old it is (`found` is then None)."""
+    """The CLI is too old, or its version could not be read (`found` is then None)."""
 
     def __init__(self, found: str | None, minimum: str, *, unknown_option: bool = False) -> None:
         cli = f"Claude Code CLI {found}" if found else "The Claude Code CLI (version unknown)"
-        what = f"{cli} is too old: {minimum} or newer is needed."
-        fix = "Update it with `claude update`, or set SdkOptions.skip_version_check at your risk."
+        what = f"{cli} is too old. Bridle needs {minimum} or newer."
+        fix = "Update it with `claude update`, or set SdkOptions.skip_version_check."
         if unknown_option:
-            what = f"{cli} does not know an option it was given."
-            fix = "Leave out the option that stderr names, or update the CLI with `claude update`."
+            what = f"{cli} rejected an option that it does not know."
+            fix = "Remove the option that stderr names, or update the CLI with `claude update`."
         elif found is None:
-            what = f"The Claude Code CLI's version is not known: {minimum} or newer is needed."
+            what = f"Could not read the Claude Code CLI's version. Bridle needs {minimum} or newer."
         super().__init__(what, fix=fix)
         self.found = found
         self.minimum = minimum
 
 
 class SpawnError(StartError):
-    """The operating system could not start the CLI; `os_error` is its reason in words."""
+    """The operating system could not start the CLI. `os_error` is the text of the OSError."""
 
     def __init__(self, os_error: str, errno: int | None = None) -> None:
         super().__init__(
@@ -230,52 +230,51 @@ class SpawnError(StartError):
 
 
 class InitializationError(StartError):
-    """The CLI answered the handshake with an error; `message` is what it said."""
+    """The CLI rejected the handshake. `message` is its error text."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            f"The CLI refused to initialize: {message}",
-            fix="Check what the message names: hooks, agents, MCP servers, the session to resume.",
+            f"The CLI rejected the handshake: {message}",
+            fix="Check the option that the message names: hooks, agents, MCP servers, the session.",
         )
         self.message = message
 
 
 class InitializationTimeout(StartError, TimeoutError):
-    """The CLI was alive but did not answer the handshake within `timeout` seconds."""
+    """The CLI ran, but did not respond to the handshake within `timeout` seconds."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__(
             f"The CLI did not initialize within {timeout:g} s.",
-            fix="A SessionStart command hook in the settings may hold it: make it faster, or raise "
-            "SdkOptions.init_timeout.",
+            fix="A SessionStart command hook in the settings may delay it. Make it faster, or "
+            "increase SdkOptions.init_timeout.",
         )
         self.timeout = timeout
 
 
 class CliExitedDuringInit(StartError):
-    """The CLI ended before it answered the handshake; `message` is its reason, if it gave one."""
+    """The CLI exited before it responded to the handshake. `message` is its error text."""
 
     def __init__(self, message: str = "") -> None:
         reason = f": {message}" if message else "."
         super().__init__(
             f"The CLI exited during initialization{reason}",
-            fix="Run the CLI by hand with the same options, or `claude --version`, to see why.",
+            fix="To see why, run `claude --version`, or the CLI with the same options.",
         )
         self.message = message
 
 
 class SessionNotFoundError(StartError):
-    """There is no conversation to resume under `session_id`, which may also be a title."""
+    """The CLI has no session to resume with this `session_id`, which may also be a title."""
 
-    # It ended because of what it was asked for.
-    _is_surprised = False
+    # The exit code adds nothing: the CLI exits when it cannot find the session.
+    _explains_exit = False
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"The CLI has no conversation {session_id!r} to resume.",
-            fix="The CLI looks below its configuration directory for conversations of its working "
-            "directory: check the id, CliOptions.cwd and CLAUDE_CONFIG_DIR. Without "
-            "resume_session_id a new conversation begins.",
+            f"The CLI found no session {session_id!r} to resume.",
+            fix="Check the id, CliOptions.cwd and CLAUDE_CONFIG_DIR: sessions belong to a working "
+            "directory. To start a new session, remove resume_session_id.",
         )
         self.session_id = session_id
 
@@ -284,7 +283,7 @@ class SessionNotFoundError(StartError):
 
 
 class ControlError(BridleError):
-    """An operation failed. `request_id` is None when nothing was sent to the CLI for it."""
+    """An operation of a session failed. `request_id` is None if no request was sent."""
 
     def __init__(
         self, operation: str, request_id: str | None = None, *, what: str = "", fix: str = ""
@@ -295,97 +294,99 @@ class ControlError(BridleError):
 
 
 class ControlTimeout(ControlError, TimeoutError):
-    """The CLI did not answer within `timeout` seconds. It may still act on the request."""
+    """The CLI did not respond within `timeout` seconds. It may still carry out the request."""
 
     def __init__(self, operation: str, request_id: str | None, timeout: float) -> None:
         super().__init__(
             operation,
             request_id,
-            what=f"no answer from the CLI within {timeout:g} s.",
-            fix="The CLI may still carry it out. Pass timeout=, raise SdkOptions.control_timeout, "
-            "or stop a session that no longer answers.",
+            what=f"the CLI did not respond within {timeout:g} s.",
+            fix="The CLI may still carry it out. Pass a longer timeout=, increase "
+            "SdkOptions.control_timeout, or stop the session.",
         )
         self.timeout = timeout
 
 
 class ControlRejected(ControlError):
-    """The CLI answered with an error: `message`, and `error_code` where its version gives one."""
+    """The CLI responded with an error: `message`, and `error_code` if this version sends one."""
 
     def __init__(
         self, operation: str, request_id: str | None, message: str, error_code: str | None = None
     ) -> None:
         code = f" [{error_code}]" if error_code else ""
-        super().__init__(operation, request_id, what=f"the CLI refused: {message}{code}")
+        super().__init__(
+            operation, request_id, what=f"the CLI responded with an error: {message}{code}"
+        )
         self.message = message
         self.error_code = error_code
 
 
 class TransportError(ControlError):
-    """The pipe to the CLI broke while the operation was under way; `reason` says how."""
+    """The connection to the CLI was lost during the operation. `reason` says how."""
 
     def __init__(self, operation: str, request_id: str | None, reason: str) -> None:
         super().__init__(
             operation,
             request_id,
             what=f"the connection to the CLI was lost: {reason}",
-            fix="Start a new session; resume_session_id continues this conversation.",
+            fix="Start a new session. To continue this conversation, set resume_session_id.",
         )
         self.reason = reason
 
 
 class SessionStopped(ControlError):
-    """The session is over, or ended meanwhile; `cause` says why, if that was a failure."""
+    """The session has stopped. `cause` says why, if it failed."""
 
-    _is_surprised = False
+    _explains_exit = False
 
     def __init__(self, operation: str, request_id: str | None = None, cause: str = "") -> None:
         super().__init__(
             operation,
             request_id,
             what=f"the session has stopped: {cause}" if cause else "the session has stopped.",
-            fix="Start a new session; resume_session_id continues this conversation.",
+            fix="Start a new session. To continue this conversation, set resume_session_id.",
         )
         self.cause = cause
 
 
 class InitQueueOverflow(ControlError):
-    """More than `limit` operations were issued before the session was running."""
+    """More than `limit` operations were started before the session was running."""
 
     def __init__(self, operation: str, limit: int) -> None:
         super().__init__(
             operation,
-            what=f"{limit} operations already wait for the session to initialize, the limit.",
-            fix="Does the CLI respond? Wait until the session is running before issuing more.",
+            what=f"{limit} operations, the limit, are already waiting for the session to start.",
+            fix="Does the CLI respond? Wait for connect() before you start more operations.",
         )
         self.limit = limit
 
 
 class TooManyPendingRequests(ControlError):
-    """`limit` requests are unanswered already."""
+    """`limit` requests are already waiting for the CLI's response."""
 
     def __init__(self, operation: str, limit: int) -> None:
         super().__init__(
             operation,
-            what=f"{limit} requests already wait for the CLI's answer.",
-            fix="Await earlier operations before issuing more.",
+            what=f"{limit} requests are already waiting for the CLI's response.",
+            fix="Await earlier operations before you start more.",
         )
         self.limit = limit
 
 
 class SessionNotInitialized(ControlError):
-    """The session never got to running, so the queued operation was not sent; `cause` says why."""
+    """The session did not start, so the queued operation was not sent. `cause` says why."""
 
     def __init__(self, operation: str, cause: str) -> None:
         super().__init__(
             operation,
             what=f"the session is not initialized: {cause}",
-            fix="Start the session, or repair what kept it from starting.",
+            fix="Call connect(), or correct the cause.",
         )
         self.cause = cause
 
 
 class CheckpointingNotEnabled(ControlError):
-    """Files can only be rewound in a session that was started with checkpoints."""
+    """`rewind_files` was called in a session without file checkpointing."""
 
     def __init__(self, operation: str = "rewind_files") -> None:
         super().__init__(
@@ -399,9 +400,9 @@ class CheckpointingNotEnabled(ControlError):
 
 
 class OutcomeError(BridleError):
-    """A turn did not complete. `outcome` is all that is known about it, its text and cost included.
+    """A turn failed. `outcome` has everything that is known about it, such as its text and cost.
 
-    Raised by `Outcome.raise_for_reason()`, as the one child class that belongs to the reason.
+    `Outcome.raise_for_reason()` raises the subclass that belongs to the reason.
     """
 
     outcome: Outcome
@@ -416,42 +417,42 @@ class OutcomeError(BridleError):
 
 
 class TurnInterruptedError(OutcomeError):
-    """The turn was interrupted or withdrawn, by us or by a permission answer that said so."""
+    """The turn was interrupted or cancelled, by the program or by `Deny(interrupt=True)`."""
 
-    advice = "Send another prompt: the session goes on."
+    advice = "Send another prompt: the session is still usable."
 
 
 class MaxTurnsError(OutcomeError):
-    """The CLI reached its own max_turns."""
+    """The turn reached `CliOptions.max_turns`."""
 
-    advice = "Raise CliOptions.max_turns, or send another prompt: the count starts anew."
+    advice = "Increase CliOptions.max_turns, or send another prompt: each prompt has its own count."
 
 
 class MaxBudgetError(OutcomeError):
-    """The CLI reached its own max_budget_usd."""
+    """The session reached `CliOptions.max_budget_usd`."""
 
-    advice = "Raise CliOptions.max_budget_usd: the budget is the session's, it does not start anew."
+    advice = "Increase CliOptions.max_budget_usd: the budget is for the whole session."
 
 
 class ApiError(OutcomeError):
-    """The model API failed, after the CLI's own retries."""
+    """A request to the model API failed, after the CLI's own retries."""
 
-    advice = "If the failure is on the server's side, try again; otherwise correct the request."
+    advice = "If the server failed, try again. Otherwise correct the request."
 
 
 class RateLimitedError(OutcomeError):
-    """The account's or the API's rate limit was reached."""
+    """The rate limit of the account or of the API was reached."""
 
     advice = "Wait until the limit resets, use another model, or another account."
 
     @property
     def resets_at(self) -> float | None:
-        """When the limit resets, as unix time in seconds, if the CLI said so."""
+        """Return when the limit resets (Unix time in seconds), or None if the CLI did not say."""
         return self.outcome.resets_at
 
 
 class AuthFailedError(OutcomeError):
-    """The CLI is not logged in, or its credentials were refused."""
+    """The CLI is not logged in, or the API rejected its credentials."""
 
     advice = "Log in by running `claude` once, or set ANTHROPIC_API_KEY in CliOptions.env."
 
@@ -459,11 +460,11 @@ class AuthFailedError(OutcomeError):
 class RefusedError(OutcomeError):
     """The model declined to answer."""
 
-    advice = "Rephrase the prompt, begin a new session, or use another model."
+    advice = "Rephrase the prompt, start a new session, or use another model."
 
 
 class PromptBlockedError(OutcomeError):
-    """A UserPromptSubmit hook blocked the prompt; the model never saw it."""
+    """A UserPromptSubmit hook blocked the prompt. The model did not receive it."""
 
     advice = "Change the prompt, or the UserPromptSubmit hook that blocked it."
 
@@ -471,118 +472,118 @@ class PromptBlockedError(OutcomeError):
 class StoppedByHookError(OutcomeError):
     """A hook ended the turn."""
 
-    advice = "Look at the hook that ended the turn; the session goes on."
+    advice = "Check the hook that ended the turn. The session is still usable."
 
 
 class ToolDeferredError(OutcomeError):
-    """A hook deferred a tool call, which ends the turn until the session is resumed."""
+    """A hook deferred a tool call. The turn ends, and continues when the session is resumed."""
 
-    advice = "Resume the session to be asked again about outcome.deferred_tool_use."
+    advice = "Resume the session: the hook is called again for outcome.deferred_tool_use."
 
 
 class OutputMissingError(OutcomeError):
-    """Structured output was asked for and none came."""
+    """Structured output was requested, but the model did not send any."""
 
-    advice = "outcome.text holds the answer as prose; make the prompt ask for the structure."
+    advice = "Ask for the structured output in the prompt. outcome.text has the answer as text."
 
 
 class OutputInvalidError(OutcomeError):
-    """Structured output came, but it does not fit what was asked for."""
+    """The structured output does not match the requested type or schema."""
 
-    advice = "Loosen the schema, or say in the prompt what its fields mean."
+    advice = "Relax the schema, or explain its fields in the prompt."
 
 
 class FirstEventLimitError(OutcomeError, TimeoutError):
-    """Nothing came within Limits.first_event seconds."""
+    """The CLI sent no message within `Limits.first_event` seconds."""
 
-    advice = "Raise SdkOptions.limits.first_event if such a wait is normal here."
+    advice = "If such a delay is normal, increase SdkOptions.limits.first_event."
 
 
 class IdleLimitError(OutcomeError, TimeoutError):
-    """Nothing came for Limits.idle seconds."""
+    """The CLI sent no message for `Limits.idle` seconds."""
 
-    advice = "Raise SdkOptions.limits.idle if tools may be quiet for that long."
+    advice = "If tools may run that long without output, increase SdkOptions.limits.idle."
 
 
 class TotalLimitError(OutcomeError, TimeoutError):
-    """The turn took longer than Limits.total seconds."""
+    """The turn took longer than `Limits.total` seconds."""
 
-    advice = "Raise SdkOptions.limits.total, or give the turn less to do."
+    advice = "Increase SdkOptions.limits.total, or split the task."
 
 
 class TurnsLimitError(OutcomeError):
-    """The turn made more model calls than Limits.turns."""
+    """The turn made more model calls than `Limits.turns`."""
 
-    advice = "Raise SdkOptions.limits.turns, or give the turn less to do."
+    advice = "Increase SdkOptions.limits.turns, or split the task."
 
 
 class UsdLimitError(OutcomeError):
-    """The turn was ended because it had cost more than Limits.usd."""
+    """The turn cost more than `Limits.usd`, and Bridle ended it."""
 
-    advice = "Raise SdkOptions.limits.usd, or give the turn less to do."
+    advice = "Increase SdkOptions.limits.usd, or split the task."
 
 
 class ExecutionError(OutcomeError):
-    """The CLI failed while it worked on the turn, or did not clearly say that it succeeded."""
+    """The CLI failed during the turn, or its result does not clearly say that it succeeded."""
 
-    advice = "Read the detail and outcome.errors; the session may go on."
+    advice = "Read outcome.detail and outcome.errors. The session may still be usable."
 
 
 class MessageLostError(OutcomeError):
-    """The result was too long to keep, so how the turn went is not known."""
+    """The result was longer than `max_buffer_size`, so it is unknown how the turn ended."""
 
-    advice = "Raise SdkOptions.max_buffer_size."
+    advice = "Increase SdkOptions.max_buffer_size."
 
 
 class CliExitedError(OutcomeError):
-    """The CLI ended before the turn did."""
+    """The CLI exited before the turn ended."""
 
-    advice = "Start a new session; resume_session_id continues this conversation."
+    advice = "Start a new session. To continue this conversation, set resume_session_id."
 
 
 class TurnStoppedError(OutcomeError):
     """The session was stopped before the turn ended."""
 
-    advice = "Start a new session; resume_session_id continues this conversation."
+    advice = "Start a new session. To continue this conversation, set resume_session_id."
 
 
 # ---------------------------------------------------------------- the rest
 
 
 class BufferOverflow(BridleError):
-    """A query met a line longer than `limit` bytes; `size` is how much of it had come by then."""
+    """A query received a line above `limit` bytes. `size` is the part received so far."""
 
     def __init__(self, limit: int, size: int) -> None:
         super().__init__(
-            f"A line of the CLI reached {size} bytes; at most {limit} are kept.",
-            fix="Raise SdkOptions.max_buffer_size.",
+            f"A line from the CLI has {size} bytes or more. The limit is {limit} bytes.",
+            fix="Increase SdkOptions.max_buffer_size.",
         )
         self.limit = limit
         self.size = size
 
 
 class ConsumerTooSlow(BridleError):
-    """`unread_bytes` of messages waited unread, `limit` may.
+    """`unread_bytes` bytes of messages are unread, more than `limit`.
 
-    The session was ended, or the messages of a turn that no loop read were dropped.
+    Bridle ended the session, or dropped the messages of a turn that no loop was reading.
     """
 
     def __init__(self, unread_bytes: int, limit: int) -> None:
         super().__init__(
-            f"{unread_bytes} bytes of messages wait unread; at most {limit} may.",
-            fix="Read messages() and the turns you iterate all the time, close iterators you no "
-            "longer read, or raise SdkOptions.max_unread_bytes.",
+            f"{unread_bytes} bytes of messages are unread. The limit is {limit} bytes.",
+            fix="Read messages() and turns without long pauses, close iterators that you no longer "
+            "read, or increase SdkOptions.max_unread_bytes.",
         )
         self.unread_bytes = unread_bytes
         self.limit = limit
 
 
 class UsageError(BridleError, RuntimeError):
-    """An object was used in a way it cannot be: twice, too late, or from another event loop."""
+    """An object was used in a wrong way: twice, too late, or from another event loop."""
 
 
 class ToolFailure(BridleError):
-    """Raise this in a tool to say what went wrong: `text` is what the model reads."""
+    """Raise this in a tool to report a failure. The model reads `text`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

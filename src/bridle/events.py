@@ -1,8 +1,9 @@
-"""What a session tells beside the conversation: its lifecycle, the API's troubles, and warnings.
+"""Events of a session: lifecycle changes, API retries, rate limits and warnings.
 
-Every event is a frozen record; `SessionEvent` is their union, the element type of
-`session.events()`. A warning never stands alone for a failure that ends something: that is an
-error or an outcome. It says that something was survived, dropped or answered in your place.
+Every event is a frozen record. `SessionEvent` is the union of all of them, and what
+`session.events()` yields. A warning reports something that the session survived: data that was
+dropped, or a request that Bridle answered in place of your code. A failure that ends a turn or a
+session is also an outcome or an error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WarningLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class WarningKind(StrEnum):
-    """The closed set of things Bridle warns about; `meaning` and `level` say more of each."""
+    """All kinds of warnings. `meaning` describes a kind, `level` is its log level."""
 
     UNKNOWN_CALLBACK = "unknown_callback"
     LATE_RESPONSE = "late_response"
@@ -77,181 +78,181 @@ class WarningKind(StrEnum):
 
     @property
     def level(self) -> WarningLevel:
-        """How loud this is in a log."""
+        """Return the log level of this kind."""
         return _KINDS[self][0]
 
     @property
     def meaning(self) -> str:
-        """One sentence: what happened and what Bridle did about it."""
+        """Return what happened and what Bridle did, in one or two sentences."""
         return _KINDS[self][1]
 
 
-# error: something of the application failed, and was refused or lost for it. warning: something is
-# wrong or was lost; a hook that failed too, as things go on without it.
-# info: worth knowing. debug: expected in a healthy session, or only of interest to Bridle itself.
+# error: code of the application failed, and a tool was denied or data was lost. warning: something
+# is wrong or was lost. A failed hook is a warning, because by default the CLI continues without it.
+# info: worth knowing. debug: expected in a healthy session, or of interest only to Bridle itself.
 _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.UNKNOWN_CALLBACK: (
         "warning",
-        "The CLI called a hook that is not registered. An event that decides is blocked.",
+        "The CLI called a hook that is not registered. Bridle blocked the event if it is a gate.",
     ),
     WarningKind.LATE_RESPONSE: (
         "debug",
-        "The CLI answered a request that had timed out or was withdrawn; the answer was dropped.",
+        "The CLI responded to a timed-out or cancelled request. The response was dropped.",
     ),
     WarningKind.ORPHAN_RESPONSE: (
         "warning",
-        "The CLI answered a request that was never made; the answer was dropped.",
+        "The CLI sent a response to a request that Bridle did not make. The response was dropped.",
     ),
     WarningKind.MALFORMED_LINE: (
         "warning",
-        "The CLI wrote a line that is no JSON object; it was skipped.",
+        "The CLI wrote a line that is not a JSON object. The line was dropped.",
     ),
     WarningKind.OVERSIZED_LINE: (
         "error",
-        "A line longer than max_buffer_size was dropped; if it was a request, it was answered.",
+        "A line longer than max_buffer_size was dropped. If it was a request, Bridle rejected it.",
     ),
     WarningKind.LONG_LINE: (
         "info",
-        "A line has grown unusually long without an end; it is still being read.",
+        "A line from the CLI is unusually long. Bridle is still reading it.",
     ),
     WarningKind.LIMIT_REACHED: (
         "warning",
-        "A limit was reached and the new request refused: gates block, permissions are denied.",
+        "A limit was reached, so Bridle rejected a request: gates block, permissions are denied.",
     ),
     WarningKind.VERSION_INCONCLUSIVE: (
         "warning",
-        "The CLI's version could not be read; it was started anyway.",
+        "Bridle could not read the CLI's version, and started the CLI anyway.",
     ),
     WarningKind.MISSING_CAPABILITIES: (
         "info",
-        "The CLI did not say what it can do, as older ones do not; nothing is switched off.",
+        "The CLI did not send its capabilities, as older versions do not. Nothing is disabled.",
     ),
     WarningKind.HOOK_FAILED: (
         "warning",
-        "A hook raised (its on_error decided) or returned an invalid value (a gate blocked).",
+        "A hook raised (its on_error applied) or returned an invalid value (a gate blocked).",
     ),
     WarningKind.HOOK_TIMED_OUT: (
         "warning",
-        "A hook missed its deadline; its on_error decided, by default to go on.",
+        "A hook timed out, and its on_error applied. The default is to continue.",
     ),
     WarningKind.PERMISSION_FAILED: (
         "error",
-        "A permission callback raised or returned nonsense; the tool was denied.",
+        "A permission callback raised or returned an invalid value. The tool was denied.",
     ),
     WarningKind.PERMISSION_TIMED_OUT: (
         "error",
-        "A permission callback missed its deadline; the tool was denied.",
+        "A permission callback timed out. The tool was denied.",
     ),
     WarningKind.NO_PERMISSION_CALLBACK: (
         "warning",
-        "The CLI asked for a permission and no on_can_use_tool is set; the tool was denied.",
+        "The CLI sent a permission request, but on_can_use_tool is not set. The tool was denied.",
     ),
     WarningKind.MCP_FAILED: (
         "error",
-        "A tool or MCP handler raised; the model was told that the call failed.",
+        "A tool or MCP handler raised. The model received an error as the result.",
     ),
     WarningKind.MCP_BUFFER_OVERFLOW: (
         "warning",
-        "Too many MCP messages came before their server was ready; the oldest was dropped.",
+        "Too many MCP messages arrived before their server was ready. The oldest was dropped.",
     ),
     WarningKind.ELICITATION_FAILED: (
         "error",
-        "An elicitation callback failed; the question was cancelled.",
+        "An elicitation callback failed. The elicitation was cancelled.",
     ),
     WarningKind.CANNOT_BLOCK: (
         "warning",
-        "A hook blocked an event the CLI cannot block; it went on.",
+        "A hook blocked an event that the CLI cannot block. The CLI continued.",
     ),
     WarningKind.UNENCODABLE_RESULT: (
         "error",
-        "A callback returned a value JSON cannot carry; its failure answer was sent instead.",
+        "A callback returned a value that JSON cannot represent. Bridle handled it as a failure.",
     ),
     WarningKind.INVALID_REQUEST: (
         "warning",
-        "A request of the CLI lacked what is needed to act on it; it was answered with an error.",
+        "A request from the CLI lacked required fields. Bridle responded with an error.",
     ),
     WarningKind.UNKNOWN_REQUEST: (
         "info",
-        "The CLI made a request of a kind Bridle does not know; it was answered with an error.",
+        "The CLI sent a request of an unknown kind. Bridle responded with an error.",
     ),
     WarningKind.UNANSWERED_REQUEST: (
         "warning",
-        "The CLI asked when its input had ended; it decides by itself then.",
+        "The CLI sent a request after its input was closed. The CLI decides without a response.",
     ),
     WarningKind.RESULT_IGNORED: (
         "warning",
-        "A part of what a callback returned means nothing here; the rest was used.",
+        "A part of a callback's result has no effect here and was ignored. The rest was used.",
     ),
     WarningKind.INIT_FAILED_LATE: (
         "warning",
-        "The CLI refused or ignored the handshake of a session it had already begun to serve.",
+        "The CLI rejected or ignored the handshake, but is already serving the session.",
     ),
     WarningKind.UNREAD_MESSAGES: (
         "warning",
-        "Unread messages have passed max_unread_bytes; at four times that the session ends.",
+        "The unread messages exceed max_unread_bytes. At four times that size the session ends.",
     ),
     WarningKind.MISSED_MESSAGES: (
         "warning",
-        "More messages were unread than are kept for a first subscription or for turns; "
-        "the oldest were dropped.",
+        "More messages were unread than Bridle keeps for a first subscription or for turns. "
+        "The oldest were dropped.",
     ),
     WarningKind.MISSED_EVENTS: (
         "warning",
-        "More events were unread than a subscription keeps; the oldest were dropped.",
+        "More events were unread than a subscription keeps. The oldest were dropped.",
     ),
     WarningKind.CALLBACK_ABANDONED: (
         "warning",
-        "A plain function outlived its deadline or its request; its thread was left to finish.",
+        "A plain function runs on after its timeout or cancellation. Its thread is left to finish.",
     ),
     WarningKind.STDERR_CALLBACK_FAILED: (
         "error",
-        "on_stderr raised; the line was kept in the tail all the same.",
+        "on_stderr raised. The line is still in the stderr tail.",
     ),
     WarningKind.EVENT_CALLBACK_FAILED: (
         "error",
-        "on_event or on_warning raised; the session went on.",
+        "on_event or on_warning raised. The session continues.",
     ),
     WarningKind.DUPLICATE_REQUEST: (
         "warning",
-        "The CLI used a request id twice while the first was open; the first one is answered.",
+        "The CLI reused the id of a pending request. Only the first request gets a response.",
     ),
     WarningKind.STRAY_RESULT: (
         "debug",
-        "A result came that belongs to no turn of ours; it was delivered as a message only.",
+        "The CLI sent a result that belongs to no turn. Bridle delivered it as a message only.",
     ),
     WarningKind.COST_UNKNOWN: (
         "warning",
-        "The CLI did not tell what it has spent; Limits.usd cannot end this turn while it runs.",
+        "The CLI did not report its cost. Limits.usd cannot end this turn while it runs.",
     ),
     WarningKind.USD_LIMIT_PASSED: (
         "warning",
-        "A turn cost more than Limits.usd and ended by itself before Bridle could end it.",
+        "A turn cost more than Limits.usd, but ended before Bridle could end it.",
     ),
     WarningKind.UNKNOWN_MESSAGE: (
         "debug",
-        "A message of a kind Bridle does not know came; it was delivered with its raw content.",
+        "The CLI sent a message of an unknown type. Bridle delivered it with its raw content.",
     ),
     WarningKind.INCOMPLETE_LINE: (
         "warning",
-        "The CLI's output ended in the middle of a line; what there was of it was dropped.",
+        "The CLI's output ended in the middle of a line. The incomplete line was dropped.",
     ),
     WarningKind.NO_RESULT: (
         "warning",
-        "The CLI ended a query in order, but without a result.",
+        "The CLI exited normally, but without sending a result for the query.",
     ),
     WarningKind.EXIT_AFTER_RESULT: (
         "warning",
-        "The CLI gave its result and did not end in order then; the result stands.",
+        "The CLI exited abnormally after sending its result. The result is still valid.",
     ),
     WarningKind.SETTING_IGNORED: (
         "warning",
-        "The environment set something that could weaken a gate; it was ignored.",
+        "An environment variable sets an option that can weaken a gate. Bridle ignored it.",
     ),
 }
 
 
 class SessionReady(msgspec.Struct, frozen=True):
-    """The handshake is done: the session is running."""
+    """The handshake is complete. The session is running."""
 
     session_id: str | None = None
     capabilities: tuple[str, ...] = ()
@@ -260,19 +261,19 @@ class SessionReady(msgspec.Struct, frozen=True):
 
 
 class SessionCompleted(msgspec.Struct, frozen=True):
-    """The CLI ended by itself, in order."""
+    """The CLI exited normally, without being told to."""
 
     exit_code: int = 0
 
 
 class SessionEnded(msgspec.Struct, frozen=True):
-    """The session ended because it was told to."""
+    """The session ended because the program closed or stopped it."""
 
     exit_code: int | None = None
 
 
 class SessionFailed(msgspec.Struct, frozen=True):
-    """The session ended although nobody told it to; `error` is why, where there is one."""
+    """The session failed. `reason` says why; `error` is the exception, or None."""
 
     reason: str
     exit_code: int | None = None
@@ -280,14 +281,14 @@ class SessionFailed(msgspec.Struct, frozen=True):
 
 
 class RateLimited(msgspec.Struct, frozen=True, kw_only=True):
-    """The account's rate limit changed: near (`allowed_warning`), reached (`rejected`) or fine."""
+    """The state of a rate limit changed: `allowed`, `allowed_warning` (near it) or `rejected`."""
 
     status: str
-    #: Unix time in seconds.
+    #: When the limit resets: Unix time in seconds.
     resets_at: float | None = None
-    #: Which window is meant, as the CLI names it (`five_hour`, `seven_day`…).
+    #: The CLI's name for the time window, such as `five_hour` or `seven_day`.
     limit_type: str | None = None
-    #: Share of the window that is used up, 0 to 1.
+    #: Used share of the limit, from 0 to 1.
     utilization: float | None = None
     surpassed_threshold: float | None = None
     overage_status: str | None = None
@@ -295,32 +296,32 @@ class RateLimited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiRetry(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of the model API failed and the CLI will repeat it after `delay` seconds."""
+    """A request to the model API failed. The CLI repeats it after `delay` seconds."""
 
     attempt: int
     max_retries: int
     delay: float
-    #: HTTP status, if the API answered at all.
+    #: HTTP status, or None if there was no response.
     error_status: int | None = None
-    #: The CLI's name of the failure, such as `overloaded` or `rate_limit`.
+    #: The CLI's name for the failure, such as `overloaded` or `rate_limit`.
     error: str = ""
     #: Seconds since the first attempt of this request failed.
     waited: float = 0.0
 
 
 class SdkWarning(msgspec.Struct, frozen=True):
-    """Something Bridle survived. `error` is the exception behind it, where there was one."""
+    """A problem that did not end the session. `error` is the exception that caused it, or None."""
 
     kind: WarningKind
     detail: str = ""
     error: BaseException | None = None
-    #: How many warnings of this kind it stands for. More than one if they came too fast: the first
-    #: 20 are told each, after that at most one a second.
+    #: Number of warnings of this kind that this one summarizes. Bridle reports the first 20
+    #: separately, and after that at most one per second.
     count: int = 1
 
     @property
     def level(self) -> WarningLevel:
-        """How loud this is in a log; it goes with the kind."""
+        """Return the log level of the kind."""
         return self.kind.level
 
     def __str__(self) -> str:
@@ -338,4 +339,4 @@ SessionEvent: TypeAlias = (
 )
 
 Update: TypeAlias = Message | SessionEvent
-"""A message or an event: what `session.subscribe()` yields."""
+"""A message or an event. `session.subscribe()` yields them."""

@@ -1,8 +1,8 @@
-"""Hooks: the moments of a session the CLI tells about, and what an application may answer.
+"""Hooks: functions that the CLI calls at certain events of a session.
 
-The rule of this file: data only. A context per event is what a callback receives, results are what
-it returns, `Hook` is a callback with its conditions. In which order hooks run, which result decides
-and how it is spelled on the wire is policy and lives in the core.
+This module defines data only: one context class per event (the argument of a hook), the results
+that a hook can return, and `Hook`, which registers a callback with conditions. The core decides in
+which order hooks run and which result counts, and encodes the results.
 """
 
 from __future__ import annotations
@@ -105,17 +105,17 @@ HookEvent: TypeAlias = Literal[
 ]
 
 HOOK_EVENTS: frozenset[str] = frozenset(get_args(HookEvent))
-"""The events a hook can be registered for.
+"""The events that a hook can be registered for.
 
-Two never reach a callback where one might expect them: SessionStart and SessionEnd come with
-`/clear` and compaction, not with the start and the end of the process.
+The CLI calls SessionStart hooks after `/clear` and compaction, and SessionEnd hooks at `/clear`. It
+does not call them when its process starts or exits.
 """
 
 # ---------------------------------------------------------------- contexts
 
 
 class HookContext(Withdrawable, msgspec.Struct, frozen=True, kw_only=True):
-    """What every hook is told. A field the CLI left out, or filled oddly, has its default."""
+    """The argument of every hook. A field that the CLI omits or sends malformed has its default."""
 
     session_id: str = ""
     transcript_path: str = ""
@@ -129,11 +129,11 @@ class HookContext(Withdrawable, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownHookContext(HookContext, frozen=True, kw_only=True):
-    """An event Bridle does not know; everything the CLI said is in `raw`."""
+    """The context of an event that Bridle does not know. `raw` has all the data."""
 
 
 class ToolHookContext(HookContext, frozen=True, kw_only=True):
-    """What the hooks around one tool call have in common."""
+    """Base class of the contexts of hooks for one tool call."""
 
     tool_name: str
     tool_input: JsonObject = msgspec.field(default_factory=dict[str, Any])
@@ -141,18 +141,18 @@ class ToolHookContext(HookContext, frozen=True, kw_only=True):
 
 
 class PreToolUseContext(ToolHookContext, frozen=True, kw_only=True):
-    """A tool is about to run; the permission request, if any, comes after this."""
+    """A tool is about to run. A permission request, if there is one, follows the hook."""
 
 
 class PostToolUseContext(ToolHookContext, frozen=True, kw_only=True):
-    """A tool has run. `tool_response` has the tool's own shape."""
+    """A tool has run. The form of `tool_response` depends on the tool."""
 
     tool_response: Any = None
     duration_ms: float | None = None
 
     @property
     def tool_output(self) -> Any:
-        """What the tool returned: another name of `tool_response`."""
+        """Return `tool_response`, under another name."""
         return self.tool_response
 
 
@@ -165,19 +165,19 @@ class PostToolUseFailureContext(ToolHookContext, frozen=True, kw_only=True):
 
 
 class PermissionRequestContext(ToolHookContext, frozen=True, kw_only=True):
-    """A permission is being asked for. `on_can_use_tool` is asked too; the first answer wins."""
+    """The CLI asks for permission. It calls `on_can_use_tool` too and uses the first answer."""
 
     permission_suggestions: tuple[PermissionUpdate, ...] = ()
 
 
 class PermissionDeniedContext(ToolHookContext, frozen=True, kw_only=True):
-    """The automatic permission mode has denied a tool."""
+    """The permission mode "auto" has denied a tool."""
 
     reason: str | None = None
 
 
 class BatchedToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the calls of a batch."""
+    """One tool call of a batch."""
 
     tool_name: str
     tool_input: JsonObject = msgspec.field(default_factory=dict[str, Any])
@@ -186,19 +186,19 @@ class BatchedToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PostToolBatchContext(HookContext, frozen=True, kw_only=True):
-    """All tool calls of one assistant message are done."""
+    """All tool calls of one assistant message have finished."""
 
     tool_calls: tuple[BatchedToolCall, ...] = ()
 
 
 class UserPromptSubmitContext(HookContext, frozen=True, kw_only=True):
-    """A prompt is about to reach the model. Reports of background tasks come as prompts too."""
+    """A prompt is about to go to the model. Reports of background tasks are prompts too."""
 
     prompt: str
 
 
 class UserPromptExpansionContext(HookContext, frozen=True, kw_only=True):
-    """A slash command is about to become a prompt."""
+    """A slash command is about to be expanded into a prompt."""
 
     prompt: str = ""
     expansion_type: str | None = None
@@ -208,7 +208,7 @@ class UserPromptExpansionContext(HookContext, frozen=True, kw_only=True):
 
 
 class MessageDisplayContext(HookContext, frozen=True, kw_only=True):
-    """A piece of the assistant's text is shown."""
+    """A part of the assistant's text is displayed."""
 
     turn_id: str | None = None
     message_id: str | None = None
@@ -218,7 +218,10 @@ class MessageDisplayContext(HookContext, frozen=True, kw_only=True):
 
 
 class StopContext(HookContext, frozen=True, kw_only=True):
-    """The model is about to end its turn. `stop_hook_active`: a Stop hook made it go on before."""
+    """The model is about to end its turn.
+
+    `stop_hook_active` is True if a Stop hook has already made the model continue in this turn.
+    """
 
     stop_hook_active: bool = False
     last_assistant_message: str | None = None
@@ -228,7 +231,7 @@ class StopContext(HookContext, frozen=True, kw_only=True):
 
 
 class StopFailureContext(HookContext, frozen=True, kw_only=True):
-    """A failure of the API has ended the turn; Stop does not come then."""
+    """An API failure has ended the turn. The CLI calls this in place of Stop."""
 
     error: str = ""
     last_assistant_message: str | None = None
@@ -245,7 +248,7 @@ class SubagentStopContext(StopContext, frozen=True, kw_only=True):
 
     @property
     def subagent_id(self) -> str | None:
-        """Which subagent: another name of `agent_id`."""
+        """Return `agent_id`, under another name."""
         return self.agent_id
 
 
@@ -264,14 +267,14 @@ class PostCompactContext(HookContext, frozen=True, kw_only=True):
 
 
 class SessionStartContext(HookContext, frozen=True, kw_only=True):
-    """The session starts anew: after `/clear` or a compaction."""
+    """The session restarts after `/clear` or a compaction."""
 
     source: str = ""
     model: str | None = None
 
 
 class SessionEndContext(HookContext, frozen=True, kw_only=True):
-    """The session is left for a new one: by `/clear`."""
+    """`/clear` ends the session and starts a new one."""
 
     reason: str = ""
 
@@ -283,7 +286,7 @@ class SetupContext(HookContext, frozen=True, kw_only=True):
 
 
 class NotificationContext(HookContext, frozen=True, kw_only=True):
-    """The CLI has something to tell the user."""
+    """The CLI shows a notification to the user."""
 
     message: str = ""
     title: str | None = None
@@ -291,7 +294,7 @@ class NotificationContext(HookContext, frozen=True, kw_only=True):
 
 
 class ElicitationContext(HookContext, frozen=True, kw_only=True):
-    """An MCP server is about to ask the user for something."""
+    """An MCP server is about to ask the user for data (an elicitation)."""
 
     mcp_server_name: str = ""
     message: str = ""
@@ -309,7 +312,7 @@ class ElicitationResultContext(HookContext, frozen=True, kw_only=True):
 
 
 class TaskCreatedContext(HookContext, frozen=True, kw_only=True):
-    """The model is adding an entry to its list of tasks."""
+    """The model adds a task to its task list."""
 
     task_id: str = ""
     task_subject: str = ""
@@ -317,7 +320,7 @@ class TaskCreatedContext(HookContext, frozen=True, kw_only=True):
 
 
 class TaskCompletedContext(TaskCreatedContext, frozen=True, kw_only=True):
-    """The model is marking an entry of its list of tasks as done."""
+    """The model marks a task in its task list as completed."""
 
 
 class TeammateIdleContext(HookContext, frozen=True, kw_only=True):
@@ -346,7 +349,7 @@ class PostModelSwitchContext(PreModelSwitchContext, frozen=True, kw_only=True):
 
 
 class InstructionsLoadedContext(HookContext, frozen=True, kw_only=True):
-    """A file of instructions has been read."""
+    """The CLI has loaded a file with instructions."""
 
     file_path: str = ""
     memory_type: str | None = None
@@ -362,7 +365,7 @@ class ConfigChangeContext(HookContext, frozen=True, kw_only=True):
 
 
 class DirectoryAddedContext(HookContext, frozen=True, kw_only=True):
-    """A directory has been added to those the tools may work in."""
+    """A directory was added to those that tools may access."""
 
     directory: str = ""
     source: str = ""
@@ -383,13 +386,13 @@ class FileChangedContext(HookContext, frozen=True, kw_only=True):
 
 
 class WorktreeCreateContext(HookContext, frozen=True, kw_only=True):
-    """A worktree is wanted; the hook makes it and names it by `HookOutput(specific=...)`."""
+    """The CLI needs a worktree. The hook creates it and returns `HookOutput(specific=...)`."""
 
     name: str = ""
 
 
 class WorktreeRemoveContext(HookContext, frozen=True, kw_only=True):
-    """A worktree is no longer wanted."""
+    """The CLI no longer needs a worktree."""
 
     worktree_path: str | None = None
 
@@ -434,10 +437,10 @@ CONTEXTS: Mapping[str, type[HookContext]] = {
 
 
 class Continue(msgspec.Struct, frozen=True):
-    """Go on. `additional_context` is for the model, `system_message` for whoever watches.
+    """Continue. The model reads `additional_context`, the user reads `system_message`.
 
-    Context given at Stop or SubagentStop makes the model go on instead of ending, and the hook is
-    asked again afterwards: look at `stop_hook_active` before giving any.
+    In a Stop or SubagentStop hook, `additional_context` makes the model continue in place of ending
+    its turn, and the CLI calls the hook again later. Check `stop_hook_active` before you return it.
     """
 
     additional_context: str | None = None
@@ -445,38 +448,38 @@ class Continue(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """This does not happen: the tool does not run, the prompt is not sent, the turn does not end.
+    """Prevent the event: the tool does not run, the prompt is not sent, the turn does not end.
 
-    What has already happened (PostToolUse, PostToolUseFailure) cannot be undone: there the model
-    gets the reason to read. After PostToolBatch there is nothing left to stop but the turn. Events
-    the CLI cannot block go on, with a warning.
+    A tool that has already run cannot be blocked: after PostToolUse and PostToolUseFailure the
+    model reads the reason. After PostToolBatch the turn ends. If the CLI cannot block an event, it
+    continues, and Bridle warns with `cannot_block`.
     """
 
     reason: str
 
 
 class ModifyInput(msgspec.Struct, frozen=True):
-    """Run the tool with another input (PreToolUse only). Its permission is asked for that input.
+    """Run the tool with another input (PreToolUse only).
 
-    The following hooks are called with the new input, and may still block it.
+    Later hooks and the permission request get the new input, and can still block or deny it.
     """
 
     new_input: Mapping[str, Any]
 
 
 class EndTurn(msgspec.Struct, frozen=True):
-    """End the turn here. A tool that is about to run does not run."""
+    """End the turn. A tool that is about to run does not run."""
 
     reason: str
 
 
 class HookOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Every field the CLI reads, for what the other results cannot say.
+    """All fields that the CLI reads, for cases that the other results do not cover.
 
-    It decides (the following hooks are not called) if it ends the turn, blocks, approves, allows,
-    denies or asks. A changed input or output is what the following hooks see. `permission` is for
-    PermissionRequest; `specific` holds further members of the event's own part, by their wire
-    names. One that a gate does not know makes the whole output invalid, which blocks.
+    A result that ends the turn, blocks, approves, allows, denies or asks is final: later hooks are
+    not called. Later hooks get a changed input or output. `permission` is for PermissionRequest.
+    `specific` has further fields of `hookSpecificOutput`, by their wire names. A field that a gate
+    does not know makes the whole output invalid, and the gate blocks.
     """
 
     continue_turn: bool | None = None
@@ -501,17 +504,20 @@ HookCallback: TypeAlias = Callable[[Any], HookResult | Awaitable[HookResult | No
 # ---------------------------------------------------------------- registration
 
 Matcher: TypeAlias = re.Pattern[str] | frozenset[str] | None
-"""A compiled matcher: a pattern to search for, a set of whole names, or None for everything."""
+"""A compiled matcher: a pattern to search for, a set of names, or None, which matches all."""
 
 _NAMES = re.compile(r"[A-Za-z0-9_\-, |]+")
 
 
 def compile_matcher(matcher: str | None) -> Matcher:
-    """Read a matcher the way the CLI does; `ValueError` where the CLI would match nothing.
+    """Compile a matcher with the rules of the CLI.
 
-    None, "" and "*" stand for everything. Names, apart by "|" or ",", stand for themselves,
-    whole and in their case. A text with any other character is a regular expression that may
-    match anywhere in the name; it is one of Python's, not of JavaScript's.
+    None, "" and "*" match everything. Names separated by "|" or "," match exactly, and case counts.
+    A text with any other character is a Python regular expression that may match anywhere in the
+    name.
+
+    Raises:
+        ValueError: the matcher is invalid, or matches nothing.
     """
     if matcher is None or matcher in ("", "*"):
         return None
@@ -519,10 +525,10 @@ def compile_matcher(matcher: str | None) -> Matcher:
         try:
             return re.compile(matcher)
         except re.error as error:
-            raise ValueError(f"{matcher!r} is no regular expression: {error}") from error
+            raise ValueError(f"{matcher!r} is not a valid regular expression: {error}") from error
     names = frozenset(name.strip() for name in re.split(r"[|,]", matcher)) - {""}
     if not names:
-        raise ValueError(f"{matcher!r} names nothing")
+        raise ValueError(f"{matcher!r} contains no name")
     return names
 
 
@@ -533,11 +539,17 @@ class _HookConditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hook(_HookConditions, frozen=True):
-    """A callback for an event, and when it is called.
+    """Register a callback for an event: `hooks={"PreToolUse": [Hook(check, matcher="Bash")]}`.
 
-    `matcher` limits it to some tools (or whatever the event is about; events about nothing in
-    particular ignore it). `timeout` is its own deadline in seconds, counted from its start. A hook
-    that raises or misses its deadline lets things go on; `on_error="block"` makes it block.
+    - `callback`: a plain or async function with one parameter, the context.
+    - `matcher`: names of tools, or a regular expression; None matches all. Some events match
+      something else than tools, such as the trigger of a compaction, or ignore it.
+    - `timeout`: seconds that the callback may take. Default: `BidirOptions.hook_timeouts`, then
+      `callback_timeout`.
+    - `on_error`: what happens if the callback raises or times out: "continue" or "block".
+
+    Raises:
+        OptionsError: an argument is invalid.
     """
 
     callback: HookCallback
@@ -550,7 +562,7 @@ class Hook(_HookConditions, frozen=True):
         if self.on_error not in ("continue", "block"):
             raise OptionsError(
                 "Hook.on_error",
-                f"{self.on_error!r} is not known",
+                f"is {self.on_error!r}",
                 fix='Use "continue" or "block".',
             )
 
@@ -558,7 +570,8 @@ class Hook(_HookConditions, frozen=True):
 def _check_matcher(matcher: object) -> None:
     fix = 'Use None, a name, several names ("Write|Edit") or a regular expression.'
     if matcher is not None and not isinstance(matcher, str):
-        raise OptionsError("Hook.matcher", f"{matcher!r} is no text", fix=fix)
+        problem = f"must be a string or None, got {type(matcher).__name__}"
+        raise OptionsError("Hook.matcher", problem, fix=fix)
     try:
         compile_matcher(matcher)
     except ValueError as error:

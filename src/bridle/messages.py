@@ -1,10 +1,10 @@
-"""The messages of a conversation, as the CLI sends them; `system` ones have their own file.
+"""The messages of a conversation. `bridle._system` defines those of type `system`.
 
-The rule of this file: a class mirrors the shape of its line, with Python names for its fields.
-Only `type` is ever required of the wire, so every field has a default: None (or an empty tuple)
-means that this CLI did not say. Times are floats in the unit their name gives, counts are ints.
-Whatever has no field here is in `.raw`. What nearly every line has stands in the order of the
-wire: the decoder looks for each field behind the last one it found, and at the end begins anew.
+Each class has the fields of its JSON object, with Python names. Only `type` is required, so every
+field has a default: None or an empty tuple means that the CLI did not send the field. Times are
+floats in the unit that their name gives, counts are ints. `.raw` has the fields that a class does
+not define. Common fields are in the order of the wire, because the decoder searches for each field
+after the previous one, and that makes it faster.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ += _system.__all__
 
 
 class Origin(Record, kw_only=True, rename="camel", frozen=True):
-    """Who started a turn that no prompt of ours started."""
+    """What started a turn that the program did not start, such as a background task."""
 
     kind: str = ""
     producer: str | None = None
@@ -77,12 +77,12 @@ class Origin(Record, kw_only=True, rename="camel", frozen=True):
 
 
 class AssistantMessage(Message, tag="assistant", frozen=True):
-    """What the model said. The CLI sends one line per content block, all with one `message_id`.
+    """Content from the model. The CLI sends one message per content block, with one `message_id`.
 
-    Built by hand around its API message: `AssistantMessage(ApiMessage(content=[...]))`.
+    To create one in a test: `AssistantMessage(ApiMessage(content=[...]))`.
     """
 
-    # Behind `.message` and `.content`, which bind the blocks before they hand them out.
+    # Private: `.message` and `.content` bind the blocks to the raw line before they return them.
     _message: ApiMessage = field(name="message", default_factory=ApiMessage)
     timestamp: str | None = None
     request_id: str | None = None
@@ -111,47 +111,47 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
 
     @property
     def message(self) -> ApiMessage:
-        """The API's message: content, model, usage, stop reason."""
+        """Return the API message: content, model, usage, stop reason."""
         bind_blocks(self, self._message.content, ("message", "content"))
         return self._message
 
     @property
     def content(self) -> list[ContentBlock]:
-        """The blocks of this line."""
+        """Return the content blocks of this message."""
         content = self._message.content
         bind_blocks(self, content, ("message", "content"))
         return content
 
     @property
     def text(self) -> str:
-        """The text blocks joined."""
+        """Return the text blocks, joined."""
         return joined_text(self._message.content)
 
     @property
     def message_id(self) -> str | None:
-        """The API's id, shared by all lines of one answer."""
+        """Return the id of the API message. All messages of one answer have the same id."""
         return self._message.id
 
     @property
     def model(self) -> str | None:
-        """The model that spoke; `<synthetic>` when it was the CLI itself."""
+        """Return the name of the model, or `<synthetic>` for text of the CLI itself."""
         return self._message.model
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the model stopped; None on the lines of a message that goes on."""
+        """Return why the model stopped, or None if the answer is not complete."""
         return self._message.stop_reason
 
     @property
     def usage(self) -> Usage | None:
-        """Tokens as known when the message began; totals are in the result."""
+        """Return the token usage at the start of the answer. The result has the totals."""
         return self._message.usage
 
 
 class UserMessage(Message, tag="user", frozen=True):
-    """A prompt echoed back, a tool's result, or a word the CLI put in the user's mouth.
+    """A copy of a prompt, a tool result, or a message that the CLI wrote for the user.
 
-    Built by hand around its API message: `UserMessage(ApiUserMessage("hi"))`.
+    To create one in a test: `UserMessage(ApiUserMessage("hi"))`.
     """
 
     _message: ApiUserMessage | None = field(name="message", default=None)
@@ -165,19 +165,19 @@ class UserMessage(Message, tag="user", frozen=True):
     task_description: str | None = None
     refused_message_id: str | None = None
     origin: Origin | None = None
-    # Some writers of this protocol put the content beside `type`.
+    # Some programs that use this protocol put the content next to `type`.
     _flat_content: str | list[WireBlock] | None = field(name="content", default=None)
     parent_tool_use_id: str | None = None
 
     @property
     def message(self) -> ApiUserMessage:
-        """The API's message, made from the content where the line has none."""
+        """Return the API message. It is made from the content if the line has none."""
         content = self.content
         return ApiUserMessage(content) if self._message is None else self._message
 
     @property
     def content(self) -> str | list[ContentBlock]:
-        """The text, or the blocks."""
+        """Return the text, or the list of content blocks."""
         content = self._content
         path = ("content",) if self._message is None else ("message", "content")
         bind_blocks(self, content, path)
@@ -185,7 +185,7 @@ class UserMessage(Message, tag="user", frozen=True):
 
     @property
     def text(self) -> str:
-        """The text, or the text blocks joined; tool results are not part of it."""
+        """Return the text, or the text blocks joined. Tool results are not included."""
         return joined_text(self._content)
 
     @property
@@ -197,7 +197,7 @@ class UserMessage(Message, tag="user", frozen=True):
 
 
 class ModelUsage(Record, kw_only=True, rename="camel", frozen=True):
-    """What one model was used for and what it cost, over the life of the CLI process."""
+    """Token usage and cost of one model since the CLI process started."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -220,7 +220,7 @@ class ModelUsage(Record, kw_only=True, rename="camel", frozen=True):
 
 
 class PermissionDenial(Record, frozen=True):
-    """A tool call that was not permitted."""
+    """A tool call that was denied."""
 
     tool_name: str = ""
     tool_use_id: str = ""
@@ -228,7 +228,7 @@ class PermissionDenial(Record, frozen=True):
 
 
 class DeferredToolUse(Record, frozen=True):
-    """The tool call a hook put off."""
+    """The tool call that a hook deferred."""
 
     id: str = ""
     name: str = ""
@@ -236,10 +236,11 @@ class DeferredToolUse(Record, frozen=True):
 
 
 class ResultMessage(Message, tag="result", frozen=True):
-    """The end of a turn. Ask `is_error`, not `subtype`: a failed API call is a `success` with it.
+    """The result at the end of a turn.
 
+    To see whether the turn failed, use `is_error`: a failed API request has the subtype `success`.
     `total_cost_usd`, `model_usage` and `duration_api_ms` count from the start of the process,
-    `usage` and `num_turns` for this turn.
+    `usage` and `num_turns` count for this turn.
     """
 
     subtype: str
@@ -286,9 +287,9 @@ class ResultMessage(Message, tag="result", frozen=True):
 
 
 class StreamEvent(Message, tag="stream_event", frozen=True):
-    """A step of an answer under way; sent only with partial messages on."""
+    """A part of an answer that the model is writing. Needs `include_partial_messages`."""
 
-    # Behind `.event`, which binds the blocks in it before it hands it out.
+    # Private: `.event` binds the blocks to the raw line before it returns them.
     _event: WireEvent = field(name="event")
     ttft_ms: float | None = None
     thinking_display: str | None = None
@@ -301,9 +302,11 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
 
     @property
     def event(self) -> WireEvent:
-        """The API's event."""
+        """Return the stream event of the API."""
         event = self._event
-        if type(event) is ContentBlockDelta:  # holds no block, and nearly all events are deltas
+        if (
+            type(event) is ContentBlockDelta
+        ):  # has no block; checked first because most events are deltas
             return event
         if isinstance(event, ContentBlockStart):
             bind_block(self, event.content_block, ("event",), "content_block")
@@ -313,7 +316,7 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
 
     @property
     def text_delta(self) -> str | None:
-        """The text this event adds, or None."""
+        """Return the text that this event adds, or None."""
         event = self._event
         if type(event) is ContentBlockDelta and type(event.delta) is TextDelta:
             return event.delta.text
@@ -321,18 +324,18 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
 
     @property
     def thinking_delta(self) -> str | None:
-        """The thinking this event adds, or None."""
+        """Return the thinking that this event adds, or None."""
         event = self._event
         if type(event) is ContentBlockDelta and type(event.delta) is ThinkingDelta:
             return event.delta.thinking
         return None
 
 
-# ------------------------------------------------------------------------- the rest
+# ------------------------------------------------------------------------- other messages
 
 
 class RateLimitInfo(Record, kw_only=True, rename="camel", frozen=True):
-    """How much of a subscription's allowance is used."""
+    """The state of a rate limit of a subscription."""
 
     status: str = ""
     resets_at: float | None = None
@@ -346,20 +349,20 @@ class RateLimitInfo(Record, kw_only=True, rename="camel", frozen=True):
 
 
 class RateLimitEvent(Message, tag="rate_limit_event", frozen=True):
-    """The allowance changed; sent to subscribers only, not to users of an API key."""
+    """The state of a rate limit changed. Sent only with a subscription, not with an API key."""
 
     rate_limit_info: RateLimitInfo = field(default_factory=RateLimitInfo)
 
 
 class CommandLifecycle(Message, tag="command_lifecycle", frozen=True):
-    """Where the prompt with this uuid stands: queued, started, completed or cancelled."""
+    """The state of the prompt with this UUID: queued, started, completed or cancelled."""
 
     command_uuid: str = ""
     state: str = ""
 
 
 class ConversationReset(Message, tag="conversation_reset", frozen=True):
-    """The conversation was cleared; what follows has another session id."""
+    """The conversation was cleared. Later messages have another session id."""
 
     new_conversation_id: str | None = None
     trigger: str | None = None
@@ -368,7 +371,7 @@ class ConversationReset(Message, tag="conversation_reset", frozen=True):
 
 
 class ToolProgress(Message, tag="tool_progress", frozen=True):
-    """A sign of life from a tool, or from a hook that is waited for."""
+    """A tool, or a hook that the CLI waits for, is still running."""
 
     tool_use_id: str = ""
     tool_name: str = ""
@@ -379,21 +382,21 @@ class ToolProgress(Message, tag="tool_progress", frozen=True):
 
 
 class ToolUseSummary(Message, tag="tool_use_summary", frozen=True):
-    """Several tool calls in one sentence."""
+    """A summary of several tool calls."""
 
     summary: str = ""
     preceding_tool_use_ids: tuple[str, ...] = ()
 
 
 class TranscriptMirror(Message, tag="transcript_mirror", frozen=True):
-    """Lines the CLI added to a transcript file."""
+    """Lines that the CLI added to a transcript file."""
 
     file_path: str = field(name="filePath", default="")
     entries: tuple[JsonObject, ...] = ()
 
 
 class AuthStatus(Message, tag="auth_status", frozen=True):
-    """A login under way."""
+    """The progress of a login."""
 
     is_authenticating: bool = field(name="isAuthenticating", default=False)
     output: tuple[str, ...] = ()
@@ -401,25 +404,25 @@ class AuthStatus(Message, tag="auth_status", frozen=True):
 
 
 class PromptSuggestion(Message, tag="prompt_suggestion", frozen=True):
-    """What the user might say next."""
+    """A suggestion for the next prompt."""
 
     suggestion: str = ""
 
 
 class KeepAlive(Message, tag="keep_alive", frozen=True):
-    """Nothing but a sign of life."""
+    """The CLI is still running."""
 
 
 class UnknownMessage(Message, frozen=True):
-    """A message of a type this version of Bridle does not know; `.raw` has all of it."""
+    """A message of a type that this version of Bridle does not know. `.raw` has its content."""
 
     type: str  # pyright: ignore[reportIncompatibleMethodOverride]  # read-only either way: frozen
 
 
 class MalformedLine(Struct, frozen=True):
-    """A line that is no message at all: not UTF-8, not JSON, or not an object.
+    """A line that is not UTF-8, not JSON, or not a JSON object.
 
-    `line` is without its ending.
+    `line` has the bytes without the line ending.
     """
 
     reason: str
@@ -427,4 +430,4 @@ class MalformedLine(Struct, frozen=True):
 
 
 Frame: TypeAlias = Message | ControlRequest | ControlResponse | ControlCancel | MalformedLine
-"""Everything a line of the CLI can be; `bridle.decode_line` returns one."""
+"""Every kind of line that the CLI can send. `bridle.decode_line` returns one of them."""

@@ -1,14 +1,14 @@
 """OpenTelemetry for sessions and queries: ``SdkOptions(telemetry=OpenTelemetry())``.
 
-Spans and metrics follow the semantic conventions for generative AI where these have a word, and
-are named ``bridle.*`` where they have none. A turn or a query is an ``invoke_agent`` span, child of
-whatever span was current when it was asked for; inside are ``execute_tool`` spans for the tools
-the model uses, and spans for the functions of the application that were called.
+Spans and metrics use the names of the semantic conventions for generative AI. Names that the
+conventions do not define begin with ``bridle.``. A turn or a query is an ``invoke_agent`` span, and
+a child of the span that was current when the turn or query started. It contains an ``execute_tool``
+span for each tool call of the model, and a span for each callback or tool of the program.
 
-No content is recorded: no prompt, no answer, no input or output of a tool, no message of an error.
+Spans contain no prompts, answers, tool inputs or outputs, and no error messages.
 
-It needs the extra ``otel``, which brings OpenTelemetry's API alone. Where spans go is decided by
-the SDK that the application configures.
+This module needs the extra ``otel``, which installs only the OpenTelemetry API. The OpenTelemetry
+SDK that the program configures decides where spans go.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = ["OpenTelemetry"]
 
 Attributes = Mapping[str, str | int | float | None]
 
-# The conventions' words. Their Python package is no dependency: it is for SDKs, and still changes.
+# Names of the semantic conventions. Their Python package is still unstable, so it is not used.
 _OPERATION = "gen_ai.operation.name"
 _PROVIDER = "gen_ai.provider.name"
 _CONVERSATION = "gen_ai.conversation.id"
@@ -74,7 +74,7 @@ _INVOKE_AGENT = "invoke_agent"
 _EXECUTE_TOOL = "execute_tool"
 _AGENT = {_OPERATION: _INVOKE_AGENT, _PROVIDER: "anthropic"}
 
-# The conventions' buckets; seconds go on beyond their 82, as turns may take hours.
+# Buckets of the conventions. Those for seconds go beyond 82, because turns can take hours.
 _SECONDS = [0.01 * 2**step for step in range(20)]
 _TOKENS = [4.0**step for step in range(14)]
 
@@ -82,11 +82,11 @@ _HOOK_FAILURES = frozenset({WarningKind.HOOK_FAILED, WarningKind.HOOK_TIMED_OUT}
 
 
 class OpenTelemetry:
-    """Makes spans and metrics of what it observes; one may observe any number of sessions.
+    """Create spans and metrics from observations. Several sessions can share one object.
 
     Args:
-        tracer_provider: where spans go; the global one unless said.
-        meter_provider: where metrics go; the global one unless said.
+        tracer_provider: provider for spans. Default: the global one.
+        meter_provider: provider for metrics. Default: the global one.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class OpenTelemetry:
     ) -> None:
         self._tracer = trace.get_tracer("bridle", tracer_provider=tracer_provider)
         meter = metrics.get_meter("bridle", meter_provider=meter_provider)
-        # Spans under way, by the id of what began. Ids are unique in the process.
+        # Open spans, by the id of their activity. Ids are unique in the process.
         self._spans: dict[int, Span] = {}
         self._durations = meter.create_histogram(
             "gen_ai.client.operation.duration",
             "s",
-            "Duration of turns, queries and uses of tools.",
+            "Duration of turns, queries and tool calls.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._tokens = meter.create_histogram(
@@ -111,26 +111,28 @@ class OpenTelemetry:
             "Tokens of turns and queries.",
             explicit_bucket_boundaries_advisory=_TOKENS,
         )
-        self._cost = meter.create_counter("bridle.cost", "USD", "What turns and queries cost.")
-        self._turns = meter.create_counter("bridle.turns", "{turn}", "Turns, by their outcome.")
+        self._cost = meter.create_counter("bridle.cost", "USD", "Cost of turns and queries.")
+        self._turns = meter.create_counter(
+            "bridle.turns", "{turn}", "Turns, by reason of the outcome."
+        )
         self._hook_failures = meter.create_counter(
-            "bridle.hook.failures", "{failure}", "Hooks that raised, or were late."
+            "bridle.hook.failures", "{failure}", "Hooks that raised or timed out."
         )
         self._retries = meter.create_counter(
-            "bridle.api.retries", "{retry}", "Requests to the API that are tried again."
+            "bridle.api.retries", "{retry}", "Repeated requests to the model API."
         )
         self._warnings = meter.create_counter("bridle.warnings", "{warning}", "Warnings, by kind.")
 
-    # -- what Bridle calls -------------------------------------------------------------------------
+    # -- interface for Bridle ----------------------------------------------------------------------
 
     def observe(self, observation: Observation, /) -> None:
-        """Begin or end a span, and count."""
+        """Start or end the span of an observation, and update metrics."""
         handle = self._HANDLERS.get(type(observation))
         if handle is not None:
             handle(self, observation)
 
     def environment(self) -> Mapping[str, str]:
-        """The current span, for a CLI to continue its trace: W3C trace context as variables."""
+        """Return the W3C trace context of the current span, as variables for the CLI."""
         carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier)
         return {name.upper(): value for name, value in carrier.items()}
@@ -145,7 +147,7 @@ class OpenTelemetry:
         outcome = ended.outcome
         about: Attributes = {"bridle.outcome.reason": outcome.reason.value}
         spent = _Spent()
-        if _speaks_for_all(outcome):
+        if _is_first_of_merged(outcome):
             spent = _Spent([outcome.usage], outcome.cost_usd)
         self._turns.add(1, about)
         self._end_agent(ended, ended.model, spent, ended.failure, about)
@@ -154,7 +156,7 @@ class OpenTelemetry:
         span = self._begin(
             began, _INVOKE_AGENT, {**_AGENT, _REQUEST_MODEL: began.model}, SpanKind.CLIENT
         )
-        # In a context of the query's own, which its CLI is started in.
+        # The query has its own context, in which its CLI is started.
         otel_context.attach(trace.set_span_in_context(span))
 
     def _on_query_ended(self, ended: QueryEnded) -> None:
@@ -181,10 +183,15 @@ class OpenTelemetry:
         if spent.cost is not None:
             self._cost.add(spent.cost, measured)
         conversation = ended.session_id or None
-        told = {_CONVERSATION: conversation, _RESPONSE_MODEL: model, **spent.attributes(), **about}
-        self._end(ended, told, failure)
+        attributes = {
+            _CONVERSATION: conversation,
+            _RESPONSE_MODEL: model,
+            **spent.attributes(),
+            **about,
+        }
+        self._end(ended, attributes, failure)
 
-    # -- what goes on meanwhile --------------------------------------------------------------------
+    # -- tools, callbacks, events ------------------------------------------------------------------
 
     def _on_tool_use_began(self, began: ToolUseBegan) -> None:
         about = {_OPERATION: _EXECUTE_TOOL, _TOOL: began.tool, _TOOL_CALL: began.tool_use_id}
@@ -202,11 +209,11 @@ class OpenTelemetry:
             _TOOL_CALL: began.tool_use_id,
         }
         span = self._begin(began, began.label, about)
-        # The function runs in this context: what it does is part of this span.
+        # The function runs in this context, so its own spans become children of this one.
         otel_context.attach(trace.set_span_in_context(span))
 
     def _on_operation_began(self, began: OperationBegan) -> None:
-        if began.operation != "send_user_message":  # the turn has a span of its own
+        if began.operation != "send_user_message":  # the turn has its own span
             about = {"bridle.operation": began.operation}
             self._begin(began, f"session {began.operation}", about, prefers_caller=True)
 
@@ -240,7 +247,7 @@ class OpenTelemetry:
         *,
         prefers_caller: bool = False,
     ) -> Span:
-        """Start a span inside that of its parent, or else inside the current one."""
+        """Start a span as a child of its parent's span, or of the current span."""
         parent = self._spans.get(began.parent or 0)
         if prefers_caller and trace.get_current_span().get_span_context().is_valid:
             parent = None
@@ -278,7 +285,7 @@ class OpenTelemetry:
 
 
 class _Spent:
-    """What a turn or a query took, as far as that is known."""
+    """Tokens and cost of a turn or a query; None where unknown."""
 
     def __init__(self, usages: Sequence[Usage | None] = (), cost: float | None = None) -> None:
         known = [usage for usage in usages if usage is not None]
@@ -288,12 +295,12 @@ class _Spent:
         self._read = sum(usage.cache_read_input_tokens or 0 for usage in known)
         self._created = sum(usage.cache_creation_input_tokens or 0 for usage in known)
         if known:
-            # The conventions count cached tokens as input; the API does not.
+            # The conventions count cached tokens as input tokens. The API does not.
             self.input = sum(usage.input_tokens for usage in known) + self._read + self._created
             self.output = sum(usage.output_tokens for usage in known)
 
     def attributes(self) -> Attributes:
-        """For a span."""
+        """Return span attributes."""
         return {
             _INPUT_TOKENS: self.input,
             _OUTPUT_TOKENS: self.output,
@@ -303,8 +310,8 @@ class _Spent:
         }
 
 
-def _speaks_for_all(outcome: Outcome[Any]) -> bool:
-    """Whether this is the one of several merged prompts that what they took is put down to."""
+def _is_first_of_merged(outcome: Outcome[Any]) -> bool:
+    """Return True for one of several merged prompts: the one that counts tokens and cost."""
     return outcome.uuid is None or outcome.uuid == min([outcome.uuid, *outcome.merged_with])
 
 

@@ -1,7 +1,7 @@
-"""How a turn ended: one `OutcomeReason`, always, inside one `Outcome`.
+"""How a turn ended: an `Outcome` with exactly one `OutcomeReason`.
 
-The set of reasons is closed and only `completed` is a success. Which reason a turn gets is decided
-by the core; here is the vocabulary, and the error class that speaks for each failing reason.
+Only the reason `completed` is a success. Every other reason has an error class. This module defines
+the reasons; the core decides which one a turn gets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bridle.messages import DeferredToolUse, Message, ResultMessage, Usage
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # The default is what lets annotations say plain `Outcome`; only type checkers know it yet.
+    # The default allows plain `Outcome` in annotations. Only type checkers support it so far.
     _Output_co = TypeVar("_Output_co", covariant=True, default=Any)
 else:
     from typing import TypeVar
@@ -32,7 +32,7 @@ __all__ = ["OUTCOME_ERRORS", "CompletedOutcome", "Outcome", "OutcomeReason"]
 
 
 class OutcomeReason(StrEnum):
-    """Why a turn is over. Every turn gets exactly one."""
+    """Why a turn ended. Every turn has exactly one reason."""
 
     COMPLETED = "completed"
     INTERRUPTED = "interrupted"
@@ -58,7 +58,7 @@ class OutcomeReason(StrEnum):
     STOPPED = "stopped"
 
 
-#: The error class of every reason but `completed`.
+#: The error class of each reason except `completed`.
 OUTCOME_ERRORS: Mapping[OutcomeReason, type[OutcomeError]] = MappingProxyType(
     {
         OutcomeReason.INTERRUPTED: errors.TurnInterruptedError,
@@ -87,30 +87,30 @@ OUTCOME_ERRORS: Mapping[OutcomeReason, type[OutcomeError]] = MappingProxyType(
 
 
 class Clock(Protocol):
-    """What can wait. This module knows no time, so the package lends it one (`bind_clock`)."""
+    """A clock that can wait. This module does not import one; `bind_clock` sets it."""
 
     def until(self, moment: float) -> Awaitable[None]:
-        """Return something to await until that moment of unix time."""
+        """Return an awaitable that finishes at that Unix time (seconds)."""
         ...
 
     def until_sync(self, moment: float) -> None:
-        """Block until that moment of unix time."""
+        """Block until that Unix time (seconds)."""
         ...
 
     def in_seconds(self, seconds: float) -> float:
-        """The moment that many seconds from now."""
+        """Return the Unix time that is `seconds` from now."""
         ...
 
 
-_lent: list[Callable[[], Clock]] = []
+_clock_factories: list[Callable[[], Clock]] = []
 
 
 def bind_clock(clock: Callable[[], Clock]) -> None:
-    """Lend every outcome a clock; it is asked for when somebody waits."""
-    _lent[:] = [clock]
+    """Set the function that returns the clock. `wait_for_reset` calls it."""
+    _clock_factories[:] = [clock]
 
 
-# What repr shows, in this order and only where there is something to show.
+# The fields that repr shows, in this order, unless they are empty.
 _SHOWN = (
     "detail",
     "text",
@@ -124,95 +124,100 @@ _SHOWN = (
 
 
 class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
-    """The one ending of a turn, with everything that is known about it.
+    """How a turn ended, with everything that is known about it.
 
-    The type parameter is the `output_type` that was asked for; without one `output` stays None.
+    The type parameter is the requested `output_type`. Without one, `output` is None.
     """
 
     reason: OutcomeReason
-    #: The cause of a failure in words; empty when completed.
+    #: What failed, as text. Empty if the turn completed.
     detail: str = ""
-    #: What the model said: its last text block, also if the turn failed after it. Never the CLI's
-    #: error text (see `detail`), nor text of an answer that was refused.
+    #: The last text block of the model, also if the turn failed later. It never contains the CLI's
+    #: error text (see `detail`) or the text of a refused answer.
     text: str = ""
-    #: The structured output, validated and converted; None if none was asked for or none fits.
+    #: The structured output as `output_type`. None if it was not requested or is invalid.
     output: _Output_co | None = None
     #: The structured output as the CLI sent it.
     structured_output: object = None
-    #: What the CLI itself listed as errors.
+    #: The errors that the CLI listed in its result.
     errors: tuple[str, ...] = ()
-    #: The uuid of the prompt; what `rewind_files` takes.
+    #: UUID of the prompt. Pass it to `rewind_files`.
     uuid: str | None = None
-    #: Uuids of other prompts the CLI answered in the same turn; they share this outcome.
+    #: UUIDs of other prompts that the CLI merged into the same turn. They share this outcome.
     merged_with: tuple[str, ...] = ()
     session_id: str | None = None
-    #: What this turn alone cost; None where the CLI did not live to say.
+    #: Cost of this turn in US dollars, or None if the CLI exited before reporting it.
     cost_usd: float | None = None
     usage: Usage | None = None
     num_turns: int = 0
     #: Seconds from the prompt to this outcome.
     duration: float = 0.0
-    #: The CLI's result message, if one came.
+    #: The CLI's result message, or None.
     result: ResultMessage | None = None
-    #: Every message of the turn, where they were asked to be kept.
+    #: All messages of the turn, if `run` was called with `keep_messages=True`.
     messages: tuple[Message, ...] | None = None
-    #: The tool call a hook deferred.
+    #: The tool call that a hook deferred, or None.
     deferred_tool_use: DeferredToolUse | None = None
-    #: When a rate limit resets, as unix time in seconds.
+    #: When the rate limit resets: Unix time in seconds, or None.
     resets_at: float | None = None
-    #: How often the CLI repeated a request of the model API in this turn, because it had failed.
+    #: How often the CLI repeated a failed request to the model API in this turn.
     api_retries: int = 0
-    #: The last of these retries: the HTTP status or the kind of failure, and the delay.
+    #: The last retry, with its HTTP status or kind of failure and its delay.
     last_retry: ApiRetry | None = None
     process: ProcessInfo | None = None
 
     @property
     def ok(self) -> bool:
-        """True only for a clean completion."""
+        """Return True if the turn completed."""
         return self.reason is OutcomeReason.COMPLETED
 
     @property
     def exit_code(self) -> int | None:
-        """How the CLI process ended, if it did; negative for a signal."""
+        """Return the exit code of the CLI, or None. It is negative for a signal."""
         return self.process.exit_code if self.process else None
 
     @property
     def stderr_tail(self) -> str:
-        """The last of what the CLI wrote to stderr, where it was kept."""
+        """Return the last lines that the CLI wrote to stderr, or an empty text."""
         return self.process.stderr_tail if self.process else ""
 
     def raise_for_reason(self) -> CompletedOutcome[_Output_co]:
-        """Raise the error that belongs to the reason; return self if the turn is ok."""
+        """Return this outcome if the turn completed. Otherwise raise the error of the reason.
+
+        Raises:
+            OutcomeError: the turn failed. The subclass depends on the reason (`OUTCOME_ERRORS`).
+        """
         if self.ok:
             return cast("CompletedOutcome[_Output_co]", self)
         raise OUTCOME_ERRORS[self.reason](self)
 
     def wait_for_reset(self, default: float | None = None) -> Awaitable[None]:
-        """Await this to wait until the rate limit resets (`resets_at`).
+        """Wait until the rate limit resets (`resets_at`). Await the result.
 
-        `default` is how many seconds to wait when the CLI did not say when that will be. It also
-        takes the place of a moment that has passed; without one the wait is over at once then.
+        Args:
+            default: seconds to wait if `resets_at` is None or in the past. Without it, a time in
+                the past returns at once.
 
         Raises:
-            OptionsError: neither the CLI nor `default` says how long to wait.
+            OptionsError: `resets_at` and `default` are both None.
 
         Cancellation: the wait can be cancelled at any time.
         """
-        return _lent[0]().until(self._reset(default))
+        return _clock_factories[0]().until(self._reset(default))
 
     def wait_for_reset_sync(self, default: float | None = None) -> None:
-        """Block until the rate limit resets, as `wait_for_reset` does without blocking."""
-        _lent[0]().until_sync(self._reset(default))
+        """Block until the rate limit resets: `wait_for_reset` for code without async."""
+        _clock_factories[0]().until_sync(self._reset(default))
 
     def _reset(self, default: float | None) -> float:
-        moment, clock = self.resets_at, _lent[0]()
+        moment, clock = self.resets_at, _clock_factories[0]()
         if moment is not None and (default is None or moment > clock.in_seconds(0.0)):
             return moment
         if default is None:
             raise OptionsError(
                 "default",
-                f"is missing, and this outcome ({self.reason}) does not say when a limit resets",
-                fix="Give wait_for_reset the seconds to wait.",
+                f"is missing, and this outcome ({self.reason}) does not say when the limit resets",
+                fix="Pass the seconds to wait: wait_for_reset(60).",
             )
         return clock.in_seconds(default)
 
@@ -228,11 +233,11 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
 if TYPE_CHECKING:
 
     class CompletedOutcome(Outcome[_Output_co], Generic[_Output_co], frozen=True, kw_only=True):
-        """What type checkers know of an outcome that is ok: an output asked for is there."""
+        """An outcome that is ok, for type checkers: a requested `output` is not None."""
 
         output: _Output_co = cast("Any", None)
 else:
     CompletedOutcome = Outcome
 
-# The annotations of `OutcomeError` name a class that its module cannot import: it is defined above.
+# The annotations of `OutcomeError` name this class, and `bridle.errors` cannot import it.
 errors.__dict__["Outcome"] = Outcome

@@ -1,8 +1,8 @@
-"""Permissions: what the CLI asks before it acts, and what an application may answer.
+"""Permission requests, questions, plans and elicitations: their contexts and results.
 
-The rule of this file: data only. Contexts are what a callback receives, results are what it
-returns, permission updates are the rules that travel in both directions. The shell
-serialises results, and the core decides what happens if a result is not valid.
+This module defines data only. A context is the argument of a callback, a result is what the
+callback returns. Permission updates are rules that the CLI suggests or that a result sets. The core
+encodes results and handles invalid ones.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 
 
 def _wire_form(value: object) -> JsonObject:
-    """The object `value` was read from; for one built by hand, the object its fields make."""
+    """Return the JSON object that `value` was decoded from, or one made from its fields."""
     bound: JsonObject | Callable[[], JsonObject] | None = getattr(value, "_raw", None)
     if bound is not None:
         return bound() if callable(bound) else bound
@@ -64,83 +64,93 @@ def _wire_form(value: object) -> JsonObject:
 
 
 def _copied(value: object) -> tuple[Any, ...]:
-    """What `__reduce__` returns, so that copies keep the wire form."""
+    """Return the value for `__reduce__`, so that copies keep the raw JSON."""
     fields = cast("msgspec.Struct", value).__struct_fields__
     values = {name: getattr(value, name) for name in fields}
     beside = {"_raw": _wire_form(value)} if hasattr(value, "_raw") else {}
     return revive, (type(value), values, beside)
 
 
-# ---------------------------------------------------------------- requests that can be withdrawn
+# ---------------------------------------------------------------- cancellation of requests
 
 
 class Withdrawal(Protocol):
-    """The moment the CLI stops waiting for an answer. Whoever runs the callback supplies it."""
+    """Whether the CLI has cancelled a request. The code that runs the callback implements it."""
 
     def is_set(self) -> bool:
-        """Whether the request was withdrawn."""
+        """Return whether the CLI has cancelled the request."""
         ...
 
     def wait(self) -> Awaitable[None]:
-        """Return something to await until the request is withdrawn."""
+        """Return an awaitable that finishes when the CLI cancels the request."""
         ...
 
     def wait_sync(self, timeout: float | None) -> bool:
-        """Block until the request is withdrawn (True) or `timeout` seconds passed (False)."""
+        """Block until the CLI cancels the request (True), or for `timeout` seconds (False)."""
         ...
 
 
 class Withdrawable:
-    """What the context of every request has: its wire form, and whether it was withdrawn.
+    """Base class of contexts: the raw JSON of a request, and whether the CLI has cancelled it.
 
-    Both live outside the fields, so `==` and `repr()` see the fields only. A context built by
-    hand (in a test of a callback) has neither: `.raw` is then made from the fields, it is never
-    cancelled, and waiting for a cancellation that cannot come is an error instead of a hang.
+    Both are stored outside the fields, so `==` and `repr()` use only the fields. For a context that
+    a test creates, `.raw` is made from the fields and `cancelled` is always False. Waiting for its
+    cancellation raises UsageError, because it would never return.
     """
 
     __slots__ = ("_raw", "_withdrawal")
 
-    #: The object, or who can tell it when it is asked for.
+    #: The JSON object, or a function that returns it.
     _raw: JsonObject | Callable[[], JsonObject]
     _withdrawal: Withdrawal
 
     @property
     def raw(self) -> JsonObject:
-        """The JSON object on the wire, whole. It may be parsed anew at each reading."""
+        """Return the whole JSON object as the CLI sent it. Each access may parse it again."""
         return _wire_form(self)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the CLI no longer waits for the answer; whatever is returned is then dropped."""
+        """Return True if the CLI has cancelled the request. Bridle then ignores the result."""
         withdrawal: Withdrawal | None = getattr(self, "_withdrawal", None)
         return withdrawal is not None and withdrawal.is_set()
 
     def wait_cancelled(self) -> Awaitable[None]:
-        """Await this in an `async def` callback to learn when the CLI withdraws the request."""
+        """Wait, in an `async def` callback, until the CLI cancels the request.
+
+        Raises:
+            UsageError: this context does not belong to a session.
+        """
         return self._bound_withdrawal().wait()
 
     def wait_cancelled_sync(self, timeout: float | None = None) -> bool:
-        """Block a plain `def` callback until the withdrawal (True) or for `timeout` s (False)."""
+        """Block, in a plain `def` callback, until the CLI cancels the request.
+
+        Returns True if the CLI cancelled it, False after `timeout` seconds (None: no timeout).
+
+        Raises:
+            UsageError: this context does not belong to a session.
+        """
         return self._bound_withdrawal().wait_sync(timeout)
 
     def _bound_withdrawal(self) -> Withdrawal:
         withdrawal: Withdrawal | None = getattr(self, "_withdrawal", None)
         if withdrawal is None:
             raise UsageError(
-                f"This {type(self).__name__} belongs to no session, so nothing can withdraw it.",
-                fix="Wait on the context that the callback is called with, not on a copy.",
+                f"This {type(self).__name__} belongs to no session, so it cannot be cancelled.",
+                fix="Wait on the context that Bridle passed to the callback, not on a copy.",
             )
         return withdrawal
 
     def __copy__(self) -> Self:
-        return self  # frozen: a copy could not come to differ
+        return self  # frozen, so a copy is not needed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy belongs to no session, so nothing withdraws it.
+        # A copy belongs to no session, so it cannot be cancelled.
         return _copied(self)
 
 
-# Slot descriptors write straight through `frozen`, which guards attribute assignment only.
+# Slot descriptors can write to a frozen struct: `frozen` prevents only attribute assignment.
 bind_raw: Callable[[Withdrawable, JsonObject | Callable[[], JsonObject]], None] = (
     Withdrawable.__dict__["_raw"].__set__
 )
@@ -157,9 +167,9 @@ PermissionDestination: TypeAlias = Literal[
 
 
 class PermissionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A rule for a tool, or for those of its calls that `rule_content` describes.
+    """A rule for all calls of a tool, or for the calls that `rule_content` describes.
 
-    Without a content the rule is left without the key: a CLI drops rules whose content is null.
+    A `rule_content` of None is not sent, because the CLI drops rules whose content is null.
     """
 
     tool_name: str
@@ -167,10 +177,10 @@ class PermissionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class PermissionUpdate:
-    """A change of the permission rules: suggested by the CLI, or sent along with an `Allow`.
+    """Base class of changes to permission rules: suggested by the CLI, or returned in `Allow`.
 
-    One class per kind below. `destination` says who remembers it: the running session, or one of
-    the settings files (which older CLIs write but only read again at their next start).
+    `destination` says where the change is stored: in the running session, or in a settings file.
+    Older CLIs write the settings file but read it only at their next start.
     """
 
     __slots__ = ("_raw",)
@@ -179,7 +189,7 @@ class PermissionUpdate:
 
     @property
     def raw(self) -> JsonObject:
-        """The JSON object: as it came from the wire, or as it would go there."""
+        """Return the JSON object as the CLI sent it, or as Bridle would send it."""
         return _wire_form(self)
 
     def __copy__(self) -> Self:
@@ -199,21 +209,21 @@ class _ForDestination(PermissionUpdate, msgspec.Struct, frozen=True, kw_only=Tru
 
 
 class AddRules(_ForDestination, frozen=True, tag_field="type", tag="addRules"):
-    """Add rules to those in force."""
+    """Add permission rules."""
 
     rules: tuple[PermissionRule, ...]
     behavior: PermissionBehavior = "allow"
 
 
 class ReplaceRules(_ForDestination, frozen=True, tag_field="type", tag="replaceRules"):
-    """Put these rules in the place of all rules of the same behavior and destination."""
+    """Replace all rules of this behavior and destination."""
 
     rules: tuple[PermissionRule, ...]
     behavior: PermissionBehavior = "allow"
 
 
 class RemoveRules(_ForDestination, frozen=True, tag_field="type", tag="removeRules"):
-    """Take rules away."""
+    """Remove permission rules."""
 
     rules: tuple[PermissionRule, ...]
     behavior: PermissionBehavior = "allow"
@@ -226,25 +236,25 @@ class SetMode(_ForDestination, frozen=True, tag_field="type", tag="setMode"):
 
 
 class AddDirectories(_ForDestination, frozen=True, tag_field="type", tag="addDirectories"):
-    """Let tools work in further directories."""
+    """Let tools access additional directories."""
 
     directories: tuple[str, ...]
 
 
 class RemoveDirectories(_ForDestination, frozen=True, tag_field="type", tag="removeDirectories"):
-    """Take directories away from tools."""
+    """Remove directories from those that tools may access."""
 
     directories: tuple[str, ...]
 
 
 class UnknownPermissionUpdate(PermissionUpdate, msgspec.Struct, frozen=True):
-    """An update of a kind Bridle does not know, kept (and sent) exactly as it is."""
+    """An update of an unknown kind. Bridle keeps and sends it unchanged."""
 
     wire: JsonObject
 
     @property
     def raw(self) -> JsonObject:
-        """The JSON object."""
+        """Return the JSON object."""
         return self.wire
 
 
@@ -252,7 +262,7 @@ class UnknownPermissionUpdate(PermissionUpdate, msgspec.Struct, frozen=True):
 
 
 class McpServerRef(msgspec.Struct, frozen=True):
-    """The MCP server a tool belongs to, and where the CLI learnt of that server."""
+    """The MCP server of a tool, and where that server is configured."""
 
     name: str
     source: str | None = None
@@ -261,11 +271,11 @@ class McpServerRef(msgspec.Struct, frozen=True):
 class CanUseToolContext(Withdrawable, msgspec.Struct, frozen=True):
     """The CLI asks whether a tool may run.
 
-    The CLI waits without limit. Questions may overlap, and one may be withdrawn: by an interrupt,
-    or by a PermissionRequest hook that answered first.
+    The CLI waits without a timeout. Several requests can be pending at once. The CLI cancels a
+    request after an interrupt, or if a PermissionRequest hook answers first.
     """
 
-    # The fields of the request on the wire, in its order, and then our own.
+    # The fields of the request in the order of the wire, then those that Bridle adds.
     tool_name: str
     tool_input: JsonObject = msgspec.field(default_factory=dict[str, Any], name="input")
     tool_use_id: str | None = None
@@ -288,14 +298,14 @@ class CanUseToolContext(Withdrawable, msgspec.Struct, frozen=True):
 
 
 class QuestionOption(msgspec.Struct, frozen=True):
-    """One of the answers offered."""
+    """One of the offered answers."""
 
     label: str
     description: str = ""
 
 
 class Question(msgspec.Struct, frozen=True, rename="camel"):
-    """A question the model puts to the user, with the answers it offers."""
+    """A question of the model to the user, with the offered answers."""
 
     question: str
     header: str = ""
@@ -304,11 +314,11 @@ class Question(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QuestionContext(CanUseToolContext, frozen=True):
-    """The model asks the user something (its AskUserQuestion tool)."""
+    """The model asks the user questions (its AskUserQuestion tool)."""
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What is asked. An entry that is no question is left out here and is still in `raw`."""
+        """Return the questions. Malformed entries are omitted here; `raw` still has them."""
         asked: object = self.tool_input.get("questions")
         entries = cast("list[object]", asked) if isinstance(asked, list) else []
         found: list[Question] = []
@@ -325,13 +335,13 @@ class PlanContext(CanUseToolContext, frozen=True):
 
     @property
     def plan(self) -> str | None:
-        """The text of the plan, where the CLI sends it along."""
+        """Return the text of the plan, or None if the CLI did not send it."""
         plan: object = self.tool_input.get("plan")
         return plan if isinstance(plan, str) else None
 
 
 class ElicitationRequestContext(Withdrawable, msgspec.Struct, frozen=True, kw_only=True):
-    """An MCP server asks the user for data that fit `requested_schema`, or to visit `url`."""
+    """An MCP server asks the user for data that match `requested_schema`, or to visit `url`."""
 
     mcp_server_name: str
     message: str = ""
@@ -346,32 +356,33 @@ class ElicitationRequestContext(Withdrawable, msgspec.Struct, frozen=True, kw_on
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """Let the tool run as it is, and change the rules if `updated_permissions` says so."""
+    """Let the tool run with its input, and apply `updated_permissions` to the rules."""
 
     updated_permissions: Sequence[PermissionUpdate] = ()
 
 
 class AllowOnce(msgspec.Struct, frozen=True):
-    """Let the tool run this time; the next call is asked about again."""
+    """Let the tool run this time. The next call causes a new permission request."""
 
 
 class AllowAll(msgspec.Struct, frozen=True):
-    """Let the tool run, and every later call of the same tool in this session unasked."""
+    """Let the tool run, and allow all later calls of this tool in the session."""
 
 
 class Edit(msgspec.Struct, frozen=True):
     """Let the tool run with another input.
 
-    An empty input in the place of a filled one is denied: the CLI would run the original.
+    If `new_input` is empty and the original is not, Bridle denies the call: the CLI would ignore
+    the empty input and use the original.
     """
 
     new_input: Mapping[str, Any]
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """Do not run the tool; the model reads the reason and goes on.
+    """Do not run the tool. The model reads the reason and continues.
 
-    With `interrupt` the turn ends as if interrupted, and nobody reads the reason.
+    With `interrupt=True` the turn ends as interrupted, and the model does not read the reason.
     """
 
     reason: str
@@ -379,23 +390,26 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """Answer questions: the text of a question to the chosen label, to several, or to own words."""
+    """Answer questions: a mapping from the text of a question to its answer.
+
+    An answer is a label, a list of labels, or other text.
+    """
 
     answers: Mapping[str, str | Sequence[str]]
 
 
 class Accept(msgspec.Struct, frozen=True):
-    """Give an MCP server the data it asked for."""
+    """Send the requested data to the MCP server."""
 
     content: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 class Decline(msgspec.Struct, frozen=True):
-    """Refuse to give an MCP server what it asked for."""
+    """Decline the elicitation: the user does not want to send the data."""
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Dismiss an elicitation without deciding."""
+    """Cancel the elicitation: the user made no decision."""
 
 
 PermissionResult: TypeAlias = Allow | AllowOnce | AllowAll | Edit | Deny

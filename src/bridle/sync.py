@@ -1,9 +1,9 @@
-"""The blocking door: the same names as in ``bridle``, for code without ``async``.
+"""Blocking versions of ``run``, ``query`` and sessions, for code without ``async``.
 
-Scripts, notebooks, workers of a task queue, views of a web framework: from any thread, with or
-without an event loop running in it. Everything is carried out by one event loop in a thread of its
-own, shared by the whole process and started when first needed. What each name means is said where
-its asynchronous twin is documented; a twin differs only in this:
+Use them in scripts, notebooks, task queues and web frameworks, from any thread, also from a thread
+with a running event loop. One background thread with an event loop does the work for the whole
+process. Bridle starts it at the first call. The names are those of ``bridle``, with these
+differences:
 
 =====================  ====================
 ``bridle``             ``bridle.sync``
@@ -15,24 +15,23 @@ its asynchronous twin is documented; a twin differs only in this:
 ``await turn``         ``turn.outcome()``
 =====================  ====================
 
-Blocking: a call holds up its own thread only.
+Blocking: a call blocks only the thread that makes it.
 
-Threads: every method may be called from any thread, at any time. One iterator is for one thread.
+Threads: any thread may call any method at any time. Use an iterator in one thread only.
 
-Callbacks: a plain function gets a thread of its own and may call everything here, such as
-``session.interrupt()``, or in a tool ``ctx.session.interrupt()``. An ``async def`` runs on the
-shared loop, may block nothing, and gets a ``UsageError`` from whatever here would. Both see the
-context variables of who started the session.
+Callbacks: a plain function runs in its own thread and may call every function of this module, such
+as ``session.interrupt()``, or ``ctx.session.interrupt()`` in a tool. An ``async def`` function runs
+on the shared event loop and must not block; blocking functions of this module raise ``UsageError``
+there. Both see the context variables of the code that started the session.
 
-Ctrl-C: ``KeyboardInterrupt``, or whatever else a signal handler raises, leaves a blocking call at
-once. What it waited for is withdrawn: a start or a ``run`` is stopped, an operation cancelled; if
-it waited for a turn, the turn is interrupted. The session stays usable, and leaving ``with`` closes
-it as ever.
+Ctrl-C: ``KeyboardInterrupt``, or another exception of a signal handler, ends a blocking call at
+once. A start or a ``run`` is stopped, an operation is cancelled, and a turn is interrupted. The
+session stays usable, and the end of ``with`` shuts it down.
 
-Forks: a child process has a loop of its own. In it the parent's sessions are stopped sessions;
-those of the parent never notice.
+Forks: a child process has its own event loop. In the child, sessions of the parent are stopped.
+The parent's sessions are not affected.
 
-Exit: sessions that are left when the interpreter exits are stopped.
+Exit: when the interpreter exits, it stops all sessions that are still open.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-# ---------------------------------------------------------------- without a session
+# ---------------------------------------------------------------- run and query
 
 
 @overload
@@ -108,15 +107,17 @@ def run(
     output_type: Any = None,
     keep_messages: bool = False,
 ) -> Outcome[Any]:
-    """Run one prompt to its end and return its outcome.
+    """Run one prompt and return its outcome.
+
+    See ``bridle.run`` for the arguments and limits.
 
     Raises:
-        OptionsError: an option is wrong; nothing was started.
-        StartError: the CLI did not start; nothing is left behind.
+        OptionsError: an option or the prompt is invalid. Nothing was started.
+        StartError: the CLI did not start. Its processes, files and tasks are removed.
 
-    Ctrl-C ends the CLI, gently, while the exception is on its way.
+    Ctrl-C shuts down the CLI.
     """
-    from bridle._doors.run import Run  # not every program needs it
+    from bridle._doors.run import Run  # not every program uses it
 
     job = Run(prompt, cli, sdk, bidir, output_type, keep_messages=keep_messages)
     return _RunSession(job).work(job.outcome)
@@ -130,16 +131,16 @@ def query(
 ) -> QueryStream:
     """Send prompts to the CLI and iterate over its messages.
 
-    Without callbacks a query is one-way; with callbacks or in-process tools in ``bidir`` it runs as
-    a session. See ``bridle.query`` for prompts and limits.
+    With callbacks or in-process tools in ``bidir`` the query runs as a session; without them it is
+    one-way. See ``bridle.query`` for prompts and limits.
 
-    Several prompts may come from an iterator. It is read in a thread of its own, so it may block,
-    and may use everything here.
+    ``prompt`` can be an iterator over several prompts. Bridle reads it in its own thread, so it may
+    block, and may call every function of this module.
 
     Raises:
-        OptionsError: an option or the prompt is wrong; nothing was started.
+        OptionsError: an option or the prompt is invalid. Nothing was started.
     """
-    from bridle._doors.query import query as twin  # not every program needs it
+    from bridle._doors.query import query as twin  # not every program uses it
     from bridle._doors.query import session_of
 
     stream = twin(prompt, cli, sdk, bidir)
@@ -148,24 +149,24 @@ def query(
     return QueryStream(stream, portal(), keep=shown)
 
 
-# ---------------------------------------------------------------- sessions and their turns
+# ---------------------------------------------------------------- sessions and turns
 
 
 class Turn:
-    """The work on one prompt: iterate it for its messages, ask it for its outcome.
+    """The work on one prompt: iterate it for its messages, call ``outcome()`` for its outcome.
 
-    Iterate first if you do both. Waiting for the outcome while no loop reads discards the messages;
+    If you need both, iterate first. ``outcome()`` discards the messages if no loop reads them, and
     a later loop raises UsageError.
 
-    Messages that no loop reads are held for the next loop, within bounds for the whole session:
-    eight mebibytes for turns that no loop has read yet, the repetitions of your own prompts not
-    counted, and ``SdkOptions.max_unread_bytes`` for all turns, those whose loop was left included.
-    Beyond that the messages of the oldest turn are dropped, with the warning ``missed_messages``,
-    and a loop over that turn raises ConsumerTooSlow.
+    The session keeps unread messages of turns for the next loop: at most 8 MiB for all turns that
+    no loop has read yet (copies of your prompts do not count), and at most
+    ``SdkOptions.max_unread_bytes`` for all turns, including those with an abandoned loop. Above
+    that it drops the messages of the oldest turn with the warning ``missed_messages``, and a loop
+    over that turn raises ConsumerTooSlow.
 
-    If two loops over one turn go on at once, the older one raises UsageError.
+    If a second loop over a turn starts, the first one raises UsageError.
 
-    Ctrl-C while waiting for either interrupts the turn that runs.
+    Ctrl-C during the wait for a message or the outcome interrupts the running turn.
     """
 
     def __init__(self, turn: AsyncTurn, session: AsyncSession, home: Portal) -> None:
@@ -173,42 +174,42 @@ class Turn:
         self._text = TextStream()
         self._reading: Inbox[Message] | None = None
         self._portal = home
-        # Not held: dropping the session ends it, whoever still has a turn of it.
+        # Weak: a session that the program drops must end, even if a turn of it still exists.
         self._session = weakref.ref(session)
 
     @property
     def uuid(self) -> str:
-        """The prompt's uuid: what ``rewind_files`` takes."""
+        """Return the UUID of the prompt. Pass it to ``rewind_files``."""
         return self._turn.uuid
 
     @property
     def done(self) -> bool:
-        """True once there is an outcome."""
+        """Return True if the turn has ended."""
         return self._turn.done
 
     def __iter__(self) -> Subscription[Message]:
-        """The messages of this turn, in order; ends with the turn."""
+        """Iterate over the messages of this turn, in order, until the turn ends."""
         keep = partial(take_back, self._turn)
         make = self._take_over
         return Subscription(Inbox(self._portal, "reading a turn", make, self._interrupt, keep))
 
     def _take_over(self, inbox: Inbox[Message]) -> Source[Message]:
-        # On the loop, in one step: in between nobody would be reading, or two would.
+        # Runs on the event loop in one step, so that there is always exactly one reader.
         if self._reading is not None:
             self._reading.give_way(taken_over())
         self._reading = inbox
         return self._turn.__aiter__()
 
     def text_stream(self) -> TextPieces:
-        """Return an iterator over the text of this turn, each part once.
+        """Return an iterator over the text of this turn, without repetitions.
 
-        Text blocks are separated by a blank line. The CLI's own error messages are left out. The
-        text of an answer that follows a refusal comes when that answer has ended.
+        It separates text blocks by a blank line, and omits error messages of the CLI. If the model
+        refused and a new answer follows, the text of the new answer comes when it is complete.
         """
         return TextPieces(self.__iter__(), self._text)
 
     def outcome(self) -> Outcome[Any]:
-        """Return the one outcome of this turn. Never raises for how the turn went.
+        """Wait until the turn ends, and return its outcome. A failed turn raises nothing.
 
         If no loop reads the turn, its messages are discarded. Any number of threads may wait.
         """
@@ -224,15 +225,21 @@ class Turn:
 
 
 class Session:
-    """A conversation with a CLI process of its own.
+    """A conversation with its own CLI process.
 
-    Made in two steps, construction and :meth:`connect`, or in one by :func:`start_session`.
-    Construction only checks the options; nothing is started.
+    Create it, then call :meth:`connect`; or use :func:`start_session`, which does both. The
+    constructor only checks the options and starts nothing.
 
-    Leaving ``with`` closes it gently. A session that is simply dropped is stopped.
+    ``with`` connects the session and shuts it down at the end. If the session object is
+    garbage-collected, Bridle stops the session.
+
+    Timeouts: an operation waits ``SdkOptions.control_timeout`` seconds for the CLI's response, or
+    its own ``timeout`` in seconds.
+    Errors: an operation that fails raises ``ControlError`` or a subclass, such as
+    ``ControlTimeout``, ``ControlRejected`` or ``SessionStopped``.
 
     Raises:
-        OptionsError: an option is unknown, malformed, or contradicts another.
+        OptionsError: an option is unknown, invalid, or contradicts another one.
     """
 
     def __init__(
@@ -246,7 +253,7 @@ class Session:
     def _adopt(self, session: InnerSession) -> None:
         session.show_as(self)
         self._session = session
-        # Where it is at home from its first use on: a fork may come between.
+        # Set at the first use, not here: the process may fork in between.
         self._made: Portal | None = None
         self._connecting = False
 
@@ -254,7 +261,8 @@ class Session:
         """Start the CLI and wait until the session is running.
 
         Raises:
-            StartError: it did not start; no process, file or task of it is left.
+            StartError: the session did not start. Its processes, files and tasks are removed.
+            UsageError: ``connect`` was already called.
 
         Ctrl-C stops the session.
         """
@@ -282,82 +290,82 @@ class Session:
 
     @property
     def id(self) -> str | None:
-        """The conversation's id. It changes when the conversation is cleared.
+        """Return the id of the session. It changes when the conversation is cleared.
 
-        It is known from the start, with two exceptions: with ``continue_session``, and when
-        ``resume_session_id`` is a title or a path, only the CLI knows which conversation goes on.
-        It is None then until the first turn begins.
+        It is None until the first turn starts if ``continue_session`` is set, or if
+        ``resume_session_id`` is a title or a path: only the CLI knows which session it resumes.
         """
         return self._session.id
 
     @property
     def pid(self) -> int | None:
-        """The CLI's process id, once there is one."""
+        """Return the process id of the CLI, or None if it was not started."""
         return self._session.pid
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """``starting``, ``init_sent``, ``running``, ``stopped`` or ``failed``."""
+        """Return the state: ``starting``, ``init_sent``, ``running``, ``stopped`` or ``failed``."""
         return Lifecycle.STOPPED if self._is_lost else self._session.lifecycle
 
     @property
     def alive(self) -> bool:
-        """True while the session can be used."""
+        """Return True while the session can be used."""
         return self._session.alive and not self._is_lost
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What the CLI says it can do; empty for older ones, which do not say."""
+        """Return the capabilities that the CLI announced. Older CLIs announce none."""
         return self._session.capabilities
 
     @property
     def server_info(self) -> Mapping[str, object] | None:
-        """The CLI's answer to initialize, as it came."""
+        """Return the CLI's response to the handshake as JSON, or None before the handshake."""
         return self._session.server_info
 
-    # -- what comes --------------------------------------------------------------------------------
+    # -- messages and events -----------------------------------------------------------------------
 
     def messages(self) -> Subscription[Message]:
-        """Subscribe to every message of the conversation, in order, from now on.
+        """Subscribe to all messages of the session, in order, from now on.
 
-        The first subscription also gets what came since the start, at most the newest 256 messages
-        and one mebibyte; the warning ``missed_messages`` says how many were dropped. Read it, or
-        leave it: unread messages are bounded by ``SdkOptions.max_unread_bytes``.
+        The first subscription also yields the messages since the start: at most the newest 256
+        messages and 1 MiB. If there were more, the warning ``missed_messages`` has their number.
+        Close a subscription that you do not read: unread messages are limited by
+        ``SdkOptions.max_unread_bytes``.
         """
         return self._subscribe("messages", self._session.messages)
 
     def events(self) -> Subscription[SessionEvent]:
         """Subscribe to lifecycle events and warnings.
 
-        The newest 256 unread events are kept; the warning ``missed_events`` stands in the place of
-        those that were dropped. The first subscription also gets what came since the start.
+        The session keeps the newest 256 unread events. The warning ``missed_events`` replaces
+        those that were dropped. The first subscription also yields the events since the start.
         """
         return self._subscribe("events", self._session.events)
 
     def subscribe(self) -> Subscription[Update]:
-        """Subscribe to messages and events in one, in the order they came.
+        """Subscribe to messages and events together, in order.
 
-        Bounded as :meth:`messages`.
+        The limits of :meth:`messages` apply.
         """
         return self._subscribe("subscribe", self._session.subscribe)
 
     def text_stream(self) -> TextPieces:
-        """Return an iterator over all text of the conversation; see `Turn.text_stream`."""
+        """Return an iterator over all text of the session. See `Turn.text_stream`."""
         return TextPieces(self.messages(), TextStream())
 
-    # -- what is asked for -------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
     def send_user_message(self, content: Content, *, timeout: float | None = None) -> Turn:
-        """Send a prompt: text, or a list of content blocks. Returns when it has left.
+        """Send a prompt: text, or a list of content blocks. Return when it is written.
 
-        Prompts may be sent while a turn runs; the CLI merges those that wait into one turn, and
-        their outcomes say so (``merged_with``).
+        You can send prompts while a turn runs. The CLI merges queued prompts into one turn; their
+        outcomes have ``merged_with``.
 
         Raises:
-            OptionsError: the content cannot be sent.
-            ControlTimeout: it has not left within ``timeout`` seconds; a CLI that reads again may
-                still get it.
-            ControlError: the session is over, or its input is.
+            OptionsError: the content is invalid.
+            ControlTimeout: the prompt was not written within ``timeout`` seconds, because the CLI
+                does not read its input. The CLI may still receive it later.
+            ControlError: the session has stopped, or its input is closed.
         """
         turn = self._call(
             "send_user_message", lambda: self._session.send_user_message(content, timeout=timeout)
@@ -367,9 +375,14 @@ class Session:
     def interrupt(
         self, *, cancel_queued: bool = False, timeout: float | None = None
     ) -> Mapping[str, object] | None:
-        """Interrupt the turn that runs; its outcome becomes ``interrupted``.
+        """Interrupt the running turn. Its outcome becomes ``interrupted``.
 
-        Prompts that wait run next, unless ``cancel_queued`` (which older CLIs ignore).
+        The CLI continues with queued prompts, unless ``cancel_queued`` is True. Older CLIs ignore
+        ``cancel_queued``. Returns the CLI's response.
+
+        Raises:
+            ControlTimeout: no response within ``timeout`` seconds.
+            ControlError: the session has stopped, or has too many pending requests.
         """
         return self._call(
             "interrupt",
@@ -377,25 +390,26 @@ class Session:
         )
 
     def set_permission_mode(self, mode: str, *, timeout: float | None = None) -> None:
-        """Change when the CLI asks for permission, from now on."""
+        """Change the permission mode: when the CLI asks for permission from now on."""
         self._call(
             "set_permission_mode", lambda: self._session.set_permission_mode(mode, timeout=timeout)
         )
 
     def set_model(self, model: str | None, *, timeout: float | None = None) -> None:
-        """Use another model, from the next request on; None: the default one."""
+        """Use another model from the next request on. None means the default model."""
         self._call("set_model", lambda: self._session.set_model(model, timeout=timeout))
 
     def rewind_files(
         self, user_message_id: str, *, dry_run: bool = False, timeout: float | None = None
     ) -> Mapping[str, object]:
-        """Put files back to how they were when that prompt (``turn.uuid``) was sent.
+        """Restore files to their state when the prompt with this UUID (``turn.uuid``) was sent.
 
-        With ``dry_run`` nothing is changed and the answer tells what would be. Without a
-        ``timeout`` it waits four times as long as other operations (``control_timeout``).
+        With ``dry_run=True`` the CLI changes nothing and reports what it would change. The default
+        ``timeout`` is four times ``control_timeout``, because the CLI may write many files.
+        Returns the CLI's response.
 
         Raises:
-            CheckpointingNotEnabled: the session was started without checkpoints.
+            CheckpointingNotEnabled: the session has no file checkpointing.
             ControlRejected: there is no checkpoint for that prompt.
         """
         return self._call(
@@ -406,56 +420,56 @@ class Session:
     def control(
         self, subtype: str, /, *, timeout: float | None = None, **fields: object
     ) -> Mapping[str, object] | None:
-        """Any control operation of the CLI, by its subtype; returns what it answers.
+        """Send a control request with this subtype and these fields. Return the CLI's response.
 
         Raises:
-            OptionsError: a field is missing or of the wrong kind; nothing was sent.
-            ControlTimeout: no answer in time. A late one is dropped.
-            ControlRejected: the CLI said no.
-            ControlError: the session is over, is not ready, or has too much to do.
+            OptionsError: a field is missing or has the wrong type. Nothing was sent.
+            ControlTimeout: no response within ``timeout`` seconds. A late response is dropped.
+            ControlRejected: the CLI responded with an error.
+            ControlError: the session has stopped, did not start, or has too many pending requests.
         """
         return self._call(
             subtype, lambda: self._session.control(subtype, timeout=timeout, **fields)
         )
 
     def ping(self, *, timeout: float | None = None) -> float:
-        """Ask the CLI for a sign of life; returns the seconds it took."""
+        """Check that the CLI responds. Return the time that it took, in seconds."""
         return self._call("ping", lambda: self._session.ping(timeout=timeout))
 
-    # -- ending ------------------------------------------------------------------------------------
+    # -- shutdown ----------------------------------------------------------------------------------
 
     def end_input(self) -> None:
-        """Close the CLI's input: it finishes what it has and leaves by itself.
+        """Close the CLI's input. The CLI finishes its work and exits.
 
-        Questions of the CLI can no longer be answered: what asks for permission is denied.
+        Bridle can no longer respond to the CLI, so tools that need permission are denied.
         """
         self._call("end_input", self._session.end_input)
 
     def stop(self) -> None:
-        """End the session now: SIGTERM to the whole process tree, SIGKILL after five seconds.
+        """Stop the session: send SIGTERM to the whole process tree, and SIGKILL after five seconds.
 
-        Returns when no process of it is left. Everything pending fails with ``SessionStopped``.
-        Calling it again is fine. Ctrl-C does not stop the end.
+        Return when all processes have exited. Pending operations fail with ``SessionStopped``.
+        You can call it more than once. The session stops even if Ctrl-C ends the call.
         """
         self._end("stop", self._session.stop)
 
     def close(self) -> None:
-        """End the session gently.
+        """Shut down the session.
 
-        A running turn is interrupted, what the CLI still asks is refused, its input is closed and
-        it gets five seconds to finish its transcript. Then as :meth:`stop`.
+        Interrupt a running turn, reject pending requests of the CLI, close its input, and give it
+        five seconds to write its transcript. Then continue as :meth:`stop`.
         """
         self._end("close", self._session.aclose)
 
     def aclose(self) -> None:
-        """End the session gently.
+        """Shut down the session.
 
         The same as :meth:`close`, under the name that the async session uses.
         """
         self.close()
 
     def _end(self, operation: str, work: Work[None]) -> None:
-        # In a fork it is over already; its process is the parent's to end.
+        # In a forked child the session has stopped already. The parent ends its process.
         if not self._is_lost:
             self._call(operation, work)
 
@@ -477,14 +491,14 @@ class Session:
 
 
 class _RunSession(Session):
-    """The session of a ``run`` or a ``query``, for the tools it calls."""
+    """The session of a ``run`` or a ``query``, which its tools get as `ToolContext.session`."""
 
     def __init__(self, session: InnerSession) -> None:
         self._adopt(session)
         self._connecting = True
 
     def work(self, work: Work[_T]) -> _T:
-        """All it is there for."""
+        """Run the coroutine of the ``run``, and return its result."""
         return self._call("run", work)
 
 
@@ -495,16 +509,19 @@ def start_session(
     *,
     prompt: Content | None = None,
 ) -> Session:
-    """Start a session: ``with start_session(...) as session``, or keep it and close it.
+    """Start a session: ``with start_session(...) as session``, or call ``close()`` yourself.
 
-    It is running when you get it. A ``prompt`` is sent at once. Read its answer from
-    ``session.messages()`` or ``session.text_stream()``, right away: until the first subscription
-    the session keeps the newest 256 messages, at most one mebibyte. For more time, use
-    ``send_user_message`` and iterate its turn.
+    The session that you get is running.
+
+    Args:
+        prompt: a prompt to send at once. Read its answer immediately, from ``session.messages()``
+            or ``session.text_stream()``: until the first subscription, the session keeps only the
+            newest 256 messages, at most 1 MiB. If you need more time, use ``send_user_message``
+            and iterate the turn.
 
     Raises:
-        OptionsError: an option is wrong; nothing was started.
-        StartError: the CLI did not start; nothing is left behind.
+        OptionsError: an option or the prompt is invalid.
+        StartError: the CLI did not start. Its processes, files and tasks are removed.
     """
     session = Session(cli, sdk, bidir)
     session.connect()

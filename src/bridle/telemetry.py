@@ -1,11 +1,11 @@
-"""What an application may observe of sessions and queries while they run.
+"""Observations of sessions and queries, for spans, metrics and logs.
 
-The rule of the file: an observation is a frozen record of one moment. What takes time is two of
-them, a `Began` and an `Ended` that refers to it; what merely happens is one. New kinds and new
-fields may come with any version, so an observer handles what it knows and ignores the rest.
+An observation is a frozen record of one moment. An activity has two: a `Began`, and an `Ended` that
+refers to it. A single event has one. New versions may add classes and fields, so an observer should
+ignore classes that it does not know.
 
-Records may refer to what was said: an outcome has a text, an error a message. Whoever passes them
-on decides what of that may leave the process; Bridle's log and its spans leave all of it out.
+Observations can contain user data: an outcome has a text, an error has a message. The observer
+decides which data may leave the process. Bridle's log and its spans contain no user data.
 """
 
 from __future__ import annotations
@@ -41,59 +41,59 @@ __all__ = [
 CANCELLED = "cancelled"
 TIMED_OUT = "timed_out"
 UNFINISHED = "unfinished"
-"""Failures that are no exception's name: nobody waited any more, it took too long, or what it was
-part of ended first."""
+"""Values of `Ended.failure` besides names of exceptions: the caller cancelled it, it timed out, or
+the activity that it was part of ended first."""
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """Anything that can be observed."""
+    """Base class of observations."""
 
-    #: Seconds on a clock that only goes forward; for differences, not for dates.
+    #: Seconds on a monotonic clock. Use it for differences, not for dates.
     at: float
-    #: The conversation's id; empty as long as it is not known.
+    #: Id of the session. Empty until it is known.
     session_id: str = ""
 
 
 class Began(Observation, frozen=True, kw_only=True):
-    """Something that takes time began. An `Ended` follows, whatever happens."""
+    """An activity began. An `Ended` always follows."""
 
     #: Unique in this process.
     id: int
-    #: The id of what this is a part of, where that is known and still goes on.
+    #: Id of the running activity that this one is part of, or None.
     parent: int | None = None
 
 
 class Ended(Observation, frozen=True, kw_only=True):
-    """What began is over."""
+    """An activity ended."""
 
     began: Began
-    #: None if it went well. Else why not, in a word: the name of an exception's class, an outcome's
-    #: reason, `timed_out`, `cancelled` (nobody waited any more), `unfinished` (what it was part of
+    #: None if it succeeded. Otherwise the name of an exception class, the reason of an outcome,
+    #: `timed_out`, `cancelled` (by the caller), `unfinished` (the activity that it was part of
     #: ended first), or `error`.
     failure: str | None = None
-    #: The exception, where there was one.
+    #: The exception, or None.
     error: BaseException | None = None
 
     @property
     def duration(self) -> float:
-        """Seconds it took."""
+        """Return the duration in seconds."""
         return self.at - self.began.at
 
 
-# ---------------------------------------------------------------- what a CLI is asked to do
+# ---------------------------------------------------------------- turns, queries, operations
 
 
 class TurnBegan(Began, frozen=True, kw_only=True):
-    """A prompt left for the CLI. Observed in the context of whoever sent it."""
+    """A prompt was sent to the CLI. Observed in the context (contextvars) of the sender."""
 
-    #: The prompt's, as in `turn.uuid`.
+    #: UUID of the prompt, as in `turn.uuid`.
     uuid: str
-    #: The model that was asked for, or was used last.
+    #: The requested model, or the one that was used last.
     model: str | None = None
 
 
 class TurnEnded(Ended, frozen=True, kw_only=True):
-    """The prompt has its outcome. Prompts that were merged into one turn share one."""
+    """The turn of a prompt ended. Prompts that were merged into one turn share an outcome."""
 
     began: TurnBegan
     outcome: Outcome[Any]
@@ -102,101 +102,102 @@ class TurnEnded(Ended, frozen=True, kw_only=True):
 
 
 class QueryBegan(Began, frozen=True, kw_only=True):
-    """A query is about to start its CLI. Observed in the context of whoever started it."""
+    """A query is about to start its CLI. Observed in the context (contextvars) of the caller."""
 
     model: str | None = None
 
 
 class QueryEnded(Ended, frozen=True, kw_only=True):
-    """The CLI of a query is gone, or there never was one."""
+    """The CLI of a query exited, or did not start."""
 
     began: QueryBegan
-    #: How its turns went is in here, and no failure of the query.
+    #: The results of its turns. A failed turn is not a failure of the query.
     results: tuple[ResultMessage, ...] = ()
     model: str | None = None
 
 
 class OperationBegan(Began, frozen=True, kw_only=True):
-    """The application asks something of a session. Observed in the context of whoever asks."""
+    """The program started an operation. Observed in the context (contextvars) of the caller."""
 
     #: `start`, `send_user_message`, or the subtype of a control operation.
     operation: str
 
 
 class OperationEnded(Ended, frozen=True, kw_only=True):
-    """The operation is answered, refused, overdue or withdrawn."""
+    """The operation succeeded, was rejected, timed out or was cancelled."""
 
     began: OperationBegan
 
 
-# ---------------------------------------------------------------- what goes on meanwhile
+# ---------------------------------------------------------------- tools, callbacks, events
 
 
 class ToolUseBegan(Began, frozen=True, kw_only=True):
-    """The model uses a tool: one of the CLI, of an MCP server, or of this process."""
+    """The model calls a tool: of the CLI, of an MCP server, or of this process."""
 
-    #: As the model names it: `Bash`, `mcp__shop__price`.
+    #: Name of the tool, such as `Bash` or `mcp__shop__price`.
     tool: str
     tool_use_id: str
 
 
 class ToolUseEnded(Ended, frozen=True, kw_only=True):
-    """The model has the tool's result."""
+    """The result of the tool was sent to the model."""
 
     began: ToolUseBegan
 
 
 class CallBegan(Began, frozen=True, kw_only=True):
-    """A function of the application is called.
+    """Bridle is about to call a callback or a tool of the program.
 
-    Observed in the very context the function will run in: context variables an observer sets here
-    are the function's.
+    Observed in the context (contextvars) in which the function will run: the function sees context
+    variables that an observer sets here.
     """
 
-    #: What it answers: `hook`, `permission`, `question`, `plan`, `elicitation`, `tool` or `mcp`.
+    #: Kind of function: `hook`, `permission`, `question`, `plan`, `elicitation`, `tool` or `mcp`.
     kind: str
-    #: What it is called for, in words: "permission for Bash".
+    #: What the function is called for, such as "permission for Bash".
     label: str
-    #: The tool concerned, where one is.
+    #: Name of the tool, or None.
     tool: str | None = None
     tool_use_id: str | None = None
 
 
 class CallEnded(Ended, frozen=True, kw_only=True):
-    """The function returned, raised, or is no longer waited for."""
+    """The function returned or raised, or Bridle no longer waits for it."""
 
     began: CallBegan
 
 
 class Happened(Observation, frozen=True, kw_only=True):
-    """A session became ready or ended, the API was tried again, a warning was given…"""
+    """A session event: the session became ready or ended, an API retry, a warning, and so on."""
 
     event: SessionEvent
-    #: The id of the turn or query it happened in, where there is one.
+    #: Id of the turn or query in which it happened, or None.
     parent: int | None = None
 
 
-# ---------------------------------------------------------------- who observes
+# ---------------------------------------------------------------- observers
 
 
 class Telemetry(Protocol):
-    """Observes sessions and queries: `SdkOptions(telemetry=...)`. One object may observe many."""
+    """An observer: `SdkOptions(telemetry=...)`. Several sessions can share one."""
 
     def observe(self, observation: Observation, /) -> None:
-        """Take note of something, at once: the event loop waits.
+        """Receive an observation. Return quickly: this blocks the event loop.
 
-        What it raises harms nothing; it is logged, the first time.
+        An exception does not affect the session. Bridle logs the first one.
         """
         ...
 
 
 @runtime_checkable
 class TracingTelemetry(Telemetry, Protocol):
-    """Telemetry that a CLI is to take part in."""
+    """Telemetry that passes its trace context to the CLI."""
 
     def environment(self) -> Mapping[str, str]:
-        """Variables for a CLI about to start, in the context of whoever starts it.
+        """Return environment variables for a CLI that is about to start.
 
-        Where the application sets one of them itself, none is used.
+        Called in the context (contextvars) of the caller. If the program sets one of these
+        variables itself, Bridle uses none of the returned ones.
         """
         ...

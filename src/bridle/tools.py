@@ -1,11 +1,11 @@
-"""Tools that run in your process: functions the model may call.
+"""In-process tools: functions of your program that the model can call.
 
-``@tool`` makes a :class:`Tool` of a function, :class:`ToolServer` puts tools under the name of an
-MCP server. Those who would rather speak MCP themselves register a handler of raw messages; it
-returns a mapping or an :class:`McpResponse`.
+``@tool`` turns a function into a :class:`Tool`. :class:`ToolServer` is an MCP server that offers
+tools. To handle MCP messages yourself, register a function that takes a message and returns a
+mapping or an :class:`McpResponse`.
 
-The rule of this file: descriptions only. What a tool is, is decided when it is made, and refused
-then if it cannot work; the protocol is spoken in the core, and functions are called by the shell.
+This module only describes tools, and checks them when they are created. The core implements the MCP
+protocol, and the shell calls the functions.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ R = TypeVar("R")
 _tool_name = matching(r"[A-Za-z0-9_-]{1,64}", "1 to 64 letters, digits, '-' or '_'")
 _size = integer(1)
 
-# ---------------------------------------------------------------- the context of a call
+# ---------------------------------------------------------------- contexts
 
 
 class ToolContext(Withdrawable, Struct, frozen=True, kw_only=True):
-    """Who calls a tool. A parameter annotated with this type receives it; the model sees nothing.
+    """The context of a tool call. To receive it, annotate a parameter with this type.
 
-    `cancelled`, `wait_cancelled()` and `wait_cancelled_sync()` tell when nobody waits for the
-    result any more. An ``async def`` tool is cancelled then; a plain one runs on, so a long one
-    should look. `raw` is the JSON-RPC request.
+    The model does not see that parameter. `cancelled`, `wait_cancelled()` and
+    `wait_cancelled_sync()` tell whether the CLI has cancelled the call. Bridle then cancels an
+    ``async def`` tool. A plain ``def`` tool runs on, so it should check `cancelled` if it takes
+    long. `raw` is the JSON-RPC request.
     """
 
-    #: The tool's own name, and the name its server is registered under.
+    #: Name of the tool, and the name under which its server is registered.
     name: str
     server: str = ""
-    #: The id of the model's `ToolUseBlock`, where the CLI tells it.
+    #: Id of the model's `ToolUseBlock`, or None if the CLI did not send it.
     tool_use_id: str | None = None
-    #: The session the call came from, as the application has it: under `bridle.sync` the blocking
-    #: one. None in a context built by hand, in a deep copy and in a pickle.
+    #: Session that the call belongs to; with `bridle.sync` the blocking session. None in a context
+    #: that a test creates, in a deep copy and in a pickle.
     session: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -58,17 +59,17 @@ class ToolContext(Withdrawable, Struct, frozen=True, kw_only=True):
 
 
 def bind_session(context: ToolContext, session: object) -> None:
-    """Tell a context its session; for whoever runs the call, before anybody else has it."""
+    """Set the session of a context. Call it before the tool gets the context."""
     msgspec.structs.force_setattr(context, "session", session)
 
 
-# ---------------------------------------------------------------- one tool
+# ---------------------------------------------------------------- tools
 
 
 class Tool(Generic[P, R]):
-    """A function with what the model is told about it. Made by :func:`tool`.
+    """A function and the description that the model reads. Created by :func:`tool`.
 
-    Calling it calls the function, as if it had not been decorated.
+    Calling a Tool calls the function.
     """
 
     def __init__(
@@ -85,24 +86,24 @@ class Tool(Generic[P, R]):
         self.function = function
         self.name = name
         self.description = description
-        #: Hints in MCP's own words: ``{"readOnlyHint": True}``.
+        #: MCP tool annotations, such as ``{"readOnlyHint": True}``.
         self.annotations = annotations
-        #: What the server's list says about the tool under ``_meta``.
+        #: The ``_meta`` object of the tool in the server's tool list.
         self.meta = meta
-        #: Seconds a call may take; None: as long as it wants.
+        #: Timeout of a call in seconds; None means no timeout.
         self.timeout = timeout
         self._signature = signature
         self.__doc__ = function.__doc__
-        self.__wrapped__ = function  # `inspect.signature()` and `help()` show the function's
+        self.__wrapped__ = function  # so that `inspect.signature()` and `help()` show the function
 
     @property
     def input_schema(self) -> JsonObject:
-        """The JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         return self._signature.schema
 
     @property
     def is_method(self) -> bool:
-        """Whether this is a method of a class, to be had from an instance before it can run."""
+        """Return True for a method that is not yet bound to an instance."""
         return self._signature.unbound
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -118,7 +119,7 @@ class Tool(Generic[P, R]):
         self: Tool[Concatenate[Any, Q], R], instance: object, owner: type | None = None
     ) -> Tool[Q, R]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Tool[Any, R]:
-        """A tool defined in a class is bound to an instance the way a method is."""
+        """Bind a tool that is defined in a class to an instance, as for a method."""
         if instance is None or not self.is_method:
             return self
         method = cast("Any", self.function).__get__(instance, owner)
@@ -133,7 +134,7 @@ class Tool(Generic[P, R]):
         )
 
     def definition(self) -> JsonObject:
-        """What MCP calls a tool: the entry of this one in the server's list."""
+        """Return the entry of this tool in MCP's ``tools/list``."""
         entry: JsonObject = {"name": self.name}
         if self.description:
             entry["description"] = self.description
@@ -145,12 +146,12 @@ class Tool(Generic[P, R]):
         return entry
 
     def validate(self, arguments: Mapping[str, object]) -> JsonObject:
-        """Turn the model's arguments into the keyword arguments of the function.
+        """Convert the model's arguments to keyword arguments of the function.
 
-        Types are JSON's: a number in quotes is text. Arguments that do not exist are refused.
+        The types are those of JSON: a number in quotes is a string. Unknown arguments are rejected.
 
         Raises:
-            ToolFailure: They do not fit; it says where, for the model to try again.
+            ToolFailure: an argument is invalid. The text names it, so that the model can try again.
         """
         try:
             return self._signature.convert(arguments)
@@ -158,7 +159,7 @@ class Tool(Generic[P, R]):
             raise ToolFailure(f"Invalid arguments for {self.name}: {error}.") from error
 
     def run(self, arguments: JsonObject, context: ToolContext) -> object:
-        """Call the function with validated arguments, and with the context if it wants one."""
+        """Call the function with validated arguments and, if it takes one, the context."""
         injected = dict.fromkeys(self._signature.contexts, context)
         return cast("Callable[..., object]", self.function)(**arguments, **injected)
 
@@ -205,39 +206,41 @@ def tool(
     read_only: bool | None = None,
     timeout: float | None = None,
 ) -> Any:
-    """Make a tool of a function: ``@tool``, or ``@tool(read_only=True)``.
+    """Turn a function into a tool: ``@tool``, or ``@tool(read_only=True)``.
 
-    The name is the function's; the description is its docstring, from which what it says of
-    parameters (Google, NumPy or Sphinx style) goes to the parameters. The schema comes from the
-    annotations, which also decide what arguments are accepted: JSON's own types, ``Literal``,
-    enums, lists, dicts, dataclasses, ``TypedDict``, msgspec structs, pydantic models, unions, and
-    ``Annotated`` with ``msgspec.Meta`` or a text. Every parameter needs an annotation, ``Any`` if
-    need be; one with a default is optional; one annotated :class:`ToolContext` is injected.
+    The tool has the name of the function. Its description is the docstring; the docstring's
+    parameter sections (Google, NumPy or Sphinx style) describe the parameters. The schema is made
+    from the annotations, and Bridle checks arguments against them. Supported types: JSON types,
+    ``Literal``, enums, lists, dicts, dataclasses, ``TypedDict``, msgspec structs, pydantic models,
+    unions, and ``Annotated`` with ``msgspec.Meta`` or a text. Every parameter needs an annotation;
+    ``Any`` accepts everything. A parameter with a default is optional. A parameter annotated with
+    :class:`ToolContext` receives the context.
 
-    An ``async def`` runs on the event loop, a plain ``def`` in a thread. The result may be text,
-    anything that can be written as JSON, the bytes of a PNG, JPEG, GIF or WebP image, a content
-    block, a list of blocks, or a whole MCP result (``{"content": [...]}``). Raise `ToolFailure`
-    to tell the model what went wrong; of any other exception it reads one line.
+    An ``async def`` function runs on the event loop, a plain ``def`` function in a thread. It can
+    return text, any JSON value, the bytes of a PNG, JPEG, GIF or WebP image, a content block, a
+    list of blocks, or a whole MCP result (``{"content": [...]}``). Raise `ToolFailure` to tell the
+    model what went wrong. Of any other exception the model reads one line.
 
     Args:
-        name: What the model calls it, if not by the function's name.
-        description: What the model reads about it, if not the docstring.
-        schema: Shown to the model instead of the one from the annotations. Parameters need no
-            annotation then, and ``**arguments`` takes what has no parameter of its own; what is
-            annotated is still checked, the rest is passed on as the model wrote it.
-        always_load: Whether the tool is in the model's tool list from the start. With False the
-            CLI may hide it behind its tool search: the model reads the name and has to ask for
-            the rest. Use it for tools that are seldom needed.
-        max_result_chars: Characters of a result that the CLI passes on to the model. A longer
-            result goes to a file of which the model reads the beginning. Without it the limit is
-            the CLI's own, about 50,000; the CLI treats more than 500,000 as 500,000.
-        meta: More entries for the tool's ``_meta``, such as ``{"anthropic/searchHint": "…"}``.
-        annotations: Hints in MCP's own words, such as ``{"destructiveHint": False}``.
-        read_only: That the tool changes nothing. The CLI runs such calls in parallel.
-        timeout: Seconds a call may take; the model is told if it takes longer.
+        name: name of the tool. Default: the name of the function.
+        description: description for the model. Default: the docstring.
+        schema: JSON schema to show to the model in place of the generated one. Parameters then
+            need no annotation, and ``**arguments`` receives arguments that have no parameter.
+            Bridle checks annotated parameters, and passes the others as the model sent them.
+        always_load: whether the tool is in the model's tool list from the start (the default).
+            With False the CLI may show only its name until the model searches for it. Use False
+            for tools that are rarely needed.
+        max_result_chars: maximum number of characters of a result that the CLI passes to the
+            model. The CLI writes a longer result to a file, and the model reads its beginning.
+            Default: the CLI's limit of about 50,000. The maximum is 500,000.
+        meta: more entries for the tool's ``_meta``, such as ``{"anthropic/searchHint": "…"}``.
+        annotations: MCP tool annotations, such as ``{"destructiveHint": False}``.
+        read_only: True if the tool changes nothing. The CLI runs such calls in parallel.
+        timeout: timeout of a call in seconds. After it, the model reads that the call timed out.
+            Default: no timeout.
 
     Raises:
-        OptionsError: It cannot work as a tool; the text names the parameter and the fix.
+        OptionsError: the function or an argument is invalid. The text names the parameter.
     """
 
     def make(function: object) -> Tool[..., Any]:
@@ -247,12 +250,12 @@ def tool(
         signature = read_signature(
             cast("Callable[..., Any]", function), known, context=ToolContext, schema=shown
         )
-        said = signature.description if description is None else description
+        shown_text = signature.description if description is None else description
         return Tool(
             cast("Callable[..., Any]", function),
             signature,
             name=known,
-            description=text(f"{field}: description", said),
+            description=text(f"{field}: description", shown_text),
             annotations=_annotations(field, annotations, read_only),
             meta=_meta(field, meta, always_load, max_result_chars),
             timeout=None if timeout is None else positive(f"{field}: timeout", timeout),
@@ -263,11 +266,11 @@ def tool(
 
 def _name(function: object, name: str | None) -> str:
     if not callable(function) or isinstance(function, type):
-        fix = "Decorate a function; staticmethod and classmethod go on the outside."
-        raise OptionsError("tool", f"is not a function but {function!r:.60}", fix=fix)
+        fix = "Decorate a function. Put @staticmethod or @classmethod above @tool."
+        raise OptionsError("tool", f"must be a function, got {function!r:.60}", fix=fix)
     given = getattr(function, "__name__", None) if name is None else name
     if given is None:
-        fix = "Give one: tool(function, name=...)."
+        fix = "Set a name: tool(function, name=...)."
         raise OptionsError("tool", f"has no name: {function!r:.60}", fix=fix)
     return cast("str", _tool_name("tool name", given))
 
@@ -281,7 +284,7 @@ def _annotations(
     if read_only is not None:
         hint = boolean(f"{field}: read_only", read_only)
         if kept.setdefault("readOnlyHint", hint) is not hint:
-            fix = "Leave one of them out."
+            fix = "Set only one of them."
             raise OptionsError(f"{field}: read_only", "contradicts readOnlyHint", fix=fix)
     return MappingProxyType(kept)
 
@@ -310,14 +313,22 @@ def _meta(
     return MappingProxyType(kept)
 
 
-# ---------------------------------------------------------------- a server of tools
+# ---------------------------------------------------------------- tool servers
 
 
 class ToolServer:
-    """Tools under one name: ``BidirOptions(mcp_servers={"calc": ToolServer([add])})``.
+    """An MCP server that offers tools: ``BidirOptions(mcp_servers={"calc": ToolServer([add])})``.
 
-    Functions that are no tools yet become ones. The model calls them ``mcp__calc__add``. A server
-    keeps no state of a session, so any number of sessions may share one.
+    The model sees the tool as ``mcp__calc__add``. Several sessions can share one server: it keeps
+    no session state.
+
+    Args:
+        tools: tools, or functions, which become tools.
+        version: version of the server that the CLI reads.
+        instructions: text about the whole server that the model reads.
+
+    Raises:
+        OptionsError: a tool is invalid, or two tools have the same name.
     """
 
     def __init__(
@@ -329,20 +340,21 @@ class ToolServer:
     ) -> None:
         found: dict[str, Tool[..., Any]] = {}
         if not isinstance(cast("object", tools), Iterable):
-            raise OptionsError("tools", f"is {tools!r:.80}", fix="Give a list: ToolServer([...]).")
+            problem = f"must be a list, got {tools!r:.80}"
+            raise OptionsError("tools", problem, fix="Use a list: ToolServer([...]).")
         for given in tools:
             one = cast("Tool[..., Any]", given) if isinstance(given, Tool) else tool(given)
             if one.is_method:
-                fix = f"Give it from an instance: obj.{one.name}."
-                raise OptionsError(f"tool {one.name}", "is a method without its object", fix=fix)
+                fix = f"Take it from an instance: obj.{one.name}."
+                raise OptionsError(f"tool {one.name}", "is a method without an instance", fix=fix)
             if one.name in found:
-                fix = "Give one of them another name: tool(function, name=...)."
+                fix = "Rename one of them: tool(function, name=...)."
                 raise OptionsError("tools", f"has two tools named {one.name!r}", fix=fix)
             found[one.name] = one
         #: The tools by name, in order.
         self.tools: Mapping[str, Tool[..., Any]] = MappingProxyType(found)
         self.version = line("version", version)
-        #: What the model is told about the server as a whole.
+        #: Text about the whole server that the model reads.
         self.instructions = None if instructions is None else text("instructions", instructions)
         self._definitions = [one.definition() for one in found.values()]
 
@@ -350,7 +362,7 @@ class ToolServer:
         return f"<ToolServer {', '.join(self.tools)}>"
 
     def definitions(self) -> list[JsonObject]:
-        """The entries of MCP's ``tools/list``; made once, so not to be changed."""
+        """Return the entries of MCP's ``tools/list``. The list is shared: do not change it."""
         return self._definitions
 
 
@@ -366,10 +378,10 @@ class McpError(Struct, frozen=True):
 
 
 class McpResponse(Struct, frozen=True, kw_only=True):
-    """The answer of a raw MCP handler, for those who prefer a record to a dictionary.
+    """The response of a raw MCP handler. A handler can return this or a mapping.
 
-    ``id`` is the request's id as the request spelled it: a number stays a number. Give ``result``
-    or ``error``; with an error the result is not sent.
+    ``id`` is the id of the request, with its type: a number stays a number. Set ``result`` or
+    ``error``. If ``error`` is set, ``result`` is not sent.
     """
 
     id: str | int | None = None
@@ -377,7 +389,7 @@ class McpResponse(Struct, frozen=True, kw_only=True):
     error: McpError | None = None
 
     def to_wire(self) -> dict[str, object]:
-        """The JSON-RPC message this record stands for."""
+        """Return the JSON-RPC message."""
         wire: dict[str, object] = {"jsonrpc": "2.0", "id": self.id}
         if self.error is None:
             wire["result"] = {} if self.result is None else self.result

@@ -169,7 +169,7 @@ def test_a_cli_that_refuses_is_told_in_its_words(machine: Machine) -> None:
     with FakeCli().expect_initialize(error="not today\x1b[2J") as fake:
         told = machine.ask("--cli", fake.path)
     assert told.code == 13
-    assert told.problems == {"handshake": "The CLI refused to initialize: not today␛[2J"}
+    assert told.problems == {"handshake": "The CLI rejected the handshake: not today␛[2J"}
 
 
 @pytest.mark.parametrize("place", ["file", "proc"])

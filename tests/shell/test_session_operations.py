@@ -349,7 +349,7 @@ def test_operations_after_a_failure_are_told_of_it() -> None:
             await until(lambda: len(cli.received) == 2)
             session._actor.fail(ConsumerTooSlow(40, 32))
             for operation in (pending, session.ping()):
-                with pytest.raises(SessionStopped, match="stopped: 40 bytes of messages wait"):
+                with pytest.raises(SessionStopped, match="stopped: 40 bytes of messages"):
                     await operation
             await session.stop()
 

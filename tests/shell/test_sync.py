@@ -174,12 +174,12 @@ def test_an_async_callback_that_would_block_the_loop_is_told(cli: FakeCli) -> No
         turns = [session.send_user_message("SAY hello")]
         turns[0].outcome()
         assert session.send_user_message("BASH ls").outcome().ok
-    assert [str(error).partition(" would")[0] for error in caught] == [
+    assert [str(error).partition(" was called")[0] for error in caught] == [
         "bridle.sync: ping",
         "bridle.sync: outcome",
         "bridle.sync: messages",
     ]
-    assert "make this one a plain function" in str(caught[0])
+    assert "Make the callback a plain function" in str(caught[0])
 
 
 def test_callbacks_see_the_context_of_who_started_the_session(cli: FakeCli) -> None:

@@ -239,7 +239,7 @@ def test_a_full_text_reads_well() -> None:
         "  | Error: one\n"
         "  | Error: two\n"
         "Read the stderr lines above; if they do not explain it, check the login with `claude`.\n"
-        "Run the CLI by hand with the same options, or `claude --version`, to see why."
+        "To see why, run `claude --version`, or the CLI with the same options."
     )
 
 

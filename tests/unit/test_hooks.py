@@ -99,9 +99,9 @@ def test_any_other_text_compiles_to_a_pattern(matcher: str) -> None:
 @pytest.mark.parametrize(
     ("matcher", "problem"),
     [
-        ("[", r"'\[' is no regular expression"),
-        (" | ", r"' \| ' names nothing"),
-        (",", "',' names nothing"),
+        ("[", r"'\[' is not a valid regular expression"),
+        (" | ", r"' \| ' contains no name"),
+        (",", "',' contains no name"),
     ],
     ids=["broken", "blank names", "no names"],
 )

@@ -121,21 +121,21 @@ def nothing() -> None: ...
         ({"name": "a b"}, "tool name", "is 'a b'"),
         ({"name": ""}, "tool name", "is empty"),
         ({"name": "x" * 65}, "tool name", "is 'xxx"),
-        ({"description": 3}, "tool nothing: description", "is an int"),
-        ({"schema": {"type": object()}}, "tool nothing: schema.type", "is an object"),
+        ({"description": 3}, "tool nothing: description", "got int"),
+        ({"schema": {"type": object()}}, "tool nothing: schema.type", "got object"),
         ({"schema": {"type": "array"}}, "tool nothing: schema", "is not of type object"),
-        ({"annotations": {1: 2}}, "tool nothing: annotations key", "is an int"),
-        ({"always_load": 1}, "tool nothing: always_load", "is an int"),
+        ({"annotations": {1: 2}}, "tool nothing: annotations key", "got int"),
+        ({"always_load": 1}, "tool nothing: always_load", "got int"),
         ({"max_result_chars": 0}, "tool nothing: max_result_chars", "is 0"),
-        ({"max_result_chars": True}, "tool nothing: max_result_chars", "is a bool"),
-        ({"meta": {"x": object()}}, "tool nothing: meta.x", "is an object"),
+        ({"max_result_chars": True}, "tool nothing: max_result_chars", "got bool"),
+        ({"meta": {"x": object()}}, "tool nothing: meta.x", "got object"),
         ({"meta": {"anthropic/alwaysLoad": True}}, "tool nothing: meta", "must not have the key"),
         (
             {"meta": {"anthropic/maxResultSizeChars": 9}},
             "tool nothing: meta",
             "must not have the key",
         ),
-        ({"read_only": "yes"}, "tool nothing: read_only", "is a str"),
+        ({"read_only": "yes"}, "tool nothing: read_only", "got str"),
         (
             {"read_only": True, "annotations": {"readOnlyHint": False}},
             "tool nothing: read_only",
@@ -149,15 +149,15 @@ def test_what_makes_no_tool_is_refused(options: dict[str, Any], field: str, prob
     with pytest.raises(OptionsError) as refusal:
         tool(nothing, **options)
     assert refusal.value.field == field
-    assert refusal.value.problem.startswith(problem)
+    assert problem in refusal.value.problem
 
 
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (3, "is not a function but 3"),
-        (int, "is not a function but <class 'int'>"),
-        (classmethod(lambda cls: None), "is not a function but <classmethod"),
+        (3, "must be a function, got 3"),
+        (int, "must be a function, got <class 'int'>"),
+        (classmethod(lambda cls: None), "must be a function, got <classmethod"),
         (functools.partial(nothing), "has no name: functools.partial"),
         (lambda: None, "is '<lambda>'"),
     ],
@@ -264,19 +264,19 @@ def test_a_server_makes_tools_of_functions() -> None:
     ("make", "problem"),
     [
         (lambda: ToolServer([add, add]), "has two tools named 'add'"),
-        (lambda: ToolServer(add), "is <Tool add>"),  # type: ignore[arg-type]  # it is refused
-        (lambda: ToolServer([Counter.up]), "is a method without its object"),
-        (lambda: ToolServer([Counter.plain]), "is a method without its object"),
-        (lambda: ToolServer([3]), "is not a function but 3"),  # type: ignore[list-item]
+        (lambda: ToolServer(add), "must be a list, got <Tool add>"),  # type: ignore[arg-type]  # it is refused
+        (lambda: ToolServer([Counter.up]), "is a method without an instance"),
+        (lambda: ToolServer([Counter.plain]), "is a method without an instance"),
+        (lambda: ToolServer([3]), "must be a function, got 3"),  # type: ignore[list-item]
         (lambda: ToolServer([], version=""), "is empty"),
-        (lambda: ToolServer([], instructions=3), "is an int"),  # type: ignore[arg-type]
+        (lambda: ToolServer([], instructions=3), "got int"),  # type: ignore[arg-type]
     ],
     ids=["twice", "no list", "tool-method", "method", "number", "version", "instructions"],
 )
 def test_a_server_that_cannot_work_is_refused(make: Callable[[], ToolServer], problem: str) -> None:
     with pytest.raises(OptionsError) as refusal:
         make()
-    assert refusal.value.problem == problem
+    assert problem in refusal.value.problem
 
 
 # ------------------------------------------------------------------------- raw handlers

@@ -1,1 +1,1 @@
-"""The ways in: run, query, sessions. Thin: policy is the core's, carrying out is the shell's."""
+"""The entry points: `run`, `query` and sessions. They connect the core to the shell."""

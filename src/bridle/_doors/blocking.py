@@ -1,7 +1,7 @@
-"""What is iterated on the blocking door: items that come on the loop, for a thread.
+"""Blocking iterators: items that arrive on the event loop, for a thread.
 
-Every iterator has an :class:`Inbox`, which a task on the loop fills. Nothing that ends one waits
-for anything, so it may happen at any moment, garbage collection included.
+Every iterator has an :class:`Inbox`, which a task on the loop fills. Closing an iterator never
+waits, so it can happen at any time, also during garbage collection.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from bridle.events import SdkWarning
 from bridle.messages import Message
 
 _AHEAD = 2048
-"""Items that are read ahead for a thread at most."""
+"""Maximum number of items to read ahead for a thread."""
 
 _AHEAD_BYTES = 1 << 20
-"""Bytes of messages that are read ahead, but for the last one."""
+"""Maximum bytes of messages to read ahead. The last message may exceed it."""
 
 _T = TypeVar("_T")
 
 
 def drop(_: object) -> None:
-    """Nobody wants it."""
+    """Discard the value."""
 
 
 _Item = TypeVar("_Item", covariant=True)
 
 
 class Source(Protocol[_Item]):
-    """What an :class:`Inbox` reads from: an async iterator that can be left."""
+    """An async iterator with ``aclose``, from which an :class:`Inbox` reads."""
 
     def __aiter__(self) -> Source[_Item]: ...
     async def __anext__(self) -> _Item: ...
@@ -45,7 +45,7 @@ class Source(Protocol[_Item]):
 
 
 class _End:
-    """Stands after the last item; ``error`` says why, if that was a failure."""
+    """The end marker after the last item. ``error`` is the failure, or None."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -54,9 +54,9 @@ class _End:
 class Inbox(Generic[_T]):
     """Items of an async iterator, for a thread.
 
-    A task on the loop reads ahead, so a thread that falls behind finds the next item without
-    waiting for the loop. How far is bounded: then it waits until the thread has taken them all,
-    and whatever comes meanwhile is held, and counted, where it comes from.
+    A task on the loop reads ahead, so that a slow thread gets the next item without waiting for the
+    loop. At the limit it pauses until the thread has taken all items. Further items stay in the
+    source, and count as unread there.
     """
 
     def __init__(
@@ -67,19 +67,21 @@ class Inbox(Generic[_T]):
         give_up: Callable[[], None] = nothing,
         give_back: Callable[[list[_T]], None] = drop,
     ) -> None:
-        """Begin to read what ``make``, called on the loop with this, returns.
+        """Start to read from a source.
 
-        Raises as ``Portal.call``.
+        Args:
+            make: returns the source. Called on the loop, with this inbox.
+            give_up: called when an exception such as Ctrl-C ends a wait.
+            give_back: called on the loop with the items that were read ahead but not taken.
 
-        ``give_up`` is called when a wait is broken off, as by Ctrl-C; ``give_back`` gets, on the
-        loop, what was read ahead and is not wanted.
+        Raises the errors of ``Portal.call``.
         """
         self._portal = home
         self._operation = operation
         self._give_up = give_up
         self._give_back = give_back
         self._items: SimpleQueue[_T | _End] = SimpleQueue()
-        # What was taken when a signal handler raised: it comes next.
+        # Items that were taken when a signal handler raised. `get` returns them next.
         self._kept: list[_T | _End] = []
         self._end: _End | None = None
         self._is_full = False
@@ -97,11 +99,11 @@ class Inbox(Generic[_T]):
 
     @property
     def is_over(self) -> bool:
-        """True once somebody has been told that there is no next item."""
+        """Return True after the end was reported, or after `close`."""
         return self._end is not None
 
     def get(self) -> _T:
-        """The next item, as soon as there is one. Being broken off loses nothing.
+        """Wait for the next item and return it. An exception such as Ctrl-C loses no item.
 
         Raises:
             StopIteration: there is no next item.
@@ -113,7 +115,7 @@ class Inbox(Generic[_T]):
             taken, self._kept = self._kept[:1], self._kept[1:]
             try:
                 if not taken:
-                    # By C code alone: no signal handler comes between taking and keeping it.
+                    # In C code only, so that no signal handler runs between taking and storing it.
                     taken.extend(map(self._items.get, (True,)))
                 item: Any = taken[0]
                 is_end = isinstance(item, _End)
@@ -122,7 +124,7 @@ class Inbox(Generic[_T]):
                 self._give_up()
                 raise
             if not is_end:
-                return item  # type: ignore[no-any-return]  # a call would let a handler in
+                return item  # type: ignore[no-any-return]  # cast() is a call; a handler could run
             self._end = item
             self._items.put(item)  # another thread may be waiting too
         if self._end.error is not None:
@@ -130,12 +132,12 @@ class Inbox(Generic[_T]):
         raise StopIteration
 
     def close(self) -> None:
-        """Give back the rest. Never waits; at any moment, as ``Portal.post``."""
+        """Give back the untaken items. Never waits, and may be called at any time."""
         self._end = _End()
         self._portal.post(self._stop)
 
     def give_way(self, error: BaseException) -> None:
-        """Another one reads on, from the same place: give back what was read ahead. On the loop."""
+        """End with `error`, and give back the items for a new reader. Runs on the loop."""
         if self._end is None:
             self._end = _End(error)
             self._return_rest()
@@ -155,10 +157,10 @@ class Inbox(Generic[_T]):
             while True:
                 rest.append(self._items.get_nowait())
         self._give_back([item for item in rest if not isinstance(item, _End)])
-        self._items.put(self._end or _End())  # for other threads that wait
+        self._items.put(self._end or _End())  # for other waiting threads
 
     async def wait_closed(self) -> None:
-        """Wait, on the loop, until what was read from is let go."""
+        """Wait on the loop until the source is closed."""
         if self._pumping is not None:
             await asyncio.wait([self._pumping])
 
@@ -170,7 +172,7 @@ class Inbox(Generic[_T]):
             if self._end is not None:
                 self._return_rest()
             raise
-        except BaseException as error:  # the thread's, also if it is the end of the program
+        except BaseException as error:  # passed to the thread, also SystemExit
             end = _End(error)
         finally:
             if not self._portal.is_over:
@@ -190,7 +192,7 @@ class Inbox(Generic[_T]):
 
     async def _wait_for_room(self) -> None:
         self._room.clear()
-        # In this order: a thread that empties the box from now on will say so.
+        # Set this before the check: a thread that empties the queue after it will set `_room`.
         self._is_full = True
         if not self._items.empty():
             await self._room.wait()
@@ -201,14 +203,14 @@ class Inbox(Generic[_T]):
 
 
 class Subscription(Generic[_T]):
-    """An iterator over what comes, from the moment it was made.
+    """An iterator over the items that arrive after it was created.
 
-    It ends when the session does. Leaving it early (``break``, ``close``, or just dropping it)
-    ends the subscription; the session goes on. What a turn's has not read is for the next loop over
-    that turn; what another has not read is let go.
+    It ends when the session ends. To end it earlier, leave the loop, call ``close``, or drop the
+    object; the session continues. The unread messages of a turn are kept for the next loop over
+    that turn. Other unread items are discarded.
 
-    Up to 2048 items, or a mebibyte of messages, are read ahead for its thread; they no longer count
-    as unread. Ctrl-C during the wait for the next item loses nothing.
+    Bridle reads up to 2048 items, or 1 MiB of messages, ahead for the thread. These no longer count
+    as unread. Ctrl-C during the wait for the next item loses no item.
     """
 
     def __init__(self, inbox: Inbox[_T]) -> None:
@@ -223,7 +225,7 @@ class Subscription(Generic[_T]):
         try:
             return self._inbox.get()
         except BaseException:
-            del self  # or the traceback would hold it, and nobody else reads on
+            del self  # or the traceback keeps the subscription alive, and it is not closed
             raise
 
     def close(self) -> None:
@@ -250,7 +252,7 @@ class Subscription(Generic[_T]):
 
 
 class TextPieces:
-    """An iterator over the text of messages, each piece once."""
+    """An iterator over the text of messages, without repetitions."""
 
     def __init__(self, messages: Subscription[Message], stream: TextStream) -> None:
         self._messages = messages
@@ -272,11 +274,11 @@ class TextPieces:
         return text
 
     def close(self) -> None:
-        """End it."""
+        """End the subscription to the messages."""
         self._messages.close()
 
     def aclose(self) -> None:
-        """End it.
+        """End the subscription to the messages.
 
         The same as :meth:`close`.
         """
@@ -288,25 +290,25 @@ class QuerySource(Source[Message], Protocol):
 
     @property
     def warnings(self) -> tuple[SdkWarning, ...]:
-        """What was survived."""
+        """Return the warnings so far."""
         ...
 
     @property
     def pid(self) -> int | None:
-        """The process id."""
+        """Return the process id."""
         ...
 
 
 class QueryStream:
-    """The messages of a query, in order; an iterator and a context manager.
+    """The messages of a query, in order: an iterator and a context manager.
 
-    Leaving it early (``break``, ``close``, leaving ``with``, or just dropping it) ends the CLI;
-    ``close`` and ``with`` wait until it is gone.
+    Leaving the loop early, ``close``, the end of ``with``, or dropping the stream ends the CLI.
+    ``close`` and ``with`` wait until it has exited.
     """
 
     def __init__(self, source: QuerySource, home: Portal, keep: object = None) -> None:
         self._source = source
-        # The session as its tools get it, which the query itself does not hold.
+        # The session object that tools get. The query has only a weak reference to it.
         self._keep = keep
         self._inbox: Inbox[Message] = Inbox(home, "query", lambda _: source)
         self._messages = Subscription(self._inbox)
@@ -314,12 +316,12 @@ class QueryStream:
 
     @property
     def warnings(self) -> tuple[SdkWarning, ...]:
-        """What Bridle survived so far, such as a CLI that failed after it had given its result."""
+        """Return the warnings so far, such as a CLI that failed after it sent its result."""
         return self._source.warnings
 
     @property
     def pid(self) -> int | None:
-        """The CLI's process id, once there is one."""
+        """Return the process id of the CLI, or None if it was not started."""
         return self._source.pid
 
     def __iter__(self) -> QueryStream:
@@ -329,18 +331,18 @@ class QueryStream:
         try:
             return next(self._messages)
         except Exception:
-            if self._inbox.is_over:  # then an error is told once
+            if self._inbox.is_over:  # raise an error only once
                 self._messages.close()
             raise
 
     def close(self) -> None:
-        """End the CLI, and let go of what was not read. Calling it again is fine."""
+        """End the CLI and discard unread messages. You can call it more than once."""
         self._messages.close()
         if not self._portal.is_over:
             self._portal.call("close", self._inbox.wait_closed)
 
     def aclose(self) -> None:
-        """End the CLI, and let go of what was not read. Calling it again is fine.
+        """End the CLI and discard unread messages. You can call it more than once.
 
         The same as :meth:`close`.
         """

@@ -1,4 +1,4 @@
-"""Draws the prompts of a query from an iterable of the application."""
+"""Reads the prompts of a query from an iterable of the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_MORE = object()
 
 
 async def draw(prompts: Prompts) -> AsyncGenerator[object, None]:
-    """Yield the prompts of an iterable, as they are asked for; a plain one is read in a thread."""
+    """Yield the prompts of an iterable on demand. A plain iterable is read in a thread."""
     if isinstance(prompts, AsyncIterable):
         source = cast("AsyncIterable[object]", prompts)
         async with _closing(source):
@@ -30,7 +30,7 @@ async def draw(prompts: Prompts) -> AsyncGenerator[object, None]:
 
 @contextlib.asynccontextmanager
 async def _closing(source: AsyncIterable[object]) -> AsyncGenerator[None, None]:
-    """Let a generator clean up when it is left early; other iterables have nothing to close."""
+    """Close an async generator at the end. Other iterables have no ``aclose``."""
     try:
         yield
     finally:
@@ -40,9 +40,9 @@ async def _closing(source: AsyncIterable[object]) -> AsyncGenerator[None, None]:
 
 
 async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Call a plain function of the application's without holding up the loop.
+    """Call a plain function of the program in a thread, without blocking the event loop.
 
-    Cancelling the wait leaves it to itself.
+    Cancellation: ends the wait; the function continues in its thread.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
@@ -60,12 +60,14 @@ async def _in_thread(function: Callable[[], _T]) -> _T:
         error: BaseException | None = None
         try:
             result.append(function())
-        except StopIteration as problem:  # no future takes one; as from a generator
-            error = RuntimeError("an iterable of prompts raised StopIteration")
+        except (
+            StopIteration
+        ) as problem:  # a future cannot hold one; a generator raises RuntimeError too
+            error = RuntimeError("the iterable of prompts raised StopIteration")
             error.__cause__ = problem
-        except BaseException as problem:  # whatever it raised belongs to whoever waits for it
+        except BaseException as problem:  # passed to the task that waits
             error = problem
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and no task waits
             loop.call_soon_threadsafe(settle, result, error)
 
     WORKERS.run(job)

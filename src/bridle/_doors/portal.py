@@ -1,12 +1,12 @@
-"""The event loop behind the blocking door, and how threads talk to it.
+"""The event loop of `bridle.sync`, and the calls from other threads to it.
 
-One loop, in one daemon thread, serves a process. It is started by the first call and goes on until
-the interpreter exits; what is left then is ended as ``asyncio.run`` would end it. A forked child
-gets a loop of its own when it first needs one.
+One loop, in one daemon thread, serves the whole process. The first call starts it, and it runs
+until the interpreter exits. Remaining tasks are then cancelled, as ``asyncio.run`` does. A forked
+child starts its own loop at its first call.
 
-A waiting thread sleeps in ``SimpleQueue.get``: no polling, signals get through, and, as the queue
-is made of no Python code, a signal handler that raises there leaves no lock behind that the loop
-could stumble over.
+A waiting thread blocks in ``SimpleQueue.get``. This needs no polling, and signal handlers can run.
+The queue is implemented in C, so a signal handler that raises during the wait cannot leave a lock
+held, which could block the loop.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bridle.errors import SessionStopped, UsageError
 
 log = logging.getLogger("bridle.sync")
 
-_FAREWELL = 8.0
-"""Seconds the interpreter's exit waits at most; a session that resists is killed after five."""
+_EXIT_TIMEOUT = 8.0
+"""Maximum seconds that the interpreter's exit waits. Sessions send SIGKILL after five."""
 
 _T = TypeVar("_T")
 
@@ -35,19 +35,19 @@ Work = Callable[[], Coroutine[Any, Any, _T]]
 
 
 def nothing() -> None:
-    """Nothing more is to be done when a wait is broken off."""
+    """Do nothing when a wait is aborted."""
 
 
 class Portal:
-    """A loop in a thread. Every method may be called from any thread but the loop's own."""
+    """An event loop in a thread. Any other thread may call its methods."""
 
     def __init__(self) -> None:
-        #: The loop does not run: the interpreter exits, or this is a fork of its process.
+        #: True if the loop does not run: the interpreter exits, or this is a forked child.
         self.is_over = False
-        # Whatever policy the program has is for loops of its own.
+        # Not made by the event loop policy: that is for the loops of the program.
         self._loop = asyncio.SelectorEventLoop()
         self._ending = asyncio.Event()
-        #: What was asked for; a loop alone would not keep it alive.
+        #: Running tasks. The loop keeps only weak references to them.
         self.tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="bridle-sync", daemon=True)
         self._thread.start()
@@ -57,45 +57,45 @@ class Portal:
             loop = runner.get_loop()
             ending = loop.create_task(self._ending.wait())
             while not self._ending.is_set():
-                # The loop serves every thread of the program: no callback can end it.
+                # The loop serves all threads of the program, so no callback may end it.
                 try:
                     if ending.done():
                         ending = loop.create_task(self._ending.wait())
                     loop.run_until_complete(ending)
                 except (SystemExit, KeyboardInterrupt):
-                    log.exception("an async callback tried to end the program")
+                    log.exception("an async callback raised SystemExit or KeyboardInterrupt")
                 except (asyncio.CancelledError, RuntimeError):
-                    log.exception("an async callback tried to end the loop of bridle.sync")
+                    log.exception("an async callback tried to stop the event loop of bridle.sync")
 
     def close(self) -> None:
-        """The interpreter exits: end everything that still runs, and the loop.
+        """Cancel all tasks and end the loop. Called when the interpreter exits.
 
-        Only daemon threads can still wait for something. They wait on, and end with the process:
-        woken now they would only complain.
+        Only daemon threads can still be waiting. They are not woken, because they would only raise
+        errors; they end with the process.
         """
         if not self.is_over:
             self.is_over = True
-            with contextlib.suppress(RuntimeError):  # the loop could not be kept going
+            with contextlib.suppress(RuntimeError):  # the loop has already ended
                 self._loop.call_soon_threadsafe(self._ending.set)
-            self._thread.join(_FAREWELL)
+            self._thread.join(_EXIT_TIMEOUT)
 
     def forget(self) -> None:
-        """This is a forked child: the loop, its thread and all it serves are the parent's."""
+        """Mark the loop as over. Called in a forked child, where its thread does not exist."""
         self.is_over = True
-        # Tasks that will never end are nothing to complain of here.
+        # Do not log that tasks of the parent are destroyed while pending.
         self._loop.set_exception_handler(lambda loop, context: None)
 
     # -- calling -----------------------------------------------------------------------------------
 
     def call(self, operation: str, work: Work[_T], give_up: Callable[[], None] = nothing) -> _T:
-        """Run a coroutine on the loop, in this thread's context, and wait for it.
+        """Run a coroutine on the loop, in this thread's context, and return its result.
 
-        If the wait is broken off, as by Ctrl-C, the coroutine is cancelled, ``give_up`` is called,
-        and the exception goes on at once.
+        If an exception such as Ctrl-C ends the wait, the coroutine is cancelled, ``give_up`` is
+        called, and the exception is raised at once.
 
         Raises:
-            SessionStopped: the loop is over, and with it everything it served.
-            UsageError: this is the loop's thread.
+            SessionStopped: the loop has ended, so all sessions have stopped.
+            UsageError: this is the thread of the loop.
         """
         self.check(operation)
         call = _Call(work, self)
@@ -103,7 +103,7 @@ class Portal:
             self._loop.call_soon_threadsafe(call.start)
             task = call.done.get()
         except BaseException:
-            if self._loop.is_closed():  # this very moment
+            if self._loop.is_closed():  # it was closed during this call
                 raise SessionStopped(operation) from None
             self.post(call.cancel)
             give_up()
@@ -111,35 +111,36 @@ class Portal:
         try:
             return task.result()
         finally:
-            del task  # the exception refers to this frame, and the task to the exception
+            del task  # breaks the cycle of exception, traceback frame and task
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have a function called on the loop, after everything asked for before. Never waits.
+        """Schedule a function on the loop, after those scheduled before. Never waits.
 
-        At any moment: in a signal handler, while garbage is collected, when the loop is over.
+        It may be called at any time: in a signal handler, during garbage collection, and after the
+        loop has ended.
         """
         if not self.is_over:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function)
 
     def start(self, work: Work[object]) -> None:
-        """Run a coroutine on the loop for which nobody waits. Never waits."""
+        """Start a coroutine on the loop without waiting for its result."""
         self.post(_Call(work, self).start)
 
     def check(self, operation: str) -> None:
-        """Refuse what could not end well. Raises as :meth:`call`."""
+        """Raise the errors of :meth:`call` if it cannot run an operation now."""
         if self.is_over:
             raise SessionStopped(operation)
         if threading.get_ident() == self._thread.ident:
             raise UsageError(
-                f"bridle.sync: {operation} would block the event loop that has to carry it out.",
-                fix="Async callbacks run on that loop: make this one a plain function, which gets "
-                "a thread of its own, or use asyncio.to_thread.",
+                f"bridle.sync: {operation} was called on its own event loop, and would block it.",
+                fix="Async callbacks run on that loop. Make the callback a plain function, which "
+                "runs in its own thread, or use asyncio.to_thread.",
             )
 
 
 class _Call(Generic[_T]):
-    """A coroutine on the loop, and where its thread waits for it."""
+    """A coroutine on the loop, and the queue on which the calling thread waits."""
 
     def __init__(self, work: Work[_T], home: Portal) -> None:
         self.done: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
@@ -148,29 +149,29 @@ class _Call(Generic[_T]):
         self._task: asyncio.Task[_T] | None = None
 
     def start(self) -> None:
-        """Begin. On the loop."""
+        """Start the coroutine. Runs on the loop."""
         self._task = task = asyncio.get_running_loop().create_task(self._run())
         self._portal.tasks.add(task)
         task.add_done_callback(self._finish)
 
     async def _run(self) -> _T:
-        # Called inside the task: whatever goes wrong, the thread hears of it.
+        # Called inside the task, so that the thread gets every error.
         return await self._work()
 
     def cancel(self) -> None:
-        """Nobody waits any more. On the loop, after :meth:`start`."""
+        """Cancel the coroutine. Runs on the loop, after :meth:`start`."""
         if self._task is not None:
             self._task.cancel()
 
     def _finish(self, task: asyncio.Task[_T]) -> None:
         self._portal.tasks.discard(task)
-        # Read here, so that nobody complains if the thread has given up.
+        # Read the exception, so that asyncio does not log it if the thread has given up.
         _ = task.cancelled() or task.exception()
         if not self._portal.is_over:
             self.done.put(task)
 
 
-# ---------------------------------------------------------------- the one of this process
+# ---------------------------------------------------------------- the portal of this process
 
 _current: Portal | None = None
 _lock = threading.Lock()
@@ -178,13 +179,13 @@ _left_behind: list[Portal] = []
 
 
 def portal() -> Portal:
-    """The portal of this process, started if need be."""
+    """Return the portal of this process. Start it if needed."""
     global _current
     with _lock:
         if _current is None:
             _current = Portal()
-            # Exit functions run in reverse, and this one must be before those that kill: the
-            # watchdog's, and weakref's, which is registered with the first finalizer.
+            # Exit functions run in reverse order. This one must run before those that kill
+            # processes: the watchdog's, and weakref's, which the first finalizer registers.
             weakref.finalize(_current, nothing).detach()
             atexit.register(_current.close)
         return _current
@@ -195,7 +196,7 @@ def _forget() -> None:
     _lock = threading.Lock()
     if _current is not None:
         _current.forget()
-        # Kept for good: its descriptors are shared, and a loop that is collected closes them.
+        # Never released: the parent shares its descriptors, and a collected loop closes them.
         _left_behind.append(_current)
         _current = None
 

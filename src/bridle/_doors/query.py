@@ -1,4 +1,4 @@
-"""The query: prompts in, a stream of messages out."""
+"""`query` and its stream: send prompts, then iterate over the messages."""
 
 from __future__ import annotations
 
@@ -51,52 +51,52 @@ if TYPE_CHECKING:
     from bridle._doors.session import InnerSession
 
 Runner = Callable[[Launch, TransportEvents], Transport]
-"""Takes the place of the CLI: ``SdkOptions.runner``."""
+"""A replacement for the CLI: ``SdkOptions.runner``."""
 
 
 class QueryStream:
-    """The messages of a query, in order; an iterator and a context manager.
+    """The messages of a query, in order: an iterator and a context manager.
 
-    The CLI is started by the first step or on entering ``async with``. The stream ends when the
-    CLI does, background work included, so several results may come; what they say is yours to
-    judge. When it has ended, well or with an error, no process of it is left.
+    The first step of the loop, or entering ``async with``, starts the CLI. The stream ends when the
+    CLI exits, after background work, so it may contain several results. Check their ``is_error``: a
+    failed turn raises nothing. After the end, or after an error, all processes have exited.
 
-    Leaving ``async with``, :meth:`aclose`, or dropping the stream ends the CLI. After a ``break``
-    that happens as soon as nobody holds the stream any more; ``async with`` makes it certain.
+    The end of ``async with``, :meth:`aclose`, or dropping the stream ends the CLI. After a
+    ``break`` without ``async with``, the CLI ends when the stream is garbage-collected.
 
-    Cancellation: cancelling the wait for the next message loses nothing.
+    Cancellation: cancelling the wait for the next message loses no message.
     Concurrency: one task at a time may iterate.
     """
 
     def __init__(self, plan: Startable) -> None:
         self._plan = plan
         self._run: Running | None = None
-        # Messages to return next, the next one last.
+        # Messages to return next, in reverse order.
         self._ready: list[Message] = []
         self._is_over = False
 
     @property
     def warnings(self) -> tuple[SdkWarning, ...]:
-        """What Bridle survived so far, such as a CLI that failed after it had given its result."""
+        """Return the warnings so far, such as a CLI that failed after it sent its result."""
         return tuple(self._run.warnings) if self._run else ()
 
     @property
     def pid(self) -> int | None:
-        """The CLI's process id, once there is one."""
+        """Return the process id of the CLI, or None if it was not started."""
         return self._run.pid if self._run else None
 
     def __aiter__(self) -> QueryStream:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message.
+        """Return the next message.
 
         Raises:
-            StartError: the CLI did not start, refused the handshake, or ended before it.
-            TransportError: the CLI failed without a result, or cannot be understood.
+            StartError: the CLI did not start, rejected the handshake, or exited before it.
+            TransportError: the CLI failed without a result, or its output is not valid.
             BufferOverflow: a line is longer than ``SdkOptions.max_buffer_size``.
             OutcomeError: a limit of ``SdkOptions.limits`` was reached.
-            Exception: whatever the iterable of prompts raised.
+            Exception: an exception from the iterable of prompts.
         """
         if self._ready:
             return self._ready.pop()
@@ -114,9 +114,11 @@ class QueryStream:
         return message
 
     async def aclose(self) -> None:
-        """End the CLI, and let go of what was not read. Calling it again is fine.
+        """End the CLI and discard unread messages. You can call it more than once.
 
-        Returns when no process of it is left. Cancelling the wait does not cancel the end.
+        Return when all processes have exited.
+
+        Cancellation: the CLI ends even if the wait is cancelled.
         """
         self._is_over = True
         self._ready = []
@@ -143,7 +145,7 @@ class QueryStream:
             except BaseException:
                 self._is_over = True
                 raise
-            # The actor is kept alive by its process; the stream is not, so that it can be dropped.
+            # The process keeps the actor alive, but not the stream, so that it can be collected.
             weakref.finalize(self, self._run.abandon).atexit = False
         return self._run
 
@@ -160,27 +162,27 @@ def query(
 ) -> QueryStream:
     """Send prompts to the CLI and iterate over its messages.
 
-    Without callbacks a query is one-way: the prompts go in, the messages come out until the CLI
-    exits, and a tool that was not allowed beforehand is denied. With callbacks or in-process tools
-    in ``bidir`` it runs as a session, and ends when ``run`` would: when the prompts are answered
-    and the background work they started is done.
+    Without callbacks a query is one-way: it sends the prompts and yields the messages until the CLI
+    exits. Tools that the options do not allow are denied. With callbacks or in-process tools in
+    ``bidir`` it runs as a session. It then ends when all prompts are answered and their background
+    work is done, as ``run`` does.
 
     Args:
         prompt: text, a list of content blocks, a user message as a mapping, or an iterable of
-            these. An async iterable is read as the CLI takes its prompts, so it may wait for the
-            answer to one before it gives the next. A plain one, unless it is a list or tuple, is
-            read in a thread. What it raises is raised by the stream. The CLI may merge prompts that
-            wait into one turn.
+            these. Bridle reads an async iterable as the CLI accepts prompts, so the iterable may
+            wait for an answer before it yields the next prompt. It reads a plain iterable, other
+            than a list or tuple, in a thread. The stream raises the exceptions of the iterable.
+            The CLI may merge queued prompts into one turn.
         bidir: callbacks and in-process tools.
 
-    A limit of ``SdkOptions.limits`` that is reached ends the CLI, and the stream raises its error
-    after the messages. In a one-way query ``total`` limits the whole stream, from the first prompt
-    on; ``first_event`` and ``idle`` limit silence while the CLI has something to do, its exit
-    included; ``turns`` and ``usd`` limit each answer, background work included. With callbacks the
-    limits count for each prompt, as in ``run``.
+    When a limit of ``SdkOptions.limits`` is reached, Bridle ends the CLI, and the stream raises an
+    OutcomeError after the messages. In a one-way query, ``total`` limits the whole stream from the
+    first prompt; ``first_event`` and ``idle`` limit the time without messages while the CLI works
+    or exits; ``turns`` and ``usd`` limit each answer, including background work. With callbacks,
+    the limits apply to each prompt, as in ``run``.
 
     Raises:
-        OptionsError: an option or the prompt is wrong; nothing was started.
+        OptionsError: an option or the prompt is invalid. Nothing was started.
     """
     if bidir is not None and bidir != BidirOptions():
         from bridle._doors.query_session import QuerySession  # only some queries are sessions
@@ -190,7 +192,7 @@ def query(
 
 
 def session_of(stream: QueryStream) -> InnerSession | None:
-    """Return the session of a query that runs as one."""
+    """Return the session of a query that runs as one, or None for a one-way query."""
     from bridle._doors.session import InnerSession  # a one-way query needs no session
 
     plan = stream._plan  # pyright: ignore[reportPrivateUsage]
@@ -198,7 +200,7 @@ def session_of(stream: QueryStream) -> InnerSession | None:
 
 
 class Running(Protocol):
-    """A query that was started."""
+    """A running query."""
 
     @property
     def messages(self) -> Queue[Message]: ...
@@ -215,26 +217,26 @@ class Startable(Protocol):
     """A query whose options and prompt were checked."""
 
     def start(self) -> Running:
-        """Start the CLI, on the running loop."""
+        """Start the CLI on the running event loop."""
         ...
 
 
 class _Plan:
-    """All that is settled before a query starts. Holds nothing of the stream."""
+    """The checked options and prompts of a one-way query. It has no reference to the stream."""
 
     def __init__(self, prompt: Prompts, options: ResolvedOptions) -> None:
         cli, sdk = options.cli, options.sdk
         if cli.permission_prompt_tool_name == STDIO:
             raise OptionsError(
                 "permission_prompt_tool_name",
-                f"{STDIO!r} asks whoever started the CLI, and a query answers nothing",
-                fix="Allow what is needed with allowed_tools, or use a session.",
+                f"is {STDIO!r}, but a one-way query cannot answer permission requests",
+                fix="Allow the tools with allowed_tools, or use a session.",
             )
         self._cli = cli
         self._sdk = sdk
         self._warnings = option_warnings(options)
         at_hand = prompts_at_hand(prompt)
-        # A query cannot ask the CLI what it spends, but for a single prompt the CLI has a budget.
+        # A query cannot ask the CLI for its cost. For a single prompt, use the CLI's own budget.
         is_single = at_hand is not None and len(at_hand) == 1
         budgeted = with_budget(cli, sdk.limits) if is_single else cli
         self._launch = plan_query(budgeted, sdk, settings_text=settings_text(cli))
@@ -251,7 +253,7 @@ class _Plan:
         self._engine = OneWayEngine(config, has_budget=budgeted is not cli)
 
     def start(self) -> QueryActor:
-        """Start the CLI, on the running loop."""
+        """Start the CLI on the running event loop."""
         sdk = self._sdk
         actor = QueryActor(
             self._engine,
@@ -294,7 +296,7 @@ class _Plan:
         return process
 
     async def _input(self, actor: Actor) -> Lines:
-        """Yield what the CLI reads: no prompt before its version is known to be supported."""
+        """Yield the lines for the CLI. The first prompt waits for the version check."""
         await actor.version_checked()
         if self._engine.lifecycle in TERMINAL:
             return

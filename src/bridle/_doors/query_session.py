@@ -1,4 +1,4 @@
-"""A query with callbacks: a session that ends when its prompts are answered."""
+"""A query with callbacks: a session that ends when all its prompts are answered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIMITS = frozenset(reason for reason in OutcomeReason if reason.value.startswit
 
 
 class QuerySession(InnerSession):
-    """A session for the prompts of one query, which are checked here if they are at hand."""
+    """The session of one query. The constructor checks prompts that are not from an iterator."""
 
     def __init__(
         self, prompts: Prompts, cli: CliOptions | None, sdk: SdkOptions | None, bidir: BidirOptions
@@ -44,16 +44,16 @@ class QuerySession(InnerSession):
         return structs.replace(super()._engine_config(), awaits_follow_ups=True)
 
     def start(self) -> RunningQuery:
-        """Start the CLI, on the running loop."""
+        """Start the CLI on the running event loop."""
         return RunningQuery(self, self._actor)
 
     async def answer(self) -> None:
-        """Connect, send every prompt, wait for the outcomes, and close the session.
+        """Connect, send every prompt, wait for the outcomes, and shut down the session.
 
         Raises:
             StartError: the CLI did not start.
             OutcomeError: a prompt reached a limit, or has no result.
-            Exception: what the iterable of prompts raised.
+            Exception: an exception from the iterable of prompts.
         """
         async with self:
             waiting: list[asyncio.Task[Outcome[Any]]] = []
@@ -71,11 +71,11 @@ class QuerySession(InnerSession):
 
 
 class RunningQuery:
-    """A query that runs as a session."""
+    """A running query that is a session."""
 
     def __init__(self, session: QuerySession, actor: Actor) -> None:
         self._actor = actor
-        #: The messages that the reader has not taken yet.
+        #: The unread messages.
         self.messages = actor.subscriptions.messages()
         self._events = actor.subscriptions.events()
         self._warnings: deque[SdkWarning] = deque(maxlen=_KEPT_WARNINGS)
@@ -86,12 +86,12 @@ class RunningQuery:
 
     @property
     def pid(self) -> int | None:
-        """The CLI's process id, once there is one."""
+        """Return the process id of the CLI, or None if it was not started."""
         return self._actor.pid
 
     @property
     def warnings(self) -> deque[SdkWarning]:
-        """The last of what was warned of."""
+        """Return the newest warnings, at most 1000."""
         while self._events:
             event = self._events.take_now()
             if isinstance(event, SdkWarning):
@@ -99,10 +99,12 @@ class RunningQuery:
         return self._warnings
 
     async def take(self) -> Message:
-        """Return the next message. Cancellation loses nothing.
+        """Return the next message.
 
         Raises:
-            Closed: there is none, and no process is left either.
+            Closed: there are no more messages, and all processes have exited.
+
+        Cancellation: loses no message.
         """
         try:
             return await self.messages.take()
@@ -113,14 +115,17 @@ class RunningQuery:
             raise
 
     async def close(self) -> None:
-        """End it; return when no process is left. Cancelling the wait does not cancel the end."""
+        """End the query, and return when all processes have exited.
+
+        Cancellation: the query ends even if the wait is cancelled.
+        """
         self._actor.subscriptions.leave(self.messages)
         self._answering.cancel()
         await self._actor.stop()
         await asyncio.wait([self._answering])
 
     def abandon(self) -> None:
-        """End it, as the stream was dropped. May be called from any thread."""
+        """End the query because its stream was dropped. Any thread may call it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._answering.cancel)
         self._actor.abandon()

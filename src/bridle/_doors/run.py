@@ -1,4 +1,4 @@
-"""One call, one outcome."""
+"""`run`: one prompt, one outcome."""
 
 from __future__ import annotations
 
@@ -57,36 +57,37 @@ async def run(
     output_type: Any = None,
     keep_messages: bool = False,
 ) -> Outcome[Any]:
-    """Run one prompt to its end and return its outcome.
+    """Run one prompt and return its outcome.
 
-    It is over when the turn has failed, or when it is done and no background task it started still
-    lives: the follow-up turn of a background subagent is part of the answer. ``SdkOptions.limits``
-    bound it: ``first_event`` and ``idle`` its turn, the others all of it. How it went is in the
-    outcome (``outcome.ok``, ``outcome.reason``) and raises nothing.
+    A failed turn raises nothing: check ``outcome.ok`` and ``outcome.reason``. If the turn
+    completes, ``run`` also waits for the background tasks that it started, because the follow-up
+    turn of a background subagent is part of the answer. In ``SdkOptions.limits``, ``first_event``
+    and ``idle`` limit the turn; the other limits include background work.
 
-    Without limits it waits as long as that lives: a server that the model starts in the background
-    never ends by itself, and then neither does ``run``. Set ``Limits(total=...)`` where the model
-    may start one.
+    Without limits, ``run`` waits until all background tasks have ended. If the model starts a
+    server in the background, that may be never: set ``Limits(total=...)``.
+
+    The CLI ends before ``run`` returns or raises.
 
     Args:
         prompt: text, or a list of content blocks.
-        output_type: a dataclass, TypedDict, msgspec.Struct or pydantic model. The model is made to
-            answer in that shape, and ``outcome.output`` is one of it; an answer that is not is no
-            success (``output_missing``, ``output_invalid``).
-        keep_messages: keep every message in ``outcome.messages``.
+        output_type: a dataclass, TypedDict, msgspec.Struct or pydantic model. The model answers in
+            that form, and ``outcome.output`` is an instance of it. An answer without it, or with
+            invalid data, is a failure (``output_missing``, ``output_invalid``).
+        keep_messages: store all messages in ``outcome.messages``.
 
     Raises:
-        OptionsError: an option is wrong; nothing was started.
-        StartError: the CLI did not start; nothing is left behind.
+        OptionsError: an option or the prompt is invalid. Nothing was started.
+        StartError: the CLI did not start. Its processes, files and tasks are removed.
 
-    Cancellation: cancelling ends the CLI, gently.
+    Cancellation: shuts down the CLI.
     """
     job = Run(prompt, cli, sdk, bidir, output_type, keep_messages=keep_messages)
     return await job.outcome()
 
 
 class Run(InnerSession):
-    """A session for one prompt and what comes of it."""
+    """A session that runs one prompt and its background work."""
 
     def __init__(
         self,
@@ -106,18 +107,18 @@ class Run(InnerSession):
         self._prompt = prompt
         self._output_type = output_type
         self._kept: list[Message] | None = [] if keep_messages else None
-        #: The prompt's turn, once it was sent.
+        #: The turn of the prompt, or None before it is sent.
         self.turn: Turn | None = None
 
     def _engine_config(self) -> EngineConfig:
         return structs.replace(super()._engine_config(), awaits_follow_ups=True)
 
     def redact(self, text: str) -> str:
-        """Return what the CLI said without what is known to be secret here, or looks so."""
+        """Return the text with masked secrets: those of this session, and likely ones."""
         return self._secrets.redact(text)
 
     async def outcome(self) -> Outcome[Any]:
-        """Start, send the prompt, and end."""
+        """Start the session, send the prompt, shut down, and return the outcome."""
         async with self:
             outcome = await self.answer()
             await self.drop_rest(outcome)
@@ -128,7 +129,7 @@ class Run(InnerSession):
         return clean_outcome(outcome, self.redact)
 
     async def answer(self) -> Outcome[Any]:
-        """Send the prompt and return its outcome, background work included."""
+        """Send the prompt and return its outcome, after the background work."""
         messages = None if self._kept is None else self._actor.subscriptions.messages()
         self.turn = await self.send_user_message(self._prompt)
         if messages is None or self._kept is None:
@@ -146,13 +147,13 @@ class Run(InnerSession):
 
     @property
     def is_in_turn(self) -> bool:
-        """True until the prompt's turn has ended, whether or not its background work has."""
+        """Return True until the turn of the prompt has ended. Background work does not count."""
         held = self._engine.held
         has_ended = self.turn is not None and (self.turn.done or self.turn.uuid in (held or ()))
         return not has_ended
 
     async def drop_rest(self, outcome: Outcome[Any]) -> None:
-        """End at once if the CLI still works on something that the outcome does not wait for."""
+        """Stop the session at once if the CLI still works on something else than this outcome."""
         held = self._engine.held
         if outcome.result is None or (held is not None and held.is_pending):
             await self.stop()
@@ -165,13 +166,13 @@ class Run(InnerSession):
 
 def _with_schema(cli: CliOptions, output_type: Any) -> CliOptions:
     if cli.json_schema is not None:
-        fix = "Give the type, or the schema."
+        fix = "Set only one of them."
         raise OptionsError("output_type", "cannot be used together with json_schema", fix=fix)
     return cli.replace(json_schema=schema_of(output_type))
 
 
 def _checked(output_type: Any) -> Any:
-    """The type, or what stands for one that only pydantic checks as its author meant it."""
+    """Return the type. Wrap a pydantic dataclass, so that pydantic validates it."""
     marks = ("__pydantic_validator__", "__dataclass_fields__")
     if isinstance(output_type, type) and all(hasattr(output_type, mark) for mark in marks):
         return _PydanticDataclass(output_type)
@@ -182,7 +183,7 @@ class _PydanticDataclass:
     """A pydantic dataclass with the methods of a model."""
 
     def __init__(self, kind: Any) -> None:
-        # Whoever has such a class has pydantic loaded.
+        # A program that has such a class has imported pydantic.
         adapter = importlib.import_module("pydantic").TypeAdapter(kind)
         self.model_json_schema = adapter.json_schema
         self.model_validate = adapter.validate_python

@@ -1,4 +1,4 @@
-"""The session: full duplex with the CLI, on asyncio."""
+"""The asyncio session: sends prompts and requests to the CLI while it receives messages."""
 
 from __future__ import annotations
 
@@ -54,27 +54,29 @@ from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.tools import Tool, ToolServer
 
 _PING = "mcp_status"
-"""A request that every CLI answers, by itself."""
+"""A control request that every version of the CLI responds to."""
 
 
 class Session:
-    """A conversation with a CLI process of its own.
+    """A conversation with its own CLI process.
 
-    Made in two steps, construction and :meth:`connect`, or in one by ``bridle.start_session``.
-    Construction only checks the options; nothing is started. Operations issued between the two
-    steps' beginning and the session being ready wait for it, up to sixteen.
+    Create it, then call :meth:`connect`; or use ``bridle.start_session``, which does both. The
+    constructor only checks the options and starts nothing. Operations that you start before the
+    session is running wait for it; at most sixteen can wait.
 
-    Leaving ``async with`` closes it gently. A session that is simply dropped is stopped.
+    ``async with`` connects the session and shuts it down at the end. If the session object is
+    garbage-collected, Bridle stops the session.
 
-    Ownership: whoever made it ends it; turns and subscriptions end with it.
-    Timeouts: an operation waits ``SdkOptions.control_timeout`` seconds for its answer, or as long
-    as its own ``timeout`` says.
-    Cancellation: cancelling the wait for an operation withdraws it, and the session goes on.
-    Concurrency: every method may be called from any task of the session's event loop, at any time.
-    Use one event loop per session.
+    Timeouts: an operation waits ``SdkOptions.control_timeout`` seconds for the CLI's response, or
+    its own ``timeout`` in seconds.
+    Errors: an operation that fails raises ``ControlError`` or a subclass, such as
+    ``ControlTimeout``, ``ControlRejected`` or ``SessionStopped``.
+    Cancellation: cancelling an operation cancels the request. The session stays usable.
+    Concurrency: any task of the session's event loop may call any method at any time. A session
+    belongs to one event loop.
 
     Raises:
-        OptionsError: an option is unknown, malformed, or contradicts another.
+        OptionsError: an option is unknown, invalid, or contradicts another one.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Session:
         self._engine = Engine(self._engine_config())
         self._made: Actor | None = None
         self._connecting = False
-        # Whom tools get as their session; not held, so that it can be dropped.
+        # The object that tools get as `ToolContext.session`. Weak, so that it can be collected.
         self._owner: Callable[[], object | None] = weakref.ref(self)
 
     # -- starting ----------------------------------------------------------------------------------
@@ -104,12 +106,13 @@ class Session:
         """Start the CLI and wait until the session is running.
 
         Raises:
-            StartError: it did not start; no process, file or task of it is left.
+            StartError: the session did not start. Its processes, files and tasks are removed.
+            UsageError: ``connect`` was already called.
 
-        Cancellation: cancelling the wait stops the session.
+        Cancellation: stops the session.
         """
         if self._connecting:
-            raise UsageError("A session connects once.", fix="Make a new Session.")
+            raise UsageError("A session connects once.", fix="Create a new Session.")
         if self._engine.lifecycle is not Lifecycle.STARTING:
             raise SessionStopped("connect")
         self._connecting = True
@@ -190,9 +193,9 @@ class Session:
         )
 
     def _handler(self, name: str, server: object) -> object:
-        """Return the function that takes the messages for an MCP server."""
+        """Return the object that handles the messages for an MCP server."""
         if isinstance(server, Tool) or server is ToolServer:
-            fix = "Put tools into a server: ToolServer([...])."
+            fix = "Use a server with a list of tools: ToolServer([...])."
             raise OptionsError(f"mcp_servers[{name!r}]", f"is {server!r}", fix=fix)
         if protocol_server(server) is None and callable(server):
             return callback(f"mcp_servers[{name!r}]", server)
@@ -228,7 +231,7 @@ class Session:
             closers=[conversation.close for conversation in self._conversations],
             redact=self._secrets.redact,
         )
-        # The actor is kept alive by its process; the session is not, so that it can be dropped.
+        # The process keeps the actor alive, but not the session, so that it can be collected.
         weakref.finalize(self, actor.abandon).atexit = False
         return actor
 
@@ -236,47 +239,47 @@ class Session:
 
     @property
     def id(self) -> str | None:
-        """The conversation's id. It changes when the conversation is cleared.
+        """Return the id of the session. It changes when the conversation is cleared.
 
-        It is known from the start, with two exceptions: with ``continue_session``, and when
-        ``resume_session_id`` is a title or a path, only the CLI knows which conversation goes on.
-        It is None then until the first turn begins.
+        It is None until the first turn starts if ``continue_session`` is set, or if
+        ``resume_session_id`` is a title or a path: only the CLI knows which session it resumes.
         """
         return self._engine.session_id or None
 
     @property
     def pid(self) -> int | None:
-        """The CLI's process id, once there is one."""
+        """Return the process id of the CLI, or None if it was not started."""
         return self._made.pid if self._made else None
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """``starting``, ``init_sent``, ``running``, ``stopped`` or ``failed``."""
+        """Return the state: ``starting``, ``init_sent``, ``running``, ``stopped`` or ``failed``."""
         return self._engine.lifecycle
 
     @property
     def alive(self) -> bool:
-        """True while the session can be used."""
+        """Return True while the session can be used."""
         return self._engine.lifecycle is Lifecycle.RUNNING and not self._engine.is_closing
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What the CLI says it can do; empty for older ones, which do not say."""
+        """Return the capabilities that the CLI announced. Older CLIs announce none."""
         return self._engine.handshake.capabilities
 
     @property
     def server_info(self) -> Mapping[str, object] | None:
-        """The CLI's answer to initialize, as it came."""
+        """Return the CLI's response to the handshake as JSON, or None before the handshake."""
         return self._engine.handshake.server_info
 
-    # -- what comes --------------------------------------------------------------------------------
+    # -- messages and events -----------------------------------------------------------------------
 
     def messages(self) -> Subscription[Message]:
-        """Subscribe to every message of the conversation, in order, from now on.
+        """Subscribe to all messages of the session, in order, from now on.
 
-        The first subscription also gets what came since the start, at most the newest 256 messages
-        and one mebibyte; the warning ``missed_messages`` says how many were dropped. Read it, or
-        leave it: unread messages are bounded by ``SdkOptions.max_unread_bytes``.
+        The first subscription also yields the messages since the start: at most the newest 256
+        messages and 1 MiB. If there were more, the warning ``missed_messages`` has their number.
+        Close a subscription that you do not read: unread messages are limited by
+        ``SdkOptions.max_unread_bytes``.
         """
         subscriptions = self._actor.subscriptions
         return Subscription(subscriptions.messages(), subscriptions.leave)
@@ -284,40 +287,40 @@ class Session:
     def events(self) -> Subscription[SessionEvent]:
         """Subscribe to lifecycle events and warnings.
 
-        The newest 256 unread events are kept; the warning ``missed_events`` stands in the place of
-        those that were dropped. The first subscription also gets what came since the start.
+        The session keeps the newest 256 unread events. The warning ``missed_events`` replaces
+        those that were dropped. The first subscription also yields the events since the start.
         """
         subscriptions = self._actor.subscriptions
         return Subscription(subscriptions.events(), subscriptions.leave)
 
     def subscribe(self) -> Subscription[Update]:
-        """Subscribe to messages and events in one, in the order they came.
+        """Subscribe to messages and events together, in order.
 
-        Bounded as :meth:`messages`.
+        The limits of :meth:`messages` apply.
         """
         subscriptions = self._actor.subscriptions
         return Subscription(subscriptions.updates(), subscriptions.leave)
 
     def text_stream(self) -> TextPieces:
-        """Return an iterator over all text of the conversation; see `Turn.text_stream`."""
+        """Return an iterator over all text of the session. See `Turn.text_stream`."""
         return TextPieces(self.messages(), TextStream())
 
-    # -- what is asked for -------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
     async def send_user_message(self, content: Content, *, timeout: float | None = None) -> Turn:
-        """Send a prompt: text, or a list of content blocks. Returns when it has left.
+        """Send a prompt: text, or a list of content blocks. Return when it is written.
 
-        Prompts may be sent while a turn runs; the CLI merges those that wait into one turn, and
-        their outcomes say so (``merged_with``).
+        You can send prompts while a turn runs. The CLI merges queued prompts into one turn; their
+        outcomes have ``merged_with``.
 
         Raises:
-            OptionsError: the content cannot be sent.
-            ControlTimeout: it has not left within ``timeout`` seconds; a CLI that reads again may
-                still get it.
-            ControlError: the session is over, or its input is.
+            OptionsError: the content is invalid.
+            ControlTimeout: the prompt was not written within ``timeout`` seconds, because the CLI
+                does not read its input. The CLI may still receive it later.
+            ControlError: the session has stopped, or its input is closed.
 
-        Cancellation: what waits for the session to be ready is withdrawn; what is on its way to
-        the CLI is not, and its turn runs.
+        Cancellation: cancels a prompt that still waits for the session to start. A prompt that is
+        being written is sent, and its turn runs.
         """
         check_timeout(timeout)
         return Turn(await self._actor.send(str(uuid4()), content, timeout))
@@ -325,32 +328,37 @@ class Session:
     async def interrupt(
         self, *, cancel_queued: bool = False, timeout: float | None = None
     ) -> Mapping[str, object] | None:
-        """Interrupt the turn that runs; its outcome becomes ``interrupted``.
+        """Interrupt the running turn. Its outcome becomes ``interrupted``.
 
-        Prompts that wait run next, unless ``cancel_queued`` (which older CLIs ignore).
+        The CLI continues with queued prompts, unless ``cancel_queued`` is True. Older CLIs ignore
+        ``cancel_queued``. Returns the CLI's response.
+
+        Raises:
+            ControlTimeout: no response within ``timeout`` seconds.
+            ControlError: the session has stopped, or has too many pending requests.
         """
         fields = {"cancel_queued": True} if cancel_queued else {}
         return await self._actor.submit("interrupt", fields, timeout)
 
     async def set_permission_mode(self, mode: str, *, timeout: float | None = None) -> None:
-        """Change when the CLI asks for permission, from now on."""
+        """Change the permission mode: when the CLI asks for permission from now on."""
         await self._actor.submit("set_permission_mode", {"mode": mode}, timeout)
 
     async def set_model(self, model: str | None, *, timeout: float | None = None) -> None:
-        """Use another model, from the next request on; None: the default one."""
+        """Use another model from the next request on. None means the default model."""
         await self._actor.submit("set_model", {"model": model}, timeout)
 
     async def rewind_files(
         self, user_message_id: str, *, dry_run: bool = False, timeout: float | None = None
     ) -> Mapping[str, object]:
-        """Put files back to how they were when that prompt (``turn.uuid``) was sent.
+        """Restore files to their state when the prompt with this UUID (``turn.uuid``) was sent.
 
-        With ``dry_run`` nothing is changed and the answer tells what would be. Without a
-        ``timeout`` it waits four times as long as other operations (``control_timeout``): the CLI
-        may have many files to write.
+        With ``dry_run=True`` the CLI changes nothing and reports what it would change. The default
+        ``timeout`` is four times ``control_timeout``, because the CLI may write many files.
+        Returns the CLI's response.
 
         Raises:
-            CheckpointingNotEnabled: the session was started without checkpoints.
+            CheckpointingNotEnabled: the session has no file checkpointing.
             ControlRejected: there is no checkpoint for that prompt.
         """
         fields: dict[str, object] = {"user_message_id": user_message_id}
@@ -361,51 +369,51 @@ class Session:
     async def control(
         self, subtype: str, /, *, timeout: float | None = None, **fields: object
     ) -> Mapping[str, object] | None:
-        """Any control operation of the CLI, by its subtype; returns what it answers.
+        """Send a control request with this subtype and these fields. Return the CLI's response.
 
         Raises:
-            OptionsError: a field is missing or of the wrong kind; nothing was sent.
-            ControlTimeout: no answer in time. A late one is dropped.
-            ControlRejected: the CLI said no.
-            ControlError: the session is over, is not ready, or has too much to do.
+            OptionsError: a field is missing or has the wrong type. Nothing was sent.
+            ControlTimeout: no response within ``timeout`` seconds. A late response is dropped.
+            ControlRejected: the CLI responded with an error.
+            ControlError: the session has stopped, did not start, or has too many pending requests.
 
-        Cancellation: cancelling the wait withdraws the operation.
+        Cancellation: cancels the request.
         """
         return await self._actor.submit(subtype, fields, timeout)
 
     async def ping(self, *, timeout: float | None = None) -> float:
-        """Ask the CLI for a sign of life; returns the seconds it took."""
+        """Check that the CLI responds. Return the time that it took, in seconds."""
         loop = asyncio.get_running_loop()
         before = loop.time()
         await self._actor.submit(_PING, {}, timeout)
         return loop.time() - before
 
-    # -- ending ------------------------------------------------------------------------------------
+    # -- shutdown ----------------------------------------------------------------------------------
 
     async def end_input(self) -> None:
-        """Close the CLI's input: it finishes what it has and leaves by itself.
+        """Close the CLI's input. The CLI finishes its work and exits.
 
-        Questions of the CLI can no longer be answered: what asks for permission is denied.
+        Bridle can no longer respond to the CLI, so tools that need permission are denied.
         """
         self._actor.end_input()
 
     async def stop(self) -> None:
-        """End the session now: SIGTERM to the whole process tree, SIGKILL after five seconds.
+        """Stop the session: send SIGTERM to the whole process tree, and SIGKILL after five seconds.
 
-        Returns when no process of it is left. Everything pending fails with ``SessionStopped``.
-        Calling it again is fine.
+        Return when all processes have exited. Pending operations fail with ``SessionStopped``.
+        You can call it more than once.
 
-        Cancellation: cancelling the wait does not cancel the end.
+        Cancellation: the session stops even if the wait is cancelled.
         """
         await self._actor.stop()
 
     async def aclose(self) -> None:
-        """End the session gently.
+        """Shut down the session.
 
-        A running turn is interrupted, what the CLI still asks is refused, its input is closed and
-        it gets five seconds to finish its transcript. Then as :meth:`stop`.
+        Interrupt a running turn, reject pending requests of the CLI, close its input, and give it
+        five seconds to write its transcript. Then continue as :meth:`stop`.
 
-        Cancellation: cancelling the wait does not cancel the end.
+        Cancellation: the session shuts down even if the wait is cancelled.
         """
         await self._actor.close()
 
@@ -427,15 +435,15 @@ class Session:
 
 
 class InnerSession(Session):
-    """A session inside another object, which tools get as theirs in its place."""
+    """A session that another object contains. Tools get that object as `ToolContext.session`."""
 
     def show_as(self, owner: object) -> None:
-        """Say which object; before the session connects."""
+        """Set the object that tools get. Call it before the session connects."""
         self._owner = weakref.ref(owner)
 
 
 class SessionStart:
-    """A session about to start: await it, or enter it with ``async with``."""
+    """A session that is not started yet. Await it, or use it in ``async with``."""
 
     def __init__(self, session: Session, prompt: Content | None) -> None:
         self._session = session
@@ -443,12 +451,12 @@ class SessionStart:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"a session about to start has no {name}; await it, or enter it, first: "
+            f"the session is not started yet, so it has no {name}. Await it first: "
             "session = await start_session(...)"
         )
 
     def __repr__(self) -> str:
-        return "<a session about to start: await it, or enter it with `async with`>"
+        return "<a session that is not started: await it, or use it in `async with`>"
 
     async def _start(self) -> Session:
         await self._session.connect()
@@ -484,14 +492,20 @@ def start_session(
 ) -> SessionStart:
     """Start a session: ``async with start_session(...) as session``, or ``await`` it.
 
-    It is running when you get it. A ``prompt`` is sent at once. Read its answer from
-    ``session.messages()`` or ``session.text_stream()``, right away: until the first subscription
-    the session keeps the newest 256 messages, at most one mebibyte. For more time, use
-    ``send_user_message`` and iterate its turn.
+    The session that you get is running. The end of ``async with`` shuts it down. If you await it,
+    call ``aclose()`` yourself.
+
+    Args:
+        prompt: a prompt to send at once. Read its answer immediately, from ``session.messages()``
+            or ``session.text_stream()``: until the first subscription, the session keeps only the
+            newest 256 messages, at most 1 MiB. If you need more time, use ``send_user_message``
+            and iterate the turn.
 
     Raises:
-        OptionsError: here and now, before anything is started.
-        StartError: when awaited or entered; nothing is left behind.
+        OptionsError: an option or the prompt is invalid. Raised by the call, before anything is
+            started.
+        StartError: the CLI did not start. Raised when you await or enter it. Its processes, files
+            and tasks are removed.
     """
     if prompt is not None:
         check_prompt(prompt)
@@ -499,14 +513,14 @@ def start_session(
 
 
 def check_prompt(prompt: Content) -> None:
-    """Refuse a prompt that cannot be sent.
+    """Check that a prompt can be sent.
 
     Raises:
-        OptionsError: it is neither text nor a list of content blocks, or an empty list.
+        OptionsError: it is neither text nor a non-empty list of content blocks.
     """
-    fix = "Give text, or a list of content blocks."
+    fix = "Use text, or a list of content blocks."
     if isinstance(prompt, list | tuple) and not prompt:
-        raise OptionsError("prompt", "there is nothing in the list", fix=fix)
+        raise OptionsError("prompt", "is an empty list", fix=fix)
     try:
         encode_user_message(prompt, "")
     except Unencodable as problem:

@@ -1,4 +1,4 @@
-"""What a consumer iterates: a session's messages or events, or the messages of one turn."""
+"""Async iterators over messages, events and text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _T = TypeVar("_T")
 
 
 class Subscription(Generic[_T]):
-    """An async iterator over what comes, from the moment it was made.
+    """An async iterator over the items that arrive after it was created.
 
-    It ends when the session does. Leaving it early (``break``, ``aclose``, or just dropping it)
-    ends the subscription; the session goes on. What a turn's has not read is for the next loop over
-    that turn; what another has not read is let go.
+    It ends when the session ends. To end it earlier, leave the loop, call ``aclose``, or drop the
+    object; the session continues. The unread messages of a turn are kept for the next loop over
+    that turn. Other unread items are discarded.
 
-    Cancellation: cancelling the wait for the next item loses nothing.
-    Concurrency: one task at a time may iterate; make a subscription for each reader.
+    Cancellation: cancelling the wait for the next item loses no item.
+    Concurrency: one task at a time may iterate. Create one subscription per reader.
     """
 
     def __init__(self, queue: Queue[_T], leave: Callable[[Queue[_T]], None]) -> None:
         self._queue = queue
-        # Runs at most once, on aclose() or when nobody holds the subscription any more.
+        # Runs at most once: on aclose(), or when the subscription is garbage-collected.
         self._leave = weakref.finalize(self, leave, queue)
         self._leave.atexit = False
 
@@ -45,7 +45,7 @@ class Subscription(Generic[_T]):
                 raise end.error from None
             raise StopAsyncIteration from None
         except BaseException:
-            del self  # or the traceback would hold it, and nobody else reads on
+            del self  # or the traceback keeps the subscription alive, and it is not closed
             raise
 
     async def aclose(self) -> None:
@@ -65,9 +65,9 @@ class Subscription(Generic[_T]):
 
 
 class TextPieces:
-    """An async iterator over the text of messages, each piece once.
+    """An async iterator over the text of messages, without repetitions.
 
-    Cancellation: cancelling the wait for the next piece loses nothing.
+    Cancellation: cancelling the wait for the next text loses no text.
     """
 
     def __init__(self, messages: Subscription[Message], stream: TextStream) -> None:
@@ -90,5 +90,5 @@ class TextPieces:
         return text
 
     async def aclose(self) -> None:
-        """End it."""
+        """End the subscription to the messages."""
         await self._messages.aclose()

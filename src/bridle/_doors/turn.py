@@ -1,4 +1,4 @@
-"""A turn in the hands of the application."""
+"""The asyncio `Turn`: the messages and the outcome of one prompt."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from bridle.outcomes import Outcome
 class Turn:
     """The work on one prompt: iterate it for its messages, await it for its outcome.
 
-    Both may be done, at once or one after the other; iterate first. Waiting for the outcome while
-    no loop reads discards the messages, also if the wait times out: a later loop raises UsageError.
+    You can do both, at the same time or one after the other. Begin to iterate first: awaiting the
+    turn discards the messages if no loop reads them, even if the wait times out, and a later loop
+    raises UsageError.
 
-    Messages that no loop reads are held for the next loop, within bounds for the whole session:
-    eight mebibytes for turns that no loop has read yet, the repetitions of your own prompts not
-    counted, and ``SdkOptions.max_unread_bytes`` for all turns, those whose loop was left included.
-    Beyond that the messages of the oldest turn are dropped, with the warning ``missed_messages``,
-    and a loop over that turn raises ConsumerTooSlow.
+    The session keeps unread messages of turns for the next loop: at most 8 MiB for all turns that
+    no loop has read yet (copies of your prompts do not count), and at most
+    ``SdkOptions.max_unread_bytes`` for all turns, including those with an abandoned loop. Above
+    that it drops the messages of the oldest turn with the warning ``missed_messages``, and a loop
+    over that turn raises ConsumerTooSlow.
 
-    If two loops over one turn go on at once, the older one raises UsageError.
+    If a second loop over a turn starts, the first one raises UsageError.
     """
 
     def __init__(self, state: TurnState) -> None:
@@ -33,32 +34,32 @@ class Turn:
 
     @property
     def uuid(self) -> str:
-        """The prompt's uuid: what ``rewind_files`` takes."""
+        """Return the UUID of the prompt. Pass it to ``rewind_files``."""
         return self._state.uuid
 
     @property
     def done(self) -> bool:
-        """True once there is an outcome."""
+        """Return True if the turn has ended."""
         return self._state.outcome.done()
 
     def __aiter__(self) -> Subscription[Message]:
-        """The messages of this turn, in order; ends with the turn."""
+        """Iterate over the messages of this turn, in order, until the turn ends."""
         return Subscription(self._state.read(), self._state.leave)
 
     def text_stream(self) -> TextPieces:
-        """Return an iterator over the text of this turn, each part once.
+        """Return an iterator over the text of this turn, without repetitions.
 
-        Text blocks are separated by a blank line. The CLI's own error messages are left out. The
-        text of an answer that follows a refusal comes when that answer has ended.
+        It separates text blocks by a blank line, and omits error messages of the CLI. If the model
+        refused and a new answer follows, the text of the new answer comes when it is complete.
         """
         return TextPieces(self.__aiter__(), self._text)
 
     async def outcome(self) -> Outcome[Any]:
-        """Return the one outcome of this turn. Never raises for how the turn went.
+        """Wait until the turn ends, and return its outcome. A failed turn raises nothing.
 
         If no loop reads the turn, its messages are discarded.
 
-        Cancellation: cancelling the wait does nothing to the turn.
+        Cancellation: ends the wait; the turn continues.
         Concurrency: any number of tasks may wait.
         """
         return await self._state.wait()
@@ -72,5 +73,5 @@ class Turn:
 
 
 def take_back(turn: Turn, messages: list[Message]) -> None:
-    """Keep what a reader that has left took and did not read, for the next one."""
+    """Put messages that a reader took but did not use back, for the next reader."""
     turn._state.put_back(messages)  # pyright: ignore[reportPrivateUsage]

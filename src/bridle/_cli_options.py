@@ -1,0 +1,418 @@
+"""`CliOptions`: the options that the CLI receives, one table row per option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypeAlias
+
+from bridle import _forms as forms
+from bridle._agents import AgentConfig
+from bridle._agents import agents as check_agents
+from bridle._fields import (
+    Channel,
+    Record,
+    always,
+    boolean,
+    document,
+    each,
+    flag,
+    initialize,
+    integer,
+    json_object,
+    json_or_path,
+    line,
+    many,
+    mapping,
+    one_of,
+    option,
+    path,
+    positive,
+    text,
+)
+from bridle._forms import Effort, PermissionMode, SettingSource
+from bridle.errors import OptionsError
+
+StrPath: TypeAlias = str | PathLike[str]
+"""A path in the file system: a `str`, or a path object such as `pathlib.Path`."""
+
+Json: TypeAlias = Mapping[str, object]
+"""A JSON object, as a mapping."""
+
+GATE_VARIABLES: tuple[str, ...] = ("CLAUDE_CODE_SIMPLE",)
+"""Environment variables that stop the CLI from calling the hooks of the program.
+
+Bridle removes them from the environment that the CLI inherits. To find them, every variable that
+the binary names was set, on 2.1.325 and 2.1.197, and a test checked whether the CLI still called a
+PreToolUse hook and a permission callback.
+"""
+
+WEAKENING_VARIABLES: tuple[str, ...] = (*GATE_VARIABLES, "CLAUDE_CONFIG_DIR", "HOME")
+"""Environment variables that disable hooks, or select the user settings that the CLI reads."""
+
+_ASKING_MODES = frozenset({"default", "manual", "plan", "dontAsk"})
+
+
+def _allows_without_request(mode: str) -> bool:
+    """Return whether this mode runs tools for which "default" sends a permission request."""
+    return mode not in _ASKING_MODES
+
+
+def _sets_weakening_variable(env: Mapping[str, str]) -> bool:
+    return any(name in env for name in WEAKENING_VARIABLES)
+
+
+def switch(
+    channel: Channel,
+    doc: str,
+    *,
+    env: Callable[[str], object] | None = None,
+    weakens: Callable[[Any], bool] | None = None,
+) -> Any:
+    """Return the row of a boolean option whose default is False."""
+    return option(boolean, channel, doc, default=False, env=env, weakens=weakens)
+
+
+def managed_flags() -> dict[str, str]:
+    """Map each CLI flag that has an option to the advice to use that option."""
+    return {
+        spelling: f"Use {row.name}."
+        for row in CliOptions.fields.values()
+        for spelling in (row.channel.name, *row.channel.also)
+        if spelling.startswith("--")
+    }
+
+
+class CliOptions(Record):
+    """Options that the CLI receives. Sessions and queries accept the same ones."""
+
+    # model and limits
+    model: str | None = option(
+        line,
+        flag("--model"),
+        "Model to use: an alias ('opus', 'sonnet', 'haiku') or a full model name.",
+        env=str,
+    )
+    fallback_model: str | None = option(
+        line,
+        flag("--fallback-model"),
+        "Model to use when `model` is overloaded. Separate several names with commas.",
+        env=str,
+    )
+    max_turns: int | None = option(
+        integer(1),
+        flag("--max-turns"),
+        "Maximum number of model calls for one prompt. The turn then ends as `max_turns`.",
+        env=int,
+    )
+    max_budget_usd: float | None = option(
+        positive,
+        flag("--max-budget-usd"),
+        "Maximum cost of the session in US dollars. The turn that passes it ends as `max_budget`.",
+        env=float,
+    )
+    task_budget: int | None = option(
+        integer(1),
+        flag("--task-budget"),
+        "Number of tokens that the model is told to spend on the task. No limit is enforced.",
+        env=int,
+    )
+    effort: Effort | None = option(
+        forms.effort,
+        flag("--effort"),
+        "Reasoning effort of the model: 'low', 'medium', 'high', 'xhigh' or 'max'.",
+        env=str,
+    )
+    thinking: Literal["adaptive", "enabled", "disabled"] | Json | None = option(
+        forms.thinking,
+        flag("--thinking", "--thinking-display"),
+        "Extended thinking: 'adaptive', 'enabled' or 'disabled'. For a token budget, use a mapping "
+        "such as {'type': 'enabled', 'budget_tokens': 4096}; it may also have the key 'display'.",
+    )
+    max_thinking_tokens: int | None = option(
+        integer(0),
+        flag("--max-thinking-tokens"),
+        "Token budget for thinking. 0 disables thinking. New programs should use `thinking`.",
+        env=int,
+    )
+    betas: Sequence[str] | None = option(
+        many(forms.name), each("--betas"), "Beta headers that the CLI sends to the model API."
+    )
+
+    # instructions for the model
+    system_prompt: str | Sequence[str] | None = option(
+        forms.system_prompt,
+        initialize("systemPrompt", "--system-prompt"),
+        "System prompt that replaces the CLI's own. '' means no system prompt.",
+    )
+    append_system_prompt: str | None = option(
+        text,
+        initialize("appendSystemPrompt", "--append-system-prompt", "--append-system-prompt-file"),
+        "Text to add at the end of the system prompt.",
+    )
+    system_prompt_file: StrPath | None = option(
+        path,
+        flag("--system-prompt-file"),
+        "File that contains the system prompt. The CLI reads it. Use this or `system_prompt`.",
+    )
+    exclude_dynamic_sections: bool | None = option(
+        boolean,
+        initialize("excludeDynamicSections", "--exclude-dynamic-system-prompt-sections"),
+        "Leave machine-specific sections, such as the working directory, out of the system prompt. "
+        "Set it to share a prompt cache between machines.",
+    )
+    system_prompt_snapshot: bool | None = option(
+        boolean,
+        initialize("systemPromptSnapshot", "--system-prompt-snapshot"),
+        "Store the system prompt with the session, and use the stored one when it is resumed.",
+    )
+    plan_mode_instructions: str | None = option(
+        text,
+        initialize("planModeInstructions", "--plan-mode-instructions"),
+        "Text that replaces the CLI's description of the plan mode workflow.",
+    )
+    json_schema: str | Json | None = option(
+        json_object,
+        initialize("jsonSchema", "--json-schema"),
+        "JSON schema for structured output, as a mapping or JSON text.",
+    )
+    agents: Sequence[AgentConfig] | Mapping[str, AgentConfig | Json] | None = option(
+        check_agents,
+        initialize("agents", "--agents"),
+        "Subagents: a list of `AgentConfig`, or a mapping from name to `AgentConfig`.",
+        weakens=always,  # an agent can set a permission mode
+    )
+    agent: str | None = option(
+        line, flag("--agent"), "Name of the agent that runs the session.", weakens=always
+    )
+    skills: Sequence[str] | None = option(
+        many(line),
+        initialize("skills"),
+        "Skills that the model can see. To use one, it still needs permission for the Skill tool.",
+    )
+
+    # tools and permissions
+    tools: Sequence[str] | Literal["default"] | None = option(
+        forms.tools,
+        flag("--tools"),
+        "Built-in tools that the model can use, such as ['Read', 'Bash']. [] means no tools, "
+        "'default' the CLI's own choice.",
+    )
+    allowed_tools: Sequence[str] | None = option(
+        many(forms.rule),
+        each("--allowedTools", "--allowed-tools"),
+        "Rules for tool calls that run without a permission request, such as 'Bash(git log:*)'.",
+        weakens=bool,
+    )
+    disallowed_tools: Sequence[str] | None = option(
+        many(forms.rule),
+        each("--disallowedTools", "--disallowed-tools"),
+        "Rules for tool calls that the CLI always denies, such as 'WebFetch' or 'Bash(rm:*)'.",
+    )
+    tool_aliases: Mapping[str, str] | None = option(
+        mapping(line),
+        initialize("toolAliases"),
+        "Tools to use in place of built-in ones: a mapping from built-in name to tool name.",
+        weakens=always,  # hooks and rules select tools by name
+    )
+    permission_mode: PermissionMode | None = option(
+        forms.permission_mode,
+        flag("--permission-mode"),
+        "When the CLI asks for permission: 'default', 'plan', 'acceptEdits', and so on.",
+        env=str,
+        weakens=_allows_without_request,
+    )
+    permission_prompt_tool_name: str | None = option(
+        line,
+        flag("--permission-prompt-tool"),
+        "MCP tool that answers permission requests in place of `on_can_use_tool`, "
+        "such as 'mcp__auth__approve'.",
+        weakens=always,
+    )
+    permission_prompts: Literal["host", "none"] | None = option(
+        one_of("host", "none"),
+        flag("--permission-prompts"),
+        "'host' sends permission requests to your callbacks. 'none' denies the tool call instead.",
+    )
+    allow_dangerously_skip_permissions: bool = switch(
+        flag("--allow-dangerously-skip-permissions"),
+        "Permit a later switch to the permission mode 'bypassPermissions'.",
+        weakens=bool,
+    )
+    mcp_config: StrPath | Json | None = option(
+        forms.mcp_config,
+        document("--mcp-config"),
+        "MCP servers outside this process: a path, JSON text, or a mapping such as "
+        "{'mcpServers': {'files': {'command': 'npx', 'args': ['files-server']}}}.",
+    )
+    strict_mcp_config: bool = switch(
+        flag("--strict-mcp-config"),
+        "Use only the servers in `mcp_config`, and ignore those in settings files.",
+    )
+
+    # which conversation
+    session_id: str | None = option(
+        forms.uuid,
+        flag("--session-id"),
+        "UUID for the new session. Default: Bridle generates one.",
+    )
+    resume_session_id: str | None = option(
+        line, flag("--resume"), "Session to resume, by its id or title."
+    )
+    continue_session: bool = switch(
+        flag("--continue"), "Resume the most recent session of the working directory."
+    )
+    fork_session: bool = switch(
+        flag("--fork-session"), "Resume a copy of the session, with a new id."
+    )
+    resume_session_at: str | None = option(
+        line,
+        flag("--resume-session-at"),
+        "UUID of a message. The resumed session ends with it; later messages are discarded.",
+    )
+    resume_drops_turn: str | None = option(
+        line,
+        flag("--resume-drops-turn"),
+        "UUID of the first prompt that `resume_session_at` may discard. The CLI refuses to resume "
+        "if the discarded messages begin with another prompt.",
+    )
+    no_session_persistence: bool = switch(
+        flag("--no-session-persistence"),
+        "Do not write a transcript. The session cannot be resumed later.",
+    )
+    title: str | None = option(text, initialize("title"), "Title of the session.")
+
+    # output
+    include_partial_messages: bool = switch(
+        flag("--include-partial-messages"),
+        "Send stream events while the model writes. Set it to show text as it arrives.",
+        env=forms.truth,
+    )
+    include_hook_events: bool = switch(
+        flag("--include-hook-events"),
+        "Send a message when a command hook from the settings starts, writes output or ends.",
+    )
+    forward_subagent_text: bool = switch(
+        initialize("forwardSubagentText", "--forward-subagent-text"),
+        "Send the text and thinking of subagents too.",
+    )
+    prompt_suggestions: bool = switch(
+        initialize("promptSuggestions", "--prompt-suggestions"),
+        "Send a suggestion for the next prompt after each turn.",
+    )
+    agent_progress_summaries: bool = switch(
+        initialize("agentProgressSummaries"), "Send summaries of what subagents are doing."
+    )
+    session_mirror: bool = switch(
+        flag("--session-mirror"), "Send the lines of the transcript as messages."
+    )
+    debug: bool | str = option(
+        forms.debug,
+        flag("--debug"),
+        "Write the CLI's debug log: True for all of it, or the categories to log, such as 'api'.",
+        default=False,
+    )
+    debug_file: StrPath | None = option(
+        path, flag("--debug-file"), "File that the CLI's debug log is written to."
+    )
+
+    # process and environment
+    cli_path: StrPath | None = option(
+        path,
+        Channel("process", "executable"),
+        "Path of the CLI. Default: Bridle searches for it.",
+    )
+    cwd: StrPath | None = option(
+        path,
+        Channel("process", "working directory"),
+        "Working directory of the CLI. Default: that of this process.",
+    )
+    add_dirs: Sequence[StrPath] | None = option(
+        many(path),
+        each("--add-dir"),
+        "Additional directories that tools may access, besides `cwd`.",
+        merge="append",
+        weakens=bool,  # tools read files in these directories without a permission request
+    )
+    project_config_root: StrPath | None = option(
+        path,
+        flag("--project-config-root"),
+        "Directory in which the CLI looks for the project configuration.",
+        weakens=always,
+    )
+    env: Mapping[str, str] | None = option(
+        mapping(forms.variable_value, key=forms.settable_variable),
+        Channel("process", "environment"),
+        "Environment variables for the CLI. They override inherited ones (`inherit_env`).",
+        merge="deep",
+        weakens=_sets_weakening_variable,
+    )
+    settings: StrPath | Json | None = option(
+        json_or_path,
+        document("--settings"),
+        "Settings of the CLI: a path, JSON text, or a mapping.",
+        merge="deep",
+        weakens=always,  # permission modes, rules, command hooks and variables
+    )
+    sandbox: Json | None = option(
+        json_object,
+        Channel("settings", "sandbox"),
+        "Sandbox settings, such as {'enabled': True}. They override those in `settings`.",
+        weakens=always,  # a sandbox can allow commands without a permission request
+    )
+    setting_sources: Sequence[SettingSource] | None = option(
+        many(forms.setting_source),
+        flag("--setting-sources"),
+        "Settings files to load: 'user', 'project', 'local'. [] means none. Default: all three.",
+        weakens=always,  # an omitted file may contain the rule that denies a tool
+    )
+    plugins: Sequence[StrPath | Json] | None = option(
+        many(forms.plugin),
+        each("--plugin-dir", "--plugin-dir-no-mcp"),
+        "Directories of plugins to load. To ignore the MCP servers of a plugin, use a mapping "
+        "such as {'path': 'plugins/x', 'skip_mcp_discovery': True}.",
+        weakens=bool,  # the hooks of a plugin can allow a tool
+    )
+    client_app: str | None = option(
+        line,
+        Channel("variable", "CLAUDE_AGENT_SDK_CLIENT_APP"),
+        "Name and version of your application, such as 'shop/1.2'.",
+    )
+    extra_args: Sequence[str] | None = option(
+        forms.extra_args(managed_flags),
+        Channel("process", "arguments"),
+        "CLI flags that have no option here, as '--flag', '--flag=value', or '--flag' followed by "
+        "its value.",
+        merge="append",
+        weakens=bool,  # --bare, --dangerously-skip-permissions
+    )
+
+    def _check(self) -> None:
+        resumes = self.resume_session_id is not None or self.continue_session
+        _check_exclusive(self, "resume_session_id", "continue_session")
+        _check_exclusive(self, "system_prompt", "system_prompt_file")
+        _check_exclusive(self, "thinking", "max_thinking_tokens")
+        if self.fork_session and not resumes:
+            fix = "Set resume_session_id or continue_session as well."
+            raise OptionsError("fork_session", "needs a session to fork", fix=fix)
+        if self.session_id is not None and resumes and not self.fork_session:
+            fix = "A resumed session keeps its id. Remove session_id, or set fork_session."
+            raise OptionsError("session_id", "cannot change the id of a resumed session", fix=fix)
+        if self.resume_session_at is not None and self.resume_session_id is None:
+            fix = "Set resume_session_id as well."
+            raise OptionsError("resume_session_at", "needs a session to resume", fix=fix)
+        if self.resume_drops_turn is not None and self.resume_session_at is None:
+            fix = "Set resume_session_at as well."
+            raise OptionsError("resume_drops_turn", "needs a message to resume at", fix=fix)
+        name = CliOptions.fields["client_app"].channel.name
+        if self.client_app is not None and name in (self.env or {}):
+            fix = "Set only one of them."
+            raise OptionsError("client_app", f"is also set as env[{name!r}]", fix=fix)
+
+
+def _check_exclusive(options: Record, one: str, other: str) -> None:
+    """Raise OptionsError if both fields are set."""
+    values = [options.given().get(name) for name in (one, other)]
+    if all(value is not None and value is not False for value in values):
+        fix = "Set only one of them."
+        raise OptionsError(one, f"cannot be used together with {other}", fix=fix)
