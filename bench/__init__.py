@@ -1,1 +1,1 @@
-"""What Bridle costs, side by side with the official SDK and with the floor: ``python -m bench``."""
+"""Benchmarks: compare Bridle with the official SDK and a minimal driver (``python -m bench``)."""

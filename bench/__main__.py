@@ -1,8 +1,8 @@
-"""``python -m bench``: measure, compare, judge.
+"""``python -m bench``: measure, compare, and check the targets.
 
-Rounds are the outer loop and sides the inner one, so whatever else the machine does meets all
-sides alike. A full run of everything writes ``bench/results.json`` and the picture of the
-documentation; any other run only prints. Exit code 1: a target is missed.
+Each round measures all sides one after the other, so other load on the machine affects all sides
+alike. A full run of all scenarios writes ``bench/results.json`` and the picture of the
+documentation. Any other run only prints. The exit code is 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "bench.svg"
 
 
 def run_case(lab: Laboratory, case: Case, size: str, number: int) -> dict[str, Figures]:
-    """One round of a case: each side once, in an order that moves on from round to round."""
+    """Run one round of a case: each side once. The order rotates from round to round."""
     sides = [side for side in case.sides if side not in SIDES or available(side)]
     moved = number % len(sides)
     figures: dict[str, Figures] = {}
@@ -40,7 +40,7 @@ def run_case(lab: Laboratory, case: Case, size: str, number: int) -> dict[str, F
 
 
 def net_of_the_interpreter(figures: dict[str, Figures]) -> None:
-    """An import costs what its process costs more than one that imports nothing."""
+    """Subtract the cost of a process that imports nothing from the cost of each import."""
     bare = figures["bare"].get("cpu_ms")
     for each in figures.values():
         if bare is not None and "cpu_ms" in each:
@@ -48,7 +48,7 @@ def net_of_the_interpreter(figures: dict[str, Figures]) -> None:
 
 
 def run(cases: list[Case], size: str, rounds: int | None) -> dict[str, dict[str, list[Figures]]]:
-    """Measure; the figures of each round by case and side."""
+    """Measure all cases. Return the figures of each round by case and side."""
     results: dict[str, dict[str, list[Figures]]] = {}
     with laboratory(with_real_cli=any(case.scenario == "real CLI" for case in cases)) as lab:
         for scenario in dict.fromkeys(case.scenario for case in cases):
@@ -69,7 +69,7 @@ def run(cases: list[Case], size: str, rounds: int | None) -> dict[str, dict[str,
 
 
 def draw(verdicts: list[Verdict]) -> str:
-    """The picture of a run."""
+    """Return the picture of a run."""
     bars = [
         (verdict.target.shown, verdict.value)
         for verdict in verdicts
@@ -84,7 +84,7 @@ def draw(verdicts: list[Verdict]) -> str:
 
 
 def is_wanted(case: Case, size: str, only: list[str] | None) -> bool:
-    """True if a run of that size does the case. Slow counting has to be asked for by name."""
+    """Return whether a run includes the case. Slow counting must be selected by name."""
     if not case.rounds.of(size):
         return False
     if only:
@@ -93,11 +93,11 @@ def is_wanted(case: Case, size: str, only: list[str] | None) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     scenarios = list(dict.fromkeys(case.scenario for case in CASES))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", metavar="SCENARIO", help=", ".join(scenarios))
-    parser.add_argument("--rounds", type=int, help="instead of those of the table")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: see cases.py)")
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument(
         "--quick", action="store_const", const="quick", dest="size", help="the same as --size quick"
@@ -113,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
     report.print_figures(results)
     report.print_targets(verdicts)
     if not options.only and not perf_works():
-        print("\nperf counts no instructions here; --only instructions counts with valgrind")
+        print("\nperf cannot count instructions here; --only instructions uses valgrind")
     if options.size == "full" and not options.only:
         whole = report.record(results, verdicts, options.size)
         RESULTS.write_text(json.dumps(whole, indent=1) + "\n")

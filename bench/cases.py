@@ -1,7 +1,7 @@
-"""What is measured: the table of cases. A case is done by each of its sides, in turns.
+"""The table of cases that are measured. Each side of a case runs in turn.
 
-Rows come in three sizes: `full` is what the figures are taken from, `quick` shows within a
-minute where they will be, `tiny` only shows that the programs still run.
+A run has one of three sizes. The published figures come from `full`. `quick` gives approximate
+figures within a minute. `tiny` only checks that the programs run.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ class Sizes(Struct, frozen=True):
     tiny: int
 
     def of(self, size: str) -> int:
-        """The number for that size."""
+        """Return the number for this size."""
         number: int = getattr(self, size)
         return number
 
 
 class Case(Struct, frozen=True):
-    """One row."""
+    """One row of the table."""
 
     scenario: str
     name: str
     measure: Measure
     sides: tuple[str, ...]
-    #: How much of it one round does; each kind of case has its own unit.
+    #: The amount of work in one round. The unit depends on the kind of case.
     size: Sizes
-    #: How often it is done; a case without rounds is left out of a run of that size.
+    #: The number of rounds. With 0 rounds, the case is left out of a run of that size.
     rounds: Sizes
 
     @property
     def key(self) -> str:
-        """What figures are kept under."""
+        """The key of the figures."""
         return f"{self.scenario}/{self.name}"
 
 
@@ -61,13 +61,13 @@ IMPORTS = {
     "doors": "import bridle; bridle.start_session",
     "official": "import claude_agent_sdk",
 }
-"""What is imported, by side; `doors` is Bridle with all that the first session loads."""
+"""The import of each side. `doors` is Bridle with everything that the first session loads."""
 
 
 def importing(lab: Laboratory, side: str, _: int) -> Figures:
-    """Import in a fresh interpreter; what that interpreter alone takes is subtracted later."""
+    """Import in a new interpreter. The cost of the interpreter alone is subtracted later."""
     held, names = lab.loaded(IMPORTS[side])
-    # Neither what msgspec brings along, nor what every start in this environment loads, is new.
+    # Do not count modules that msgspec or every start of Python in this environment loads.
     known = lab.loaded("import msgspec")[1]
     packages = {name.partition(".")[0] for name in names - known} - sys.stdlib_module_names
     return {
@@ -79,7 +79,7 @@ def importing(lab: Laboratory, side: str, _: int) -> Figures:
 
 
 def streaming(payload: str, **more: object) -> Measure:
-    """Read `size` messages that come as fast as they are taken."""
+    """Read `size` messages that are written as fast as they are read."""
 
     def measure(lab: Laboratory, side: str, size: int) -> Figures:
         path, repeats, lines = lab.stage.payload(payload, size)
@@ -91,7 +91,7 @@ def streaming(payload: str, **more: object) -> Measure:
 
 
 def pacing(rate: int) -> Measure:
-    """Read deltas that come at a pace, for `size` milliseconds."""
+    """Read deltas that arrive at a fixed rate, for `size` milliseconds."""
 
     def measure(lab: Laboratory, side: str, size: int) -> Figures:
         path, _, _ = lab.stage.payload("delta", 1)
@@ -103,7 +103,7 @@ def pacing(rate: int) -> Measure:
 
 
 def answering(question: str) -> Measure:
-    """Answer `size` questions; both processes on one core."""
+    """Answer `size` incoming requests, with both processes on one core."""
 
     def measure(lab: Laboratory, side: str, size: int) -> Figures:
         job: Job = {"kind": "answer", "count": size, "wants": question, "core": 0}
@@ -113,13 +113,13 @@ def answering(question: str) -> Measure:
 
 
 def operating(lab: Laboratory, side: str, size: int) -> Figures:
-    """Ask the CLI `size` times; both processes on one core."""
+    """Send `size` control requests, with both processes on one core."""
     cli = lab.stage.executable("rest")
     return lab.run(side, {"kind": "operate", "cli": cli, "count": size, "core": 0})
 
 
 def gathering(sessions: int) -> Measure:
-    """Hold sessions, each of which reads `size` deltas."""
+    """Open sessions, each of which reads `size` deltas."""
 
     def measure(lab: Laboratory, side: str, size: int) -> Figures:
         path, repeats, _ = lab.stage.payload("delta", size)
@@ -130,7 +130,7 @@ def gathering(sessions: int) -> Measure:
 
 
 def waiting(sessions: int) -> Measure:
-    """Hold sessions, each of which waits for the outcome of a turn of `size` messages."""
+    """Open sessions, each of which waits for the outcome of a turn of `size` messages."""
 
     def measure(lab: Laboratory, side: str, size: int) -> Figures:
         path, repeats, _ = lab.stage.payload("small", size)
@@ -165,11 +165,11 @@ def crowding(sessions: int, rate: int) -> Measure:
 
 
 SLOW_CAP = 8 * MIB
-"""`max_unread_bytes` where the consumer sleeps; at four times that Bridle ends the session."""
+"""`max_unread_bytes` of a sleeping consumer. At four times that, Bridle ends the session."""
 
 
 def sleeping(payload: str) -> Measure:
-    """Sleep `size` milliseconds while the CLI writes half a gigabyte, if it can."""
+    """Sleep `size` milliseconds while the CLI tries to write half a gigabyte."""
 
     def measure(lab: Laboratory, side: str, size: int) -> Figures:
         path, _, _ = lab.stage.payload(payload, MIB)
@@ -185,23 +185,23 @@ def sleeping(payload: str) -> Measure:
 
 
 def turning(lab: Laboratory, side: str, size: int) -> Figures:
-    """Take `size` short turns on one session."""
+    """Run `size` short turns on one session."""
     cli = lab.stage.executable("rest", echo=True)
     return lab.run(side, {"kind": "turns", "cli": cli, "count": size})
 
 
 def living(lab: Laboratory, side: str, _: int) -> Figures:
-    """Start, one word, close, on the real CLI."""
+    """Start a session on the real CLI, run a turn of one word, and close."""
     return lab.run(side, {"kind": "live", **lab.real})
 
 
 def running(lab: Laboratory, side: str, _: int) -> Figures:
-    """A whole program, from nothing to the answer, on the real CLI."""
+    """Run a whole program on the real CLI, from its start to the answer."""
     return lab.program(side)
 
 
 def counting(measure: Measure) -> Measure:
-    """The instructions of one more message or trip: the slope between `size` and thrice that."""
+    """Count instructions per message or round trip: the slope between `size` and 3 * `size`."""
 
     def count(lab: Laboratory, side: str, size: int) -> Figures:
         few, many = (lab.instructions(measure, side, times * size) for times in (1, 3))
@@ -238,7 +238,7 @@ def _case(
     return Case(scenario, case, measure, sides, Sizes(*size), Sizes(*rounds))
 
 
-# name, how, by whom, how much and how often in a full, a quick and a tiny run (0: not in that one)
+# name, measure, sides, size and number of rounds in a full, quick and tiny run (0: left out)
 CASES = (
     _case("import/import", importing, tuple(IMPORTS), (1, 1, 1), (15, 4, 1)),
     _case("throughput/small", streaming("small"), _READS, (40_000, 10_000, 20), (5, 2, 1)),
@@ -289,4 +289,4 @@ CASES = (
     _case("instructions/MCP tool call", counting(_MCP), BASE, (200, 0, 0), (1, 0, 0)),
     _case("instructions/control", counting(operating), BASE, (500, 0, 0), (1, 0, 0)),
 )
-"""In the order they are done."""
+"""The cases, in the order in which they run."""

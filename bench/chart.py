@@ -1,4 +1,4 @@
-"""The picture for the documentation: how many times less Bridle needs, as bars."""
+"""The picture for the documentation: a bar chart of how much less CPU Bridle needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STYLE = """
 
 
 def chart(bars: Sequence[tuple[str, float]], note: str) -> str:
-    """An SVG: one bar for each (name, times), on a logarithmic scale."""
+    """Return an SVG with one bar for each (name, times), on a logarithmic scale."""
     height = TOP + ROW * len(bars) + 40
     most = max(times for _, times in bars)
     last = next((tick for tick in TICKS if tick >= most), TICKS[-1])

@@ -1,10 +1,10 @@
-"""The CLI of the benchmarks: it writes bytes that were made beforehand, in the largest pieces.
+"""The CLI of the benchmarks. It writes bytes that were prepared before, in large chunks.
 
     python -I -S fake_cli.py PLAN [what a CLI is called with]
 
-The plan is a JSON file that says what a prompt sets off: see `ACTS`. The rule of this file: do
-nothing that could make the other side wait. Frames are cut out of the input by their bytes, and
-answers are templates; only the handshake is parsed. It needs the standard library alone.
+The plan is a JSON file that says what happens after a prompt: see `ACTS`. This program must never
+make the other side wait. It finds frames in the input by their bytes and answers with templates;
+it parses only the handshake. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERSION = "2.1.325 (Claude Code)"
 READ = 1 << 16
 
 WARM_UP = b'"warm up"'
-"""A prompt that is answered at once, with the head and the result alone."""
+"""A prompt that is answered at once, with only the init message and the result."""
 
 REQUEST_ID = re.compile(rb'"request_id":\s*"([^"]+)"')
 UUID = re.compile(rb'"uuid":\s*"([^"]+)"')
@@ -35,7 +35,7 @@ ANSWER = (
 
 
 class Input:
-    """What the other side writes, line by line, without a copy more than needed."""
+    """The lines of the client, read with as few copies as possible."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -45,7 +45,7 @@ class Input:
             yield line
 
     def line(self) -> bytes | None:
-        """The next line; None at the end."""
+        """Return the next line; None at the end."""
         while b"\n" not in self._rest:
             data = os.read(0, READ)
             if not data:
@@ -56,17 +56,17 @@ class Input:
 
 
 def write(data: bytes) -> None:
-    """All of it, however often the pipe has to be emptied for that."""
+    """Write all data, in as many writes as the pipe needs."""
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
 
 
-# ---------------------------------------------------------------- what a prompt sets off
+# ---------------------------------------------------------------- what happens after a prompt
 
 
 def stream(plan: Plan, source: Input, hook: bytes) -> None:
-    """The payload, `repeats` times over, as fast as it is taken."""
+    """Write the payload `repeats` times, as fast as it is read."""
     with open(plan["payload"], "rb") as file:
         block = file.read()
     for _ in range(plan["repeats"]):
@@ -74,7 +74,7 @@ def stream(plan: Plan, source: Input, hook: bytes) -> None:
 
 
 def pace(plan: Plan, source: Input, hook: bytes) -> None:
-    """One line of the payload at a time, `rate` a second for `seconds`."""
+    """Write `rate` lines of the payload per second, for `seconds`."""
     with open(plan["payload"], "rb") as file:
         line = file.readline()
     start = time.perf_counter()
@@ -86,7 +86,7 @@ def pace(plan: Plan, source: Input, hook: bytes) -> None:
 
 
 def ask(plan: Plan, source: Input, hook: bytes) -> None:
-    """Questions, one after the other; how long each answer took goes to the report."""
+    """Send requests one after the other. Write the time of each response to the report."""
     for opening in plan["opening"]:
         write(opening.encode() + b"\n")
         source.line()
@@ -112,7 +112,7 @@ def ask(plan: Plan, source: Input, hook: bytes) -> None:
 
 
 def flood(plan: Plan, source: Input, hook: bytes) -> None:
-    """The payload again and again up to `limit` bytes; how far it came stays in the report."""
+    """Write the payload repeatedly, up to `limit` bytes. Report how much was written."""
     with open(plan["payload"], "rb") as file:
         block = file.read()
     report = os.open(plan["report"], os.O_WRONLY | os.O_CREAT)
@@ -120,7 +120,7 @@ def flood(plan: Plan, source: Input, hook: bytes) -> None:
     written = 0
     while written < plan["limit"]:
         readable, writable, _ = select.select([0], [1], [])
-        if readable and not os.read(0, READ):  # nobody will ever read the rest
+        if readable and not os.read(0, READ):  # the client is gone
             return
         if writable:
             written += os.write(1, block[written % len(block) :])
@@ -128,7 +128,7 @@ def flood(plan: Plan, source: Input, hook: bytes) -> None:
 
 
 def rest(plan: Plan, source: Input, hook: bytes) -> None:
-    """Nothing: the head was all."""
+    """Write nothing after the init message."""
 
 
 ACTS: dict[str, Callable[[Plan, Input, bytes], None]] = {
@@ -140,11 +140,11 @@ ACTS: dict[str, Callable[[Plan, Input, bytes], None]] = {
 }
 
 
-# ---------------------------------------------------------------- being a CLI
+# ---------------------------------------------------------------- handshake and main loop
 
 
 def greet(line: bytes) -> bytes:
-    """Answer initialize; returns the id under which its hook is called."""
+    """Answer initialize. Return the id of its hook."""
     frame = json.loads(line)
     answer = {
         "subtype": "success",
@@ -168,7 +168,7 @@ def greet(line: bytes) -> bytes:
 
 
 def main(path: str, arguments: list[str]) -> None:
-    """Answer the version, or talk until the input ends."""
+    """Print the version, or serve the client until the input ends."""
     if arguments in (["--version"], ["-v"]):
         print(VERSION)
         return

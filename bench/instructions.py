@@ -1,8 +1,8 @@
-"""Counting instructions: the figure that no neighbour on the machine can change.
+"""Count instructions. Other load on the machine does not change this figure.
 
-`perf stat` costs nothing, where the processor's counters are to be had. valgrind counts anywhere,
-thirty times slower, so it is only used when asked for by name. Start-up is taken out by counting
-two sizes of the same case: what is reported is the slope.
+`perf stat` has no overhead, but needs access to the processor's counters. valgrind works
+everywhere, but is thirty times slower, so it runs only if selected by name. Each case is counted
+with two sizes. The reported slope between them does not include the start of the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VALGRIND = (
 
 @cache
 def perf_works() -> bool:
-    """True if this machine lets us count at full speed."""
+    """Return whether perf can count instructions on this machine."""
     if shutil.which("perf") is None:
         return False
     done = subprocess.run([*_PERF, "true"], capture_output=True, text=True)
@@ -33,21 +33,21 @@ def perf_works() -> bool:
 
 
 def counter() -> str | None:
-    """What counts here, if anything does."""
+    """Return the tool that can count here, or None."""
     if perf_works():
         return "perf"
     return "valgrind" if shutil.which("valgrind") else None
 
 
 def counted(command: Sequence[str], log: Path) -> list[str]:
-    """The command, with its instructions counted into a file."""
+    """Return the command with a prefix that counts its instructions into a file."""
     if counter() == "perf":
         return [*_PERF, "--output", str(log), *command]
     return [*_VALGRIND, f"--log-file={log}", *command]
 
 
 def count_in(log: Path) -> int:
-    """What was counted."""
+    """Return the count in a file."""
     pattern = r"^(\d+),.*instructions" if counter() == "perf" else r"I\s+refs:\s+([\d,]+)"
     found = re.search(pattern, log.read_text(), re.MULTILINE)
     if found is None:

@@ -1,9 +1,8 @@
-"""What a measured process does, whoever drives the CLI in it.
+"""The jobs of a measured process. They are the same for every driver.
 
-One process, one job: read from stdin, done with the driver of that side, its figures written to
-stdout as JSON. CPU is what the process itself used, user and system; what its children use is
-not counted. The rule of this file: no side is treated differently, and nothing is imported here
-that a driver would not need anyway, or that weighs.
+A process reads one job from stdin, runs it with the driver of its side, and writes the figures to
+stdout as JSON. CPU time is the user and system time of the process itself, without its children.
+This module treats all sides equally, and imports only light modules that a driver needs anyway.
 """
 
 from __future__ import annotations
@@ -22,53 +21,53 @@ Job = dict[str, Any]
 Figures = dict[str, float]
 
 _SETTLING = 0.15
-"""Seconds for what a start leaves behind to be done; it is measured where starts are."""
+"""Seconds to wait until the work after a start is done. Other cases measure the start."""
 
 _CONNECTING = 16
-"""Sessions that are being started at any one time."""
+"""The number of sessions that start at the same time."""
 
 
 class Driver(Protocol):
-    """One session with a CLI, as a program of that side would hold it."""
+    """One session with a CLI, as a program of that side would use it."""
 
     async def open(self, job: Job, cli: str) -> None:
-        """Start the CLI and wait until it is ready. `job["wants"]` names what is to be answered.
+        """Start the CLI and wait until it is ready. `job["wants"]` names the request to answer.
 
-        `job["door"]` says what `read` iterates: the `messages` of the session (the default), the
-        `turn`, or a `query`, which starts a CLI of its own when it is asked.
+        `job["door"]` says what `read` iterates over: the `messages` of the session (the default),
+        the `turn`, or a `query`, which starts its own CLI on `ask`.
         """
         ...
 
     async def ask(self, prompt: str = "go") -> None:
-        """Send a prompt; a query reads its first message too, so that its CLI has started."""
+        """Send a prompt. A query also reads its first message, so that its CLI has started."""
         ...
 
     async def first(self) -> None:
-        """Read one message of the answer, and be ready to read more."""
+        """Read one message of the answer. More can be read later."""
         ...
 
     async def read(self) -> int:
-        """Read the messages up to the result: their class and their text. Return how many came.
+        """Read class and text of the messages up to the result. Return their number.
 
-        The text is read as the documentation of each side has it: by `message.content`, block by
-        block, and by `message.event`.
+        The text is read as in the documentation of each side: from the blocks of
+        `message.content`, and from `message.event`.
         """
         ...
 
     async def outcome(self) -> None:
-        """Send a prompt and wait until it is answered, in the shortest way there is."""
+        """Send a prompt and wait for the answer, with the shortest code."""
         ...
 
     async def operate(self) -> None:
-        """A control operation, up to its answer."""
+        """Send a control request and wait for its response."""
         ...
 
     async def close(self) -> None:
-        """End the session as a program does that is done."""
+        """Close the session gently."""
         ...
 
     async def drop(self) -> None:
-        """End the session at once, whatever the CLI is doing."""
+        """End the session at once."""
         ...
 
 
@@ -76,42 +75,42 @@ Make = Callable[[], Driver]
 
 
 def cpu_seconds() -> float:
-    """What this process has used so far."""
+    """Return the CPU time of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def memory() -> float:
-    """MiB this process holds now."""
+    """Return the memory of this process in MiB."""
     return _status("VmRSS")
 
 
 def peak_memory() -> float:
-    """MiB this process has held at most."""
+    """Return the peak memory of this process in MiB."""
     return _status("VmHWM")
 
 
 def _status(name: str) -> float:
-    # Not from getrusage: what that calls the peak began with the process that started this one.
+    # Not from getrusage: its peak includes the process that started this one.
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith(name))
 
 
 def pin(core: int | None) -> None:
-    """Stay on one core, with all children, where the system can do that."""
+    """Run on one core, with all child processes, if the system supports that."""
     if core is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core]})
 
 
 class Stopwatch:
-    """CPU and wall seconds since it was made."""
+    """CPU and wall time since its creation, in seconds."""
 
     def __init__(self) -> None:
         self._wall = time.perf_counter()
         self._cpu = cpu_seconds()
 
     def read(self, prefix: str = "") -> Figures:
-        """Both, so far."""
+        """Return both times."""
         return {
             f"{prefix}cpu": cpu_seconds() - self._cpu,
             f"{prefix}wall": time.perf_counter() - self._wall,
@@ -122,7 +121,7 @@ class Stopwatch:
 
 
 async def stream(make: Make, job: Job) -> Figures:
-    """One session reads what the CLI writes."""
+    """Read the output of the CLI with one session."""
     driver = await _settled(make, job, job["cli"])
     await driver.ask()
     watch = Stopwatch()
@@ -141,7 +140,7 @@ async def stream(make: Make, job: Job) -> Figures:
 
 
 async def answer(make: Make, job: Job) -> Figures:
-    """One session answers questions; how long that took is known to the CLI."""
+    """Answer incoming requests with one session. The CLI measures the times."""
     driver = await _settled(make, job, job["asking_cli"])
     watch = Stopwatch()
     await driver.ask()
@@ -152,7 +151,7 @@ async def answer(make: Make, job: Job) -> Figures:
 
 
 async def operate(make: Make, job: Job) -> Figures:
-    """One session asks the CLI, one thing after the other."""
+    """Send control requests with one session, one after the other."""
     driver = await _settled(make, job, job["cli"])
     taken: list[float] = []
     watch = Stopwatch()
@@ -170,7 +169,7 @@ async def operate(make: Make, job: Job) -> Figures:
 
 
 async def gather(make: Make, job: Job) -> Figures:
-    """Many sessions: started, idle, then all reading at once, then closed."""
+    """Start many sessions, leave them idle, read with all of them, close them."""
     _allow_many_files()
     warm = await _settled(make, job, job["cli"])
     drivers = [make() for _ in range(job["sessions"])]
@@ -201,7 +200,7 @@ async def gather(make: Make, job: Job) -> Figures:
 
 
 async def wait(make: Make, job: Job) -> Figures:
-    """Many sessions, each of which sends a prompt and waits for its outcome."""
+    """Send a prompt with each of many sessions, and wait for the outcomes."""
     _allow_many_files()
     drivers = [make() for _ in range(job["sessions"])]
     before = _settled_memory()
@@ -216,12 +215,12 @@ async def wait(make: Make, job: Job) -> Figures:
 
 
 async def closing(make: Make, job: Job) -> Figures:
-    """Many sessions are closed at once."""
+    """Close many sessions at the same time."""
     _allow_many_files()
     drivers = [make() for _ in range(job["sessions"])]
     failed = await _in_turns([driver.open(job, job["cli"]) for driver in drivers])
     await asyncio.sleep(_SETTLING)
-    # Which step the garbage collector runs in is chance; how long it takes is up to the program.
+    # The garbage collector runs in a random step. Its duration depends on the program.
     gc.collect()
     gc.disable()
     watch = Stopwatch()
@@ -237,9 +236,9 @@ async def closing(make: Make, job: Job) -> Figures:
 
 
 class LongestSteps:
-    """The most CPU time, in nanoseconds, that one callback and one round of the loop took.
+    """The longest CPU time, in nanoseconds, of one callback and of one event loop iteration.
 
-    Only time of the loop's own thread counts: what others do to the machine does not.
+    Only the CPU time of the loop's thread counts, so other load does not matter.
     """
 
     def __init__(self) -> None:
@@ -272,7 +271,7 @@ class LongestSteps:
 
 
 async def crowd(make: Make, job: Job) -> Figures:
-    """One session answers hooks while others stream at the pace of a model."""
+    """Answer hooks with one session while others stream at the rate of a model."""
     asked, *others = [make() for _ in range(job["sessions"] + 1)]
     await _in_turns([driver.open(job, job["cli"]) for driver in others])
     await asked.open({**job, "wants": "hook"}, job["asking_cli"])
@@ -287,7 +286,7 @@ async def crowd(make: Make, job: Job) -> Figures:
 
 
 async def sleep(make: Make, job: Job) -> Figures:
-    """A consumer reads one message, then nothing for a while."""
+    """Read one message, then nothing for a while."""
     driver = make()
     await driver.open(job, job["cli"])
     before = _settled_memory()
@@ -300,7 +299,7 @@ async def sleep(make: Make, job: Job) -> Figures:
 
 
 async def turns(make: Make, job: Job) -> Figures:
-    """Many short turns on one session; memory is looked at between them."""
+    """Run many short turns on one session, and measure the memory between them."""
     driver = await _settled(make, job, job["cli"])
     levels: list[float] = []
     watch = Stopwatch()
@@ -321,7 +320,7 @@ async def turns(make: Make, job: Job) -> Figures:
 
 
 async def live(make: Make, job: Job) -> Figures:
-    """The steps of a short session on the real CLI."""
+    """Run a short session on the real CLI, and measure its steps."""
     driver = make()
     figures: Figures = {}
     steps: list[tuple[str, Callable[[], Coroutine[Any, Any, object]]]] = [
@@ -346,7 +345,7 @@ JOBS: dict[str, Callable[[Make, Job], Coroutine[Any, Any, Figures]]] = {
 
 
 def percentiles(values: list[float]) -> Figures:
-    """The usual three."""
+    """Return the percentiles 50, 90 and 99."""
     ordered = sorted(values)
     return {
         f"p{percent}": ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
@@ -355,7 +354,7 @@ def percentiles(values: list[float]) -> Figures:
 
 
 async def _settled(make: Make, job: Job, cli: str) -> Driver:
-    """A session that has had its first turn, and nothing left to do."""
+    """Open a session, run its first turn, and wait until it is idle."""
     driver = make()
     await driver.open(job, cli)
     await driver.ask("warm up")
@@ -370,7 +369,7 @@ async def _prompted(driver: Driver) -> int:
 
 
 async def _in_turns(works: list[Coroutine[Any, Any, None]]) -> int:
-    """Do all, a few at any one time; how many failed."""
+    """Run all coroutines, a few at a time. Return how many failed."""
     room = asyncio.Semaphore(_CONNECTING)
 
     async def one(work: Awaitable[None]) -> None:
@@ -399,7 +398,7 @@ def _allow_many_files() -> None:
 
 
 def main(make: Make) -> None:
-    """The measured program."""
+    """Run the measured program."""
     job: Job = json.load(sys.stdin)
     pin(job.get("core"))
     loop_factory = None

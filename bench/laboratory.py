@@ -1,4 +1,4 @@
-"""Where measured processes run: each alone, fresh, and with an environment of its own."""
+"""Run measured processes: one at a time, each new and with its own environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bridle.testing import ScriptedModel, text
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 600.0
-"""Seconds a measured process may take before it counts as failed."""
+"""Timeout of a measured process, in seconds."""
 
 REAL_ARGUMENTS = (
     "--output-format",
@@ -35,15 +35,15 @@ REAL_ARGUMENTS = (
     "--permission-prompt-tool",
     "stdio",
 )
-"""What a CLI is started with at least, to speak the protocol."""
+"""The minimal arguments of a CLI for the protocol."""
 
 
 class Side(Struct, frozen=True):
-    """One of those compared."""
+    """One side of the comparison."""
 
     title: str
     program: str
-    #: The package without which it cannot take part.
+    #: The package that this side needs.
     needs: str = "bridle"
     loop: str | None = None
 
@@ -58,7 +58,7 @@ SIDES = {
 
 
 Measure = Callable[["Laboratory", str, int], Figures]
-"""Have a side do a case of some size."""
+"""A function that runs a case of a given size with a side."""
 
 
 class Failed(Exception):
@@ -66,17 +66,17 @@ class Failed(Exception):
 
 
 class Laboratory:
-    """Runs measured processes. Everything they need or leave is in one directory."""
+    """Runs measured processes. All of their files are in one directory."""
 
     def __init__(self, directory: Path, real: Job | None) -> None:
         self.stage = Stage(directory)
         self._real = real
         self._seen: dict[str, tuple[float, set[str]]] = {}
-        # Where the instructions of the next process are counted, if they are.
+        # The file for the instruction count of the next process, or None.
         self._log: Path | None = None
         home = directory / "home"
         home.mkdir()
-        # Whoever runs this has settings and credentials that are none of its business.
+        # Keep the settings and credentials of the user out of the measurement.
         self._environ = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(home),
@@ -85,13 +85,13 @@ class Laboratory:
 
     @property
     def real(self) -> Job:
-        """How the real CLI is started, offline."""
+        """The job members that start the real CLI offline."""
         if self._real is None:
             raise Failed("no real CLI is installed: make setup")
         return self._real
 
     def run(self, side: str, job: Job) -> Figures:
-        """Have a side do a job; its figures."""
+        """Run a job with a side. Return its figures."""
         one = SIDES[side]
         job = {**job, "loop": one.loop}
         command = [sys.executable, "-m", f"bench.sides.{one.program}"]
@@ -99,7 +99,7 @@ class Laboratory:
         return figures
 
     def answers(self, side: str, job: Job, question: str, gap: float = 0.0) -> Figures:
-        """Have a side answer `job["count"]` questions; its figures, and the times the CLI saw."""
+        """Answer `job["count"]` requests with a side. Return figures, with times from the CLI."""
         cli, report = self.stage.asking(question, job["count"], gap)
         figures = self.run(side, {**job, "asking_cli": cli})
         taken = [each / 1e3 for each in json.loads(report.read_text())]
@@ -113,9 +113,9 @@ class Laboratory:
         return {"wall": time.perf_counter() - start, "cpu": float(used)}
 
     def instructions(self, measure: Measure, side: str, size: int) -> int:
-        """How many instructions the measured process takes."""
+        """Count the instructions of the measured process."""
         if instructions.counter() is None:
-            raise Failed("neither perf nor valgrind can count here")
+            raise Failed("cannot count instructions: perf and valgrind do not work here")
         self._log = self.stage.path("instructions")
         try:
             measure(self, side, size)
@@ -124,7 +124,7 @@ class Laboratory:
             self._log = None
 
     def statement(self, code: str) -> Figures:
-        """Run a line of Python in a fresh interpreter, seen from outside."""
+        """Run a line of Python in a new interpreter, and measure the process from outside."""
         start = time.perf_counter()
         pid = os.posix_spawn(sys.executable, [sys.executable, "-I", "-c", code], self._environ)
         _, status, used = os.wait4(pid, 0)
@@ -137,7 +137,7 @@ class Laboratory:
         }
 
     def loaded(self, code: str) -> tuple[float, set[str]]:
-        """MiB held and modules loaded after a line of Python in a fresh interpreter."""
+        """Return memory in MiB and loaded modules after a line of Python in a new interpreter."""
         if code not in self._seen:
             look = f"{code}\nimport sys\nprint(*sys.modules, open('/proc/self/status').read())"
             said = self._output([sys.executable, "-I", "-c", look], {})
@@ -148,7 +148,7 @@ class Laboratory:
 
     @contextlib.contextmanager
     def other_processes(self, count: int) -> Iterator[None]:
-        """Have that many other processes on the machine."""
+        """Start this many other processes, and end them afterwards."""
         script = 'for n in $(seq "$0"); do sleep 3600 & done; echo; wait'
         others = subprocess.Popen(
             ["/bin/sh", "-c", script, str(count)],
@@ -178,27 +178,27 @@ class Laboratory:
                 timeout=PATIENCE if self._log is None else 5 * PATIENCE,
             )
         except subprocess.TimeoutExpired as error:
-            raise Failed(f"no end after {PATIENCE:g} s") from error
+            raise Failed(f"did not end within {PATIENCE:g} s") from error
         if done.returncode:
-            said = done.stderr.strip().splitlines() or ["no word"]
+            said = done.stderr.strip().splitlines() or ["no output"]
             raise Failed(f"exit code {done.returncode}: {said[-1][:200]}")
         return done.stdout
 
 
 def available(side: str) -> bool:
-    """True if what the side needs is installed."""
+    """Return whether the package that a side needs is installed."""
     return find_spec(SIDES[side].needs) is not None
 
 
 def real_cli() -> Path | None:
-    """The CLI inside the installed wheel of the official SDK."""
+    """Return the CLI inside the installed wheel of the official SDK."""
     places = (Path(place.path) for place in candidates() if place.origin == "claude-agent-sdk")
     return next((path for path in places if path.exists()), None)
 
 
 @contextlib.contextmanager
 def laboratory(*, with_real_cli: bool) -> Iterator[Laboratory]:
-    """A laboratory with a directory of its own; the real CLI talks to a scripted model."""
+    """Create a laboratory in a new directory. The real CLI uses a scripted model."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         real: Job | None = None

@@ -1,8 +1,7 @@
-"""What the fake CLI is told to do: payloads, requests, and the executable that runs a plan.
+"""Plans for the fake CLI: payloads, requests, and the executable that runs a plan.
 
-A payload is a block of whole lines, made once and written to a file; the fake CLI repeats it.
-Messages, hooks and permission requests are those of the recordings of the real CLI, with other
-texts and ids.
+A payload is a block of whole lines in a file, which the fake CLI repeats. Messages, hooks and
+permission requests come from recordings of the real CLI, with other texts and ids.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ RECORDINGS = Path(__file__).parents[1] / "tests" / "wire" / "golden" / VERSION.s
 SESSION = "6f1c0a52-8a1e-4f0e-9f0b-0c3a4d5e6f70"
 MODEL = "claude-sonnet-4-5"
 BLOCK = 1 << 20
-"""Bytes of lines that are made; what exceeds them is repetition."""
+"""The size of a payload file in bytes. More data is written by repeating it."""
 
 Json = dict[str, Any]
 
@@ -32,7 +31,7 @@ _USAGE: Json = {
     "service_tier": "standard",
 }
 _CODE = 'def total(items):\n    """Sum up."""\n    return sum(item.price for item in items)\n\n\n'
-"""Text as it is read and written all day: an escape in every line, ASCII."""
+"""Typical text of a coding agent: ASCII, with an escape in every line."""
 
 
 def _line(value: Json) -> bytes:
@@ -64,7 +63,7 @@ def assistant(number: int, text: str) -> Json:
 
 
 def delta(number: int) -> Json:
-    """Return a few words of a message under way."""
+    """Return a text delta with a few words."""
     step = {"type": "text_delta", "text": f"word {number} and some"}
     return {**_DELTA, "event": {**_DELTA["event"], "delta": step}, **_ids(number)}
 
@@ -73,7 +72,7 @@ def _code(size: int) -> str:
     return (_CODE * (size // len(_CODE) + 1))[:size]
 
 
-# By name: how line number n is made.
+# By name: the function that makes line number n.
 PAYLOADS: dict[str, Callable[[int], Json]] = {
     "small": lambda number: assistant(number, f"Answer {number}, as short as most of them are."),
     "delta": delta,
@@ -155,7 +154,7 @@ _HOOK = recorded("hook_and_permission", "hook_callback", "PreToolUse")["request"
 _PERMISSION = recorded("hook_and_permission", "can_use_tool")["request"]
 _WRITE = {"file_path": "/home/user/project/made.py", "content": _code(4_000)}
 
-# By name: the request, what must be in the answer, and what comes before the first one.
+# By name: the request, text that the response must contain, and lines before the first request.
 QUESTIONS: dict[str, tuple[Json, str, list[Json]]] = {
     "hook": ({**_HOOK, "callback_id": "HOOK"}, "success", []),
     "permission": (_PERMISSION, "allow", []),
@@ -189,11 +188,11 @@ class Stage:
         self._made = 0
 
     def path(self, name: str) -> Path:
-        """A file of that name."""
+        """Return the path of a file."""
         return self._directory / name
 
     def payload(self, name: str, count: int) -> tuple[str, int, int]:
-        """A file of lines, how often it is to be written, and how many lines that makes."""
+        """Return a file of lines, how often to write it, and the total number of lines."""
         make = PAYLOADS[name]
         repeats = -(-count * len(_line(make(0))) // BLOCK) if count > 1 else 1
         per_block = max(1, count // repeats)
@@ -203,7 +202,7 @@ class Stage:
         return str(path), repeats, repeats * per_block
 
     def executable(self, act: str, *, echo: bool = False, **plan: Any) -> str:
-        """An executable that plays a CLI by this plan."""
+        """Return an executable that acts as a CLI with this plan."""
         self._made += 1
         lines = [_INIT, *([_ECHO] if echo else []), assistant(0, "done")]
         whole: Plan = {
@@ -222,7 +221,7 @@ class Stage:
         return str(path)
 
     def asking(self, kind: str, count: int, gap: float = 0.0) -> tuple[str, Path]:
-        """An executable that asks questions, and the file for how long the answers took."""
+        """Return an executable that sends requests, and the file for the response times."""
         request, expected, opening = QUESTIONS[kind]
         report = self.path(f"report-{self._made}.json")
         path = self.executable(

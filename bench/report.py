@@ -1,4 +1,4 @@
-"""Figures for people: tables in the terminal, and the record for `results.json`."""
+"""Print the figures as tables, and create the record for `results.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.targets import TARGETS, Rounds, Verdict, judge
 Results = Mapping[str, Rounds]
 """Figures by case."""
 
-# By scenario: (heading, figure, digits) for each column; the first one is what is compared.
+# By scenario: (heading, figure, digits) for each column. The first column is compared.
 COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "import": (
         ("net CPU ms", "net_ms", 1),
@@ -87,7 +87,7 @@ COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
     ),
 }
 
-# Sides that are called otherwise in a scenario.
+# Sides that have another name in a scenario.
 TITLES = {
     ("import", "bare"): "bare interpreter",
     ("import", "floor"): "asyncio + msgspec",
@@ -96,12 +96,12 @@ TITLES = {
 
 
 def title(scenario: str, side: str) -> str:
-    """What a side is called there."""
+    """Return the name of a side in a scenario."""
     return TITLES.get((scenario, side)) or SIDES[side].title
 
 
 def middle(rounds: Rounds, side: str, figure: str) -> float | None:
-    """The median over the rounds; None if there is no such figure."""
+    """Return the median over the rounds; None if there is no such figure."""
     values = [each[figure] for each in rounds.get(side, ()) if figure in each]
     return median(values) if values else None
 
@@ -110,7 +110,7 @@ def middle(rounds: Rounds, side: str, figure: str) -> float | None:
 
 
 def print_figures(results: Results) -> None:
-    """A table for each scenario: medians, and how many times less than the official SDK."""
+    """Print a table for each scenario: medians, and the ratio to the official SDK."""
     scenario = ""
     for case in CASES:
         if case.key not in results:
@@ -139,7 +139,7 @@ def _print_row(case: Case, rounds: Rounds, side: str, name: str) -> None:
 
 
 def print_targets(verdicts: Iterable[Verdict]) -> None:
-    """Each target, what it came to, and whether that will do."""
+    """Print each target, its figure, and whether it is met."""
     print(f"\n{'target':<84}{'limit (aim)':>14}{'figure':>10}{'rounds from..to':>20}")
     for verdict in verdicts:
         check, target = verdict.check, verdict.target
@@ -155,7 +155,7 @@ def print_targets(verdicts: Iterable[Verdict]) -> None:
 
 
 def judged(results: Results) -> list[Verdict]:
-    """The verdicts on all targets whose case was measured."""
+    """Return the verdicts on all targets whose case was measured."""
     return [judge(target, results[target.case]) for target in TARGETS if target.case in results]
 
 
@@ -163,7 +163,7 @@ def judged(results: Results) -> list[Verdict]:
 
 
 def record(results: Results, verdicts: Iterable[Verdict], size: str) -> dict[str, Any]:
-    """Everything, as JSON: each round of each side, and what it was measured on."""
+    """Return everything as JSON: each round of each side, and facts about the machine."""
     return {
         "size": size,
         "machine": machine(),
@@ -188,7 +188,7 @@ def _target(verdict: Verdict) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What matters of the machine, and nothing that names it."""
+    """Return facts about the machine that affect the figures, without its name."""
     return {
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
@@ -199,7 +199,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Of everything compared."""
+    """Return the versions of everything that is compared."""
     found: dict[str, str | None] = {}
     for name in ("bridle", "claude-agent-sdk", "msgspec", "mcp", "anyio", "uvloop"):
         try:

@@ -1,8 +1,8 @@
-"""What the figures have to come to: the table of targets.
+"""The table of targets for the figures.
 
-A target is met if one of its checks holds. A check takes the median over the rounds of a figure,
-or of the quotient or difference of two figures of the same round: rounds are neighbours in time,
-so what else the machine does weighs on both.
+A target is met if one of its checks passes. A check uses the median over the rounds of a figure,
+or of the ratio or difference of two figures of the same round. Both figures of a round are
+measured at about the same time, so other load affects both.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Missing(LookupError):
 
 
 class Check(Struct, frozen=True):
-    """`figure`, or `figure` put against `other`, is `at` least or at most a limit.
+    """Check that `figure`, or `figure` compared with `other`, is at least or at most a limit.
 
-    Figures are written `side.name`. Latencies are taken from the quietest round of each: what a
-    scheduler adds to the slowest of a hundred says nothing of either side.
+    Figures are written `side.name`. Latencies are taken from the best round of each side, because
+    the slowest percentiles depend on the scheduler.
     """
 
     figure: str
@@ -39,7 +39,7 @@ class Check(Struct, frozen=True):
     quietest: bool = False
 
     def values(self, rounds: Rounds) -> list[float]:
-        """One value for each round. Raises Missing where there is none."""
+        """Return one value for each round. Raise Missing if there is none."""
         mine = _by_round(rounds, self.figure)
         if self.other is None:
             return list(mine.values())
@@ -49,7 +49,7 @@ class Check(Struct, frozen=True):
         return [put(mine[number], theirs[number]) for number in mine.keys() & theirs.keys()]
 
     def holds(self, value: float) -> bool:
-        """True if the value is on the right side of the limit."""
+        """Return whether the value is within the limit."""
         return value >= self.limit if self.at == "least" else value <= self.limit
 
 
@@ -65,21 +65,21 @@ def _by_round(rounds: Rounds, figure: str) -> dict[int, float]:
 
 
 class Target(Struct, frozen=True):
-    """One promise."""
+    """One target."""
 
     case: str
-    #: What is looked at, in words.
+    #: A description of the figure.
     what: str
     checks: tuple[Check, ...]
     unit: str = "x"
-    #: What is hoped for beyond the limit.
+    #: A better value to aim for, beyond the limit.
     aim: float | None = None
     #: Whether the picture in the documentation shows it.
     shown: str = ""
 
 
 class Verdict(Struct, frozen=True):
-    """What became of a target: the check that held, or the first one."""
+    """The result of a target: the check that passed, or the first one."""
 
     target: Target
     check: Check
@@ -94,7 +94,7 @@ class Verdict(Struct, frozen=True):
 
 
 def judge(target: Target, rounds: Rounds) -> Verdict:
-    """Hold a target against the figures of its case."""
+    """Compare a target with the figures of its case."""
     verdicts = [_verdict(target, check, rounds) for check in target.checks]
     return next((verdict for verdict in verdicts if verdict.is_met), verdicts[0])
 
@@ -113,18 +113,18 @@ def _verdict(target: Target, check: Check, rounds: Rounds) -> Verdict:
 
 
 def _less(case: str, what: str, name: str, least: float, aim: float | None, shown: str) -> Target:
-    """How many times less than the official SDK."""
+    """Return a target for how many times less than the official SDK Bridle needs."""
     check = Check(f"official.{name}", least, other=f"ours.{name}")
     return Target(case, what, (check,), aim=aim, shown=shown)
 
 
 def _most(case: str, what: str, figure: str, most: float, other: str, by: str = "/") -> Target:
-    """At most so much of something else."""
+    """Return a target for at most this multiple of another figure."""
     return Target(case, what, (Check(figure, most, "most", other, by),))
 
 
 def _within(case: str, what: str, figure: str, most: float, unit: str) -> Target:
-    """At most so much."""
+    """Return a target for at most this value."""
     return Target(case, what, (Check(figure, most, "most"),), unit=unit)
 
 
@@ -146,7 +146,7 @@ def _trip(name: str, least: float) -> tuple[Target, Target]:
 
 
 def _as_fast(what: str, step: str) -> Target:
-    """As fast as the bare driver; or at least at no cost worth mentioning."""
+    """Return a target for the wall time of the bare driver, or for little additional CPU time."""
     checks = (
         Check(f"ours.{step}_wall", 1.1, "most", f"bare.{step}_wall"),
         Check(f"ours.{step}_cpu", 0.03, "most", f"bare.{step}_cpu", "-"),
@@ -161,7 +161,7 @@ def _instructions(name: str, least: float) -> Target:
 
 MIB = 1 << 20
 
-# At four times `max_unread_bytes` the session ends; the rest is what Python adds to small lines.
+# At four times `max_unread_bytes` the session ends. The factor 1.3 is Python's overhead.
 _BOUND = ("ours.growth_mib", 1.3 * 4 * SLOW_CAP / MIB, "MiB")
 
 TARGETS = (

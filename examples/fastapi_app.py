@@ -1,6 +1,6 @@
-"""A web service: one endpoint answers with the outcome, one streams text as it is written.
+"""A web service: one endpoint returns the outcome, another streams the text while it is written.
 
-A client that hangs up ends the CLI that works for it, and so does the end of the service.
+If a client disconnects, its CLI is shut down. The same happens when the service ends.
 
 $ pip install fastapi uvicorn
 $ python examples/fastapi_app.py
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 import bridle
 
-# Strangers write the prompts: no tools, and nothing from the settings of this machine's user.
+# The prompts come from untrusted users, so allow no tools and load no settings files.
 OPTIONS = bridle.CliOptions(tools=[], setting_sources=[], include_partial_messages=True)
 LIMITS = bridle.SdkOptions(limits=bridle.Limits(total=120.0, usd=0.10))
 
@@ -48,7 +48,7 @@ app = FastAPI(lifespan=lifespan)
 
 @asynccontextmanager
 async def session_for(request: Request) -> AsyncIterator[bridle.Session]:
-    """A session that lasts no longer than its client stays."""
+    """Open a session and close it when the client disconnects."""
 
     async def stop_when_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -79,8 +79,8 @@ async def stream(body: Prompt, request: Request) -> StreamingResponse:
     async def events() -> AsyncIterator[str]:
         async with session_for(request) as session:
             turn = await session.send_user_message(body.prompt)
-            async for piece in turn.text_stream():
-                yield f"data: {json.dumps(piece)}\n\n"
+            async for delta in turn.text_stream():
+                yield f"data: {json.dumps(delta)}\n\n"
             answer = Answer.model_validate(await turn)
             yield f"event: outcome\ndata: {answer.model_dump_json()}\n\n"
 

@@ -1,8 +1,8 @@
-"""Hooks: a guard that stops dangerous commands before they run, and a log of what did run.
+"""Hooks: block dangerous commands before they run, and log the commands that ran.
 
-The guard is asked before every Bash command. Hooks fail open, so that a bug in one does not stop
-the work; a guard had better fail closed, which is what `on_error="block"` says.
-A list of bad words is a seat belt, not a wall: for a wall, use `CliOptions(sandbox=...)`.
+The guard runs before every Bash command. By default, a hook that raises an exception lets the work
+continue. `on_error="block"` makes the guard block instead.
+A list of forbidden words can be bypassed. For real isolation, use `CliOptions(sandbox=...)`.
 
 $ python examples/hooks_guard.py
 """
@@ -28,7 +28,7 @@ def audit(context: bridle.PostToolUseContext) -> None:
 
 
 async def main() -> None:
-    # Bash may run unasked, so the guard is all that stands in its way.
+    # Bash runs without a permission request here, so only the guard can block it.
     cli = bridle.CliOptions(allowed_tools=["Bash"])
     bidir = bridle.BidirOptions(
         hooks={

@@ -1,8 +1,8 @@
-"""Tools in your process: functions the model calls, with your objects and your database at hand.
+"""Tools in your process: functions that the model calls and that can use your objects.
 
-The schema the model sees comes from the annotations and the docstring; arguments are checked
-against it before the function is called. A plain `def` runs in a thread, an `async def` on the
-event loop.
+The schema for the model is made from the annotations and the docstring. Bridle checks the
+arguments against it before it calls the function. A plain `def` runs in a thread, an `async def`
+on the event loop.
 
 $ python examples/in_process_tools.py
 """
@@ -33,7 +33,7 @@ async def order(article: Article, context: bridle.ToolContext, count: int = 1) -
         count: how many of it.
     """
     if STOCK[article] < count:
-        # What the model should know. Of any other exception it reads one line without details.
+        # The model reads this text. For any other exception it reads one line without details.
         raise bridle.ToolFailure(f"Only {STOCK[article]} left. Offer something else.")
     STOCK[article] -= count
     print(f"{context.server}: {count} x {article}, call {context.tool_use_id}")
@@ -41,7 +41,7 @@ async def order(article: Article, context: bridle.ToolContext, count: int = 1) -
 
 
 async def main() -> None:
-    cli = bridle.CliOptions(allowed_tools=["mcp__shop"])  # every tool of the server, unasked
+    cli = bridle.CliOptions(allowed_tools=["mcp__shop"])  # run all tools of the server unasked
     bidir = bridle.BidirOptions(mcp_servers={"shop": bridle.ToolServer([price, order])})
     prompt = "What does a saddle cost? Order one, or two bridles if there is none left."
     outcome = await bridle.run(prompt, cli=cli, bidir=bidir)

@@ -1,7 +1,7 @@
-"""Limits, and what to do when a turn does not end well.
+"""Set limits, and handle turns that fail.
 
-Every turn ends with exactly one reason, in bounded time if you bound it. Look at the reason where
-you can act on it, and let `raise_for_reason()` turn the rest into typed errors.
+Every turn ends with exactly one reason. With limits, it also ends in bounded time. Check the
+reasons that you can handle, and let `raise_for_reason()` raise typed errors for the others.
 
 $ python examples/limits_and_failures.py
 """
@@ -12,17 +12,17 @@ import bridle
 from bridle import OutcomeReason
 
 LIMITS = bridle.Limits(
-    first_event=60.0,  # seconds until the CLI shows a sign of life
-    idle=120.0,  # seconds between two of them
+    first_event=60.0,  # seconds until the first message of the CLI
+    idle=120.0,  # seconds between two messages
     total=600.0,  # seconds for the whole turn
-    turns=3,  # calls of the model
+    turns=3,  # model calls
     usd=0.50,
 )
 PROMPTS = ("What is 2 + 2?", "List this directory, one file at a time.", "What is 3 + 3?")
 
 
 def watch(event: bridle.SessionEvent) -> None:
-    """What happens beside the conversation, while it happens."""
+    """Print events of the session while the turn runs."""
     if isinstance(event, bridle.RateLimited) and event.utilization is not None:
         print(f"! {event.utilization:.0%} of the {event.limit_type} limit is used")
     elif isinstance(event, bridle.ApiRetry):
@@ -32,7 +32,7 @@ def watch(event: bridle.SessionEvent) -> None:
 
 
 async def ask(prompt: str) -> str:
-    """The answer, or why there is none that could be waited for."""
+    """Return the answer, or the reason why there is none. Wait if a rate limit was reached."""
     while True:
         outcome = await bridle.run(
             prompt,
@@ -55,7 +55,7 @@ async def main() -> None:
             print(f"{prompt} {await ask(prompt)}")
         except bridle.errors.AuthFailedError:
             raise SystemExit("Log in first: run `claude` and follow what it says.") from None
-        except bridle.OutcomeError as error:  # the base of all reasons
+        except bridle.OutcomeError as error:  # the base class of the errors of all reasons
             print(f"{prompt} failed: {error.outcome.reason}")
 
 

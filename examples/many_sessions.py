@@ -1,7 +1,7 @@
-"""Many prompts, a few at a time, and a table of what became of each.
+"""Run many prompts, a few at a time, and print a table of the outcomes.
 
-Every `run` is a CLI process of its own, so bound how many there are at once. How a prompt went is
-in its outcome and raises nothing: one that fails does not take the others with it.
+Every `run` starts a CLI process, so limit how many run at once. A failed turn is reported in its
+outcome and raises nothing, so it does not affect the others.
 
 $ python examples/many_sessions.py
 """
@@ -15,7 +15,7 @@ AT_ONCE = 2
 
 
 async def run_all(prompts: list[str], at_once: int) -> list[bridle.Outcome]:
-    """The outcomes, in the order of the prompts."""
+    """Return the outcomes in the order of the prompts."""
     free = asyncio.Semaphore(at_once)
 
     async def run_one(prompt: str) -> bridle.Outcome:

@@ -1,6 +1,6 @@
-"""The one-way stream: a prompt goes in, every message comes out, nothing is answered.
+"""Send one prompt and read every message of the CLI.
 
-The simplest way to see all that the CLI says. Leaving the loop early ends the CLI.
+This is the simplest way to see all messages. Leaving the loop early shuts the CLI down.
 
 $ python examples/one_way_query.py
 """

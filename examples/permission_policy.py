@@ -1,7 +1,7 @@
-"""Permissions: your code decides what may run. Whatever it does not allow is denied.
+"""Permissions: your code decides which tools may run.
 
-The CLI asks about what its own rules and the user's settings do not allow already. A policy that
-raises, or returns nonsense, denies too.
+The CLI sends a permission request for a call that its rules and the user's settings do not allow.
+If the callback raises an exception or returns an invalid value, Bridle denies the call.
 
 $ python examples/permission_policy.py
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import bridle
 
-TARGETS = {"make test", "make lint"}  # whole commands: `make test; rm -rf ~` only begins like one
+TARGETS = {"make test", "make lint"}  # compare whole commands, so `make test; rm -rf ~` is denied
 HEADER = "# Written by an agent: review before use.\n"
 
 
@@ -24,7 +24,7 @@ def today() -> str:
 
 
 class Policy:
-    """What an agent may do that works on Python code in one directory."""
+    """The permissions of an agent that works on Python code in one directory."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace.resolve()
@@ -37,7 +37,7 @@ class Policy:
     def decide(self, ask: bridle.CanUseToolContext) -> bridle.PermissionResult:
         match ask.tool_name, ask.tool_input:
             case "mcp__calendar__today", _:
-                return bridle.AllowAll()  # and do not ask about this tool again
+                return bridle.AllowAll()  # this tool, for the rest of the session
             case "Bash", {"command": str(command)} if command in TARGETS:
                 return bridle.Allow()
             case "Write", {"file_path": str(path), "content": str(content)} if self.is_code(path):

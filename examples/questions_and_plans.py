@@ -1,6 +1,6 @@
-"""The model asks you, and shows you its plan before it does anything.
+"""Answer questions of the model, and approve its plan before it does anything.
 
-Both callbacks are plain functions: they run in threads of their own, so `input()` holds up nobody.
+Both callbacks are plain functions. They run in threads, so `input()` does not block the event loop.
 
 $ python examples/questions_and_plans.py
 """
@@ -11,7 +11,7 @@ import bridle
 
 
 def answer(ask: bridle.QuestionContext) -> bridle.QuestionResult:
-    """Put the model's questions to whoever sits at the terminal."""
+    """Ask the user the questions of the model."""
     answers: dict[str, str] = {}
     for question in ask.questions:
         print(question.question)
@@ -26,7 +26,7 @@ def answer(ask: bridle.QuestionContext) -> bridle.QuestionResult:
 
 
 def approve(ask: bridle.PlanContext) -> bridle.PlanResult:
-    """Let the plan be carried out, or send it back with what is to change."""
+    """Approve the plan, or reject it and say what to change."""
     print(f"--- plan\n{ask.plan}\n---")
     objection = input("Enter to go ahead, or what to change: ").strip()
     return bridle.Deny(objection) if objection else bridle.Allow()

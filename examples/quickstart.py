@@ -1,4 +1,4 @@
-"""One prompt, one outcome.
+"""Send one prompt and get one outcome.
 
 $ python examples/quickstart.py
 """
@@ -10,7 +10,7 @@ import bridle
 
 async def main() -> None:
     outcome = await bridle.run("What is 2 + 2? Answer with the number alone.")
-    outcome.raise_for_reason()  # a failed turn becomes a typed error; leave it out to look yourself
+    outcome.raise_for_reason()  # raises a typed error if the turn failed
     print(outcome.text)
     print(f"{outcome.reason} in {outcome.duration:.1f} s for ${outcome.cost_usd or 0:.4f}")
 

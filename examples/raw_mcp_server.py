@@ -1,7 +1,7 @@
-"""MCP servers in your process: one of the `mcp` package, and one that speaks JSON-RPC by hand.
+"""MCP servers in your process: one from the `mcp` package, and one that handles JSON-RPC itself.
 
-For a few functions, `bridle.tool` is simpler (see in_process_tools.py). Take these when there is a
-server already, or when there is a protocol to pass on.
+For a few functions, `bridle.tool` is simpler (see in_process_tools.py). Use these if you already
+have a server, or if you forward the messages to another program.
 
 $ pip install 'bridle[mcp]'
 $ python examples/raw_mcp_server.py
@@ -32,7 +32,7 @@ ECHO = {
 
 
 def handle(message: Mapping[str, Any]) -> bridle.McpResponse | None:
-    """A whole MCP server: a JSON-RPC message in, its answer out."""
+    """Answer a JSON-RPC message. This function is a complete MCP server."""
     number = message.get("id")
     match message:
         case {"method": "initialize", "params": {"protocolVersion": version}}:
@@ -44,7 +44,7 @@ def handle(message: Mapping[str, Any]) -> bridle.McpResponse | None:
         case {"method": "tools/call", "params": {"arguments": {"text": str(text)}}}:
             result = {"content": [{"type": "text", "text": text}]}
         case _ if number is None:
-            return None  # a notification wants no answer
+            return None  # a notification needs no answer
         case _:
             error = bridle.McpError(-32601, f"{message.get('method')} is not known here")
             return bridle.McpResponse(id=number, error=error)

@@ -1,6 +1,6 @@
-"""Text as the model writes it, and an interrupt when there is enough of it.
+"""Print text while the model writes it, and interrupt the turn when there is enough.
 
-An interrupted turn ends with an outcome like any other, and the conversation goes on.
+An interrupted turn has an outcome like any other turn. The session continues.
 
 $ python examples/streaming_text.py
 """
@@ -13,13 +13,13 @@ ENOUGH = 400  # characters
 
 
 async def main() -> None:
-    cli = bridle.CliOptions(include_partial_messages=True)  # pieces instead of whole paragraphs
+    cli = bridle.CliOptions(include_partial_messages=True)  # deltas while the model writes
     async with bridle.start_session(cli) as session:
         turn = await session.send_user_message("Tell me a long story about a horse.")
         length = 0
-        async for piece in turn.text_stream():
-            print(piece, end="", flush=True)
-            length += len(piece)
+        async for delta in turn.text_stream():
+            print(delta, end="", flush=True)
+            length += len(delta)
             if length >= ENOUGH:
                 await session.interrupt()
                 break
@@ -27,8 +27,8 @@ async def main() -> None:
         print(f"\n[{outcome.reason} after {length} characters]")
 
         turn = await session.send_user_message("Thank you. End it in one sentence.")
-        async for piece in turn.text_stream():
-            print(piece, end="", flush=True)
+        async for delta in turn.text_stream():
+            print(delta, end="", flush=True)
         print(f"\n[{(await turn).reason}]")
 
 

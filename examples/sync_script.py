@@ -1,7 +1,7 @@
-"""Without asyncio: the same names in `bridle.sync`, and they block.
+"""Use Bridle without asyncio: `bridle.sync` has the same names, and they block.
 
-For scripts, notebooks, task queues, views of a web framework: from any thread, with or without an
-event loop running in it.
+This is for scripts, notebooks, task queues and views of a web framework. You can call it from any
+thread, with or without a running event loop.
 
 $ python examples/sync_script.py
 """
@@ -16,8 +16,8 @@ def main() -> None:
     with sync.start_session(CliOptions(include_partial_messages=True)) as session:
         for prompt in (f"Remember the number {number}.", "What is it, doubled?"):
             turn = session.send_user_message(prompt)
-            for piece in turn.text_stream():
-                print(piece, end="", flush=True)
+            for delta in turn.text_stream():
+                print(delta, end="", flush=True)
             print(f"  [{turn.outcome().reason}]")
 
 

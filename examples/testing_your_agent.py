@@ -1,8 +1,8 @@
-"""How to test an agent without a key, a network or a bill: a small agent, and its tests.
+"""Test an agent without an API key, a network or costs: a small agent and its tests.
 
-`ScriptedModel` plays the API: the real CLI runs, with all of your code, and the model says what the
-test wrote down. `FakeCli` plays the CLI, and fails in ways the real one does only now and then.
-The fixture `scripted_model` comes with Bridle; pytest finds it by itself.
+`ScriptedModel` replaces the API: the real CLI and all of your code run, and the model returns the
+replies in the test. `FakeCli` replaces the CLI, and can simulate faults that are rare in practice.
+The fixture `scripted_model` is part of Bridle. Pytest finds it automatically.
 
 $ pip install pytest
 $ pytest examples/testing_your_agent.py

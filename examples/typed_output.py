@@ -1,7 +1,7 @@
-"""An answer in the shape of a type: a dataclass, or a pydantic model with rules of its own.
+"""Get the answer as a typed value: a dataclass, or a pydantic model with its own rules.
 
-The model is made to answer in that shape, and what comes back is checked: `output` is an instance
-of the type, or the outcome is not ok. TypedDicts and msgspec structs work the same way.
+The model must return a value of that type, and Bridle validates it: `output` is an instance of the
+type, or the outcome is not ok. TypedDicts and msgspec structs work the same way.
 
 $ pip install pydantic
 $ python examples/typed_output.py
@@ -42,11 +42,11 @@ class Order(BaseModel):
 
 async def main() -> None:
     outcome = await bridle.run(f"Who wrote this?\n{EMAIL}", output_type=Person)
-    person = outcome.raise_for_reason().output  # a Person, for type checkers too
+    person = outcome.raise_for_reason().output  # type checkers know that this is a Person
     print(f"{person.name}, born {person.born}")
 
     order = await bridle.run(f"What is ordered here?\n{EMAIL}", output_type=Order)
-    if order.output is None:  # the other way: look at the reason instead of catching an error
+    if order.output is None:  # instead of catching an error, check the reason
         print(f"no order: {order.reason}: {order.detail}")
     else:
         print(f"{len(order.output.lines)} lines, {order.output.total} euros in all")

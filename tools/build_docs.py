@@ -1,8 +1,8 @@
-"""Bring the generated parts of the documentation up to date: ``python tools/build_docs.py``.
+"""Update the generated parts of the documentation: ``python tools/build_docs.py``.
 
-A page holds them between ``<!-- begin generated: name arguments -->`` and
-``<!-- end generated -->``; everything else in it is written by hand. With ``--check`` nothing is
-written, and the program fails if a page is out of date.
+They are between ``<!-- begin generated: name arguments -->`` and ``<!-- end generated -->``. The
+rest of a page is written by hand. With ``--check``, the program writes nothing and fails if a page
+is out of date.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PARTS: dict[str, Callable[..., str]] = {
 
 
 def rebuilt(text: str) -> str:
-    """A page with its generated parts made anew."""
+    """Return a page with its generated parts updated."""
 
     def make(found: re.Match[str]) -> str:
         name, *arguments = shlex.split(found["what"])
@@ -65,12 +65,12 @@ def rebuilt(text: str) -> str:
 
 
 def pages(repository: Path = REPOSITORY) -> list[Path]:
-    """Every page of the documentation, and the README."""
+    """Return all pages of the documentation, and the README."""
     return [repository / "README.md", *sorted((repository / "docs").rglob("*.md"))]
 
 
 def main(arguments: list[str]) -> str | None:
-    """Bring every page up to date; returns what is wrong, for `sys.exit`."""
+    """Update every page. Return the problem for `sys.exit`, or None."""
     stale = []
     for page in pages():
         text = page.read_text("utf-8")

@@ -1,9 +1,9 @@
-"""Play ``bridle demo`` and keep what it shows as a picture for the documentation.
+"""Run ``bridle demo`` and save its output as a picture for the documentation.
 
     python tools/capture_demo.py
 
-The tour is played for real, on the CLI that is found, and drawn on a terminal that is a picture:
-what stays is in it, what comes and goes is not. The picture names no font to be fetched.
+The tour runs on the CLI that is found. The picture contains the printed lines, without the status
+lines. It refers to no font that would have to be downloaded.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ COLUMNS = 80
 
 
 class Still(LiveScreen):
-    """A screen without the lines below what stays."""
+    """A screen without status lines."""
 
     def _start(self) -> None:
-        """Nothing is drawn to be erased."""
+        """Do nothing: there are no status lines."""
 
 
 def main() -> str | None:
-    """Play, and write the picture; a complaint if the tour did not go well."""
+    """Run the tour and write the picture. Return an error text if the tour fails."""
     console = Console(
         file=StringIO(),
         record=True,
@@ -53,7 +53,7 @@ def main() -> str | None:
     ):
         stage = Stage(screen, AT_ONCE)
         if asyncio.run(play(Tour(stage, Path(work), ()), stage)):
-            return "the tour did not go well; the picture is as it was"
+            return "the tour failed; the picture was not changed"
     svg = console.export_svg(title="bridle demo", theme=MONOKAI, unique_id="demo")
     PICTURE.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), "utf-8")
     return None

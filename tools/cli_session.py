@@ -1,4 +1,4 @@
-"""The SDK's side of a recorded session: prompts, answers, waiting, and the transcript."""
+"""The client of a recorded session: prompts, responses, waiting, and the transcript."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Responder = Callable[[Json], Answer]
 
 
 def prompt_uuid(number: int) -> str:
-    """The uuid of the ``number``-th prompt of a scenario."""
+    """Return the uuid of prompt ``number`` of a scenario."""
     return f"00000000-0000-4000-8000-{number:012d}"
 
 
 def frame_is(kind: str, subtype: str | None = None, **fields: Any) -> Predicate:
-    """A predicate for frames of a type, optionally of a subtype and with given fields."""
+    """Return a predicate for frames of a type, optionally with a subtype and fields."""
 
     def check(frame: Json) -> bool:
         if frame.get("type") != kind:
@@ -38,7 +38,7 @@ def frame_is(kind: str, subtype: str | None = None, **fields: Any) -> Predicate:
 
 
 def request_is(subtype: str) -> Predicate:
-    """A predicate for control requests of the CLI."""
+    """Return a predicate for control requests of the CLI."""
 
     def check(frame: Json) -> bool:
         request = frame.get("request")
@@ -50,7 +50,7 @@ def request_is(subtype: str) -> Predicate:
 
 
 def assistant_has(block_type: str, nested: bool = False) -> Predicate:
-    """A predicate for assistant lines with a block of a type."""
+    """Return a predicate for assistant lines with a block of a type."""
 
     def check(frame: Json) -> bool:
         if frame.get("type") != "assistant":
@@ -68,12 +68,12 @@ def allow(request: Json) -> Json:
 
 
 def no_output(_: Json) -> Json:
-    """The empty hook answer."""
+    """Return an empty hook response."""
     return {}
 
 
 def calculator(message: Json) -> Json:
-    """A one-tool MCP server: ``add`` returns the sum of ``a`` and ``b``."""
+    """Answer as an MCP server with one tool: ``add`` returns the sum of ``a`` and ``b``."""
     method = message.get("method")
     reply: Json = {"jsonrpc": "2.0"}
     if "id" in message:
@@ -119,7 +119,7 @@ class Transcript:
         self.lines.append({"t": elapsed, "dir": direction, "line": line})
 
     def meta(self, fact: Json) -> None:
-        """Append a remark for human readers."""
+        """Append a note for human readers."""
         self.add("meta", json.dumps(fact, ensure_ascii=False))
 
     def write(self, path: Path) -> None:
@@ -131,7 +131,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A named exchange: how to start the CLI, what the API says, what stdin gets."""
+    """A named scenario: the start of the CLI, the replies of the API, and the input."""
 
     name: str
     play: Callable[[Session], Awaitable[None]]
@@ -144,7 +144,7 @@ class Scenario:
 
 
 class Session:
-    """The SDK's side of one running CLI."""
+    """The client of one running CLI."""
 
     def __init__(
         self, scenario: Scenario, process: asyncio.subprocess.Process, log: Transcript
@@ -163,7 +163,7 @@ class Session:
     # -- writing ---------------------------------------------------------------------
 
     def write(self, *frames: Json) -> None:
-        """Write frames to stdin in one go."""
+        """Write frames to stdin with one write."""
         if self._process.stdin is None or self._ended:
             return
         lines = [json.dumps(frame, ensure_ascii=False) for frame in frames]
@@ -173,7 +173,7 @@ class Session:
             self._process.stdin.write("".join(line + "\n" for line in lines).encode())
 
     def user(self, text: str, uuid: str | None = None) -> Json:
-        """A user line with the next uuid of our own (or a given one)."""
+        """Return a user line with the next uuid, or with the given one."""
         if uuid is None:
             self._prompts += 1
             uuid = prompt_uuid(self._prompts)
@@ -185,7 +185,7 @@ class Session:
         self.write(*[self.user(text) for text in texts])
 
     def request(self, subtype: str, **fields: Any) -> Json:
-        """A control request with a fresh id."""
+        """Return a control request with a new id."""
         self._requests += 1
         body = {"subtype": subtype, **fields}
         return {"type": "control_request", "request_id": f"req_{self._requests}", "request": body}
@@ -204,7 +204,7 @@ class Session:
         )
 
     async def initialize(self, **fields: Any) -> Json:
-        """Send ``initialize``; the hooks of the scenario are declared in it."""
+        """Send ``initialize`` with the hooks of the scenario."""
         hooks: Json = {}
         for callback in self._scenario.hooks:
             event = callback.partition(":")[0]
@@ -223,7 +223,7 @@ class Session:
     # -- waiting ---------------------------------------------------------------------
 
     async def wait(self, predicate: Predicate) -> Json:
-        """Wait for the next frame that fits, starting behind the last one found."""
+        """Wait for the next frame that matches, after the last one found."""
         return await self._find(predicate, keep_cursor=False)
 
     async def result(self, count: int = 1) -> None:
@@ -232,17 +232,17 @@ class Session:
             await self.wait(frame_is("result"))
 
     async def quiet(self, seconds: float = 1.0) -> None:
-        """Wait until nothing has come for a while."""
+        """Wait until no frame has arrived for this many seconds."""
         self._last_output = time.monotonic()
         while (left := self._last_output + seconds - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
         await asyncio.sleep(seconds)
 
     async def _find(self, predicate: Predicate, keep_cursor: bool) -> Json:
-        """Find the first fitting frame at or behind the cursor."""
+        """Find the first matching frame at or after the cursor."""
         index = self._cursor
         async with self._news:
             while True:
@@ -281,7 +281,7 @@ class Session:
             self._log.add("err", raw.decode("utf-8", "replace").rstrip("\n"))
 
     def _respond(self, frame: Json) -> None:
-        """Answer a control request, unless the scenario wants it left open."""
+        """Answer a control request, unless the scenario leaves it open."""
         request: Json = frame["request"]
         subtype = request.get("subtype")
         answer: Answer

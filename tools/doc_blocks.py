@@ -1,9 +1,9 @@
-"""The fenced blocks of a Markdown page, with what the page says about running them.
+"""Read the fenced blocks of a Markdown page, and how to run them.
 
-A block may have a title (``title="agent.py"``), which makes it a file of the page's directory. The
-comment ``<!-- model: [[text("4")]] -->`` above a Python block is the script the model plays for it,
-in the words of `bridle.testing`. A text block titled "prints" is what the Python block above it
-writes to standard output, with ``...`` for whatever differs between runs.
+A block with a title (``title="agent.py"``) is a file in the directory of the page. The comment
+``<!-- model: [[text("4")]] -->`` above a Python block is the script of its model, written with the
+functions of `bridle.testing`. A text block with the title "prints" is the expected output of the
+Python block above it. ``...`` stands for text that differs between runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COMMENT = re.compile(r"<!-- model:(?P<script>.*?)-->", re.DOTALL)
 _TITLE = re.compile(r'title="(?P<title>[^"]*)"')
 
 PRINTS = "prints"
-"""The title of a block that holds what the one above it writes."""
+"""The title of a block with the expected output of the block above it."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class Block:
     #: The line of the page on which the code begins, counted from 1.
     line: int
     title: str = ""
-    #: What the model says while the block runs; None: whatever it says to everything.
+    #: The script of the model for this block; None uses the default reply.
     script: str | None = None
 
     @property
     def is_program(self) -> bool:
-        """Python to be run here; a file that is shown is run where it belongs."""
+        """True for Python code to run. A block with a title is a file and is not run here."""
         return self.language == "python" and not self.code.startswith("--8<--")
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """Every fenced block of a page, in order."""
+    """Return all fenced blocks of a page, in order."""
     blocks: list[Block] = []
     lines = page.read_text("utf-8").splitlines()
     number = between = 0
@@ -50,7 +50,7 @@ def read_blocks(page: Path) -> list[Block]:
         if fence is None:
             continue
         start = number
-        while lines[number].strip() != fence["marks"]:  # an open fence is an IndexError: mend it
+        while lines[number].strip() != fence["marks"]:  # IndexError if a fence is not closed
             number += 1
         comment = _COMMENT.search("\n".join(lines[between : start - 1]))
         title = _TITLE.search(fence["rest"])

@@ -1,4 +1,4 @@
-"""The picture of a session's life, drawn from the table of its moves."""
+"""Draw the states of a session and list its transitions, from the transition table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from doc_tables import code, table
 
 _WIDTH, _HEIGHT = 760, 400
 _BOX = 130, 44
-# The middle of every state. The two endings are bars, so that every move is a straight line.
+# The centre of every state. The two final states are bars, so that every arrow is straight.
 _ROW = {Lifecycle.STARTING: 110, Lifecycle.INIT_SENT: 370, Lifecycle.RUNNING: 630}
 _ROW_Y = 200
 _BARS = {Lifecycle.FAILED: 30, Lifecycle.STOPPED: 370}
@@ -19,7 +19,7 @@ _LINE = 16
 
 
 def _edges() -> dict[tuple[Lifecycle, Lifecycle], list[Cause]]:
-    """The causes that lead from one state to another."""
+    """Return the causes of each transition between two states."""
     edges: dict[tuple[Lifecycle, Lifecycle], list[Cause]] = {}
     for (before, cause), after in MOVES.items():
         edges.setdefault((before, after), []).append(cause)
@@ -62,7 +62,7 @@ def _label(x: float, y: float, causes: list[Cause], place: str) -> Iterator[str]
 
 
 def diagram() -> str:
-    """The states and moves as an SVG, in the colours of the page."""
+    """Return the states and transitions as an SVG, in the colours of the page."""
     lines = [
         '<figure class="lifecycle">',
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="The states of a session">',
@@ -79,7 +79,7 @@ def diagram() -> str:
 
 
 def moves() -> str:
-    """Every move a session can make."""
+    """Return a table of all transitions."""
     return table(
         ["from", "upon", "to"],
         [[code(before), code(cause), code(after)] for (before, cause), after in MOVES.items()],
@@ -87,15 +87,15 @@ def moves() -> str:
 
 
 def ladder() -> str:
-    """The rungs of the way out, and how long each holds."""
+    """Return a table of the steps that end a session, with the timeout of each."""
     meanings = {
-        Rung.INTERRUPTING: "the running turn is interrupted, every open question is turned down",
-        Rung.DRAINING: "standard input is closed; the CLI writes its transcript and leaves",
-        Rung.TERMINATING: "SIGTERM to every process of the tree; `stop()` begins here",
-        Rung.KILLING: "SIGKILL to every process of the tree, until none is left",
+        Rung.INTERRUPTING: "Bridle interrupts the running turn and rejects open requests",
+        Rung.DRAINING: "Bridle closes standard input; the CLI writes its transcript and exits",
+        Rung.TERMINATING: "SIGTERM to all processes of the tree; `stop()` begins here",
+        Rung.KILLING: "SIGKILL to all processes of the tree, until none is left",
     }
     return table(
-        ["rung", "what happens", "then the next one after"],
+        ["step", "what happens", "timeout until the next step"],
         [
             [rung.name.lower(), meaning, f"{HOLD[rung]:g} s" if rung in HOLD else ""]
             for rung, meaning in meanings.items()

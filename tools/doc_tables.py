@@ -1,7 +1,7 @@
-"""The parts of the documentation that are made from the code, so that they cannot lie.
+"""Generate parts of the documentation from the code, so that they are always correct.
 
-Every function here returns Markdown. `tools/build_docs.py` puts it into the pages, between the
-comments ``<!-- begin generated: name -->`` and ``<!-- end generated -->``.
+Every public function returns Markdown. `tools/build_docs.py` inserts it into the pages, between
+the comments ``<!-- begin generated: name -->`` and ``<!-- end generated -->``.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Row = Sequence[str]
 
 
 def table(head: Row, rows: Iterable[Row]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     for row in lines:
-        assert not any("|" in cell for cell in row), row  # no two readers agree on how to escape it
+        assert not any("|" in cell for cell in row), row  # Markdown parsers escape it differently
     return "\n".join(f"| {' | '.join(row)} |" for row in lines)
 
 
 def code(text: str) -> str:
-    """Inline code, or nothing of nothing."""
+    """Return inline code; an empty string for an empty text."""
     return f"`{text}`" if text else ""
 
 
@@ -69,7 +69,7 @@ def _default(row: Field) -> str:
 
 
 def _type(annotation: object) -> str:
-    """A type in words: its alternatives, without the None that means "not said"."""
+    """Return a type in words: its alternatives, without the None that means "not set"."""
     parts = [""]
     depth = 0
     for character in str(annotation):
@@ -102,7 +102,7 @@ _MERGES = {"replace": "", "append": " (appends)", "deep": " (merges)"}
 
 
 def _sources(row: Field) -> str:
-    """Return the places other than the program where the option can be set."""
+    """Return the other sources that can set an option, besides the program."""
     variable = code(variable_of(row)) if _counts_from_variable(row) else ""
     file = "file that the program names" if row.weakens is not None else "file"
     words = ", ".join(filter(None, [variable, file if row.config else ""]))
@@ -116,7 +116,7 @@ def _counts_from_variable(row: Field) -> bool:
 def _options(record: type[Record], rows: Iterable[Field]) -> str:
     types = record.__annotations__
     return table(
-        ["option", "meaning and type", "where it goes, and where else it can be set"],
+        ["option", "meaning and type", "how it reaches the CLI, and other sources that can set it"],
         [
             [
                 f'<span id="{record.__name__}.{row.name}"></span>`{row.name}`',
@@ -136,22 +136,22 @@ def _from_table(name: str) -> str:
 
 
 def cli_options() -> str:
-    """The options of the CLI."""
+    """Return the table of `CliOptions`."""
     return _from_table("CliOptions")
 
 
 def sdk_options() -> str:
-    """The options of Bridle."""
+    """Return the table of `SdkOptions`."""
     return _from_table("SdkOptions")
 
 
 def bidir_options() -> str:
-    """The options of sessions."""
+    """Return the table of `BidirOptions`."""
     return _from_table("BidirOptions")
 
 
 def limits() -> str:
-    """The fields of `Limits`."""
+    """Return the table of the fields of `Limits`."""
     return table(
         ["limit", "type", "meaning"],
         [
@@ -166,7 +166,7 @@ def limits() -> str:
 
 
 def agent_config() -> str:
-    """The fields of `AgentConfig`."""
+    """Return the table of the fields of `AgentConfig`."""
     return table(
         ["field", "type", "on the wire", "meaning"],
         [
@@ -182,7 +182,7 @@ def agent_config() -> str:
 
 
 def variables() -> str:
-    """The environment variables that are options."""
+    """Return the table of environment variables that set options."""
     return table(
         ["variable", "option", "meaning"],
         [
@@ -194,7 +194,7 @@ def variables() -> str:
 
 
 def gate_options() -> str:
-    """The options that can weaken a gate, and so do not count from the environment."""
+    """List the options that can weaken hooks or permissions, so the environment cannot set them."""
     return "\n".join(
         f"- {code(f'{record}.{row.name}')}{_EXCEPT.get(row.name, '')}"
         for record, row in option_rows()
@@ -209,13 +209,13 @@ _EXCEPT = {
 
 
 def merged_options() -> str:
-    """The options whose sources are combined instead of replaced."""
+    """Return the table of options whose sources are combined instead of replaced."""
     meanings = {
         "append": "the file's items first, then the program's",
-        "deep": "key by key, objects inside objects too; the program wins a key",
+        "deep": "key by key, also in nested objects; for the same key, the program wins",
     }
     return table(
-        ["option", "how its sources combine"],
+        ["option", "how its sources are combined"],
         [
             [code(f"{record}.{row.name}"), meanings[row.merge]]
             for record, row in option_rows()
@@ -228,12 +228,12 @@ def merged_options() -> str:
 
 
 def outcomes() -> str:
-    """Every reason a turn can end for, its error, and what to do."""
+    """Return the table of all reasons of an outcome, with error class and advice."""
     rows = []
     for reason in OutcomeReason:
         error = OUTCOME_ERRORS.get(reason)
         if error is None:
-            rows.append([code(reason), "none", "The turn ended cleanly.", ""])
+            rows.append([code(reason), "none", "The turn ended normally.", ""])
         else:
             kind = " (`TimeoutError`)" if issubclass(error, TimeoutError) else ""
             meaning = " ".join((error.__doc__ or "").split())
@@ -242,7 +242,7 @@ def outcomes() -> str:
 
 
 def warnings() -> str:
-    """Every kind of warning."""
+    """Return the table of all kinds of warnings."""
     return table(
         ["kind", "level", "what happened, and what Bridle did"],
         [[code(kind), kind.level, kind.meaning] for kind in WarningKind],
@@ -250,18 +250,18 @@ def warnings() -> str:
 
 
 def exit_codes() -> str:
-    """What `bridle run` ends with."""
+    """Return the table of exit codes of `bridle run`."""
     return table(["code", "meaning"], [[str(int(one)), one.meaning] for one in ExitCode])
 
 
 def doctor_codes() -> str:
-    """What `bridle doctor` ends with."""
+    """Return the table of exit codes of `bridle doctor`."""
     rows = [["0", "healthy"], *([str(int(one)), one.meaning] for one in Problem)]
     return table(["code", "meaning"], rows)
 
 
 def command(name: str) -> str:
-    """The arguments of a command."""
+    """Return the table of arguments of a command."""
     parser = argparse.ArgumentParser(add_help=False)
     import_module(COMMANDS[name][0]).arguments(parser)
     rows = []
@@ -273,7 +273,7 @@ def command(name: str) -> str:
 
 
 def prompt_words() -> str:
-    """What a prompt can ask of an automatic fake CLI."""
+    """Return the table of words that control an automatic fake CLI."""
     rows = (words.partition(": ") for words in PROMPT_WORDS.values())
     return table(["line of the prompt", "what the model does"], [[code(a), b] for a, _, b in rows])
 
@@ -283,14 +283,14 @@ def prompt_words() -> str:
 
 def _can_block(rule: EventRule) -> str:
     if rule.block is None:
-        return "no: it warns"
-    return "yes" if rule.surely_blocks else "not on every CLI: it warns"
+        return "no, with a warning"
+    return "yes" if rule.surely_blocks else "not on every CLI, with a warning"
 
 
 def hook_events() -> str:
-    """Every hook event: its context, what a matcher sees, whether it can be blocked."""
+    """Return the table of hook events: context, field of the matcher, whether `Block` works."""
     return table(
-        ["event", "context", "a matcher sees", "`Block` works", "carries context"],
+        ["event", "context", "a matcher is compared with", "`Block` works", "can add context"],
         [
             [
                 code(event),
@@ -305,7 +305,7 @@ def hook_events() -> str:
 
 
 def operations() -> str:
-    """The control operations whose fields are checked before they leave."""
+    """Return the table of control requests whose fields are checked before they are sent."""
     return table(
         ["subtype", "fields"],
         [
@@ -322,25 +322,26 @@ def operations() -> str:
 
 
 def bounds() -> str:
-    """The engine's own limits."""
+    """Return the table of limits of the engine."""
     return table(
-        ["what waits", "at most", "the next one"],
+        ["what waits", "at most", "what happens to the next one"],
         [
             ["operations issued before the session runs", str(MAX_QUEUED), "`InitQueueOverflow`"],
             [
-                "requests the CLI has not answered",
+                "control requests that the CLI has not answered",
                 str(MAX_PENDING_REQUESTS),
                 "`TooManyPendingRequests`",
             ],
             [
-                "requests of the CLI that are open: hooks, permissions, tool calls",
+                "open requests of the CLI: hooks, permissions, tool calls",
                 str(MAX_OPEN_REQUESTS),
-                "is refused: a gate blocks, a permission is denied, a tool call gets an error",
+                "it is rejected: a hook that decides blocks, a permission is denied, "
+                "a tool call gets an error",
             ],
             [
                 "messages for in-process servers before the session runs",
                 str(MAX_EARLY),
-                "pushes the oldest out, which is answered with an error",
+                "the oldest one is answered with an error and dropped",
             ],
         ],
     )
@@ -370,7 +371,7 @@ PUBLIC_MODULES = {
     "bridle.testing.comparing": "differences between a replay and its recording",
     "bridle.testing.cassette": "cassettes",
 }
-"""The modules that programs import from, and what each one holds."""
+"""The public modules, with a description of each."""
 
 
 def public_path(module: str, name: str) -> str:
@@ -381,13 +382,13 @@ def public_path(module: str, name: str) -> str:
 
 
 def modules() -> str:
-    """Every public module: what it holds, and those of its names that `bridle` does not export."""
+    """Return the table of public modules, with the names that `bridle` does not export."""
     rows = []
     for module, meaning in PUBLIC_MODULES.items():
         paths = [public_path(module, name) for name in import_module(module).__all__]
         own = [path for path in paths if path.rpartition(".")[0] == module]
         rows.append([code(module), meaning, ", ".join(f"[{_last(path)}][{path}]" for path in own)])
-    return table(["module", "holds", "names that you import from this module"], rows)
+    return table(["module", "contains", "names that you import from this module"], rows)
 
 
 def _last(path: str) -> str:
@@ -395,15 +396,15 @@ def _last(path: str) -> str:
 
 
 def names(source: str, module: str | None = None) -> str:
-    """An entry of the reference for every public name that a module defines, in its order.
+    """Return a reference entry for every public name that a module defines, in order.
 
-    `module` is the public one that exports the names, if it is another one.
+    `module` is the public module that exports the names, if it is a different one.
     """
     face = module or source
     here, exported = import_module(source), import_module(face).__all__
     path = Path(here.__file__ or "")
     defined = (name for node in ast.parse(path.read_text("utf-8")).body for name in _named(node))
-    # Two modules may have a thing of the same name, and only one of them is public.
+    # Two modules may define the same name, but only one of them is public.
     public = (
         name
         for name in dict.fromkeys(defined)
@@ -438,7 +439,7 @@ _MORE = "…"
 
 
 def _short(value: Any) -> Any:
-    """A JSON value cut down to what shows its shape."""
+    """Shorten a JSON value, but keep its structure."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}{_MORE}"
     if isinstance(value, list):
@@ -450,7 +451,7 @@ def _short(value: Any) -> Any:
 
 
 def _pretty(value: Any, indent: str = "") -> str:
-    """JSON with a line for each member, where one line for all would be too long."""
+    """Format JSON on one line, or with one line for each member if it would be too long."""
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, list | dict) or len(indent) + len(line) <= _WIDTH:
         return line
@@ -464,7 +465,7 @@ def _pretty(value: Any, indent: str = "") -> str:
 
 
 def _only(body: dict[str, Any], names: str) -> dict[str, Any]:
-    """The members that are named, all if none is; and a sign that there are more."""
+    """Return the named members (all if none is named), and a mark if others were left out."""
     if not names:
         return body
     kept = {name: body[name] for name in names.split(",")}
@@ -472,9 +473,9 @@ def _only(body: dict[str, Any], names: str) -> dict[str, Any]:
 
 
 def frame(path: str, direction: str, kind: str, subtype: str = "", members: str = "") -> str:
-    """The first line of a recording that has this direction, type and subtype.
+    """Return the first line of a recording with this direction, type and subtype.
 
-    `members` are those to show of the line itself, of a request, or of an answer's content.
+    `members` names the members to show: of the line, of the request, or of the response.
     """
     for entry in read_recording(GOLDEN / f"{path}.ndjson"):
         line: Any = entry.members
@@ -503,7 +504,7 @@ def frame(path: str, direction: str, kind: str, subtype: str = "", members: str 
 
 
 def examples() -> str:
-    """Every example: what it shows, and its source."""
+    """Return a description and the source of every example."""
     parts = []
     for path in sorted((REPOSITORY / "examples").glob("*.py")):
         doc = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""

@@ -1,8 +1,8 @@
-"""How the reference reads our source: the habits of the docstrings that Griffe does not know.
+"""A Griffe extension for the docstring conventions of this repository.
 
-Fields of records are documented by ``#:`` comments, or by their names alone. They become one table
-in the docstring of their class, instead of an entry each. Roles such as ``:class:`Turn``` become
-plain code.
+Fields of records are documented by ``#:`` comments, or only by their names. The extension puts
+them into one table in the docstring of their class. Roles such as ``:class:`Turn``` become plain
+code.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import griffe
 
 _ROLE = re.compile(r":\w+:(`[^`]+`)")
 _PLAIN = re.compile(r"None|True|False|\(\)|[\d.]+|'[^']*'|\"[^\"]*\"")
-# What a record is made of is of no interest to those who use it.
+# Base classes of records are an implementation detail.
 _INNER = re.compile(
     r"(msgspec\.)?Struct|Generic\b.*|Withdrawable|Sourced|Record|_ForDestination|_HookConditions"
 )
 
 MADE_BY_BRIDLE = {"QueryStream", "SessionStart", "Subscription", "TextPieces", "Tool", "Turn"}
-"""Classes that a program gets from a call and does not create: their constructors are private."""
+"""Classes that programs get from a call. Their constructors are private."""
 
 
 def _comment(lines: list[str], number: int) -> str:
-    """The ``#:`` comment that ends above a line, counted from 1."""
+    """Return the ``#:`` comment that ends above a line, counted from 1."""
     found: list[str] = []
     for line in reversed(lines[: number - 1]):
         stripped = line.strip()
@@ -47,12 +47,12 @@ class RecordFields(griffe.Extension):
     """Put the fields of a class into its docstring."""
 
     def on_instance(self, *, node: Any, obj: griffe.Object, agent: Any, **_: Any) -> None:
-        """An object was read: its docstring is ours to mend."""
+        """Rewrite the roles in the docstring of an object."""
         if obj.docstring is not None:
             obj.docstring.value = _ROLE.sub(r"\1", obj.docstring.value)
 
     def on_class_members(self, *, node: Any, cls: griffe.Class, agent: Any, **_: Any) -> None:
-        """A class was read, with everything in it."""
+        """Move the fields of a class into its docstring."""
         if not isinstance(node, ast.ClassDef):
             return
         if cls.name in MADE_BY_BRIDLE:
@@ -79,6 +79,6 @@ class RecordFields(griffe.Extension):
 
 
 def _said(field: griffe.Attribute) -> str:
-    """What can be said of a field without a comment: its default, where there is a plain one."""
+    """Describe a field without a comment by its default, if that is a simple value."""
     value = str(field.value) if field.value is not None else ""
     return f"Default: `{value}`." if _PLAIN.fullmatch(value) else "&nbsp;"

@@ -1,8 +1,8 @@
-"""Fetch an older Claude Code CLI to test against: ``python tools/fetch_cli.py 2.1.197 .clis``.
+"""Download an older Claude Code CLI for tests: ``python tools/fetch_cli.py 2.1.197 .clis``.
 
-The newest one comes with the development environment, inside a wheel. Older ones are npm packages,
-one per platform, with the binary inside; npm is only used to fetch and verify the archive, nothing
-of it is run. The result is ``<directory>/<version>/claude``.
+The development environment contains the newest CLI, inside a wheel. Older ones are npm packages,
+one per platform. npm only downloads and verifies the archive; nothing in it is run. The result is
+``<directory>/<version>/claude``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm6
 
 
 def package_name() -> str:
-    """The npm package that carries the binary for this machine."""
+    """Return the npm package with the binary for this machine."""
     system = platform.system().lower()
     machine = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
     return f"@anthropic-ai/claude-code-{system}-{machine}"
 
 
 def fetch(version: str, directory: Path) -> Path:
-    """Put the CLI of that version below ``directory``, unless it is there."""
+    """Download the CLI of this version to ``directory``, unless it exists there."""
     target = directory / version / "claude"
     if target.exists():
         return target
@@ -47,7 +47,7 @@ def fetch(version: str, directory: Path) -> Path:
 
 
 def main() -> int:
-    """Exit 0 also where there is no npm: the tests that need the CLI say so and are skipped."""
+    """Download the CLI. Return 0 even without npm, because tests without their CLI are skipped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version")
     parser.add_argument("directory", type=Path)

@@ -1,7 +1,7 @@
-"""The table of scenarios the golden transcripts are recorded from.
+"""The scenarios from which the golden transcripts are recorded.
 
-Each scenario is a short coroutine over a :class:`cli_session.Session`; the decorator
-gives it the script of the API and, where needed, flags, environment and answers.
+Each scenario is a short coroutine that uses a :class:`cli_session.Session`. The decorator
+sets the script of the API and, if needed, flags, environment and responses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def scenario(
 
 
 def slow(text: str, seconds: float = 2.0) -> Reply:
-    """A reply that takes a while, a piece every quarter of a second."""
+    """Return a slow reply, with one delta every quarter of a second."""
     pieces = max(1, int(seconds * 4))
     return Reply(blocks=(Text(text * pieces, pieces=pieces, gap=0.25),))
 
@@ -714,7 +714,7 @@ FAILURES: Mapping[str, Reply] = {
 
 
 async def one_failure(s: Session) -> None:
-    """A turn the API refuses."""
+    """A turn that the API rejects."""
     await s.initialize()
     s.prompt("ALPHA")
     await s.result()
@@ -747,7 +747,7 @@ async def api_error_then_prompt(s: Session) -> None:
 
 @scenario({}, env={"ANTHROPIC_API_KEY": None})
 async def no_api_key(s: Session) -> None:
-    """No login at all."""
+    """The CLI is not logged in."""
     await s.initialize()
     s.prompt("ALPHA")
     await s.result()
@@ -756,7 +756,7 @@ async def no_api_key(s: Session) -> None:
 
 @scenario({"": [say("I will not.", stop_reason="refusal")]}, env={"CLAUDE_CODE_MAX_RETRIES": "0"})
 async def refusal(s: Session) -> None:
-    """The model refuses, every time it is asked."""
+    """The model refuses every request."""
     await s.initialize()
     s.prompt("ALPHA")
     await s.result()
@@ -827,7 +827,7 @@ async def set_permission_mode(s: Session) -> None:
 
 @scenario({"GAMMA": [say("gamma done")], "BETA": [say("beta")], "ALPHA": [slow("alpha ", 2.5)]})
 async def cancel_queued(s: Session) -> None:
-    """One of two queued prompts is taken back; so is the running one, in vain."""
+    """One of two queued prompts is cancelled. Cancelling the running one has no effect."""
     await s.initialize()
     s.prompt("ALPHA")
     await s.wait(STARTED)
@@ -844,22 +844,22 @@ async def cancel_queued(s: Session) -> None:
 
 
 def deny(_: Json) -> Json:
-    """Refuse a tool call; the turn goes on."""
+    """Deny a tool call. The turn continues."""
     return {"behavior": "deny", "message": "denied by the host"}
 
 
 def deny_and_stop(_: Json) -> Json:
-    """Refuse a tool call and stop the turn."""
+    """Deny a tool call and end the turn."""
     return {"behavior": "deny", "message": "denied by the host", "interrupt": True}
 
 
 def halt(_: Json) -> Json:
-    """Let a hook end the turn."""
+    """Return a hook response that ends the turn."""
     return {"continue": False, "stopReason": "stopped by the hook"}
 
 
 def halt_and_deny(_: Json) -> Json:
-    """Let a PreToolUse hook deny the call and end the turn."""
+    """Return a PreToolUse response that denies the call and ends the turn."""
     decision = {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
@@ -869,7 +869,7 @@ def halt_and_deny(_: Json) -> Json:
 
 
 def insist_once(hook_input: Json) -> Json:
-    """Send the model back to work, once."""
+    """Return a Stop response that makes the model continue, once."""
     if hook_input.get("stop_hook_active"):
         return {}
     return {"decision": "block", "reason": "one more thing"}

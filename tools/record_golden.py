@@ -53,7 +53,7 @@ DUMMY_KEY = "dummy-key"
 
 
 def environment(home: Path, scratch: Path, url: str, scenario: Scenario) -> dict[str, str]:
-    """The whole environment of the CLI: nothing is inherited but PATH."""
+    """Return the whole environment of the CLI. Only PATH is inherited."""
     values: dict[str, str | None] = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
@@ -74,7 +74,7 @@ def environment(home: Path, scratch: Path, url: str, scenario: Scenario) -> dict
 
 
 async def stop(process: asyncio.subprocess.Process, patience: float) -> int:
-    """Wait for the CLI to end, then make it."""
+    """Wait for the CLI to exit. Then terminate it."""
     for nudge in (None, signal.SIGTERM, signal.SIGKILL):
         if nudge is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -85,7 +85,7 @@ async def stop(process: asyncio.subprocess.Process, patience: float) -> int:
 
 
 async def record(cli: Path, scenario: Scenario, target: Path) -> str:
-    """Play one scenario and write its transcript; returns a note for the console."""
+    """Run one scenario and write its transcript. Return a note for the console."""
     with tempfile.TemporaryDirectory(prefix="golden-") as made:
         root = Path(made).resolve()
         home, scratch = root / "home" / "user", root / "tmp"
@@ -133,7 +133,7 @@ async def record(cli: Path, scenario: Scenario, target: Path) -> str:
 
 
 async def version_of(cli: Path) -> str:
-    """The version the CLI reports."""
+    """Return the version that the CLI reports."""
     process = await asyncio.create_subprocess_exec(
         str(cli),
         "--version",
@@ -147,7 +147,7 @@ async def version_of(cli: Path) -> str:
 async def record_all(
     cli: Path, scenarios: Sequence[Scenario], out: Path, jobs: int, rounds: int
 ) -> bool:
-    """Record scenarios, ``jobs`` at a time; false if one of them timed out."""
+    """Record scenarios, ``jobs`` at a time. Return False if one of them timed out."""
     version = await version_of(cli)
     gate = asyncio.Semaphore(jobs)
     clean = True

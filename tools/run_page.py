@@ -1,10 +1,10 @@
 """Run the Python blocks of a documentation page: ``python tools/run_page.py docs/tutorial.md``.
 
-The blocks run in order, in one namespace, in a directory of their own, with the real CLI and a
-scripted model in the place of the API; ``await`` is allowed at the top level. Blocks with a title
-are written to that file first, and files named ``test_*.py`` are run by pytest. Everything a page
-claims is held to it: a block that raises, a reply nobody asked for, or an output other than the
-one shown ends the program with what went wrong, and where in the page.
+The blocks run in order, in one namespace, in a new directory, with the real CLI and a scripted
+model. ``await`` is allowed at the top level. Blocks with a title are written to files first, and
+pytest runs files named ``test_*.py``. The program fails, and names the place in the page, if a
+block raises an exception, leaves a reply of the model unused, or prints something other than the
+page shows.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _WORDS = {name: getattr(bridle.testing, name) for name in bridle.testing.__all__
 
 
 def newest_cli() -> Path | None:
-    """The CLI the development environment installs."""
+    """Return the CLI in the development environment."""
     wheels = (Path(place.path) for place in candidates() if place.origin == "claude-agent-sdk")
     return next((path for path in wheels if path.exists()), None)
 
 
 class Stage:
-    """What the model says: the script of the block that runs, or the same to everything."""
+    """The replies of the model: the script of the running block, or a default reply."""
 
     def __init__(self) -> None:
         self._turns: deque[Answer | Player] | None = None
 
     def set(self, script: str | None) -> None:
-        """A block begins."""
+        """Set the script of the next block."""
         self._turns = None if script is None else deque(eval(script, dict(_WORDS)))
 
     def __call__(self, request: ModelRequest) -> Answer:
-        """The next answer."""
+        """Return the next reply."""
         if self._turns is None:
             return _DEFAULT
         if not self._turns:
@@ -64,18 +64,18 @@ class Stage:
 
     @property
     def left(self) -> int:
-        """How many replies nobody has asked for."""
+        """The number of unused replies."""
         return len(self._turns or ())
 
 
 class Page:
-    """A page under way."""
+    """A page that is being run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._blocks = read_blocks(path)
         self._stage = Stage()
-        # The page takes the place of the program: what it defines is found where it says it is.
+        # The page becomes the module __main__, so that its classes and functions are found there.
         self._module = ModuleType("__main__")
         sys.modules["__main__"] = self._module
 
@@ -94,7 +94,7 @@ class Page:
                     printed = self._run_block(block, runner)
                     if self._stage.left:
                         where = f"{self._path}:{block.line}"
-                        raise AssertionError(f"{where} leaves {self._stage.left} replies unheard")
+                        raise AssertionError(f"{where} leaves {self._stage.left} replies unused")
                     model.check()
 
     def _run_block(self, block: Block, runner: asyncio.Runner) -> str:
@@ -111,7 +111,7 @@ class Page:
         return output.getvalue()
 
     def _compile(self, block: Block) -> CodeType:
-        """The block's code, with the page's own line numbers: tracebacks show the page."""
+        """Compile a block with the line numbers of the page, so that tracebacks show the page."""
         padded = "\n" * (block.line - 1) + block.code
         name = str(self._path)
         linecache.checkcache(name)
@@ -139,7 +139,7 @@ def _run_tests(file: str) -> None:
 
 
 def main(arguments: list[str], cli: Callable[[], Path | None] = newest_cli) -> None:
-    """Run the pages that are named."""
+    """Run the given pages."""
     path = cli()
     if path is not None:
         os.environ.setdefault(VARIABLE, str(path))

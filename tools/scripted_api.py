@@ -1,4 +1,4 @@
-"""A small stand-in for the Messages API, bound to loopback and driven by a script.
+"""A small replacement for the Messages API on loopback, controlled by a script.
 
 A script maps a *needle* to the replies to give.  For each request the API looks at the
 *tail* of the conversation (everything after the last assistant message) and takes the
@@ -32,7 +32,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Thinking:
-    """A thinking block with a made-up signature."""
+    """A thinking block with a placeholder signature."""
 
     thinking: str
     signature: str = "c2lnbmF0dXJl"
@@ -40,7 +40,7 @@ class Thinking:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A call of ``name``; ``id`` is chosen by the script so that it can be a needle."""
+    """A call of the tool ``name``. The script chooses ``id``, so that it can be a needle."""
 
     id: str
     name: str
@@ -71,7 +71,7 @@ class Reply:
     cut: bool = False
 
     def reason(self) -> str:
-        """The stop reason: the given one, or what the blocks imply."""
+        """The stop reason: as given, or derived from the blocks."""
         if self.stop_reason is not None:
             return self.stop_reason
         calls = any(isinstance(block, ToolUse) for block in self.blocks)
@@ -79,17 +79,17 @@ class Reply:
 
 
 def say(text: str, **options: Any) -> Reply:
-    """A reply of one text block."""
+    """Return a reply with one text block."""
     return Reply(blocks=(Text(text),), **options)
 
 
 def call(tool_id: str, name: str, **arguments: Any) -> Reply:
-    """A reply of one tool call."""
+    """Return a reply with one tool call."""
     return Reply(blocks=(ToolUse(tool_id, name, arguments),))
 
 
 def fail(status: int, error_type: str, message: str, **headers: str) -> Reply:
-    """An error answer; underscores in header names stand for hyphens."""
+    """Return an error reply. Underscores in header names become hyphens."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status=status, error_type=error_type, error_message=message, headers=named)
 
@@ -99,7 +99,7 @@ Observer = Callable[[Json], None]
 
 
 def conversation_tail(body: Json) -> str:
-    """The JSON text of the messages after the last assistant message."""
+    """Return the JSON text of the messages after the last assistant message."""
     tail: list[Any] = []
     for message in reversed(body.get("messages") or []):
         if message.get("role") == "assistant":
@@ -109,7 +109,7 @@ def conversation_tail(body: Json) -> str:
 
 
 def _content(block: Block) -> Json:
-    """The finished API form of a block."""
+    """Return the complete API form of a block."""
     if isinstance(block, Text):
         return {"type": "text", "text": block.text}
     if isinstance(block, Thinking):
@@ -118,7 +118,7 @@ def _content(block: Block) -> Json:
 
 
 def _opening(block: Block) -> Json:
-    """The empty form of a block, as ``content_block_start`` carries it."""
+    """Return the empty form of a block, for ``content_block_start``."""
     if isinstance(block, Text):
         return {"type": "text", "text": ""}
     if isinstance(block, Thinking):
@@ -127,14 +127,14 @@ def _opening(block: Block) -> Json:
 
 
 def _split(text: str, pieces: int) -> Iterator[str]:
-    """``text`` cut into about ``pieces`` parts of equal size."""
+    """Yield ``text`` in about ``pieces`` parts of equal size."""
     size = max(1, -(-len(text) // max(1, pieces)))
     for start in range(0, len(text), size):
         yield text[start : start + size]
 
 
 def _deltas(block: Block) -> Iterator[tuple[float, Json]]:
-    """The deltas of a block, each with the pause before it."""
+    """Yield the deltas of a block, each with the pause before it."""
     if isinstance(block, Text):
         for part in _split(block.text, block.pieces):
             yield block.gap, {"type": "text_delta", "text": part}
@@ -161,7 +161,7 @@ class ScriptedApi:
 
     @property
     def url(self) -> str:
-        """The base URL to hand to the CLI."""
+        """The base URL for the CLI."""
         return f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> ScriptedApi:
@@ -171,7 +171,7 @@ class ScriptedApi:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop listening and drop what is still open."""
+        """Stop listening and close open connections."""
         if self._server is not None:
             self._server.close()
         for handler in self._handlers:
@@ -201,7 +201,7 @@ class ScriptedApi:
             await writer.wait_closed()
 
     def _pick(self, tail: str) -> tuple[str, Reply]:
-        """The needle that matches ``tail`` and its next reply."""
+        """Return the needle that matches ``tail``, and its next reply."""
         for needle, replies in self._script.items():
             if needle in tail:
                 index = self._used.get(needle, 0)
@@ -251,7 +251,7 @@ class ScriptedApi:
             await self._send_json(writer, 200, message, reply.headers)
 
     def _message(self, reply: Reply, model: str) -> Json:
-        """The whole message, as a request without ``stream`` gets it."""
+        """Return the whole message, for a request without ``stream``."""
         return {
             "id": f"msg_{self._count:04d}",
             "type": "message",
@@ -265,7 +265,7 @@ class ScriptedApi:
 
     @staticmethod
     def _usage(reply: Reply, output_tokens: int) -> Json:
-        """The usage object of a reply."""
+        """Return the usage object of a reply."""
         return {
             "input_tokens": reply.input_tokens,
             "output_tokens": output_tokens,

@@ -27,7 +27,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("dcotor", "Did you mean `bridle doctor`?"),
         ("fix the bug", "bridle run"),
-        ("\x1b[2J", "Commands are demo, run, doctor, record, replay"),
+        ("\x1b[2J", "The commands are demo, run, doctor, record, replay"),
         ("--verbose", "bridle --help"),
     ],
 )
@@ -133,7 +133,7 @@ def test_help_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bridle", "--help"]
     with full.open("wb", buffering=0) as out:
         run = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
-    said = "bridle: the output cannot be written: No space left on device\n"
+    said = "bridle: cannot write the output: No space left on device\n"
     assert (run.returncode, run.stderr) == (1, said)
 
 
@@ -150,7 +150,7 @@ def test_the_script_and_the_module_are_the_same_command(repository: Path) -> Non
     command = [sys.executable, "-m", "bridle", "nothing"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("bridle: there is no command 'nothing'.")
+    assert run.stderr.startswith("bridle: unknown command 'nothing'.")
 
 
 def test_the_extra_that_brings_the_cli_brings_the_live_view(repository: Path) -> None:

@@ -37,17 +37,17 @@ NARROW = 60
 
 PROOFS = (
     r"✓ claude 2\.1\.\d+ is running, pid \d+",
-    r"✓ \d+ pieces, the first after \d",
-    r"✓ interrupted \d+ ms after the last piece; the session goes on",
+    r"✓ \d+ deltas, the first after \d",
+    r"✓ interrupted \d+ ms after the last delta; the session continues",
     r"✗ Bash \d\.\ds rm -rf stable",
     r"Nothing is deleted here\. I may not delete",
     r"✓ stable/horse\.txt is still there",
-    r"✓ asked for 'DEBUG = True'; in the file is 'DEBUG = False'",
+    r"✓ the model wrote 'DEBUG = True'; the file contains 'DEBUG = False'",
     r"✓ mcp__shop__order \d\.\ds saddle 1 Your saddle is ordered\.",
     r"✓ called in this process, where ORDERS is now \['saddle'\]",
     r"Bill\(customer='Ada', count=2, total=620\.0\)",
     r"✓ outcome\.output is a Bill, and its total a float · \d\.\ds · \$0\.000\d",
-    r"6 turns in \d+(\.\d)?s, for \$0\.00\d\d by the CLI's reckoning",
+    r"6 turns in \d+(\.\d)?s, for \$0\.00\d\d according to the CLI",
 )
 
 
@@ -124,7 +124,7 @@ def test_in_a_pipe_every_scene_is_proven_and_a_key_is_left_alone(
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert missing(run.stdout) == []
-    assert "ANTHROPIC_API_KEY is set: not used here." in run.stdout
+    assert "ANTHROPIC_API_KEY is set. The tour did not use it." in run.stdout
     assert "\x1b" not in run.stdout
     assert seat.left_behind() == []
 
@@ -149,15 +149,15 @@ def test_without_a_cli_a_stand_in_plays_and_it_is_said(seat: Seat) -> None:
     with seat.terminal("/nowhere/claude", program=WITHOUT_RICH, columns=100) as terminal:
         assert terminal.wait() == 0
     said = " ".join(terminal.screen.text.split())
-    assert "! There is no CLI that works: The Claude Code CLI was not found" in said
-    assert "a fake CLI that comes with Bridle" in said
-    assert said.count("For the real CLI: pip install claude-agent-sdk") == 2
-    assert said.count("no proof: a stand-in runs no commands and writes no files") == 2
+    assert "! No working CLI was found: The Claude Code CLI was not found" in said
+    assert "The tour uses the fake CLI of Bridle instead." in said
+    assert said.count("To use the real CLI: pip install claude-agent-sdk") == 2
+    assert said.count("not checked: the fake CLI runs no commands and writes no files") == 2
     # What does not depend on the CLI's tools is proven all the same.
     assert "✓ interrupted" in said
     assert "✓ called in this process" in said
     assert "✓ outcome.output is a Bill" in said
-    assert "by the CLI's reckoning" not in said
+    assert "according to the CLI" not in said
     assert b"\x1b" not in terminal.raw
     assert seat.left_behind() == []
 
@@ -169,7 +169,7 @@ def test_a_cli_that_is_too_old_does_not_play(seat: Seat) -> None:
         )
     assert run.returncode == 0
     assert "Claude Code CLI 1.0.0 is too old" in " ".join(run.stdout.split())
-    assert "✓ the stand-in is running" in run.stdout
+    assert "✓ the fake CLI is running" in run.stdout
 
 
 # ---------------------------------------------------------------- when it does not go well
@@ -185,9 +185,9 @@ def test_a_scene_that_goes_wrong_is_shown_and_fails_the_tour(seat: Seat) -> None
         seen = stubborn.environ
     assert run.returncode == 1
     assert re.findall(r"^  ✗ (\w+)", run.stdout, re.MULTILINE) == [
-        "2",  # pieces
+        "2",  # deltas
         "completed",
-        "asked",
+        "the",
         "called",
         "outcome",
     ]
@@ -223,7 +223,7 @@ def test_whatever_ends_the_tour_is_told(
     stage = Stage(PageScreen(), AT_ONCE)
     code = asyncio.run(demo.play(Broken(stage, tmp_path, problem), stage, patience=0.01))
     assert code == 1
-    assert f"The tour ends here. {told}" in " ".join(capsys.readouterr().out.split())
+    assert f"The tour failed and ends here. {told}" in " ".join(capsys.readouterr().out.split())
 
 
 # ---------------------------------------------------------------- stopped
@@ -305,14 +305,14 @@ def test_all_code_that_is_shown_fits_a_narrow_terminal() -> None:
 def test_a_coroutine_is_shown_without_what_hands_over_and_the_rest_whole() -> None:
     assert excerpt(program, "stream", "ORDERS", "order").splitlines() == [
         "turn = await session.send_user_message(prompt)",
-        "async for piece in turn.text_stream():",
-        '    print(piece, end="", flush=True)',
+        "async for delta in turn.text_stream():",
+        '    print(delta, end="", flush=True)',
         "",
         "ORDERS: list[str] = []",
         "",
         "@tool",
         "def order(article: str) -> int:",
-        '    """Order an article; returns the order\'s number."""',
+        '    """Order an article and return its order number."""',
         "    ORDERS.append(article)",
         "    return len(ORDERS)",
     ]

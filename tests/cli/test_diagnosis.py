@@ -95,7 +95,7 @@ def test_a_healthy_machine_has_no_problem() -> None:
 def test_the_cli_that_was_found_is_told_with_those_that_were_not_used() -> None:
     cli = findings()["cli"]
     assert cli.text == "/bin/claude (PATH)"
-    assert list(cli.details) == ["also at /usr/bin/claude (PATH)", "nothing in 1 other place"]
+    assert list(cli.details) == ["also at /usr/bin/claude (PATH)", "no CLI in 1 other place"]
     named = findings(named_by="--cli", cli="/opt/claude", places=[])["cli"]
     assert (named.text, list(named.details)) == ("/opt/claude (named by --cli)", [])
 
@@ -107,7 +107,7 @@ def test_the_cli_that_was_found_is_told_with_those_that_were_not_used() -> None:
         (
             {"cli": CliNotFoundError(["/a"]), "named_by": "BRIDLE_CLI"},
             Problem.NO_CLI,
-            "not at /a (named by BRIDLE_CLI)",
+            "not found: /a (named by BRIDLE_CLI)",
         ),
         (
             {"cli": SpawnError("Not executable: /a")},
@@ -127,17 +127,17 @@ def test_a_cli_that_is_missing_or_unusable_is_a_problem(
 
 def test_where_no_cli_is_found_every_place_is_told() -> None:
     missing = findings(cli=CliNotFoundError(["/a"]))["cli"]
-    assert list(missing.details)[1] == "nothing at /bin/claude (PATH)"
+    assert list(missing.details)[1] == "not at /bin/claude (PATH)"
 
 
 @pytest.mark.parametrize(
     ("answer", "state", "text", "problem"),
     [
-        (Version(2, 0, 0), "ok", "2.0.0 (2.0.0 or newer is needed)", None),
+        (Version(2, 0, 0), "ok", "2.0.0 (Bridle needs 2.0.0 or newer)", None),
         (
             Version(1, 9, 9),
             "problem",
-            "1.9.9 is too old: 2.0.0 or newer is needed",
+            "1.9.9 is too old: Bridle needs 2.0.0 or newer",
             Problem.CLI_TOO_OLD,
         ),
         (
@@ -146,9 +146,9 @@ def test_where_no_cli_is_found_every_place_is_told() -> None:
             "--version failed: exit code 1",
             Problem.CLI_DOES_NOT_RUN,
         ),
-        (TimedOut(2.0), "warning", "--version was not answered within 2 s", None),
-        (Unreadable("hi"), "warning", "--version says 'hi', which is no version", None),
-        (Unreadable(""), "warning", "--version says nothing, which is no version", None),
+        (TimedOut(2.0), "warning", "the CLI did not answer --version within 2 s", None),
+        (Unreadable("hi"), "warning", "--version printed 'hi', which is not a version", None),
+        (Unreadable(""), "warning", "--version printed nothing", None),
     ],
 )
 def test_the_version_is_held_against_the_floor(
@@ -209,7 +209,7 @@ def test_a_refusal_of_root_that_settings_caused_is_told_where_it_belongs() -> No
     refusal = "cannot be used with root/sudo privileges for security reasons"
     found = findings(is_root=True, handshake=failed(CliExitedDuringInit(), refusal))
     assert found["user"].problem is Problem.ROOT
-    assert "its settings ask for" in found["user"].text
+    assert "(set in its settings)" in found["user"].text
     assert "handshake" not in found
 
 
@@ -232,11 +232,11 @@ def test_a_directory_that_cannot_be_written_to_is_a_problem() -> None:
         (
             {"apiProvider": "bedrock"},
             "note",
-            "by way of bedrock, whose credentials are not looked at",
+            "through bedrock (its credentials are not checked)",
         ),
-        ({"tokenSource": "none", "apiProvider": "firstParty"}, "problem", "nobody is logged in"),
-        ({}, "problem", "nobody is logged in"),
-        (None, "warning", "the CLI does not tell"),
+        ({"tokenSource": "none", "apiProvider": "firstParty"}, "problem", "not logged in"),
+        ({}, "problem", "not logged in"),
+        (None, "warning", "unknown: the CLI does not report it"),
     ],
 )
 def test_the_login_is_what_the_cli_says(account: object, state: str, text: str) -> None:
@@ -277,7 +277,7 @@ def test_a_login_that_only_settings_name_is_not_known(
             Answer(reason=OutcomeReason.LIMIT_TOTAL, duration=60.0),
             ("problem", "no answer: limit total · 1m 00s", Problem.NO_ANSWER),
         ),
-        (SpawnError("no"), ("problem", "not asked", Problem.NO_ANSWER)),
+        (SpawnError("no"), ("problem", "prompt not sent", Problem.NO_ANSWER)),
     ],
 )
 def test_an_answer_of_the_model_is_told(
@@ -296,7 +296,7 @@ def test_a_login_names_other_credentials_beside_the_one_in_use() -> None:
     [
         (INFO, "ok", "2 named · 2 models · 1 command", ["a_v1, b_v1"]),
         ({"capabilities": []}, "ok", "0 named", []),
-        ({}, "note", "this CLI does not list any, as older ones do not", []),
+        ({}, "note", "not listed by this CLI (older versions do not list them)", []),
     ],
 )
 def test_capabilities_are_listed_where_the_cli_lists_them(
@@ -307,14 +307,14 @@ def test_capabilities_are_listed_where_the_cli_lists_them(
 
 
 def test_limits_are_told_as_they_are_set() -> None:
-    assert findings()["limits"].text == "a turn has none"
+    assert findings()["limits"].text == "turn: no limits set"
     sdk = SdkOptions(limits=Limits(total=30.0, turns=3), init_timeout=5.0)
     limits = findings(sdk=sdk, open_files=256)["limits"]
-    assert limits.text == "a turn: total 30, turns 3"
+    assert limits.text == "turn: total 30, turns 3"
     assert list(limits.details) == [
-        "handshake 5 s, operations 30 s",
-        "a line 16 MiB, unread messages 64 MiB",
-        "open files 256",
+        "handshake: 5 s, control requests: 30 s",
+        "one line: 16 MiB, unread messages: 64 MiB",
+        "open files: 256",
     ]
 
 
@@ -327,7 +327,8 @@ def test_the_problem_to_solve_first_gives_the_exit_code() -> None:
     )
     assert exit_code(found) == Problem.UNWRITABLE
     assert verdict(found) == (
-        "2 problems; first: the CLI cannot write where it keeps its things (exit code 14)."
+        "2 problems. Fix this one first: the CLI cannot write to one of its directories "
+        "(exit code 14)."
     )
 
 

@@ -120,7 +120,7 @@ def test_a_variable_that_would_weaken_a_gate_is_a_warning(real_cli: Path, machin
 def test_no_cli_is_told_with_every_place_that_was_looked_at(machine: Machine) -> None:
     told = machine.ask(BRIDLE_CLI="/nowhere/claude")
     assert told.code == 10
-    assert told.problems == {"cli": "not at /nowhere/claude (named by BRIDLE_CLI)"}
+    assert told.problems == {"cli": "not found: /nowhere/claude (named by BRIDLE_CLI)"}
     assert "pip install claude-agent-sdk" in told.out
 
 
@@ -153,16 +153,16 @@ def test_a_cli_that_is_too_old_is_not_greeted(machine: Machine) -> None:
         told = machine.ask("--cli", old.path)
         assert old.runs == []
     assert told.code == 12
-    assert told.problems == {"version": "1.0.33 is too old: 2.0.0 or newer is needed"}
+    assert told.problems == {"version": "1.0.33 is too old: Bridle needs 2.0.0 or newer"}
 
 
 def test_a_cli_that_talks_nonsense_is_given_up(machine: Machine, tmp_path: Path) -> None:
-    """Also one that is no Claude Code at all."""
+    """Also report a program that is not Claude Code."""
     other = Programs(tmp_path).shell("echo hello; exec cat > /dev/null")
     told = machine.ask("--cli", other, "--timeout", "0.5")
     assert told.code == 13
     assert told.problems == {"handshake": "The CLI did not initialize within 0.5 s."}
-    assert "! version      --version says 'hello', which is no version" in told.out
+    assert "! version      --version printed 'hello', which is not a version" in told.out
 
 
 def test_a_cli_that_refuses_is_told_in_its_words(machine: Machine) -> None:
@@ -205,8 +205,8 @@ def test_a_directory_that_is_none_is_a_wrong_option(machine: Machine) -> None:
         config.write_text('[cli]\ncwd = "/nowhere"\n')
         from_file = machine.ask("--cli", fake.path, "--config", str(config))
         assert fake.runs == []
-    assert (told.code, told.problems) == (2, {"options": "--cwd: /nowhere is no directory"})
-    assert from_file.problems == {"options": "cwd (config): /nowhere is no directory"}
+    assert (told.code, told.problems) == (2, {"options": "--cwd: /nowhere is not a directory"})
+    assert from_file.problems == {"options": "cwd (config): /nowhere is not a directory"}
 
 
 # ---------------------------------------------------------------- what the doctor does not do
@@ -263,7 +263,7 @@ def test_no_command_of_a_settings_file_is_run(
     arguments = ("--cli", str(real_cli), "--cwd", str(project))
     told = machine.ask(*arguments, ANTHROPIC_API_KEY="")
     assert told.code == 0
-    assert "· login        not known: settings name one" in told.out
+    assert "· login        unknown: settings name a login" in told.out
     assert ".claude/settings.json has apiKeyHelper" in told.out
     assert list(marks.iterdir()) == []
 

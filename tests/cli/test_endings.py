@@ -80,13 +80,13 @@ def test_what_went_wrong_is_told_with_advice() -> None:
         "✗ max turns · 2 turns · 1m 01s",
         "  at␇ its end",
         "  Raise --max-turns.",
-        '  To go on: bridle run --resume s1 "..."',
+        '  To continue: bridle run --resume s1 "..."',
     ]
 
 
 def test_an_interrupted_run_only_says_how_to_go_on() -> None:
     outcome = Outcome(reason=OutcomeReason.INTERRUPTED, detail="[ede_diagnostic]", session_id="s1")
-    assert lines(outcome)[1:] == ['  To go on: bridle run --resume s1 "..."']
+    assert lines(outcome)[1:] == ['  To continue: bridle run --resume s1 "..."']
     assert lines(Outcome(reason=OutcomeReason.INTERRUPTED))[1:] == []
 
 

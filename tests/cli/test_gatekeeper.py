@@ -1,4 +1,4 @@
-"""Who answers the CLI's questions: the policy, a person, an option, or nobody."""
+"""Answers to the CLI's requests: by the policy, the user, --yes, --deny, or without a terminal."""
 
 from __future__ import annotations
 
@@ -116,19 +116,24 @@ def bash(**tool_input: object) -> CanUseToolContext:
     [
         ("ask", "Read", AllowOnce(), "allowed by policy rule 1"),
         ("yes", "Bash", Deny("No shell."), "denied by policy rule 2: No shell."),
-        ("yes", "Write", Deny("The policy of this run denies it."), "denied by policy rule 3"),
+        (
+            "yes",
+            "Write",
+            Deny("The permission policy of this run denies this call."),
+            "denied by policy rule 3",
+        ),
         ("yes", "Grep", AllowOnce(), "allowed by --yes"),
         (
             "deny",
             "Grep",
-            Deny("The user gives no permission in this run."),
+            Deny("The user denies all permission requests in this run."),
             "denied by --deny",
         ),
         (
             "absent",
             "Grep",
-            Deny("Nobody is there to give permission."),
-            "denied: nobody is there to ask",
+            Deny("No user is available to give permission."),
+            "denied: there is no terminal to ask on",
         ),
     ],
 )
@@ -158,7 +163,7 @@ def test_the_default_of_a_policy_is_named() -> None:
         ),
         (
             'default = "deny"',
-            Block("The policy of this run denies it."),
+            Block("The permission policy of this run denies this call."),
             "denied by policy default",
         ),
         (
@@ -220,7 +225,7 @@ def test_without_a_policy_there_are_no_hooks() -> None:
     ("answers", "expected", "told"),
     [
         (["y"], AllowOnce(), "allowed by you"),
-        (["a"], AllowAll(), "from now on allowed by you"),
+        (["a"], AllowAll(), "always allowed by you"),
         (["n"], Deny("The user does not want this."), "denied by you"),
         (["n too late"], Deny("too late"), "denied by you: too late"),
         ([None], Deny("The user does not want this."), "denied by you"),
@@ -270,7 +275,7 @@ def test_questions_that_overlap_are_asked_one_by_one() -> None:
     assert asyncio.run(main()) == [AllowOnce(), Deny("The user does not want this.")]
     assert [lines[-1].strip() for lines in case.person.asked] == [
         "command  one",
-        "That is none of the answers.",
+        "This answer is not one of the choices.",
         "command  two",
     ]
 

@@ -358,7 +358,7 @@ def test_a_partial_recording_says_so(show: Any, tmp_path: Path) -> None:
     path.write_bytes(HOOKED.read_bytes()[:-30])
     one = show(read_recording(path))
     (notice,) = texts(one, "#gap:not([hidden])")
-    assert "in this recording: line 29 was cut off" in notice
+    assert "damaged or incomplete: line 29 was cut off" in notice
 
 
 def test_nothing_recorded_is_shown_as_such(show: Any) -> None:

@@ -39,7 +39,7 @@ decision = "deny"
 """
 
 ASK = Ruling("ask")
-UNCLEAR = Ruling("ask", 5, "it is unclear whether policy rule 5 fits")
+UNCLEAR = Ruling("ask", 5, "it is unclear whether policy rule 5 matches")
 DENIED = Ruling("deny", 1, "Secrets stay unread.")
 
 

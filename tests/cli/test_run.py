@@ -70,11 +70,11 @@ def test_a_pipe_gets_the_answer_and_nothing_is_permitted(
         check=False,
     )
     assert (run.returncode, run.stdout) == (0, "Let me see.\nDone\x1b[2J.\n")
-    assert "✗ Bash denied: nobody is there to ask  touch x" in run.stderr
+    assert "✗ Bash denied: there is no terminal to ask on  touch x" in run.stderr
     assert "✓ completed · 2 turns" in run.stderr
     assert list(tmp_path.iterdir()) == []
     assert model.requests[0].last_user_text == "Do this:\n\ntouch x"
-    assert model.requests[1].last_tool_result == "Nobody is there to give permission."
+    assert model.requests[1].last_tool_result == "No user is available to give permission."
 
 
 def test_json_has_every_message_and_the_outcome_last(
@@ -149,7 +149,7 @@ def test_a_policy_holds_for_what_the_cli_would_not_ask_about(
     assert calls == [
         f"✗ Read denied by policy rule 3: Only git.  {work}/.env",
         "✗ Bash denied by policy rule 3: Only git.  ls; cat .env",
-        "✗ Bash denied: nobody is there to ask  pwd",
+        "✗ Bash denied: there is no terminal to ask on  pwd",
     ]
     results = [str(request.last_tool_result) for request in model.requests[1:]]
     assert not any("marker" in result for result in results)
@@ -346,7 +346,7 @@ def test_the_exit_code_follows_the_outcome(
         (("--config", "/nowhere"), 2, "OptionsError", "--config"),
         (("--system-prompt-file", "/nowhere"), 2, "OptionsError", "--system-prompt-file"),
         (("--mcp-config", "/nowhere"), 2, "OptionsError", "--mcp-config: is no file: /nowhere"),
-        (("--cwd", "/nowhere"), 2, "OptionsError", "--cwd: /nowhere is no directory"),
+        (("--cwd", "/nowhere"), 2, "OptionsError", "--cwd: /nowhere is not a directory"),
         (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "--cli"),
         (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "`bridle doctor`"),
     ],
@@ -446,7 +446,7 @@ def test_an_output_that_takes_no_more_is_told_in_a_line(
         )
         assert not is_alive(fake.pid or 0)
     assert run.returncode == 1
-    assert run.stderr == "bridle run: the output cannot be written: No space left on device\n"
+    assert run.stderr == "bridle run: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_an_output_that_takes_no_more_is_told_in_a_line(
     [
         ("case $1 in --version) echo '1.0.33 (Claude Code)';; esac", "The CLI is 1.0.33, but "),
         ("echo 'cannot be used with root/sudo privileges' >&2; exit 1", "IS_SANDBOX=1"),
-        ("exit 3", "`bridle doctor` looks for the cause."),
+        ("exit 3", "Run `bridle doctor` to find the cause."),
     ],
     ids=["old", "root", "broken"],
 )
@@ -464,7 +464,7 @@ def test_what_cannot_start_gets_the_doctors_advice(
     ran = bridle("--cli", Programs(tmp_path).shell(body), "hello")
     assert ran.code == 6
     assert advice in ran.err
-    assert ran.err.endswith("`bridle doctor` looks for the cause.\n")
+    assert ran.err.endswith("Run `bridle doctor` to find the cause.\n")
 
 
 # ---------------------------------------------------------------- prompts, permissions, options
@@ -485,7 +485,7 @@ def test_the_help_names_every_permission_mode(capsys: Capture) -> None:
         main(["run", "--help"])
     out = capsys.readouterr().out
     assert all(mode in out for mode in get_args(PermissionMode))
-    assert "A pipe gets the answer alone, just as" in out
+    assert "In a pipe, stdout gets only the answer" in out
 
 
 @pytest.mark.parametrize(
@@ -524,7 +524,7 @@ def test_without_a_prompt_nothing_is_started(
     [
         (("--yes",), "✓ Bash 0.0s · allowed by --yes  ls"),
         (("--deny",), "✗ Bash denied by --deny  ls"),
-        ((), "✗ Bash denied: nobody is there to ask  ls"),
+        ((), "✗ Bash denied: there is no terminal to ask on  ls"),
         (("--policy", "POLICY"), "✓ Bash 0.0s · allowed by policy rule 1  ls"),
         (("--policy", "POLICY", "--deny"), "✓ Bash 0.0s · allowed by policy rule 1  ls"),
     ],

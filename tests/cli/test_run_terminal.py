@@ -125,7 +125,7 @@ def test_a_run_is_shown_and_a_person_decides(
         "? Bash asks for permission",
         "command  touch two",
         f"{PROMPT} a",
-        "✓ Bash 0s · from now on allowed by you  touch two",
+        "✓ Bash 0s · always allowed by you  touch two",
         "✓ Bash 0s  touch three",
         "? Colour: Which?",
         "1  Red   warm",
@@ -185,7 +185,7 @@ def test_an_answer_that_is_none_is_asked_for_again(desk: Desk) -> None:
     with FakeCli.auto([[touch("x")], [text("ok")]]) as fake, desk.run(fake.path, "go") as terminal:
         terminal.expect(PROMPT)
         terminal.send("what?\n")
-        terminal.expect("That is none of the answers.")
+        terminal.expect("This answer is not one of the choices.")
         terminal.expect(PROMPT, 2)
         terminal.send("e\n")
         terminal.expect("editing")
@@ -248,7 +248,7 @@ def test_a_second_ctrl_c_ends_the_program_and_every_process(desk: Desk) -> None:
     with deaf, desk.run(deaf.path, "go") as terminal:
         terminal.expect("waiting for the model")
         terminal.send("\x03")
-        terminal.expect("Ctrl-C again ends the program")
+        terminal.expect("press Ctrl-C again to end the program")
         terminal.send("\x03")
         assert terminal.wait() == 130
         assert terminal.is_echoing()

@@ -44,7 +44,7 @@ def test_quiet_leaves_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> No
 def test_nobody_can_be_asked_without_a_terminal() -> None:
     screen = PlainScreen()
     assert asyncio.run(screen.ask([], "?")) is None
-    with pytest.raises(OSError, match="nobody"):
+    with pytest.raises(OSError, match="no terminal"):
         asyncio.run(screen.edit(""))
 
 
@@ -166,5 +166,5 @@ def test_a_long_paragraph_is_followed_at_its_end() -> None:
 def test_in_a_live_view_without_a_person_nobody_is_asked() -> None:
     view = Window().view
     assert asyncio.run(view.ask([], "?")) is None
-    with pytest.raises(OSError, match="nobody"):
+    with pytest.raises(OSError, match="no terminal"):
         asyncio.run(view.edit(""))

@@ -237,7 +237,7 @@ def test_an_interrupted_call_says_so_and_nothing_else() -> None:
     view = View(0.0)
     seen(view, call(command="ls"), now=0.0)
     view.interrupt(1.0)
-    assert status(view, 3.0) == ["interrupting; Ctrl-C again ends the program 2.0s"]
+    assert status(view, 3.0) == ["interrupting (press Ctrl-C again to end the program) 2.0s"]
     assert seen(view, came("The user does not want…", is_error=True), now=3.0) == [
         "  ✗ Bash 3.0s · interrupted  ls"
     ]
@@ -333,13 +333,13 @@ def test_a_hook_that_failed_says_why(members: dict[str, Any], expected: str) -> 
 def test_background_work_is_waited_for_by_name() -> None:
     view = View(0.0)
     seen(view, cli.system("task_started", task_id="b", description="look\naround"), cli.result())
-    assert status(view, 2.0) == ["* waiting for background work (look around) 1.0s"]
+    assert status(view, 2.0) == ["* waiting for background tasks (look around) 1.0s"]
     done = cli.system("task_notification", task_id="b", status="completed", summary="all seen")
     assert seen(view, done) == ["  ✓ task completed: all seen"]
     seen(view, cli.system("background_tasks_changed", tasks=[{"task_id": "c", "description": "x"}]))
     failed = cli.system("task_notification", task_id="c", status="failed", summary="lost")
     assert seen(view, failed, cli.result()) == ["  ✗ task failed: lost"]
-    assert status(view, 2.0) == ["* waiting for background work (look around) 1.0s"]
+    assert status(view, 2.0) == ["* waiting for background tasks (look around) 1.0s"]
 
 
 def test_a_result_ends_every_call() -> None:
@@ -356,9 +356,9 @@ def test_a_result_ends_every_call() -> None:
             "  · the conversation was compacted from 9 to 2 tokens",
         ),
         (cli.system("compact_boundary"), "  · the conversation was compacted"),
-        (cli.system("model_fallback", fallback_model="haiku"), "  ! haiku takes over"),
+        (cli.system("model_fallback", fallback_model="haiku"), "  ! switched to haiku"),
         (cli.system("model_fallback", content="busy"), "  ! busy"),
-        (cli.system("model_fallback"), "  ! another model takes over"),
+        (cli.system("model_fallback"), "  ! switched to another model"),
         (cli.system("informational", content="a\x07b"), "  · a␇b"),
         (cli.system("notification", text="look"), "  · look"),
     ],

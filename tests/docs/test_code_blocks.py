@@ -178,7 +178,7 @@ def test_blocks_are_read_with_what_is_said_about_them(tmp_path: Path) -> None:
     [
         ("```python\n1 / 0\n```\n", "ZeroDivisionError"),
         ('```python\nprint("a")\n```\n```text title="prints"\nb\n```\n', "but what is printed"),
-        ('<!-- model: [[text("4")]] -->\n```python\nx = 1\n```\n', "leaves 1 replies unheard"),
+        ('<!-- model: [[text("4")]] -->\n```python\nx = 1\n```\n', "leaves 1 replies unused"),
         ('```python title="test_x.py"\ndef test(): assert 0\n```\n', "test_x.py fails"),
     ],
     ids=["raises", "prints something else", "asks for less", "has a failing test"],

@@ -215,7 +215,7 @@ print(os.path.exists(path))
 
 
 def test_a_flavour_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"flavour must be one of 2\.1\.325, 2\.1\.197, not 1\.0"):
+    with pytest.raises(ValueError, match=r"flavour must be one of 2\.1\.325, 2\.1\.197, got 1\.0"):
         FakeCli(flavour="1.0")
 
 
@@ -353,8 +353,8 @@ def test_starting_costs_little() -> None:
             "expected the request interrupt like",
         ),
         (script().reply(), [], "there is no request to answer"),
-        (script().withdraw(), [], "there is no question to withdraw"),
-        (script().expect_allow(), [], "there is no open question can_use_tool"),
+        (script().withdraw(), [], "there is no request to withdraw"),
+        (script().expect_allow(), [], "there is no open request can_use_tool"),
         (script().ask_hook("Stop"), [], "no Stop hook is registered"),
         (
             script().repeat(2, script().expect_user("x")),
@@ -378,7 +378,7 @@ def test_an_expectation_is_given_up_after_a_while() -> None:
     cli = script(patience=0.05).expect_user()
     with running(cli) as client:
         assert client.process.wait(LIFETIME) == 70
-    assert "but 0.05 s passed" in cli.failures[0]
+    assert "but nothing was received within 0.05 s" in cli.failures[0]
 
 
 def test_what_is_met_is_no_failure() -> None:
@@ -422,17 +422,17 @@ begun = script().emit(HELLO)
 )
 def test_what_a_killed_run_was_still_to_get_is_told(cli: FakeCli, missing: str) -> None:
     killed(cli, until="hello")
-    assert cli.failures == [f"{missing} never came"]
-    with pytest.raises(AssertionError, match="never came"):
+    assert cli.failures == [f"{missing} was never received"]
+    with pytest.raises(AssertionError, match="was never received"):
         cli.check()
 
 
 def test_prompts_that_were_met_are_not_told_again() -> None:
     cli = script().repeat(3, script().expect_user().emit(HELLO)).turn().expect_user("last")
     killed(cli, prompt("a"), prompt("b"), until="hello")
-    assert cli.failures == ["step 1: expect_user never came"]
+    assert cli.failures == ["step 1: expect_user was never received"]
     killed(cli, *map(prompt, "abc"), until="result")
-    assert cli.failures[1:] == ["step 3: expect_user('last') never came"]
+    assert cli.failures[1:] == ["step 3: expect_user('last') was never received"]
 
 
 @pytest.mark.parametrize(
@@ -473,13 +473,13 @@ def test_every_run_is_to_get_what_is_expected() -> None:
 def test_a_run_that_dies_of_a_bad_line_did_not_get_the_rest() -> None:
     cli = script().expect_user("x")
     play(cli, b"{not json")
-    assert cli.failures == ["step 1: expect_user('x') never came"]
+    assert cli.failures == ["step 1: expect_user('x') was never received"]
 
 
 def test_a_run_that_is_to_refuse_its_session_plays_no_script() -> None:
     cli = script().unknown_session().expect_user("x")
     play(cli, arguments=("--resume", "abc"))
-    assert cli.failures == ["step 1: expect_user('x') never came"]
+    assert cli.failures == ["step 1: expect_user('x') was never received"]
     play(cli, prompt("x"))
     cli.check()
     refusing = script().bad_flag()
@@ -507,7 +507,7 @@ def test_what_is_closed_can_no_longer_be_checked() -> None:
     with script().expect_user("x") as cli:
         play(cli, prompt("x"))
         cli.check()
-    with pytest.raises(AssertionError, match="is closed"):
+    with pytest.raises(AssertionError, match="was closed"):
         cli.check()
 
 
@@ -519,7 +519,9 @@ def test_a_session_that_is_stopped_before_its_prompt_is_found_out() -> None:
             await session.stop()
 
     run(main)
-    with pytest.raises(AssertionError, match=r"^step 2: expect_user\('never sent'\) never came$"):
+    with pytest.raises(
+        AssertionError, match=r"^step 2: expect_user\('never sent'\) was never received$"
+    ):
         cli.check()
 
 
@@ -533,11 +535,11 @@ def test_a_session_that_never_began_is_found_out() -> None:
                 pass
 
     run(main)
-    with pytest.raises(AssertionError, match=r"expect_user\('never sent'\) never came"):
+    with pytest.raises(AssertionError, match=r"expect_user\('never sent'\) was never received"):
         cli.check()
 
 
-USE_WHAT_IT_RETURNS = "every method of FakeCli returns a new one, so use what it returns"
+USE_WHAT_IT_RETURNS = "Every method of FakeCli returns a new fake CLI: use the returned one"
 
 
 @pytest.mark.parametrize("cli", [script(), begun, script().ignore_eof()])

@@ -130,7 +130,7 @@ def test_a_fake_cli_that_was_told_nothing_says_so_at_once(pytester: pytest.Pytes
     )
     result = pytester.runpytest_inprocess(*LOADED)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*CliExitedDuringInit*", "*so use what it returns*"])
+    result.stdout.fnmatch_lines(["*CliExitedDuringInit*", "*use the returned one*"])
     assert result.duration < 20, "the timeout is 60 s"
 
 
@@ -219,7 +219,7 @@ def test_a_cassette_that_no_session_got_fails_the_test(pytester: pytest.Pytester
     pytester.makepyfile("def test_it(cassette): pass")
     result = pytester.runpytest_inprocess(*LOADED)
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*CassetteError: There is nothing to record in *"])
+    result.stdout.fnmatch_lines(["*CassetteError: Nothing was recorded in *"])
 
 
 def test_a_session_that_is_still_open_is_not_recorded(pytester: pytest.Pytester) -> None:
@@ -243,7 +243,7 @@ def test_a_session_that_is_still_open_is_not_recorded(pytester: pytest.Pytester)
     )
     result = pytester.runpytest_inprocess(*LOADED)
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*CassetteError: Session 1 was not recorded to its end*"])
+    result.stdout.fnmatch_lines(["*CassetteError: The recording of session 1 is incomplete*"])
     assert not (pytester.path / "cassettes").exists()
 
 
@@ -260,5 +260,7 @@ def test_a_missing_recording_without_a_cli_says_what_to_do(pytester: pytest.Pyte
     )
     result = pytester.runpytest_inprocess(*LOADED)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*CliNotFoundError*", "*There is no recording *test_it.ndjson*"])
+    result.stdout.fnmatch_lines(
+        ["*CliNotFoundError*", "*The cassette *test_it.ndjson does not exist*"]
+    )
     assert not (pytester.path / "cassettes").exists()

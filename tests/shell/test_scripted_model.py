@@ -226,11 +226,11 @@ def test_a_function_makes_the_answer_from_the_request() -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ([repeat([text("x")]), [text("y")]], r"script\[0\]: nothing after"),
-        (["hello"], "not 'hello'"),
-        ([text("no list")], "a turn is a Reply or a list of blocks .* not Block"),
-        ([[text("x"), "y"]], "a turn is a Reply or a list of blocks .* 'y'"),
-        ([repeat("hello")], "not 'hello'"),  # type: ignore[arg-type]  # the point of the test
+        ([repeat([text("x")]), [text("y")]], r"script\[0\]: repeat"),
+        (["hello"], "got 'hello'"),
+        ([text("no list")], "a turn must be a Reply or a list of blocks .* got Block"),
+        ([[text("x"), "y"]], "a turn must be a Reply or a list of blocks .* 'y'"),
+        ([repeat("hello")], "got 'hello'"),  # type: ignore[arg-type]  # the point of the test
     ],
     ids=["after-repeat", "text", "block", "mixed", "repeated"],
 )
@@ -242,10 +242,10 @@ def test_a_script_that_cannot_be_played_is_refused(script: Any, message: str) ->
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: text("abc", chunks=["a", "b"]), "do not join"),
-        (lambda: text("abc", chunks=0), "less than one"),
-        (lambda: raw({"text": "x"}), "says its type"),
-        (lambda: error(200), "not an error"),
+        (lambda: text("abc", chunks=["a", "b"]), "must join to"),
+        (lambda: text("abc", chunks=0), "at least 1"),
+        (lambda: raw({"text": "x"}), "needs a type"),
+        (lambda: error(200), "must be an error status"),
     ],
     ids=["chunks", "pieces", "raw", "status"],
 )
@@ -282,7 +282,7 @@ def test_a_function_that_raises_fails_the_test_and_is_the_cause() -> None:
 
 def test_a_function_that_returns_no_answer_fails_the_test() -> None:
     script: Any = lambda request: "hello"  # noqa: E731
-    with pytest.raises(ScriptFailure, match="not 'hello'"), ScriptedModel(script) as model:
+    with pytest.raises(ScriptFailure, match="got 'hello'"), ScriptedModel(script) as model:
         assert post(model, body("x"))[0] == 400
 
 
@@ -405,7 +405,7 @@ def test_what_the_api_would_accept_is_accepted(payload: Json) -> None:
 
 def test_a_rejected_request_fails_the_test_unless_tolerated() -> None:
     with (
-        pytest.raises(ScriptFailure, match="would not accept this: model: Field required"),
+        pytest.raises(ScriptFailure, match="would reject this request: model: Field required"),
         ScriptedModel([[text("x")]]) as model,
     ):
         post(model, without("model"))
@@ -598,7 +598,7 @@ def test_a_held_stream_goes_on_when_released() -> None:
         assert seen[-1] == "content_block_delta"
         model.release()
         assert [event["type"] for event in events][-1] == "message_stop"
-        with pytest.raises(RuntimeError, match="nothing is held"):
+        with pytest.raises(RuntimeError, match="no reply is held"):
             model.release()
 
 
@@ -731,8 +731,8 @@ def test_a_client_may_ask_for_the_end_of_the_connection() -> None:
     ("sent", "answer"),
     [
         (b"hello\r\n\r\n", b"not a request line"),
-        (b"POST / HTTP/1.1\r\ncontent-length: many\r\n\r\n", b"the body is broken"),
-        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", b"the body is broken"),
+        (b"POST / HTTP/1.1\r\ncontent-length: many\r\n\r\n", b"the body is invalid"),
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", b"the body is invalid"),
         (b"GET / HTTP/1.1\r\nx: " + b"x" * (1 << 16) + b"\r\n\r\n", b"too long"),
     ],
     ids=["line", "length", "chunk", "long"],
@@ -747,8 +747,8 @@ def test_what_is_not_http_is_told_so(sent: bytes, answer: bytes) -> None:
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
-        (b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nshort", b"the body is broken"),
-        (b"POST / HTTP", b"within the headers"),
+        (b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nshort", b"the body is invalid"),
+        (b"POST / HTTP", b"closed inside the headers"),
         (b"", b""),
     ],
     ids=["body", "head", "nothing"],
@@ -814,7 +814,7 @@ def test_a_model_needs_a_with_and_plays_once() -> None:
         pass
     with pytest.raises(RuntimeError, match="not running"):
         _ = model.url
-    with pytest.raises(RuntimeError, match="plays once"), model:
+    with pytest.raises(RuntimeError, match="can be started only once"), model:
         pass
 
 

@@ -1,12 +1,12 @@
-"""The ``bridle`` command: a table of commands, and what is common to all of them.
+"""The ``bridle`` command: the table of commands, and the code that they share.
 
-A command is a module that is imported when it is used, with two functions::
+Each command is a module with two functions. It is imported when the command is used::
 
     def arguments(parser: argparse.ArgumentParser) -> None    declares its arguments
-    def main(options: argparse.Namespace) -> int              does it; returns the exit code
+    def main(options: argparse.Namespace) -> int              runs it; returns the exit code
 
-What a command raises on purpose is an error of Bridle's; here it becomes a message on stderr and
-an exit code (see :mod:`bridle.cli.exits`).
+If a command raises a :class:`~bridle.BridleError`, this module prints its message to stderr and
+returns an exit code (see :mod:`bridle.cli.exits`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from bridle.errors import BridleError
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "demo": ("bridle.cli.demo", "A tour on the real CLI: offline, without a key."),
-        "run": ("bridle.cli.run", "Run a prompt and watch the work."),
-        "doctor": ("bridle.cli.doctor", "Find out whether sessions can run here, and if not, why."),
-        "record": ("bridle.cli.record", "Record what a CLI and its client say to each other."),
-        "replay": ("bridle.cli.replay", "Play a recording again."),
+        "demo": ("bridle.cli.demo", "Show a tour on the real CLI, offline and without an API key."),
+        "run": ("bridle.cli.run", "Run one prompt and show the work."),
+        "doctor": ("bridle.cli.doctor", "Check whether sessions can run here. Explain problems."),
+        "record": ("bridle.cli.record", "Run one prompt and record the session in a file."),
+        "replay": ("bridle.cli.replay", "Show a recorded session as text, JSON or a page."),
     }
 )
-"""Name → (module, one line about it)."""
+"""Name → (module, one-line description)."""
 
 _USAGE = "usage: bridle COMMAND [ARGUMENTS]"
 
@@ -53,40 +53,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        _give_up_output()  # whoever read it has left
+        _give_up_output()  # the reader of the pipe has closed it
         return BROKEN_PIPE
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
         _give_up_output()
-        _complain(f"{program}: the output cannot be written: {error.strerror}")
+        _complain(f"{program}: cannot write the output: {error.strerror}")
         return ExitCode.FAILED
     return code
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What a file says that takes no more."""
+"""Errors of a write to a file that cannot grow."""
 
 
 def _settle_streams() -> None:
-    """Make every standard stream one that can be used, even if whoever started us closed it."""
+    """Make all standard streams usable, even if the parent process closed them."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # It gets the number that is free, which no file of ours may have.
+            # Opening takes the free descriptor number, so no other file of ours can get it.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # stays
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A mark the terminal cannot show must not be the end of the program.
+            # Replace characters that the encoding lacks, instead of raising an exception.
             stream.reconfigure(errors="replace")
 
 
 def _give_up_output() -> None:
-    """Write nothing to stdout any more, not even what is flushed at exit."""
+    """Discard all further output to stdout, including what is flushed at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(text: str) -> None:
-    with suppress(OSError):  # then there is nobody to tell
+    with suppress(OSError):  # stderr is closed too
         print(text, file=sys.stderr)
 
 
@@ -104,10 +104,10 @@ def _dispatch(name: str, words: Sequence[str]) -> int:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    import argparse  # here, as commands are: Ctrl-C while they are loaded ends it in silence
+    import argparse  # imported here, so that Ctrl-C during the import prints no traceback
     import logging
 
-    # What a session logs, the commands tell in their own way.
+    # The commands report the events of a session themselves, so its log is not printed.
     logging.getLogger("bridle").addHandler(logging.NullHandler())
     module_name, summary = COMMANDS[name]
     command = import_module(module_name)
@@ -118,7 +118,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     command.arguments(parser)
-    # Options may stand anywhere among the words of a prompt.
+    # Accept options before, between and after the words of the prompt.
     code: int = command.main(parser.parse_intermixed_args(words))
     return code
 
@@ -130,12 +130,12 @@ def _help() -> str:
         [
             _USAGE,
             "",
-            "Full-duplex control of the Claude Code CLI.",
+            "Run the Claude Code CLI and control it while it works.",
             "",
             "commands:",
             *listed,
             "",
-            "`bridle COMMAND --help` says more; `bridle --version` tells the versions.",
+            "`bridle COMMAND --help` describes a command. `bridle --version` prints the versions.",
         ]
     )
 
@@ -143,17 +143,17 @@ def _help() -> str:
 def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
-    lines = [f"bridle: there is no command {printable(name)!r}."]
+    lines = [f"bridle: unknown command {printable(name)!r}."]
     near = get_close_matches(name, COMMANDS, n=1)
     if near:
         lines.append(f"Did you mean `bridle {near[0]}`?")
     elif " " in name:
         lines.append('To run a prompt: bridle run "…"')
-    return "\n".join([*lines, "", f"Commands are {', '.join(COMMANDS)}; see `bridle --help`."])
+    return "\n".join([*lines, "", f"The commands are {', '.join(COMMANDS)}. See `bridle --help`."])
 
 
 def _versions() -> str:
-    """Bridle's version, Python's, and that of the CLI a session would start."""
+    """Return the versions of Bridle, of Python, and of the CLI that a session would start."""
     import asyncio
     import platform
     from importlib.metadata import version
@@ -165,7 +165,7 @@ def _versions() -> str:
         path = find_cli()
     except BridleError:
         return "\n".join(
-            [*lines, "claude: not found; `bridle doctor` tells where it was looked for"]
+            [*lines, "claude: not found (`bridle doctor` lists where Bridle searched)"]
         )
     answer = asyncio.run(version_of(path))
     found = str(answer) if isinstance(answer, Version) else "of unknown version"

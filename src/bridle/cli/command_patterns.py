@@ -1,8 +1,8 @@
 """Patterns for shell commands in a policy.
 
-A pattern that allows is a command of its own, matched word by word. Only programs that read and
-print may have wildcards, which stand for operands: never for an option, and never for a path
-outside the working directory.
+A pattern in a rule that allows is itself a command. It is compared with the call word by word.
+Wildcards are accepted only for programs that read and print. A wildcard matches operands. It does
+not match options, or paths outside the working directory.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ READERS = _named(
     "basename cat cksum cmp comm cut diff dirname du echo egrep fgrep grep head ls md5sum nl od "
     "readlink realpath sha1sum sha256sum sha512sum stat tac tail wc which"
 )
-"""Programs that only read and print, whatever their options and operands are."""
+"""Programs that only read and print, with any options and operands."""
 
 OPERAND_READERS = _named("file rg sort tree")
-"""Programs that only read and print their operands, but have options that write or run."""
+"""Programs that read and print operands, but have options that write files or run programs."""
 
 GIT_READERS = _named(
     "blame describe diff log ls-files ls-tree merge-base rev-list rev-parse shortlog show show-ref "
     "status"
 )
-"""Subcommands of git of which the same is true."""
+"""Subcommands of git that read and print, but have options that write files or run programs."""
 
 URL_READERS = _named("curl")
-"""Programs that get the URLs among their operands."""
+"""Programs that fetch the URLs among their operands."""
 
 _SYSTEM_DIRECTORIES = ("", "/bin/", "/usr/bin/")
 _PARTS = re.compile(r"[=:,@]")
@@ -46,23 +46,23 @@ class CommandPattern:
     """A pattern for a shell command.
 
     Raises:
-        ValueError: a rule with it would allow more than it shows (only if ``allows``).
+        ValueError: the pattern would allow more than its text suggests (only if ``allows``).
     """
 
     def __init__(self, pattern: str, place: Place, *, allows: bool) -> None:
         self._words = _checked(pattern, place) if allows else []
         self._open = bool(self._words) and self._words[-1].is_rest
-        # Spaces in a pattern stand for any number of them.
+        # A space in a pattern matches any number of spaces.
         text = " ".join(pattern.split()) or pattern
         self._wide = [_loose(pattern), _loose(text)]
         if text.endswith(" *"):
             self._wide.append(_loose(text[:-2]))
-        # The words of the pattern in their order, anywhere among the words of a command.
+        # Matches the words of the pattern, in order, anywhere among the words of a command.
         named = [word for word in text.split() if word.strip("*")]
         self._mentioned = _loose("".join(f"* {word} " for word in named) + "*")
 
     def allows(self, command: str, cwd: str | None) -> bool:
-        """Return whether a command is one simple command with literal words that fit."""
+        """Return whether a command is one simple command whose literal words match."""
         words = literal_words(command)
         if words is None:
             return False
@@ -75,7 +75,7 @@ class CommandPattern:
         ) and all(self._words[-1].fits(word, cwd) for word in rest)
 
     def concerns(self, command: str) -> bool | None:
-        """Return whether a command line may run what is meant; None if its text does not tell."""
+        """Return whether a command line may run a matching command; None if that is unclear."""
         reading = loose_reading(command)
         readings = (command, " ".join(command.split()), *reading.commands)
         if any(one.fullmatch(text) for one in self._wide for text in readings):
@@ -89,7 +89,7 @@ def _loose(pattern: str) -> re.Pattern[str]:
 
 
 class _WordPattern:
-    """One word of a pattern that allows."""
+    """One word of a pattern in a rule that allows."""
 
     def __init__(self, pieces: Sequence[Piece], place: Place, *, is_rest: bool) -> None:
         self.is_rest = is_rest
@@ -107,7 +107,7 @@ class _WordPattern:
         self._below = PathPattern("*", place)
 
     def fits(self, word: str, cwd: str | None) -> bool:
-        """Return whether a word of a command fits."""
+        """Return whether a word of a command matches."""
         if self._literal is not None:
             return word == self._literal
         value = word[len(self._lead) :]
@@ -117,10 +117,11 @@ class _WordPattern:
             return self._url.allows(value)
         assert self._path is not None, "a wildcard is either in a URL or in a path"
         if not self._lead and value[0] in "-+":
-            return False  # an option, which nobody has named
+            return False  # an option that the rule does not name
         if not self._path.allows(value, cwd):
             return False
-        # Programs take apart what they are given: of=/dev/sda, host:/etc, @/etc/passwd.
+        # Programs split their operands and use the parts as paths: of=/dev/sda, host:/etc,
+        # @/etc/passwd.
         parts = (part.strip() for part in _PARTS.split(value)[1:])
         return all(self._below.allows(part, cwd) for part in parts if part)
 
@@ -130,7 +131,7 @@ def _text(pieces: Sequence[Piece]) -> str:
 
 
 def _option(text: str) -> str:
-    """The part of an option that is not its value."""
+    """Return the name of an option, without its value."""
     name, equals, _ = text.partition("=")
     if not equals or has_wildcard(name):
         raise ValueError(f"{text!r} would allow options that the rule does not name")
@@ -138,17 +139,17 @@ def _option(text: str) -> str:
 
 
 def _checked(pattern: str, place: Place) -> list[_WordPattern]:
-    """The words of a pattern that allows."""
+    """Check a pattern of a rule that allows, and return its words."""
     if pattern.strip() == "*":
-        raise ValueError("'*' fits every command: leave input.command out to allow all of them")
+        raise ValueError("'*' matches every command: leave input.command out to allow them all")
     words = pattern_words(pattern)
     if words is None:
         raise ValueError(
-            f"{pattern!r} is more than one simple command with literal words: a rule that allows "
-            "may have quotes, * and ?, but no ; & | < > $ ` ( ) { } [ ] ~ # ! ^ nor backslashes"
+            f"{pattern!r} is not one simple command with literal words: a rule that allows may "
+            "contain quotes, * and ?, but not ; & | < > $ ` ( ) { } [ ] ~ # ! ^ or a backslash"
         )
     if _has_wild(words[0]):
-        raise ValueError(f"{pattern!r} must name the program: its first word has a wildcard")
+        raise ValueError(f"{pattern!r} has a wildcard in its first word: name the program")
     for word in words:
         quoted = (isinstance(piece, str) and has_wildcard(piece) for piece in word)
         if _has_wild(word) and any(quoted):
@@ -162,7 +163,7 @@ def _checked(pattern: str, place: Place) -> list[_WordPattern]:
 
 
 def _check_program(pattern: str, words: Sequence[Sequence[Piece]]) -> None:
-    """Refuse a wildcard unless the program only reads what the wildcard stands for."""
+    """Reject a wildcard unless the program only reads the operands that the wildcard matches."""
     wild = [number for number, word in enumerate(words) if _has_wild(word)]
     if not wild:
         return
@@ -174,22 +175,23 @@ def _check_program(pattern: str, words: Sequence[Sequence[Piece]]) -> None:
     if program in URL_READERS:
         if not all(is_url(_text(words[number])) for number in wild):
             raise ValueError(
-                f"{pattern!r} would allow options and hosts that the rule does not name: a "
-                f'wildcard of {program} must be in a URL, as in "{program} https://example.com/*"'
+                f"{pattern!r} would allow options and hosts that the rule does not name: put the "
+                f'wildcard of {program} into a URL, as in "{program} https://example.com/*"'
             )
         return
     is_git = program == "git" and _text(words[1]) in GIT_READERS
     if not is_git and program not in OPERAND_READERS:
         raise ValueError(
-            f"{pattern!r} would allow more than it shows: wildcards are for programs that only "
-            "read, such as ls, cat, grep or git diff. Write the command out, without wildcards"
+            f"{pattern!r} would allow more than its text suggests: wildcards are only for programs "
+            "that read, such as ls, cat, grep or git diff. Write the whole command, without "
+            "wildcards"
         )
     for number in wild:
         before = _text(words[number - 1])
         if _text(words[number]).startswith("-") or (before.startswith("-") and before != "--"):
             raise ValueError(
-                f"the wildcard in {pattern!r} may be the value of an option, and {program} has "
-                "options that write or run: write -- before the wildcard"
+                f"the wildcard in {pattern!r} could be the value of an option, and {program} has "
+                "options that write files or run programs: write -- before the wildcard"
             )
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a recording that can still be played: missing or spoiled lines. Pure."""
+"""Find missing and damaged lines in a recording that can still be replayed. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from bridle.testing.recording import Entry, Recording
 
 
 def damage(recording: Recording) -> list[str]:
-    """Return what is missing or spoiled, a sentence without a period each; empty if all is well."""
+    """Return one sentence, without a period, for each missing or damaged part."""
     found = [*_spoiled(recording), *_missing(recording)]
     return [*found, recording.gap] if recording.gap else found
 
 
 def _spoiled(entries: Sequence[Entry]) -> Iterator[str]:
-    """Lines of the conversation that are not JSON objects. A CLI may have written them, too."""
+    """Yield a sentence about frames that are not JSON objects. The CLI may have sent them so."""
     numbers = [
         number
         for number, entry in enumerate(entries, 1)
@@ -27,12 +27,12 @@ def _spoiled(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _missing(entries: Sequence[Entry]) -> Iterator[str]:
-    """Lines that others refer to."""
+    """Yield a sentence for each missing line that other lines refer to."""
     wire = [entry for entry in entries if entry.direction in ("in", "out") and entry.members]
     first = next((entry for entry in wire if entry.direction == "in"), None)
     if wire and (first is None or text(part(first.members, "request"), "subtype") != "initialize"):
         yield "the beginning of the session is missing"
-    # Of both sides: the CLI repeats our answers.
+    # Requests of both sides, because the CLI repeats our responses.
     asked = {
         text(entry.members, "request_id")
         for entry in wire

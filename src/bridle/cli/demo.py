@@ -1,7 +1,7 @@
-"""``bridle demo``: a tour on the real CLI, with a scripted model: no key, no network, no bill.
+"""``bridle demo``: a tour on the real CLI with a scripted model.
 
-Nothing is played back. A program runs, parts of it are shown before they do what they do, and what
-is shown of that comes out of the session at that moment.
+It needs no API key and no network, and costs nothing. The tour is a program that runs live: each
+scene shows a part of its source, then runs it and prints the output of the session.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from bridle.cli.terminal import Terminal, is_attended
 from bridle.testing import ScriptFailure, forbid_real_api
 
 _EPILOG = """\
-The CLI that is started sees neither your environment nor your files: it has a home of its own, a
-key that is none, and a model on this machine. Without a CLI, a fake one takes its place.
+The CLI runs with a temporary home directory, a placeholder API key and a scripted model on this
+machine. It does not use your login, your settings or your files. If no CLI is found, the demo uses
+a fake CLI.
 """
 
 _PATIENCE = 150.0
-"""Seconds for all of it: many times what it takes."""
+"""Timeout of the whole tour, in seconds: many times its usual duration."""
 
-# What a program needs to be found, to run and to write on a terminal.
+# The variables that a program needs to be found, to run and to write to a terminal.
 _KEPT = {
     "COLORTERM", "COLUMNS", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LINES", "NO_COLOR", "PATH",
     "TERM", "TMPDIR", VARIABLE,
@@ -48,12 +49,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fast",
         action="store_true",
-        help="Without pauses for reading; the default where nobody watches.",
+        help="Do not pause for reading. This is the default if stdout is not a terminal.",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Play the tour; fails if a scene did not go as it should."""
+    """Run the tour. Return 1 if a scene fails."""
     found = list(credentials(os.environ))
     pace = AT_ONCE if options.fast or not sys.stdout.isatty() else Pace()
     with (
@@ -66,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def play(tour: Tour, stage: Stage, patience: float = _PATIENCE) -> int:
-    """Play, until a signal says to leave; whatever was started is then ended first."""
+    """Run the tour. On a signal, shut down everything that was started, then return."""
     loop = asyncio.get_running_loop()
     playing = asyncio.ensure_future(_bounded(tour, patience))
     said: list[int] = []
@@ -85,7 +86,7 @@ async def play(tour: Tour, stage: Stage, patience: float = _PATIENCE) -> int:
         stage.show(Span("Stopped.", "dim"))
         return 128 + said[0]
     except (ScriptFailure, TimeoutError) as problem:
-        stage.tell(f"The tour ends here. {one_line(str(problem), 500)}", "bad")
+        stage.tell(f"The tour failed and ends here. {one_line(str(problem), 500)}", "bad")
         return ExitCode.FAILED
 
 
@@ -99,7 +100,7 @@ async def _bounded(tour: Tour, patience: float) -> bool:
 
 @contextmanager
 def alone() -> Generator[None]:
-    """Forget the environment for a while, so that no variable of it changes or joins the tour."""
+    """Remove the other environment variables for a while, so that they do not affect the tour."""
     before = dict(os.environ)
     for name in before.keys() - _KEPT:
         del os.environ[name]

@@ -1,8 +1,8 @@
-"""What the facts about a machine mean for sessions on it: findings, advice, one exit code.
+"""Turn facts about a machine into findings, advice and one exit code for ``bridle doctor``.
 
-The rule of this file: pure. :class:`Facts` are gathered elsewhere; :func:`diagnose` reads them in
-the order in which one thing depends on another. A problem keeps sessions, or turns, from working;
-a warning does so for some of them.
+This module is pure: ``doctor.py`` collects the :class:`Facts`. :func:`diagnose` checks them in
+the order of their dependencies. A problem prevents all sessions or turns; a warning may affect
+some of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bridle.outcomes import OutcomeReason
 
 
 class Problem(IntEnum):
-    """What keeps sessions from working: the exit codes of ``bridle doctor``."""
+    """A problem that prevents sessions. Its number is the exit code of ``bridle doctor``."""
 
     OPTIONS = 2
     NO_CLI = 10
@@ -42,46 +42,46 @@ class Problem(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """One line about it."""
+        """Describe the problem in one line."""
         return _MEANINGS[self]
 
 
 _MEANINGS: Mapping[Problem, str] = {
     Problem.OPTIONS: "an argument, a variable or the configuration file is wrong",
-    Problem.NO_CLI: "there is no CLI",
-    Problem.CLI_DOES_NOT_RUN: "the CLI cannot be run, or ends at once",
+    Problem.NO_CLI: "no CLI was found",
+    Problem.CLI_DOES_NOT_RUN: "the CLI cannot be run, or exits at once",
     Problem.CLI_TOO_OLD: "the CLI is too old",
-    Problem.CLI_DOES_NOT_ANSWER: "the CLI runs but does not speak the protocol",
-    Problem.UNWRITABLE: "the CLI cannot write where it keeps its things",
+    Problem.CLI_DOES_NOT_ANSWER: "the CLI runs but does not complete the handshake",
+    Problem.UNWRITABLE: "the CLI cannot write to one of its directories",
     Problem.ROOT: "the CLI refuses bypassPermissions for root",
-    Problem.LOGIN: "nobody is logged in",
+    Problem.LOGIN: "the CLI is not logged in",
     Problem.NO_ANSWER: "the model did not answer (with --live)",
 }
 
 _ADVICE: Mapping[Problem, str] = {
     Problem.NO_CLI: "Install it with `pip install claude-agent-sdk` or `npm install -g "
     "@anthropic-ai/claude-code`, or name it with --cli or BRIDLE_CLI.",
-    Problem.CLI_DOES_NOT_RUN: "Run it by hand with --version; if it fails there too, install it "
-    "anew, or name another one with --cli or BRIDLE_CLI.",
-    Problem.CLI_TOO_OLD: "Update it with `claude update`, or `pip install -U claude-agent-sdk` "
-    "and name that one.",
-    Problem.CLI_DOES_NOT_ANSWER: "Check that this is Claude Code and no program of the same name; "
-    "if it is only slow, give it more time with --timeout.",
-    Problem.UNWRITABLE: "Make the directory writable, or set CLAUDE_CONFIG_DIR to one that is.",
-    Problem.ROOT: "Use another permission mode, run as another user, or, inside a container that "
-    "may be lost, set IS_SANDBOX=1.",
+    Problem.CLI_DOES_NOT_RUN: "Run the CLI with --version in a shell. If that fails too, reinstall "
+    "it, or name another one with --cli or BRIDLE_CLI.",
+    Problem.CLI_TOO_OLD: "Update it with `claude update`. Or run `pip install -U claude-agent-sdk` "
+    "and name the CLI of that package with --cli or BRIDLE_CLI.",
+    Problem.CLI_DOES_NOT_ANSWER: "Check that this program is Claude Code. If it is only slow, "
+    "give it more time with --timeout.",
+    Problem.UNWRITABLE: "Make the directory writable, or set CLAUDE_CONFIG_DIR to a writable one.",
+    Problem.ROOT: "Use another permission mode, or run as another user. In a disposable container "
+    "you can set IS_SANDBOX=1.",
     Problem.LOGIN: "Log in by running `claude` once, or set ANTHROPIC_API_KEY.",
-    Problem.NO_ANSWER: "Check the connection, proxy variables, ANTHROPIC_BASE_URL and the model's "
-    "name; if the server is only busy, try again.",
+    Problem.NO_ANSWER: "Check the connection, the proxy variables, ANTHROPIC_BASE_URL and the "
+    "model name. If the server is only busy, try again.",
 }
 
 BYPASS = "bypassPermissions"
 _ROOT_REFUSED = "root/sudo privileges"
-"""In what the CLI says when it refuses to work for root."""
+"""Part of the CLI's message when it refuses to run as root."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a CLI was looked for."""
+    """A place where Bridle searched for a CLI."""
 
     path: str
     origin: str
@@ -89,7 +89,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Directory(msgspec.Struct, frozen=True):
-    """A directory the CLI writes to, and why it could not."""
+    """A directory that the CLI writes to, and the problem with writing there, if any."""
 
     path: str
     use: str
@@ -97,14 +97,14 @@ class Directory(msgspec.Struct, frozen=True):
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """How long the CLI took to be ready, and what it said then."""
+    """The duration of the handshake, and the CLI's response."""
 
     duration: float
     info: Mapping[str, Any]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How one real call to the model ended."""
+    """The result of one real call to the model."""
 
     reason: OutcomeReason
     duration: float = 0.0
@@ -114,7 +114,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was found out."""
+    """All facts that ``bridle doctor`` collected."""
 
     bridle: str
     platform: str
@@ -129,18 +129,18 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     handshake: Handshake | BridleError | None = None
     #: Variables and files that may hold a login; names only.
     credentials: Sequence[str] = ()
-    #: Settings files that name a credential or a helper; their commands are not run.
+    #: Settings files that name a credential or a helper. The doctor does not run their commands.
     helpers: Sequence[str] = ()
-    #: With --live: what came of a prompt.
+    #: With --live: the result of the prompt.
     answer: Answer | BridleError | None = None
     sdk: SdkOptions
     open_files: int | None = None
-    #: Settings that were ignored because they could weaken a gate, with what to do instead.
+    #: Ignored settings that could weaken hooks or permissions, each with what to do instead.
     ignored: Sequence[str] = ()
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     state: Literal["ok", "note", "warning", "problem"]
@@ -150,12 +150,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> str:
-        """What to do about a problem."""
+        """Say how to fix the problem."""
         return "" if self.problem is None else _ADVICE.get(self.problem, "")
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """The findings, what others depend on first."""
+    """Return the findings. A finding comes before those that depend on it."""
     return [
         Finding(check="bridle", state="ok", text=f"{facts.bridle} on {facts.platform}"),
         *(Finding(check="options", state="warning", text=text) for text in facts.ignored),
@@ -171,24 +171,24 @@ def diagnose(facts: Facts) -> list[Finding]:
 
 
 def misconfigured(error: OptionsError) -> list[Finding]:
-    """What there is to say where the options themselves are wrong."""
+    """Return the findings for invalid options."""
     what, *how = str(error).splitlines()
     return [_problem("options", Problem.OPTIONS, what, how)]
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """All of it in one line."""
+    """Summarize the findings in one line."""
     problems = [finding.problem for finding in findings if finding.problem]
     if problems:
         first = min(problems)
-        more = "" if len(problems) == 1 else "; first"
+        more = "" if len(problems) == 1 else ". Fix this one first"
         return f"{counted(len(problems), 'problem')}{more}: {first.meaning} (exit code {first})."
     warnings = sum(finding.state == "warning" for finding in findings)
     return f"Healthy, with {counted(warnings, 'warning')}." if warnings else "Healthy."
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """0 if there is no problem, else the code of the one to solve first."""
+    """Return 0 if there is no problem, else the code of the problem to fix first."""
     return min((finding.problem for finding in findings if finding.problem), default=0)
 
 
@@ -203,8 +203,8 @@ def _cli(facts: Facts) -> Finding:
     named = f" (named by {facts.named_by})" if facts.named_by else ""
     if isinstance(facts.cli, CliNotFoundError):
         if facts.named_by:
-            return _problem("cli", Problem.NO_CLI, f"not at {facts.cli.searched[0]}{named}")
-        places = [f"nothing at {place.path} ({place.origin})" for place in facts.places]
+            return _problem("cli", Problem.NO_CLI, f"not found: {facts.cli.searched[0]}{named}")
+        places = [f"not at {place.path} ({place.origin})" for place in facts.places]
         return _problem("cli", Problem.NO_CLI, "not found", places)
     if isinstance(facts.cli, BridleError):
         reason = facts.cli.os_error if isinstance(facts.cli, SpawnError) else str(facts.cli)
@@ -214,12 +214,12 @@ def _cli(facts: Facts) -> Finding:
     found = [f"also at {place.path} ({place.origin})" for place in others if place.is_there]
     missing = counted(sum(not place.is_there for place in others), "other place")
     where = named or (f" ({origin})" if origin else "")
-    looked = [] if facts.named_by else [f"nothing in {missing}"]
+    looked = [] if facts.named_by else [f"no CLI in {missing}"]
     return Finding(check="cli", state="ok", text=f"{facts.cli}{where}", details=[*found, *looked])
 
 
 def _version(facts: Facts) -> Iterator[Finding]:
-    floor = f"{MINIMUM} or newer is needed"
+    floor = f"Bridle needs {MINIMUM} or newer"
     match facts.version:
         case Version() as version if version < MINIMUM:
             yield _problem("version", Problem.CLI_TOO_OLD, f"{version} is too old: {floor}")
@@ -228,11 +228,11 @@ def _version(facts: Facts) -> Iterator[Finding]:
         case Failed(reason):
             yield _problem("version", Problem.CLI_DOES_NOT_RUN, f"--version failed: {reason}")
         case TimedOut(limit):
-            text = f"--version was not answered within {limit:g} s"
+            text = f"the CLI did not answer --version within {limit:g} s"
             yield Finding(check="version", state="warning", text=text)
         case Unreadable(text):
-            words = f"--version says {text[:80]!r}" if text else "--version says nothing"
-            yield Finding(check="version", state="warning", text=f"{words}, which is no version")
+            words = f"printed {text[:80]!r}, which is not a version" if text else "printed nothing"
+            yield Finding(check="version", state="warning", text=f"--version {words}")
         case None:
             return
 
@@ -245,13 +245,13 @@ def _handshake(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 check="handshake",
                 state="ok",
-                text=f"{seconds(duration)}, without a word to the API",
+                text=f"{seconds(duration)}, no request sent to the API",
             )
             yield _capabilities(info)
         case OptionsError() as error:
             yield _problem("handshake", Problem.OPTIONS, "not tried", str(error).splitlines())
         case BridleError() as error if _ROOT_REFUSED in error.stderr_tail:
-            return  # told where it belongs
+            return  # the check `user` reports it
         case BridleError() as error:
             kind = _kind_of_failure(error)
             yield _problem(
@@ -268,9 +268,9 @@ def _kind_of_failure(error: BridleError) -> Problem:
 
 
 def advice_on(error: BridleError, version: VersionAnswer | None) -> str:
-    """What to do about a session that did not start, where that is known; else empty."""
+    """Say how to fix a session that did not start. Return "" if that is not known."""
     if _ROOT_REFUSED in error.stderr_tail:
-        return f"The CLI refuses root {BYPASS}. {_ADVICE[Problem.ROOT]}"
+        return f"The CLI refuses {BYPASS} for root. {_ADVICE[Problem.ROOT]}"
     if isinstance(version, Version) and version < MINIMUM:
         advice = _ADVICE[Problem.CLI_TOO_OLD]
         return f"The CLI is {version}, but {MINIMUM} or newer is needed. {advice}"
@@ -285,7 +285,7 @@ def _capabilities(info: Mapping[str, Any]) -> Finding:
         if isinstance(info.get(key), list)
     ]
     if not isinstance(named, list):
-        text = joined(["this CLI does not list any, as older ones do not", *counts])
+        text = joined(["not listed by this CLI (older versions do not list them)", *counts])
         return Finding(check="capabilities", state="note", text=text)
     listed = cast("list[object]", named)
     words = joined([f"{len(listed)} named", *counts])
@@ -309,10 +309,10 @@ def _root(facts: Facts) -> Finding:
     )
     is_bare = facts.is_root and not facts.is_sandbox
     if refused or (is_bare and facts.permission_mode == BYPASS):
-        source = "" if facts.permission_mode == BYPASS else ", which its settings ask for"
-        return _problem("user", Problem.ROOT, f"root, and the CLI refuses it {BYPASS}{source}")
+        source = "" if facts.permission_mode == BYPASS else " (set in its settings)"
+        return _problem("user", Problem.ROOT, f"root: the CLI refuses {BYPASS}{source}")
     if is_bare:
-        text = f"root: the CLI would refuse {BYPASS} unless IS_SANDBOX=1"
+        text = f"root: the CLI would refuse {BYPASS} (set IS_SANDBOX=1 to permit it)"
         return Finding(check="user", state="note", text=text)
     return Finding(
         check="user", state="ok", text="root, in a sandbox" if facts.is_root else "not root"
@@ -325,7 +325,10 @@ def _login(facts: Facts) -> Iterator[Finding]:
     account = facts.handshake.info.get("account")
     if not isinstance(account, Mapping):
         yield Finding(
-            check="login", state="warning", text="the CLI does not tell", details=facts.credentials
+            check="login",
+            state="warning",
+            text="unknown: the CLI does not report it",
+            details=facts.credentials,
         )
         return
     told = cast("Mapping[str, object]", account)
@@ -333,20 +336,20 @@ def _login(facts: Facts) -> Iterator[Finding]:
     sources = [told.get(name) for name in ("apiKeySource", "tokenSource")]
     named = [str(source) for source in sources if source not in (None, "none")]
     if provider != "firstParty":
-        text = f"by way of {provider}, whose credentials are not looked at"
+        text = f"through {provider} (its credentials are not checked)"
         yield Finding(check="login", state="note", text=text)
     elif named:
         text = f"by {' and '.join(dict.fromkeys(named))}"
         others = [said for said in facts.credentials if not said.startswith(tuple(named))]
         yield Finding(check="login", state="ok", text=text, details=others)
     elif isinstance(facts.answer, Answer) and facts.answer.reason is OutcomeReason.COMPLETED:
-        text = "the CLI names none, but the model answered"
+        text = "the CLI reports no login, but the model answered"
         yield Finding(check="login", state="ok", text=text, details=facts.helpers)
     elif facts.helpers:
-        text = "not known: settings name one, and what they name is not run here"
+        text = "unknown: settings name a login, but the doctor does not load settings"
         yield Finding(check="login", state="note", text=text, details=facts.helpers)
     else:
-        yield _problem("login", Problem.LOGIN, "nobody is logged in", facts.credentials)
+        yield _problem("login", Problem.LOGIN, "not logged in", facts.credentials)
 
 
 def _answer(facts: Facts) -> Iterator[Finding]:
@@ -354,7 +357,7 @@ def _answer(facts: Facts) -> Iterator[Finding]:
         case None:
             return
         case BridleError() as error:
-            yield _problem("model", Problem.NO_ANSWER, "not asked", str(error).splitlines())
+            yield _problem("model", Problem.NO_ANSWER, "prompt not sent", str(error).splitlines())
         case Answer(reason=OutcomeReason.COMPLETED) as answer:
             facts_told = [seconds(answer.duration), answer.model, dollars(answer.cost_usd)]
             text = joined(["answered one prompt", *facts_told])
@@ -373,11 +376,11 @@ def _limits(facts: Facts) -> Finding:
     set_limits = {name: getattr(sdk.limits, name) for name in Limits.fields}
     said = [f"{name} {value:g}" for name, value in set_limits.items() if value is not None]
     details = [
-        f"handshake {sdk.init_timeout:g} s, operations {sdk.control_timeout:g} s",
-        f"a line {sdk.max_buffer_size / mebibyte:g} MiB, "
-        f"unread messages {sdk.max_unread_bytes / mebibyte:g} MiB",
+        f"handshake: {sdk.init_timeout:g} s, control requests: {sdk.control_timeout:g} s",
+        f"one line: {sdk.max_buffer_size / mebibyte:g} MiB, "
+        f"unread messages: {sdk.max_unread_bytes / mebibyte:g} MiB",
     ]
     if facts.open_files is not None:
-        details.append(f"open files {facts.open_files}")
-    text = f"a turn: {', '.join(said)}" if said else "a turn has none"
+        details.append(f"open files: {facts.open_files}")
+    text = f"turn: {', '.join(said)}" if said else "turn: no limits set"
     return Finding(check="limits", state="note", text=text, details=details)

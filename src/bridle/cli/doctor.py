@@ -1,9 +1,9 @@
-"""``bridle doctor``: whether sessions can run here, and if not, why.
+"""``bridle doctor``: check whether sessions can run here, and explain failures.
 
-It starts the CLI for its version and for a handshake, without settings files, hooks and MCP
-servers: the CLI would run commands that these name. No prompt is sent, and requests of the CLI to
-the network lead nowhere. ``--live`` sends one prompt, with the settings of the user. No value of a
-credential is read or shown.
+It starts the CLI twice, for its version and for a handshake. It does so without settings files,
+hooks and MCP servers, because the CLI would run the commands that they name. It sends no prompt,
+and the CLI cannot reach the network. ``--live`` also sends one prompt, with the settings of the
+user. The doctor never reads or prints the value of a credential.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SILENT = {
     **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), _NOWHERE),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), ""),
 }
-"""What keeps the CLI from talking to anybody."""
+"""Variables that keep the CLI from sending network requests."""
 
 _CREDENTIALS = (
     "ANTHROPIC_API_KEY",
@@ -90,29 +90,29 @@ _EPILOG = "exit codes:\n    0  healthy\n" + "\n".join(
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("--json", action="store_true", help="Everything, as one JSON object.")
-    parser.add_argument("--cli", metavar="PATH", help="The CLI to look at.")
-    parser.add_argument("--cwd", metavar="DIR", help="Where a session would work.")
+    parser.add_argument("--json", action="store_true", help="Print the report as one JSON object.")
+    parser.add_argument("--cli", metavar="PATH", help="The CLI to check.")
+    parser.add_argument("--cwd", metavar="DIR", help="The working directory of the session.")
     parser.add_argument(
-        "--permission-mode", metavar="MODE", help="The permission mode a session would have."
+        "--permission-mode", metavar="MODE", help="The permission mode of the session."
     )
-    parser.add_argument("--config", metavar="FILE", help="Options from a TOML file.")
+    parser.add_argument("--config", metavar="FILE", help="Read options from this TOML file.")
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=float,
         default=20.0,
-        help="Seconds the CLI has for the handshake (20).",
+        help="Timeout of the handshake, in seconds (default: 20).",
     )
     parser.add_argument(
         "--live",
         action="store_true",
-        help="Also send one short prompt to the model, which costs a little.",
+        help="Also send one short prompt to the model. This costs a little money.",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Look, tell, and say by the exit code what is to be done first."""
+    """Run the checks and print the report. Return the code of the problem to fix first, or 0."""
     named = {
         "cli_path": options.cli,
         "cwd": options.cwd,
@@ -134,7 +134,7 @@ def main(options: argparse.Namespace) -> int:
     return exit_code(findings)
 
 
-# ---------------------------------------------------------------- finding out
+# ---------------------------------------------------------------- collecting facts
 
 
 async def _facts(
@@ -203,13 +203,13 @@ def _place(candidate: Candidate) -> Place:
 async def _handshake(
     cli: CliOptions, sdk: SdkOptions, settled: ResolvedOptions, timeout: float
 ) -> Handshake | BridleError:
-    """Start a session as it would be started here, but for what reaches out, and stop it.
+    """Start a session as a program here would, but without network requests, and shut it down.
 
-    What the CLI leaves in its temporary directory goes with the directory.
+    The files that the CLI leaves in its temporary directory are deleted with it.
     """
     with contextlib.ExitStack() as stack:
         silent = dict(_SILENT)
-        with contextlib.suppress(OSError):  # a finding of its own
+        with contextlib.suppress(OSError):  # the check of the directory reports it
             own = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="bridle-", ignore_cleanup_errors=True)
             )
@@ -250,7 +250,7 @@ async def _greet(
 async def _ask(
     cli: CliOptions, sdk: SdkOptions, settled: ResolvedOptions, known: Redactor
 ) -> Answer | BridleError:
-    """Send one prompt, with the settings of the user, and without tools, hooks and servers."""
+    """Send one prompt, with the settings of the user, without tools, hooks and MCP servers."""
     alone: dict[str, Any] = {
         "setting_sources": ["user"],
         "mcp_config": {"mcpServers": {}},
@@ -281,14 +281,14 @@ async def _ask(
 
 
 def _takes_settings(cli: CliOptions) -> bool:
-    """Whether settings can be added to those of the configuration."""
+    """Return whether settings can be merged with those of the configuration."""
     return cli.settings is None or isinstance(cli.settings, Mapping)
 
 
 def _settings(
     environ: Mapping[str, str], cli: CliOptions
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The settings files a session would have here, the strongest first, each with its path."""
+    """Yield path and content of the settings files that a session would read, strongest first."""
     home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "~"), ".claude")
     project = os.path.join(os.getcwd() if cli.cwd is None else cli.cwd, ".claude")
     for directory, name in (
@@ -301,18 +301,18 @@ def _settings(
             with open(path, "rb") as file:
                 yield path, msgspec.json.decode(file.read(), type=dict[str, Any])
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            continue  # the CLI ignores it as well
+            continue  # the CLI ignores an invalid file, too
 
 
 def _mode(written: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
-    """The permission mode that settings ask for."""
+    """Return the permission mode that the settings files set."""
     permissions = (settings.get("permissions") for _, settings in written)
     modes = (one.get("defaultMode") for one in permissions if is_mapping(one))
     return next((mode for mode in modes if isinstance(mode, str)), None)
 
 
 def _helpers(written: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Credentials that settings name, in words; no value of one is told."""
+    """Yield a sentence about each credential that settings name, without its value."""
     for path, settings in written:
         env = settings.get("env")
         names = [name for name in _HELPERS if settings.get(name)]
@@ -321,7 +321,7 @@ def _helpers(written: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
 
 
 def _directories(environ: Mapping[str, str]) -> Iterator[Directory]:
-    """Where the CLI keeps its things."""
+    """Yield the directories that the CLI writes to."""
     home = environ.get("HOME") or os.path.expanduser("~")
     configured = environ.get("CLAUDE_CONFIG_DIR")
     if configured:
@@ -333,10 +333,10 @@ def _directories(environ: Mapping[str, str]) -> Iterator[Directory]:
 
 
 def _looked_at(path: str, use: str) -> Directory:
-    """Try it: permissions alone do not tell, least of all to root."""
+    """Check a directory by writing a file. Permission bits alone are not enough for root."""
     place = os.path.abspath(path)
     while not os.path.lexists(place):
-        place = os.path.dirname(place)  # where it would have to be made
+        place = os.path.dirname(place)  # the CLI would create the directory here
     try:
         with tempfile.TemporaryFile(dir=place):
             return Directory(path, use)
@@ -345,15 +345,15 @@ def _looked_at(path: str, use: str) -> Directory:
 
 
 def credentials(environ: Mapping[str, str]) -> Iterator[str]:
-    """Where a CLI may find a key or a login, in words; no value of one is read."""
+    """Yield a sentence about each place that may hold a login, without reading its value."""
     yield from (f"{name} is set" for name in _CREDENTIALS if environ.get(name))
     home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "~"), ".claude")
     path = os.path.join(home, ".credentials.json")
     if os.path.exists(path):
-        yield f"{path} is there"
+        yield f"{path} exists"
 
 
-# ---------------------------------------------------------------- telling
+# ---------------------------------------------------------------- printing
 
 
 def _page(findings: Sequence[Finding]) -> str:

@@ -1,7 +1,7 @@
-"""The driver of a run: a session, its view and its screen, and what signals do to them.
+"""Run a session for ``bridle run``: connect it to the view and the screen, and handle signals.
 
-Ctrl-C interrupts the turn. A second one, or one when there is no turn to interrupt, ends the run:
-the CLI is stopped, not asked. So do the signals that tell a program to leave.
+Ctrl-C interrupts the turn. A second Ctrl-C, or one without a running turn, ends the run and
+terminates the CLI. SIGTERM and SIGHUP do the same.
 """
 
 from __future__ import annotations
@@ -33,21 +33,19 @@ from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
 
 _FRAME = 0.1
-"""Seconds between two drawings of what goes on."""
+"""Seconds between two redraws of the status lines."""
 
 _HOOK_EVENTS = "--include-hook-events"
 
-_NO_HOOKS = (
-    "the CLI runs no hooks, so the policy would not hold; it was stopped before any tool ran"
-)
+_NO_HOOKS = "the CLI runs no hooks, so the policy cannot be enforced; no tool was run"
 _HOOKS_FIX = (
-    "Managed settings switch hooks off (disableAllHooks, or CLAUDE_CODE_SIMPLE in env), or "
-    "extra_args do (--bare). Take that away, or run without --policy."
+    "Hooks are disabled by managed settings (disableAllHooks, or CLAUDE_CODE_SIMPLE in env) or by "
+    "extra_args (--bare). Enable hooks, or run without --policy."
 )
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run, and how."""
+    """The prompt of a run, and its options."""
 
     prompt: str
     cli: CliOptions
@@ -57,7 +55,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drive:
-    """One run, shown on ``screen``. ``terminal`` is where a person sits, if one does."""
+    """One run, shown on ``screen``. ``terminal`` is None if there is no user to ask."""
 
     def __init__(self, job: Job, screen: Screen, terminal: Terminal | None) -> None:
         self._job = job
@@ -70,14 +68,14 @@ class Drive:
         # The signal that ended the run.
         self._ended_by: int | None = None
         self._is_interrupting = False
-        # How it ended, once nothing but the session's end is to come.
+        # Set when the turn has ended and only the session remains to be closed.
         self._outcome: Outcome[Any] | None = None
 
     async def run(self) -> int:
-        """Do it; returns the exit code.
+        """Run the prompt and return the exit code.
 
         Raises:
-            BridleError: there is no outcome, because nothing was started.
+            BridleError: the session could not be started, so there is no outcome.
         """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._on_ctrl_c)
@@ -107,7 +105,7 @@ class Drive:
 
     def _on_ctrl_c(self) -> None:
         if self._terminal is not None and self._terminal.is_lent:
-            return  # it was meant for the editor
+            return  # the editor has the terminal and handles Ctrl-C
         session = self._session
         has_turn = session is not None and session.turn is not None and session.is_in_turn
         if session is None or not has_turn or self._is_interrupting:
@@ -119,7 +117,7 @@ class Drive:
 
     def _end(self, number: int) -> None:
         if self._outcome is not None and self._session is not None:
-            self._beside(self._session.stop())  # it is closing anyway; now without patience
+            self._beside(self._session.stop())  # it is closing already; terminate the CLI now
         elif self._work is not None and self._ended_by is None:
             self._ended_by = number
             self._view.enter("ending", time.monotonic())
@@ -148,7 +146,7 @@ class Drive:
         except UnsupportedCliVersionError as error:
             if _HOOK_EVENTS not in error.stderr_tail:
                 raise
-        return await self._answer(self._job.cli)  # by an older one, hooks go unseen
+        return await self._answer(self._job.cli)  # an older CLI has no option for hook events
 
     async def _answer(self, cli: CliOptions) -> Outcome[Any]:
         gate = Gatekeeper(
@@ -184,10 +182,10 @@ class Drive:
         try:
             await asyncio.wait({answer, reading}, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
-                reading.result()  # raises what went wrong while showing
+                reading.result()  # raises the exception of the reader, if any
             return await answer
         except asyncio.CancelledError:
-            answer.cancel()  # before it fails for want of a session
+            answer.cancel()  # before the session closes and makes it fail
             await session.stop()
             raise
         finally:
@@ -196,7 +194,7 @@ class Drive:
     async def _read(self, updates: AsyncIterable[Message | SessionEvent], gate: Gatekeeper) -> None:
         async for update in updates:
             if isinstance(update, StreamEvent) and gate.is_bypassed:
-                assert self._session is not None, "it is the session that tells"
+                assert self._session is not None, "only a session sends updates"
                 await self._session.stop()
                 raise OptionsError("--policy", _NO_HOOKS, fix=_HOOKS_FIX)
             if isinstance(update, Message):
@@ -205,11 +203,11 @@ class Drive:
 
     async def _on_stderr(self, line: str) -> None:
         if line.strip():
-            assert self._session is not None, "it is the session that tells"
+            assert self._session is not None, "only a session reads stderr"
             said = one_line(self._session.redact(line), 500)
             self._screen.show([Note((Span(f"  claude: {said}", "dim"),))])
 
 
 async def _interrupt(session: Session) -> None:
-    with suppress(BridleError):  # it is over, or does not answer: then there is a second Ctrl-C
+    with suppress(BridleError):  # the turn is over, or the CLI hangs: the user can press it again
         await session.interrupt()

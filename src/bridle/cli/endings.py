@@ -1,4 +1,4 @@
-"""How a run is summed up: a line of facts, and for what went wrong the reason and what to do."""
+"""The last lines of a run: the facts, and after a failure the reason and what to do."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from bridle.cli.view import BAD, GOOD
 from bridle.errors import BridleError
 from bridle.outcomes import OUTCOME_ERRORS, Outcome, OutcomeReason
 
-# Where this command has a word of its own for what the error class advises.
+# Advice that names the flags of this command. It replaces the advice of the error class.
 _ADVICE: Mapping[OutcomeReason, str] = {
-    OutcomeReason.AUTH_FAILED: "Log in by running `claude` once, or set ANTHROPIC_API_KEY; "
-    "`bridle doctor` tells what the CLI found.",
-    OutcomeReason.CLI_EXITED: "`bridle doctor` looks for the cause.",
+    OutcomeReason.AUTH_FAILED: "Log in by running `claude` once, or set ANTHROPIC_API_KEY. "
+    "`bridle doctor` shows which login the CLI uses.",
+    OutcomeReason.CLI_EXITED: "Run `bridle doctor` to find the cause.",
     OutcomeReason.INTERRUPTED: "",
-    OutcomeReason.LIMIT_IDLE: "Raise --idle if tools may be quiet for that long.",
-    OutcomeReason.LIMIT_TOTAL: "Raise --timeout if it may take that long.",
+    OutcomeReason.LIMIT_IDLE: "Raise --idle if a tool may run that long without output.",
+    OutcomeReason.LIMIT_TOTAL: "Raise --timeout if the run may take that long.",
     OutcomeReason.MAX_BUDGET: "Raise --max-budget-usd.",
     OutcomeReason.MAX_TURNS: "Raise --max-turns.",
     OutcomeReason.STOPPED: "",
 }
 
-# Endings whose cause the CLI may have put on stderr.
+# Reasons whose cause the CLI may have printed to stderr.
 _PROCESS = {OutcomeReason.CLI_EXITED, OutcomeReason.EXECUTION_ERROR}
 
-# Endings after which the conversation is worth going on with.
+# Reasons after which the user may want to continue the conversation.
 _TO_BE_CONTINUED = {
     OutcomeReason.CLI_EXITED,
     OutcomeReason.INTERRUPTED,
@@ -40,7 +40,7 @@ _TO_BE_CONTINUED = {
 
 
 def ending(outcome: Outcome[Any]) -> list[Note]:
-    """The last lines of a run."""
+    """Return the last lines of a run."""
     facts = joined(
         [
             counted(outcome.num_turns, "turn") if outcome.num_turns else "",
@@ -57,7 +57,7 @@ def ending(outcome: Outcome[Any]) -> list[Note]:
 
 
 def _why(outcome: Outcome[Any]) -> Iterator[str]:
-    if outcome.reason is not OutcomeReason.INTERRUPTED:  # the detail speaks of the CLI's insides
+    if outcome.reason is not OutcomeReason.INTERRUPTED:  # the detail is about CLI internals
         yield from printable(outcome.detail).splitlines()
     if outcome.reason in _PROCESS and outcome.process is not None:
         yield from printable(str(outcome.process)).splitlines()
@@ -65,11 +65,11 @@ def _why(outcome: Outcome[Any]) -> Iterator[str]:
     if advice:
         yield advice
     if outcome.session_id is not None and outcome.reason in _TO_BE_CONTINUED:
-        yield f'To go on: bridle run --resume {printable(outcome.session_id)} "..."'
+        yield f'To continue: bridle run --resume {printable(outcome.session_id)} "..."'
 
 
 def summary(outcome: Outcome[Any]) -> dict[str, object]:
-    """The outcome as the last line of ``--json``."""
+    """Return the outcome as the last line of ``--json``."""
     return {
         "type": "bridle_outcome",
         "ok": outcome.ok,
@@ -89,7 +89,7 @@ def summary(outcome: Outcome[Any]) -> dict[str, object]:
 
 
 def failure(error: BridleError, exit_code: int) -> dict[str, object]:
-    """What kept a run from having an outcome, as the last line of ``--json``."""
+    """Return the error of a run without an outcome, as the last line of ``--json``."""
     return {
         "type": "bridle_outcome",
         "ok": False,

@@ -1,4 +1,4 @@
-"""Exit codes: one table from how a turn ended, one from what kept it from starting."""
+"""Exit codes: one table for the reason of an outcome, one for errors before the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bridle.outcomes import OutcomeReason
 
 
 class ExitCode(IntEnum):
-    """What ``bridle run`` ends with. Shells reserve 126 and above for themselves and signals."""
+    """The exit codes of ``bridle run``. Shells use codes from 126 for their errors and signals."""
 
     OK = 0
     FAILED = 1
@@ -24,23 +24,23 @@ class ExitCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """One line about it."""
+        """Describe the code in one line."""
         return _MEANINGS[self]
 
 
 _MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.OK: "completed",
-    ExitCode.FAILED: "failed: the API, the CLI, a hook or the model ended it",
-    ExitCode.USAGE: "an argument, a policy or a configuration is wrong; nothing was started",
-    ExitCode.LIMIT: "a limit was reached: turns, dollars, time",
-    ExitCode.AUTH: "not logged in, or the credentials were refused",
+    ExitCode.FAILED: "failed: ended by the API, the CLI, a hook or the model",
+    ExitCode.USAGE: "invalid argument, policy or configuration; nothing was started",
+    ExitCode.LIMIT: "a limit was reached: turns, dollars or time",
+    ExitCode.AUTH: "not logged in, or the credentials were rejected",
     ExitCode.RATE_LIMITED: "rate limited",
     ExitCode.NOT_STARTED: "the CLI could not be started (see `bridle doctor`)",
     ExitCode.INTERRUPTED: "interrupted",
 }
 
 BROKEN_PIPE = 141
-"""Nobody reads our output any more: what a shell says of a program that died of SIGPIPE."""
+"""The reader closed our output. Shells report this code for a program that SIGPIPE killed."""
 
 # Every other reason is FAILED, and `completed` is OK.
 _BY_REASON: Mapping[OutcomeReason, ExitCode] = MappingProxyType(
@@ -65,12 +65,12 @@ _BY_ERROR: Mapping[type[BridleError], ExitCode] = MappingProxyType(
 
 
 def exit_code_for(reason: OutcomeReason) -> ExitCode:
-    """The exit code of a turn that ended so."""
+    """Return the exit code for the reason of an outcome."""
     return _BY_REASON.get(reason, ExitCode.FAILED)
 
 
 def exit_code_of(error: BridleError) -> ExitCode:
-    """The exit code for an error that ends the program."""
+    """Return the exit code for an error that ends the program."""
     if isinstance(error, OutcomeError):
         return exit_code_for(error.outcome.reason)
     kinds = (code for kind, code in _BY_ERROR.items() if isinstance(error, kind))
@@ -78,5 +78,5 @@ def exit_code_of(error: BridleError) -> ExitCode:
 
 
 def table() -> str:
-    """The codes with their meanings, for a help text."""
+    """Return the codes and their meanings for a help text."""
     return "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode)

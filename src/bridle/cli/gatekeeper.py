@@ -1,6 +1,7 @@
-"""Who answers the CLI's questions in a run: the policy first, then a person, or a fixed word.
+"""Answer the permission requests and questions of the CLI during ``bridle run``.
 
-The model learns why it was denied; the view learns who decided.
+The policy answers first. If it does not decide, the user answers, or ``--yes`` or ``--deny``. The
+model gets the reason of a denial. The view gets the name of whoever decided.
 """
 
 from __future__ import annotations
@@ -45,29 +46,30 @@ _Asked = TypeVar("_Asked", bound=CanUseToolContext)
 _Result = TypeVar("_Result", bound=PermissionResult | QuestionResult | Block)
 
 Otherwise = Literal["ask", "yes", "deny", "absent"]
-"""What becomes of a question the policy leaves open: a person decides, an option, or nobody."""
+"""How to answer if the policy does not decide: ask the user, use --yes or --deny, or deny because
+there is no terminal."""
 
 _SETTLED: Mapping[Otherwise, Verdict] = {
     "yes": allowed("allowed by --yes"),
     "deny": denied("denied by --deny"),
-    "absent": denied("denied: nobody is there to ask"),
+    "absent": denied("denied: there is no terminal to ask on"),
 }
 _TO_MODEL: Mapping[Otherwise, str] = {
-    "deny": "The user gives no permission in this run.",
-    "absent": "Nobody is there to give permission.",
+    "deny": "The user denies all permission requests in this run.",
+    "absent": "No user is available to give permission.",
 }
-_BY_POLICY = "The policy of this run denies it."
+_BY_POLICY = "The permission policy of this run denies this call."
 _NO = "The user does not want this."
-_UNANSWERED = "Nobody is there to answer questions. Decide by yourself, and say what you assumed."
-_DISMISSED = "The user does not want to answer. Decide by yourself, and say what you assumed."
+_UNANSWERED = "No user is available to answer. Decide yourself, and state your assumptions."
+_DISMISSED = "The user does not want to answer. Decide yourself, and state your assumptions."
 _CATCH_UP = 50
-"""Rounds of the loop that messages sent before a question have to get to the view before it."""
+"""Event loop iterations to wait until the view has the messages sent before a question."""
 
-_AGAIN = "That is none of the answers."
+_AGAIN = "This answer is not one of the choices."
 
 
 class Gatekeeper:
-    """Answers for one run. ``clock`` tells the time of the view."""
+    """Answer the incoming requests of one run. ``clock`` returns the time that the view uses."""
 
     def __init__(
         self,
@@ -83,17 +85,17 @@ class Gatekeeper:
         self._clock = clock
         self._policy = policy or Policy()
         self._otherwise: Otherwise = otherwise
-        # Permission requests overlap, a person answers one at a time.
+        # Permission requests overlap, but the user answers one at a time.
         self._turn = asyncio.Lock()
-        # The working directory of each call, which only the hook before it tells.
+        # The working directory of each call. Only the PreToolUse hook contains it.
         self._directories: dict[str, str] = {}
         self._has_seen_prompt = False
 
-    # -- what the CLI may not ask about ------------------------------------------------------------
+    # -- hooks: calls that the CLI may run without asking ------------------------------------------
 
     @property
     def hooks(self) -> Mapping[str, Sequence[Hook]] | None:
-        """The hooks that make a policy hold, if there is one. If they fail, nothing runs."""
+        """Return the hooks that enforce the policy, if there is one. If they fail, they block."""
         if not self._policy.is_given:
             return None
         return {
@@ -103,9 +105,9 @@ class Gatekeeper:
 
     @property
     def is_bypassed(self) -> bool:
-        """Whether the CLI has run no hook although it has taken a prompt by now.
+        """True if there is a policy but the CLI did not run the hook of the prompt.
 
-        To be asked when the model begins to answer, which is after the hook of the prompt.
+        Check this when the model begins to answer, because the hook runs before that.
         """
         return self._policy.is_given and not self._has_seen_prompt
 
@@ -114,9 +116,10 @@ class Gatekeeper:
         self._has_seen_prompt = True
 
     async def before_tool(self, context: PreToolUseContext) -> HookResult | None:
-        """Return what the policy insists on for a call that is about to run, asked about or not.
+        """Return the decision of the policy on a call that is about to run.
 
-        Where a person is to be asked, this makes the CLI send a permission request.
+        The CLI runs this hook for every call, also for those that need no permission. If the user
+        must be asked, the decision makes the CLI send a permission request.
         """
         if context.tool_use_id:
             self._directories[context.tool_use_id] = context.cwd
@@ -135,12 +138,12 @@ class Gatekeeper:
     # -- tools -------------------------------------------------------------------------------------
 
     async def can_use_tool(self, context: CanUseToolContext) -> PermissionResult:
-        """May a tool run?"""
+        """Answer a permission request for a tool."""
         settled = self._settled(context, AllowOnce())
         return settled or await self._with_person(context, self._ask_permission)
 
     def _settled(self, context: CanUseToolContext, allow: _Result) -> _Result | Deny | None:
-        """The answer that needs nobody to be asked; None if somebody has to be."""
+        """Return the answer of the policy, --yes or --deny; None if the user must be asked."""
         ruling = self._ruling(context)
         if ruling.decision == "ask":
             verdict = _SETTLED.get(self._otherwise)
@@ -161,7 +164,7 @@ class Gatekeeper:
                 case questions.Choice("yes"):
                     return self._decided(context, AllowOnce(), allowed("allowed by you"))
                 case questions.Choice("always"):
-                    always = allowed("from now on allowed by you")
+                    always = allowed("always allowed by you")
                     return self._decided(context, AllowAll(), always)
                 case questions.Choice("no", reason):
                     return self._refused(context, reason)
@@ -176,7 +179,7 @@ class Gatekeeper:
     async def _edit(
         self, context: CanUseToolContext
     ) -> tuple[dict[str, Any] | None, Sequence[Line]]:
-        """The input as changed by a person; or None, and what to say before asking again."""
+        """Return the edited input; or None, and the lines to show before asking again."""
         before = questions.document(context.tool_input)
         try:
             after = await self._screen.edit(before)
@@ -200,7 +203,7 @@ class Gatekeeper:
     async def _with_person(
         self, context: _Asked, ask: Callable[[_Asked], Awaitable[_Result]]
     ) -> _Result:
-        """Ask when it is this question's turn, and after what the model said before it."""
+        """Wait for earlier questions and for the messages sent before this one, then ask."""
         call = context.tool_use_id or ""
         async with self._turn:
             for _ in range(_CATCH_UP):
@@ -216,12 +219,12 @@ class Gatekeeper:
     # -- plans and questions -----------------------------------------------------------------------
 
     async def plan(self, context: PlanContext) -> PlanResult:
-        """Shall a plan be carried out?"""
+        """Answer whether a plan is approved."""
         settled = self._settled(context, Allow())
         return settled or await self._with_person(context, self._ask_plan)
 
     async def _ask_plan(self, context: PlanContext) -> PlanResult:
-        # Some CLIs leave the text out of the question; the call had it.
+        # Some CLI versions omit the plan from the request. The tool call contains it.
         call = self._view.input_of(context.tool_use_id or "") or {}
         text = context.plan or call.get("plan")
         lines = questions.plan(text if isinstance(text, str) else None)
@@ -237,10 +240,10 @@ class Gatekeeper:
                     lines = _hint(_AGAIN)
 
     async def question(self, context: QuestionContext) -> QuestionResult:
-        """What does the user say to the model's questions?"""
+        """Answer the questions of the model."""
         ruling = self._ruling(context)
         if ruling.decision == "deny" or self._otherwise != "ask":
-            nobody = denied("unanswered: nobody is there to ask")
+            nobody = denied("unanswered: there is no terminal to ask on")
             return self._decided(context, Deny(ruling.reason or _UNANSWERED), nobody)
         return await self._with_person(context, self._ask_questions)
 
@@ -259,9 +262,9 @@ class Gatekeeper:
         return self._decided(context, Answers(answers), allowed("answered by you"))
 
     async def elicitation(self, context: ElicitationRequestContext) -> ElicitationAnswer:
-        """What does the user tell an MCP server? Nothing: a form is beyond this command."""
+        """Cancel an elicitation of an MCP server, because this command cannot show forms."""
         name, asked = one_line(context.mcp_server_name), one_line(context.message)
-        text = f"MCP server {name} asks: {asked} (it gets no answer here)"
+        text = f"MCP server {name} asks: {asked} (bridle run cannot answer this)"
         self._screen.show([Note((Span(f"  {WARN} ", "warn"), Span(text)), whole=True)])
         return Cancel()
 

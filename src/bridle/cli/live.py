@@ -1,8 +1,7 @@
-"""The live view, drawn with rich: what stays scrolls up, what is true right now stands below it.
+"""The live view, drawn with rich: finished lines scroll up, status lines stay at the bottom.
 
-Text is handed to rich as text, never as its markup, and it has been made printable before. The
-lines below the scrolling part are erased before anything else is written, so that a terminal never
-keeps a half of them.
+Text is passed to rich as plain text, never as markup, after it was made printable. The status
+lines are erased before anything else is written, so that no parts of them remain on the screen.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _STYLES: dict[Tone, str] = {
 
 
 class LiveScreen:
-    """A terminal with room below for what goes on. ``terminal`` is None if nobody can answer."""
+    """A terminal with status lines at the bottom. ``terminal`` is None if no user can answer."""
 
     is_live = True
 
@@ -42,15 +41,15 @@ class LiveScreen:
         self._terminal = terminal
         self._muted = terminal.muted() if terminal is not None else None
         self._live: Live | None = None
-        # The line of the answer that has no end yet, and what has to wait for a question's answer.
+        # The unfinished last line of the answer, and the output held back during a question.
         self._line = ""
         self._waiting: list[Shown] | None = None
         self._status: Sequence[Line] = ()
 
-    # -- what stays --------------------------------------------------------------------------------
+    # -- scrolling lines ---------------------------------------------------------------------------
 
     def hear(self, message: Message) -> None:
-        """Nothing of it is shown as it is."""
+        """Do nothing: :meth:`show` gets the text of the message."""
 
     def show(self, shown: Iterable[Shown]) -> None:
         if self._waiting is not None:
@@ -75,12 +74,12 @@ class LiveScreen:
             self._console.print(_text(note.line), no_wrap=True, overflow="ellipsis")
 
     def _print_whole(self, line: Line) -> None:
-        """On as many rows as it takes, all of them indented like the first."""
+        """Print a line on as many rows as it needs, each indented like the first."""
         text = _text(line)
         indent = len(text.plain) - len(text.plain.lstrip())
         self._console.print(Padding(text[indent:], (0, 0, 0, indent), expand=False))
 
-    # -- what is true right now --------------------------------------------------------------------
+    # -- status lines ------------------------------------------------------------------------------
 
     def draw(self, status: Sequence[Line]) -> None:
         self._status = status
@@ -91,7 +90,7 @@ class LiveScreen:
             self._live.update(self._below(), refresh=True)
 
     def _below(self) -> Group:
-        """The end of the answer so far, then what goes on, as much as there is room for."""
+        """Return the last lines of the answer and the status lines, as many as fit."""
         room = max(1, self._console.height - 1 - len(self._status))
         rows: list[Text] = []
         if self._line:
@@ -149,19 +148,19 @@ class LiveScreen:
             try:
                 answer = await self._terminal.line()
             finally:
-                if answer is None:  # nobody ended the line
+                if answer is None:  # end of input: the cursor is still on the line
                     self._console.print()
         return answer
 
     async def edit(self, text: str) -> str:
         if self._terminal is None:
-            raise OSError("nobody is there")
+            raise OSError("there is no terminal")
         with self._aside(self._terminal):
             return await self._terminal.edit(text)
 
     @contextmanager
     def _aside(self, terminal: Terminal) -> Generator[None]:
-        """Leave the terminal to a question; what comes meanwhile is shown afterwards."""
+        """Give the terminal to a question. Output that arrives meanwhile is shown afterwards."""
         self._stop()
         self._waiting = []
         try:
@@ -173,7 +172,7 @@ class LiveScreen:
             self.show(waited)
 
     def finish(self, summary: dict[str, object]) -> None:
-        """What there is to say was said."""
+        """Do nothing: the last lines were shown already."""
 
 
 def _text(line: Line) -> Text:

@@ -1,8 +1,8 @@
-"""Patterns for paths in a policy: resolved before they are compared.
+"""Patterns for paths in a policy. Paths are resolved before they are compared.
 
-A path is compared as the file system sees it: relative to the working directory, with ``~``,
-``..`` and symbolic links resolved. A rule that allows must fit every reading of the path, a rule
-that denies needs to fit one.
+Paths are relative to the working directory. ``~``, ``..`` and symbolic links are resolved. Some
+paths can be read in several ways. A rule that allows must match all readings of the path. A rule
+that denies must match one of them.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ import msgspec
 
 from bridle.cli.wildcards import compiled, has_wildcard
 
-# Like a shell's, these wildcards do not stand for the dot at the start of a name. The star does
-# stand for slashes: a pattern for a directory covers what is below it.
+# As in a shell, a wildcard does not match the dot at the start of a name. Unlike in a shell, a
+# star matches slashes, so a pattern for a directory includes its subdirectories.
 _STAR = r"(?:(?<!/)[^\0]|(?<=/)[^\0.])"
 _MARK = r"(?:(?<!/)[^/\0]|(?<=/)[^/\0.])"
 
 
-# What is below these depends on the process that opens it.
+# The content of these directories depends on the process that opens it.
 _OF_A_PROCESS = re.compile(r"/(?:proc|dev/fd)(?:/|$)")
 _MOST_LINKS = 40
-"""Symbolic links in one path before the system gives up."""
+"""Number of symbolic links in one path after which the system fails."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a run starts: the directory that relative patterns count from, and what ``~`` means."""
+    """The directory of a run, which relative patterns are relative to, and its home directory."""
 
     directory: str
     home: str
 
 
 def here() -> Place:
-    """Return the place of this process."""
+    """Return the working directory and the home directory of this process."""
     return Place(os.getcwd(), os.path.expanduser("~"))
 
 
 class PathPattern:
-    """A pattern for paths. Its directory is resolved once, before anything can change it."""
+    """A pattern for paths. Its directory is resolved once, before a tool can change it."""
 
     def __init__(self, pattern: str, place: Place) -> None:
         self._place = place
@@ -53,25 +53,25 @@ class PathPattern:
         directory = head.rpartition("/")[0] + "/"
         rest = whole[len(directory) :]
         if ".." in rest.split("/"):
-            raise ValueError(f"{pattern!r} has '..' after a wildcard, which nothing fits")
+            raise ValueError(f"{pattern!r} never matches, because it has '..' after a wildcard")
         rest = re.sub(r"/(?:\.?/)+", "/", rest)
         lexical, real = _normal(directory), _real(directory)
         wholes = [f"{base.rstrip('/')}/{rest}" for base in dict.fromkeys((lexical, real))]
         self._lexical = [_narrow(one) for one in wholes]
         self._real = _narrow(f"{real.rstrip('/')}/{rest}")
         wide = [pattern, _composed(pattern), *wholes]
-        if is_literal:  # what it leads to, and what is below it
+        if is_literal:  # also match the target of the link, and everything below it
             wide = [*wide, _real(whole)]
             wide += [f"{one.rstrip('/')}/*" for one in wide]
         self._wide = [compiled(one.casefold()) for one in dict.fromkeys(wide)]
 
     def allows(self, path: str, cwd: str | None) -> bool:
-        """Return whether a path is meant under every reading of it.
+        """Return whether all readings of a path match.
 
-        ``cwd`` is the working directory of the call; None if it is not known, and then a relative
-        path is not allowed.
+        ``cwd`` is the working directory of the call. If it is None (unknown), a relative path does
+        not match.
         """
-        # The CLI trims paths and composes characters, and expands "~" and "~/" only.
+        # The CLI trims paths, composes Unicode characters, and expands only "~" and "~/".
         if not path or path != path.strip() or path != _composed(path) or "\0" in path:
             return False
         if path.startswith("~") and path[1:2] not in ("", "/"):
@@ -92,9 +92,9 @@ class PathPattern:
         )
 
     def concerns(self, path: str, cwd: str | None) -> bool | None:
-        """Return whether a path may be meant under some reading of it.
+        """Return whether a reading of a path may match.
 
-        Returns None if that depends on the process that opens it.
+        Returns None if that depends on the process that opens the path.
         """
         readings = {reading.casefold() for reading in self._readings(path, cwd)}
         readings |= {f"{reading}/" for reading in readings}
@@ -135,7 +135,7 @@ def _joined(directory: str, path: str) -> str:
 
 
 def _normal(path: str) -> str:
-    # Two slashes at the start are kept by POSIX, and mean one.
+    # normpath keeps two slashes at the start, as POSIX permits. On Linux they mean one.
     return "/" + os.path.normpath(path).lstrip("/")
 
 
@@ -146,7 +146,7 @@ def _real(path: str) -> str:
 def _depends_on_process(path: str) -> bool:
     """Return whether an absolute path passes through /proc or /dev/fd while it is resolved.
 
-    A path with too many symbolic links counts as one that does.
+    Also returns True for a path with too many symbolic links.
     """
     current, links = "/", 0
     names = path.split("/")[::-1]
@@ -161,7 +161,7 @@ def _depends_on_process(path: str) -> bool:
             return True
         try:
             target = os.readlink(current)
-        except (OSError, ValueError):  # it is not a link, or does not exist
+        except (OSError, ValueError):  # not a link, or missing
             continue
         links += 1
         if links > _MOST_LINKS:

@@ -1,6 +1,6 @@
-"""The permission policy of a run: a TOML file of rules, tried from the top.
+"""The permission policy of a run: a TOML file with rules, checked in order.
 
-    default = "ask"              # where no rule fits: allow, deny, or ask (which is the default)
+    default = "ask"              # if no rule matches: allow, deny, or ask (the default)
 
     [[rule]]
     tool = ["Read", "mcp__docs__*"]
@@ -8,7 +8,7 @@
 
     [[rule]]
     tool = "Bash"
-    input.command = "git diff *" # every member named here must fit
+    input.command = "git diff *" # all input keys of the rule must match
     decision = "allow"
 
     [[rule]]
@@ -17,13 +17,14 @@
     decision = "deny"
     reason = "Secrets stay unread."
 
-The first rule that fits decides. A rule that denies or asks does so even where the CLI would have
-let the call pass unasked; one that allows answers the CLI's request, if there is one. ``default``
-decides where no rule fits: ``deny`` denies everything, the other two answer the CLI's requests.
+The first rule that matches decides. A rule that denies or asks also applies to calls that the CLI
+would run without asking. A rule that allows answers permission requests of the CLI. If no rule
+matches, ``default`` decides: ``deny`` denies every call, ``ask`` and ``allow`` apply only to
+permission requests.
 
-A rule that allows is read narrowly: paths are resolved, commands must be one simple command with
-literal words, URLs are taken apart. A rule that denies or asks is read widely; where it cannot
-tell whether a call is meant, the call is asked about.
+A rule that allows matches as little as possible: paths are resolved, a command must be one simple
+command with literal words, and URLs are compared by their parts. A rule that denies or asks
+matches as much as possible. If it is unclear whether it matches, the user is asked.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ Decision = Literal["allow", "deny", "ask"]
 Kind = Literal["command", "path", "url", "text"]
 
 _PLAIN = r"(?!\.\.(?:/|$))[^;&|`$()<>\n\r\\]"
-"""What wildcards in a rule that allows stand for, where nothing is known about the member."""
+"""A character that a wildcard matches in a rule that allows, for input keys of unknown kind."""
 
-# Tools of the CLI. Others exist, and servers bring their own: this is for catching mistakes only.
+# Tools of the CLI, used to detect mistakes in rules. The list is not complete, and MCP servers
+# add tools.
 _TOOLS = (
     *("Agent", "AskUserQuestion", "Bash", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob", "Grep"),
     *("LSP", "ListAgents", "ListMcpResourcesTool", "Monitor", "MultiEdit", "NotebookEdit"),
@@ -69,24 +71,24 @@ _MISNAMED: Mapping[str, Mapping[str, str]] = {
     "Write": _NOT_FILE_PATH,
     "WebFetch": dict.fromkeys(("uri", "link", "domain"), "url"),
 }
-"""Names that members of an input do not have, and those they have."""
+"""Wrong names of input keys, and the right ones."""
 
 
 _PATHS = ("file_path", "notebook_path", "path")
-"""Members in which the CLI's own tools have a path."""
+"""Input keys in which the tools of the CLI have a path."""
 
-# A Glob whose pattern begins at the root or climbs leaves the directory in its path. Braces,
-# brackets and backslashes are removed before the pattern is looked at.
+# A Glob pattern that begins with "/" or contains ".." can list files outside of its path. Braces,
+# brackets and backslashes are removed before the check.
 _GLOB_SIGNS = re.compile(r"[{}\[\]()\\,|!]")
 _LEAVES = re.compile(r"\s*[/~]|[A-Za-z]:|.*\.\.", re.DOTALL)
 _BRANCH_LEAVES = re.compile(r"\s*[{(!\\]|.*[{(,|]\s*[/~\\]", re.DOTALL)
 
 _UNSANDBOXED = "dangerouslyDisableSandbox"
-"""The member of Bash that takes a command out of the CLI's sandbox."""
+"""The input key of Bash that runs a command outside the CLI's sandbox."""
 
 
 class RuleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A rule as it is written in the file."""
+    """A rule as written in the file."""
 
     tool: str | list[str]
     decision: Decision
@@ -94,37 +96,35 @@ class RuleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     reason: str = ""
 
     def __post_init__(self) -> None:
-        # A rule that can never fit is worse than none: it looks as if it protected something.
+        # Reject a rule that can never match, because it only seems to protect something.
         if not self.tools:
-            raise ValueError("tool is an empty list, so the rule never fits")
+            raise ValueError("tool is an empty list, so the rule never matches")
         for name in self.tools:
             _check_name(name)
             for field in self.input:
                 _check_field(name, field)
         names_glob = any(_matches(name, "Glob") for name in self.tools)
         if self.decision == "allow" and "pattern" in self.input and names_glob:
-            raise ValueError(
-                "input.pattern of Glob says nothing about the directory: write input.path"
-            )
+            raise ValueError("input.pattern of Glob does not limit the directory: write input.path")
 
     @property
     def tools(self) -> list[str]:
-        """The names, with wildcards, of the tools that are meant."""
+        """Return the tool names of the rule. They may contain wildcards."""
         return [self.tool] if isinstance(self.tool, str) else self.tool
 
 
 class PolicyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A policy as it is written in the file."""
+    """A policy as written in the file."""
 
     default: Decision = "ask"
     rule: list[RuleTable] = []
 
 
 class Rule:
-    """What is decided about calls of some tools, with some inputs.
+    """A rule: the decision on calls of certain tools with certain inputs.
 
     Raises:
-        ValueError: the rule would allow more than it shows.
+        ValueError: the rule would allow more than its text suggests.
     """
 
     def __init__(self, table: RuleTable, place: Place) -> None:
@@ -136,7 +136,7 @@ class Rule:
         self._members = {field: make(field, text, place) for field, text in table.input.items()}
 
     def fits(self, tool_name: str, tool_input: Mapping[str, Any], cwd: str | None) -> bool | None:
-        """Return whether a call is meant; None if that cannot be told."""
+        """Return whether the rule matches a call; None if that is unclear."""
         if self.decision == "allow":
             return self._allows(tool_name, tool_input, cwd)
         if not any(_matches(name, alias) for name in self._tools for alias in names_of(tool_name)):
@@ -168,7 +168,7 @@ class Rule:
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """What a policy says about a call, and which rule said so: its number, or 0 for none."""
+    """The decision of a policy on a call, and the number of the rule, or 0 for the default."""
 
     decision: Decision
     rule: int = 0
@@ -176,12 +176,12 @@ class Ruling(msgspec.Struct, frozen=True):
 
     @property
     def is_binding(self) -> bool:
-        """Whether it holds even for a call that the CLI would let pass unasked."""
+        """True if the decision also applies to a call that the CLI would run without asking."""
         return self.decision == "deny" or (self.decision == "ask" and self.rule > 0)
 
 
 class Policy:
-    """Rules, and what holds where none fits."""
+    """The rules, and the default decision."""
 
     def __init__(self, default: Decision = "ask", rules: Sequence[Rule] = ()) -> None:
         self.default: Decision = default
@@ -189,16 +189,16 @@ class Policy:
 
     @property
     def is_given(self) -> bool:
-        """Whether it differs from no policy at all."""
+        """True if the policy has a rule or a default of its own."""
         return self.default != "ask" or bool(self.rules)
 
     def decide(
         self, tool_name: str, tool_input: Mapping[str, Any], cwd: str | None = None
     ) -> Ruling:
-        """Return the ruling on a call.
+        """Return the decision on a call.
 
-        ``cwd`` is the call's working directory, None if it is not known. Relative paths fit no
-        rule that allows then.
+        ``cwd`` is the working directory of the call. If it is None (unknown), rules that allow do
+        not match relative paths.
         """
         doubt = 0
         for number, rule in enumerate(self.rules, 1):
@@ -210,27 +210,28 @@ class Policy:
             elif fits:
                 break
         if doubt and self.default != "deny":
-            return Ruling("ask", doubt, f"it is unclear whether policy rule {doubt} fits")
+            return Ruling("ask", doubt, f"it is unclear whether policy rule {doubt} matches")
         return Ruling(self.default)
 
 
 def parse_policy(text: str, name: str, place: Place | None = None) -> Policy:
-    """Return the policy in a file's text.
+    """Parse the text of a policy file.
 
-    ``name`` is what an error calls the file. ``place`` is where the run starts, by default the
-    working directory; paths in rules are resolved now.
+    ``name`` is the name of the file in errors. ``place`` is the directory of the run, by default
+    the working directory. Paths in rules are resolved now.
 
     Raises:
-        OptionsError: the text is not a policy, or a rule never fits or allows more than it shows.
+        OptionsError: the text is not a policy, a rule can never match, or a rule would allow more
+            than its text suggests.
     """
     fix = (
-        "A rule has tool, decision (allow, deny or ask) and, if you like, input and reason; "
-        "outside of rules there is only default."
+        "A rule has tool, decision (allow, deny or ask) and optionally input and reason. The only "
+        "other key of a policy is default."
     )
     try:
         table = msgspec.convert(tomllib.loads(text), PolicyTable)
     except tomllib.TOMLDecodeError as error:
-        raise OptionsError(name, f"is not TOML: {error}", fix="Mend that line.") from None
+        raise OptionsError(name, f"is not TOML: {error}", fix="Correct that line.") from None
     except msgspec.ValidationError as error:
         what, where = _located(str(error), text)
         raise OptionsError(f"{name}{where}", what, fix=fix) from None
@@ -240,18 +241,18 @@ def parse_policy(text: str, name: str, place: Place | None = None) -> Policy:
             rules.append(Rule(rule, place or here()))
         except ValueError as error:
             _, where = _located(f" - at `$.rule[{number}]`", text)
-            fix = "Say exactly what may run, or let the rule ask instead of allow."
+            fix = "Write exactly what may run, or use the decision 'ask'."
             raise OptionsError(f"{name}{where}", str(error), fix=fix) from None
     return Policy(table.default, rules)
 
 
-# ---------------------------------------------------------------- members of an input
+# ---------------------------------------------------------------- input keys
 
 _Test = Callable[[object, str | None], bool | None]
 
 
 def _kind(field: str) -> Kind:
-    """What a member of an input holds, by its name."""
+    """Return the kind of value of an input key, derived from its name."""
     if field == "command":
         return "command"
     if field in ("url", "uri"):
@@ -261,7 +262,7 @@ def _kind(field: str) -> Kind:
 
 
 def _allowing(field: str, pattern: str, place: Place) -> _Test:
-    """The test of a member in a rule that allows."""
+    """Return the test of an input key in a rule that allows."""
     match _kind(field):
         case "command":
             command = CommandPattern(pattern, place, allows=True)
@@ -277,7 +278,7 @@ def _allowing(field: str, pattern: str, place: Place) -> _Test:
 
 
 def _concerning(field: str, pattern: str, place: Place) -> _Test:
-    """The test of a member in a rule that denies or asks."""
+    """Return the test of an input key in a rule that denies or asks."""
     match _kind(field):
         case "command":
             command = CommandPattern(pattern, place, allows=False)
@@ -294,7 +295,7 @@ def _concerning(field: str, pattern: str, place: Place) -> _Test:
 
 
 def _stays(pattern: object) -> bool:
-    """Return whether a Glob with this pattern lists only what is below its path."""
+    """Return whether a Glob with this pattern lists only files below its path."""
     if not isinstance(pattern, str) or not pattern:
         return False
     bare = _GLOB_SIGNS.sub("", pattern)
@@ -302,9 +303,9 @@ def _stays(pattern: object) -> bool:
 
 
 def _values(field: str, tool_name: str, tool_input: Mapping[str, Any]) -> list[object]:
-    """Return the values that a member stands for in a rule that denies.
+    """Return the values that an input key refers to in a rule that denies.
 
-    A path counts under each of its names. The pattern of a Glob is a path, too.
+    A path key also refers to the other path keys, and to the pattern of a Glob.
     """
     fields: tuple[str, ...] = _PATHS if field in _PATHS else (field,)
     if tool_name == "Glob" and field in _PATHS:
@@ -323,35 +324,35 @@ def _told(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-# ---------------------------------------------------------------- mistakes
+# ---------------------------------------------------------------- mistakes in rules
 
 
 def _check_name(name: str) -> None:
-    """Refuse what no tool is called, wildcards or not."""
+    """Reject a tool name, with or without wildcards, that no tool can have."""
     if "(" in name:
         tool, _, pattern = name.partition("(")
         meant = pattern.rstrip(")").replace(":*", " *")
         member = next(iter(_MISNAMED.get(tool, {}).values()), None)
         fix = f'tool = "{tool}" and input.{member} = "{meant}"' if member else f'tool = "{tool}"'
-        raise ValueError(f"tool = {name!r} never fits: write {fix}")
+        raise ValueError(f"tool = {name!r} never matches: write {fix}")
     if re.fullmatch(r"[^\s,|()]+", name) is None:
         listed = [part for part in re.split(r"[\s,|()]+", name) if part]
         meant = f"write tool = {msgspec.json.encode(listed).decode()}" if listed else "name a tool"
-        raise ValueError(f"tool = {name!r} never fits: {meant}")
+        raise ValueError(f"tool = {name!r} never matches: {meant}")
     known = _BY_LOWER.get(name.lower(), name)
     if known != name:
-        raise ValueError(f"tool = {name!r} never fits: write tool = {known!r}")
+        raise ValueError(f"tool = {name!r} never matches: write tool = {known!r}")
 
 
 def _check_field(name: str, field: str) -> None:
-    """Refuse a member that a well-known tool does not have, but has under another name."""
+    """Reject an input key that a known tool has under another name."""
     known = _MISNAMED.get(name, {}).get(field)
     if known is not None:
-        raise ValueError(f"input.{field} never fits, {name} has none: write input.{known}")
+        raise ValueError(f"{name} has no input.{field}: write input.{known}")
 
 
 def _located(problem: str, text: str) -> tuple[str, str]:
-    """A complaint about a value, and where in the file that value is."""
+    """Return the problem with a value, and the place of the value in the file."""
     what, _, path = problem.partition(" - at `$")
     path = path.rstrip("`")
     indexed = re.match(r"\.rule\[(\d+)\]\.?", path)
@@ -365,7 +366,7 @@ def _located(problem: str, text: str) -> tuple[str, str]:
 
 
 def _line_of_rule(index: int, text: str) -> int | None:
-    """The line where a rule begins; None where rules are not written as tables."""
+    """Return the line where a rule begins; None if the rules are not written as tables."""
     heads = re.compile(r"\s*\[\[\s*rule\s*\]\]")
     lines = [number for number, line in enumerate(text.splitlines(), 1) if heads.match(line)]
     return lines[index] if index < len(lines) else None

@@ -1,7 +1,7 @@
-"""What a person is asked: the lines of a question, and what an answer means.
+"""Questions to the user: the lines to print, and the meaning of the answer.
 
-Whoever allows something allows what they have seen, so an input is shown whole, up to a bound that
-is said when it is reached; :func:`document` has all of it.
+The user decides on the input that is shown, so it is shown in full. Long input is cut, and the
+question says so. :func:`document` returns all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHARACTERS = 3000
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What a person chose."""
+    """The user's choice."""
 
     kind: Literal["yes", "no", "edit", "always"]
     reason: str = ""
@@ -43,7 +43,7 @@ _KINDS: Mapping[str, Literal["yes", "no", "edit", "always"]] = {
 
 
 def permission(context: CanUseToolContext) -> list[Line]:
-    """May this tool run?"""
+    """Return the lines that ask for permission to run a tool."""
     name = one_line(context.tool_name)
     agent = " in a subagent" if context.agent_id else ""
     lines: list[Line] = [
@@ -56,14 +56,14 @@ def permission(context: CanUseToolContext) -> list[Line]:
 
 
 def choices(context: CanUseToolContext) -> str:
-    """The answers there are."""
+    """Return the prompt that lists the possible answers to a permission request."""
     name = one_line(context.tool_name)
     always = "" if _is_always_asked(context) else f", [a]lways allow {name}"
     return f"  [y]es, [n]o (or n and why), [e]dit{always} > "
 
 
 def choice(text: str, context: CanUseToolContext) -> Choice | None:
-    """What an answer means; None for one that means nothing here."""
+    """Return the choice that an answer means, or None if it is not one of the choices."""
     word, _, rest = text.strip().partition(" ")
     kind = _KINDS.get(word.lower())
     if kind is None or (kind == "always" and _is_always_asked(context)):
@@ -74,7 +74,7 @@ def choice(text: str, context: CanUseToolContext) -> Choice | None:
 
 
 def _is_always_asked(context: CanUseToolContext) -> bool:
-    is_by_hook = context.decision_reason_type == "hook"  # the policy's too: it asks every time
+    is_by_hook = context.decision_reason_type == "hook"  # such as our policy: it asks every time
     return is_by_hook or context.suppress_always_allow_rule or context.server_policy_ask_only
 
 
@@ -89,7 +89,7 @@ def _members(tool_input: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def excerpt(text: str) -> Iterator[Line]:
-    """Text line by line, and a word about what is left out of a long one."""
+    """Yield the lines of a text. If it is long, cut it and say how much is missing."""
     whole = printable(text).rstrip("\n")
     shown = whole[:_CHARACTERS].split("\n")[:_LINES]
     yield from ((Span(line),) for line in shown)
@@ -100,15 +100,15 @@ def excerpt(text: str) -> Iterator[Line]:
 
 
 def document(tool_input: Mapping[str, Any]) -> str:
-    """An input as a person edits it."""
+    """Return a tool input as JSON text for the editor."""
     return msgspec.json.format(msgspec.json.encode(tool_input), indent=2).decode() + "\n"
 
 
 def edited(text: str) -> dict[str, Any]:
-    """The input in an edited document.
+    """Return the tool input in an edited document.
 
     Raises:
-        ValueError: it holds none; says why.
+        ValueError: the document is not a JSON object. The message says why.
     """
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
@@ -120,7 +120,7 @@ def edited(text: str) -> dict[str, Any]:
 
 
 def question(asked: Question) -> list[Line]:
-    """What the model wants to know, with the answers it offers."""
+    """Return the lines of a question of the model, with the offered answers."""
     head = f" {one_line(asked.header)}:" if asked.header else ""
     lines: list[Line] = [
         (Span(f"{ASK}{head} ", "ask"), Span(one_line(asked.question, 2000), "strong"))
@@ -139,14 +139,14 @@ def question(asked: Question) -> list[Line]:
 
 
 def offer(asked: Question) -> str:
-    """The answers there are."""
+    """Return the prompt that says how to answer a question of the model."""
     if not asked.options:
         return "  your answer > "
     return f"  {'numbers' if asked.multi_select else 'a number'}, or your own words > "
 
 
 def answer(text: str, asked: Question) -> str | Sequence[str] | None:
-    """What an answer means: a label, several, or own words; None for one that means nothing."""
+    """Return the chosen label, labels or the user's own text; None if the answer is invalid."""
     said = text.strip()
     if not said:
         return None
@@ -165,7 +165,7 @@ def answer(text: str, asked: Question) -> str | Sequence[str] | None:
 
 
 def plan(text: str | None) -> list[Line]:
-    """Shall this be done?"""
+    """Return the lines that ask the user to approve a plan."""
     lines: list[Line] = [(Span(f"{ASK} ", "ask"), Span("The model has a plan", "strong"))]
     if text:
         lines += [(Span(f"    {line}"),) for line in printable(text).split("\n")]

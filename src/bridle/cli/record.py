@@ -1,4 +1,4 @@
-"""``bridle record``: what `bridle run` does, with everything that passes taken down."""
+"""``bridle record``: run a prompt like `bridle run`, and record the session in a file."""
 
 from __future__ import annotations
 
@@ -19,21 +19,27 @@ _EPILOG = """\
   bridle record session.ndjson "What does this project do?"
   bridle replay session.ndjson --html session.html
 
-The prompt is given as to `bridle run`: the arguments after the file, or standard input.
+Give the prompt as for `bridle run`: as the arguments after the file, or on standard input.
 
-All that passes between Bridle and the CLI goes into the file, each line as it comes: prompts,
-answers, tools, permissions. Keys, tokens and passwords are masked: those the session knows of, and
-what has the name or the look of one. That is no proof that none is left, so look before you share.
+The file contains every line that Bridle and the CLI send to each other: prompts, answers, tool
+calls, permission requests. Keys, tokens and passwords are masked: those that the session knows,
+and values that have the name or the format of a secret. Other secrets may remain in the file, so
+read it before you share it.
 
-A program of yours is recorded by its options:
+To record your own program, set an option:
 
   from bridle.testing.recording import Recorder
   bridle.SdkOptions(recorder=Recorder("session.ndjson"))
 
-Exit codes are those of `bridle run`.
+The exit codes are those of `bridle run`.
 """
 
-_SIDES = {"in": "to the CLI", "out": "from it", "err": "of its stderr", "meta": "about its process"}
+_SIDES = {
+    "in": "to the CLI",
+    "out": "from the CLI",
+    "err": "from its stderr",
+    "meta": "about its process",
+}
 _WAYS = {"value": "known", "name": "by name", "look": "by look"}
 
 
@@ -46,11 +52,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the prompt and record it; the exit code follows the outcome.
+    """Run the prompt and record it. Return the exit code of the outcome.
 
     Raises:
-        OptionsError: the file exists, or cannot be written; nothing is started.
-        BridleError: as `bridle run`.
+        OptionsError: the file exists, or cannot be written. Nothing is started.
+        BridleError: the same errors as `bridle run`.
     """
     _check(options)
     is_new = not os.path.lexists(options.out)
@@ -76,18 +82,18 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what would lose a file, or make one by mistake."""
+    """Reject arguments that would overwrite a file, or create one by mistake."""
     out: str = options.out
     if not options.prompt and re.search(r"\s", out) and not re.search(r"\.\w+$", out):
         raise OptionsError("OUT", f"{one_line(out)!r} looks like a prompt", fix=_usage(out))
     if os.path.lexists(out) and not options.overwrite:
-        raise OptionsError("OUT", f"{out} exists", fix="Name another file, or give --overwrite.")
+        raise OptionsError("OUT", f"{out} exists", fix="Name another file, or pass --overwrite.")
 
 
 def _usage(prompt: str) -> str:
     asked = prompt if re.search(r"\s", prompt) else "What does this project do?"
     command = f'bridle record session.ndjson "{one_line(asked)}"'
-    return f"First the file, then the prompt: {command}\nOr pipe the prompt in."
+    return f"Give the file first, then the prompt: {command}\nOr pipe the prompt in."
 
 
 def _recorder(path: str) -> Recorder:
@@ -98,7 +104,7 @@ def _recorder(path: str) -> Recorder:
 
 
 def _tell(recorder: Recorder, options: argparse.Namespace, *, is_new: bool) -> None:
-    """Say what was recorded; leave no file if nothing was."""
+    """Print what was recorded. If nothing was recorded, delete the new file."""
     was_used = any(recorder.written.values()) or recorder.failure is not None
     if is_new and not was_used:
         os.unlink(options.out)
@@ -107,7 +113,7 @@ def _tell(recorder: Recorder, options: argparse.Namespace, *, is_new: bool) -> N
 
 
 def _told(recorder: Recorder, path: str) -> Iterator[str]:
-    """What was recorded, and what was not."""
+    """Yield the lines about what was recorded and masked."""
     written = {_SIDES[side]: number for side, number in recorder.written.items() if number}
     sides = ", ".join(f"{number} {side}" for side, number in written.items()) or "nothing"
     yield f"\nRecorded {counted(sum(written.values()), 'frame')} in {path}: {sides}."
@@ -115,7 +121,7 @@ def _told(recorder: Recorder, path: str) -> Iterator[str]:
     ways = joined(f"{number} {way}" for way, number in masked.items())
     yield f"Masked {counted(sum(masked.values()), 'secret')}" + (f": {ways}." if ways else ".")
     if recorder.failure is not None:
-        yield f"The recording broke off: {recorder.failure}."
+        yield f"The recording is incomplete: {recorder.failure}."
     page = f"{os.path.splitext(path)[0]}.html"
     again = " --overwrite" if os.path.lexists(page) else ""
-    yield f"Look at it: bridle replay {path} --html {page}{again}"
+    yield f"To view it: bridle replay {path} --html {page}{again}"

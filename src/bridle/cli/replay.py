@@ -1,4 +1,4 @@
-"""``bridle replay``: a recording played again, as text, as JSON, or drawn as a page."""
+"""``bridle replay``: show a recorded session as text, as JSON or as a page."""
 
 from __future__ import annotations
 
@@ -28,61 +28,60 @@ from bridle.testing.recording import Entry, Recording, RecordingError, open_priv
 from bridle.testing.replaying import EnginePlayer
 
 _EPILOG = """\
-The recording goes through the same engine a session has, so turns and outcomes are those the
-application saw. Nothing is started and nothing is sent.
+The recording runs through the same engine as a session, so turns and outcomes are the ones that
+the application saw. No process is started and nothing is sent.
 
-  bridle replay session.ndjson                      all of it, at once
-  bridle replay session.ndjson --speed 1            as fast as it was
+  bridle replay session.ndjson                      everything, without pauses
+  bridle replay session.ndjson --speed 1            at the original speed
   bridle replay session.ndjson --html session.html  a page: conversation, timeline, every frame
 
-The page is one file that needs no network; it holds all that was recorded, so look before you
-share it.
+The page is one file that needs no network. It contains everything that was recorded, so read it
+before you share it.
 """
 
 
 _DAMAGED = (
-    "The file is damaged there, or `bridle record` did not write it: each line of a recording is a "
-    "JSON object with t, dir and line. Without that line the rest can be replayed."
+    "The file is damaged there, or `bridle record` did not write it. Each line of a recording is a "
+    "JSON object with t, dir and line. You can remove this line and replay the rest."
 )
 
 
 def _speed(text: str) -> float:
-    """How many recorded seconds pass in a second."""
+    """Parse --speed: the number of recorded seconds to replay in one second."""
     try:
         value = math.inf if text == "max" else float(text)
     except ValueError:
         value = math.nan
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number above 0 nor 'max'")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 or 'max'")
     return value
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("recording", metavar="FILE", help="What `bridle record` wrote.")
+    parser.add_argument("recording", metavar="FILE", help="A file that `bridle record` wrote.")
     parser.add_argument(
         "--speed",
         type=_speed,
         default=math.inf,
         metavar="FACTOR",
-        help="Times as fast as it was; 'max', the default, waits for nothing.",
+        help="Speed, as a multiple of the original: 1, 0.5, 10. Default: 'max', without pauses.",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
-        "--json", action="store_true", help="Every message as a line of JSON, then each outcome."
+        "--json", action="store_true", help="Print every message and outcome as a line of JSON."
     )
-    form.add_argument("--html", metavar="PAGE", help="Write a page to this file.")
+    form.add_argument("--html", metavar="PAGE", help="Write an HTML page to this file.")
     parser.add_argument("--overwrite", action="store_true", help="Replace PAGE if it exists.")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Replay it. What its turns came to is no failure of the replay.
+    """Replay a recording. The exit code does not depend on the outcomes in the recording.
 
     Raises:
-        RecordingError: the file is no recording.
-        OptionsError: there is no such file; or the page cannot be written, or something else is
-            there.
+        RecordingError: the file is not a recording.
+        OptionsError: the recording does not exist, or the page exists or cannot be written.
     """
     recording = _read(options.recording)
     if options.html is not None:
@@ -106,16 +105,16 @@ def _read(path: str) -> Recording:
         if not isinstance(error.__cause__, OSError):
             error.fix = _DAMAGED
             raise
-        # What is in a recording is of no use to whoever has named none.
+        # The general advice describes the format of a recording, which does not help here.
         fix = "Name a file that `bridle record` wrote."
         raise unreadable("FILE", path, error.__cause__, fix=fix) from None
 
 
-# ---------------------------------------------------------------- playing
+# ---------------------------------------------------------------- replaying
 
 
 def _played(recording: Recording, teller: _Teller, speed: float) -> Iterator[str]:
-    """What there is to print, each piece when it is due."""
+    """Yield the text to print, at the recorded times divided by ``speed``."""
     player = EnginePlayer()
     started = time.monotonic()
     for entry in recording:
@@ -128,23 +127,23 @@ def _played(recording: Recording, teller: _Teller, speed: float) -> Iterator[str
 
 
 class _Teller(Protocol):
-    """Puts what happens into lines."""
+    """Formats entries and actions as text."""
 
     def see(self, entry: Entry) -> None:
-        """An entry is about to be played."""
+        """Receive an entry before it is replayed."""
         ...
 
     def tell(self, action: act.Action, now: float) -> Iterator[str]:
-        """What there is to say about an action of the engine."""
+        """Yield the text about an action of the engine."""
         ...
 
     def close(self, recording: Recording) -> Iterator[str]:
-        """The last words."""
+        """Yield the last lines."""
         ...
 
 
 class _TextTeller:
-    """As `bridle run` shows it, with the prompts and the time they were sent at."""
+    """Formats the recording like `bridle run`, with each prompt and its time."""
 
     def __init__(self) -> None:
         self._view = View(0.0)
@@ -184,10 +183,10 @@ def _text(shown: Iterable[Shown]) -> Iterator[str]:
 
 
 class _JsonTeller:
-    """Messages as the lines they came in; outcomes and the end as lines of our own."""
+    """Yields messages as the raw lines, and each outcome and the end as an added JSON line."""
 
     def see(self, entry: Entry) -> None:
-        """What was sent is in no message."""
+        """Do nothing: only messages of the CLI are printed."""
 
     def tell(self, action: act.Action, now: float) -> Iterator[str]:
         if isinstance(action, act.Deliver):
@@ -214,7 +213,7 @@ def _outcome(outcome: Outcome[Any]) -> dict[str, object]:
 
 
 def _printed(data: bytes) -> str:
-    # A pipe gets the very text; a terminal would obey some of it.
+    # A pipe gets the text unchanged. A terminal would execute control characters in it.
     line = data.decode("utf-8", "replace").rstrip("\n")
     return f"{printable_json(line) if sys.stdout.isatty() else line}\n"
 
@@ -231,11 +230,11 @@ def _write_page(recording: Recording, source: str, target: str, *, overwrite: bo
     problems = "; ".join(damage(recording))
     text = page(timeline(recording, gap=problems), os.path.basename(source))
     try:
-        # For its owner alone, as the recording is: it holds what was said.
+        # Readable by its owner only, like the recording, because it contains the conversation.
         with open_private(target, overwrite=overwrite) as file:
             file.write(text.encode())
     except FileExistsError:
-        fix = "Name another file, or give --overwrite."
+        fix = "Name another file, or pass --overwrite."
         raise OptionsError("--html", f"{target} exists", fix=fix) from None
     except OSError as error:
         raise OptionsError("--html", f"{target} cannot be written: {error.strerror}") from None

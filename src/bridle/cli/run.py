@@ -1,4 +1,4 @@
-"""``bridle run``: one prompt, shown while it is worked on."""
+"""``bridle run``: run one prompt and show the work."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ _STDIN = "-"
 _TUI = "For the live view: pip install rich"
 
 _EPILOG = f"""\
-The prompt is the arguments, joined; {_STDIN} among them stands for standard input, which is also
-read when there is no prompt at all:  git diff | bridle run "Review this:" {_STDIN}
+The words of the prompt are joined with spaces. A {_STDIN} is replaced by standard input. Without a
+prompt, standard input is the prompt:  git diff | bridle run "Review this:" {_STDIN}
 
-On a terminal you are asked for permission. Where nobody can be asked, it is denied, unless --yes
-or a policy says otherwise. A policy is a TOML file; its first rule that fits decides. A rule that
-denies or asks holds even for what the CLI would let pass unasked, and so does default = "deny":
+On a terminal you are asked for permission. Without a terminal, permission requests are denied
+unless --yes or a policy allows them. A policy is a TOML file. The first rule that matches decides.
+A rule that denies or asks, and default = "deny", also apply to calls that the CLI would run
+without asking:
 
-  default = "ask"              # where none fits: ask and allow answer what the CLI asks about
+  default = "ask"              # if no rule matches: allow, deny or ask
   [[rule]]
-  tool = "Bash"                # * and ? are wildcards; a list of names will do as well
-  input.command = "git diff *" # every member named here must fit
+  tool = "Bash"                # a name or a list of names; * and ? are wildcards
+  input.command = "git diff *" # all input keys of the rule must match
   decision = "allow"           # allow, deny or ask
-  reason = "..."               # told to the model when denied
+  reason = "..."               # the model reads it if the call is denied
 
-A rule that allows is read narrowly: paths are resolved, a command must be one simple command with
-literal words, and a * in it stands for operands in the working directory, not for options. Rules
-that would allow more than they show, such as "git *", are refused.
+A rule that allows matches as little as possible. Paths are resolved. A command must be one simple
+command with literal words. A * in a command matches operands in the working directory, but no
+options. Rules that would allow more than their text suggests, such as "git *", are rejected.
 
-Ctrl-C interrupts the turn; a second one ends the program.
+Ctrl-C interrupts the turn. A second Ctrl-C ends the program.
 
-A pipe gets the answer alone, just as the model wrote it; everything else is on stderr.
+In a pipe, stdout gets only the answer, unchanged. Everything else goes to stderr.
 
 exit codes:
 {exits.table()}
@@ -56,12 +57,12 @@ exit codes:
 
 
 def _path(text: str) -> str:
-    """A path as the shell means it: from here, whatever --cwd says."""
+    """Make a path absolute. It is relative to the shell's directory, not to --cwd."""
     return os.path.abspath(os.path.expanduser(text))
 
 
 class _Flag(msgspec.Struct, frozen=True):
-    """An argument that becomes an option of a record."""
+    """A command-line argument that sets a field of CliOptions or SdkOptions."""
 
     field: str
     kind: Callable[[str], object] = str
@@ -76,17 +77,17 @@ _CLI_FLAGS: Mapping[str, _Flag] = {
     "--permission-mode": _Flag(
         "permission_mode",
         metavar="MODE",
-        help=f"{', '.join(_MODES[:-1])} or {_MODES[-1]}.",
+        help=f"When the CLI asks for permission: {', '.join(_MODES[:-1])} or {_MODES[-1]}.",
     ),
     "--allowed-tools": _Flag(
         "allowed_tools",
         metavar="RULE",
         action="append",
-        help="What runs unasked, such as Read or Bash(git:*); may be repeated.",
+        help="A tool that runs without asking, such as Read or Bash(git:*). May be repeated.",
     ),
     "--max-turns": _Flag("max_turns", int, "N"),
     "--max-budget-usd": _Flag("max_budget_usd", float, "USD"),
-    "--mcp-config": _Flag("mcp_config", _path, "FILE", "MCP servers, from a JSON file."),
+    "--mcp-config": _Flag("mcp_config", _path, "FILE", "Use the MCP servers in this JSON file."),
     "--cwd": _Flag("cwd", _path, "DIR"),
     "--resume": _Flag("resume_session_id", metavar="ID"),
     "--continue": _Flag("continue_session", action="store_true"),
@@ -94,17 +95,17 @@ _CLI_FLAGS: Mapping[str, _Flag] = {
 }
 _TEXT_FLAGS: Mapping[str, _Flag] = {
     "--system-prompt-file": _Flag(
-        "system_prompt", _path, "FILE", "Replaces the CLI's system prompt."
+        "system_prompt", _path, "FILE", "Replace the CLI's system prompt by this text."
     ),
     "--append-system-prompt-file": _Flag(
-        "append_system_prompt", _path, "FILE", "Added at the end of the system prompt."
+        "append_system_prompt", _path, "FILE", "Add this text at the end of the system prompt."
     ),
 }
 _LIMIT_FLAGS: Mapping[str, _Flag] = {
     "--timeout": _Flag(
-        "total", float, "SECONDS", "Seconds for the whole run, background work included."
+        "total", float, "SECONDS", "Stop the run after this time, including background tasks."
     ),
-    "--idle": _Flag("idle", float, "SECONDS", "Seconds between two signs of life, in the turn."),
+    "--idle": _Flag("idle", float, "SECONDS", "Stop the turn after this time without a message."),
 }
 _CONFIG_FLAG = "--config"
 _FLAGS = {**_CLI_FLAGS, **_TEXT_FLAGS, **_LIMIT_FLAGS}
@@ -113,24 +114,26 @@ _FLAGS = {**_CLI_FLAGS, **_TEXT_FLAGS, **_LIMIT_FLAGS}
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = _EPILOG
-    # With a default of its own it is not listed as required: it may come from standard input.
+    # The default makes argparse accept a missing prompt: it may come from standard input.
     parser.add_argument(
-        "prompt", nargs="*", default=[], help="What to do; if not said, standard input says it."
+        "prompt", nargs="*", default=[], help="The prompt. Without it, standard input is read."
     )
     permissions = parser.add_argument_group("permissions")
     asking = permissions.add_mutually_exclusive_group()
-    asking.add_argument("-y", "--yes", action="store_true", help="Allow whatever would be asked.")
-    asking.add_argument("--deny", action="store_true", help="Deny whatever would be asked.")
-    permissions.add_argument("--policy", metavar="FILE", help="Decide by these rules first.")
+    asking.add_argument("-y", "--yes", action="store_true", help="Allow every permission request.")
+    asking.add_argument("--deny", action="store_true", help="Deny every permission request.")
+    permissions.add_argument("--policy", metavar="FILE", help="Decide by the rules in this file.")
     shown = parser.add_argument_group("output")
     shown.add_argument(
-        "--json", action="store_true", help="Every message as a line of JSON, then the outcome."
+        "--json", action="store_true", help="Print every message and the outcome as lines of JSON."
     )
-    shown.add_argument("-q", "--quiet", action="store_true", help="The answer alone.")
+    shown.add_argument("-q", "--quiet", action="store_true", help="Print only the answer.")
     session = parser.add_argument_group("the session")
     for name, flag in _FLAGS.items():
         _add(session.add_argument, name, flag)
-    session.add_argument(_CONFIG_FLAG, metavar="FILE", type=_path, help="Options from a TOML file.")
+    session.add_argument(
+        _CONFIG_FLAG, metavar="FILE", type=_path, help="Read options from this TOML file."
+    )
 
 
 def _add(add_argument: Callable[..., object], name: str, flag: _Flag) -> None:
@@ -143,7 +146,7 @@ def _add(add_argument: Callable[..., object], name: str, flag: _Flag) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the prompt; the exit code follows the outcome."""
+    """Run the prompt. Return the exit code of the outcome."""
     screen: Screen | None = None
     try:
         terminal = Terminal() if is_attended() else None
@@ -180,21 +183,21 @@ def _job(options: argparse.Namespace, *, is_attended: bool) -> Job:
     prompt = _prompt(options.prompt)
     find_cli(None if named is None else os.fspath(named))
     open_recorder = getattr(options, "open_recorder", None)  # `bridle record`
-    if open_recorder is not None:  # last of all: a file may be lost by it
+    if open_recorder is not None:  # after all other checks, because it may replace a file
         sdk = sdk.replace(recorder=open_recorder())
     return Job(prompt=prompt, cli=cli, sdk=sdk, policy=policy, otherwise=otherwise)
 
 
 def _prompt(words: list[str]) -> str:
     if not words and sys.stdin.isatty():
-        fix = 'Give one: bridle run "What does this project do?"'
-        raise OptionsError("prompt", "there is none", fix=fix)
+        fix = 'Pass a prompt: bridle run "What does this project do?"'
+        raise OptionsError("prompt", "is missing", fix=fix)
     parts = [_read_stdin() if word == _STDIN else word for word in words or [_STDIN]]
-    # Words belong to one sentence; what came through the pipe stands apart.
+    # Words are joined to one line. Text from standard input becomes a separate paragraph.
     apart = "\n\n" if _STDIN in words else " "
     prompt = apart.join(parts).strip()
     if not prompt:
-        raise OptionsError("prompt", "is empty", fix="Give one, or pipe one in.")
+        raise OptionsError("prompt", "is empty", fix="Pass a prompt, or pipe one in.")
     return prompt
 
 
@@ -232,7 +235,7 @@ def _sdk_options(options: argparse.Namespace) -> SdkOptions:
 
 
 def _place(cli: CliOptions) -> Place:
-    """Where the session starts, which is what paths in a policy count from."""
+    """Return the directory of the session, which paths in a policy are relative to."""
     home = (cli.env or {}).get("HOME") or os.path.expanduser("~")
     return Place(os.path.abspath(os.getcwd() if cli.cwd is None else cli.cwd), home)
 
@@ -250,7 +253,7 @@ _NAMED = {flag.field: name for name, flag in _FLAGS.items()} | {"config_file": _
 
 
 def _in_words_of_flags(error: BridleError) -> BridleError:
-    """The same error, speaking of the argument that the option came from."""
+    """Return the same error, with the name of the flag instead of the option."""
     error.fix = error.fix.replace("CliOptions.cli_path", "--cli")
     if isinstance(error, OptionsError) and error.field in _NAMED:
         return OptionsError(_NAMED[error.field], error.problem, fix=error.fix)
@@ -258,7 +261,7 @@ def _in_words_of_flags(error: BridleError) -> BridleError:
 
 
 def _with_advice(error: BridleError) -> BridleError:
-    """The same error, which says what the doctor would if a session did not start."""
+    """Return the same error. If a session did not start, add the advice of the doctor."""
     if isinstance(error, StartError):
         from bridle.cli.diagnosis import advice_on
 
@@ -266,11 +269,11 @@ def _with_advice(error: BridleError) -> BridleError:
         if isinstance(error, CliExitedDuringInit) and error.cli_path is not None:
             version = asyncio.run(version_of(error.cli_path))
         known = advice_on(error, version) or error.fix
-        error.fix = f"{known}\n`bridle doctor` looks for the cause."
+        error.fix = f"{known}\nRun `bridle doctor` to find the cause."
     return error
 
 
-# ---------------------------------------------------------------- where it is shown
+# ---------------------------------------------------------------- choosing a screen
 
 
 def _screen(options: argparse.Namespace, terminal: Terminal | None) -> Screen:

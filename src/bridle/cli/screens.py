@@ -1,6 +1,6 @@
-"""Where a run is shown when nobody watches it live: plain text, or JSON.
+"""The screens without a live view: plain text and JSON.
 
-The answer goes to stdout and everything else to stderr, so that a pipe gets the answer alone.
+The answer goes to stdout and everything else to stderr, so a pipe gets only the answer.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from bridle.messages import Message
 
 
 def answered(text: str) -> str:
-    """A piece of the answer for stdout. A pipe gets it as it is; a terminal would obey some."""
+    """Prepare a part of the answer for stdout: make it printable if stdout is a terminal."""
     return printable(text) if sys.stdout.isatty() else text
 
 
 class Screen(Protocol):
-    """What a run is shown on, from entering to leaving it."""
+    """Shows a run, from entering to leaving this context manager."""
 
     @property
     def is_live(self) -> bool:
-        """Whether :meth:`draw` does anything."""
+        """True if :meth:`draw` has an effect."""
         ...
 
     def hear(self, message: Message) -> None:
-        """A message came, whatever there is to show of it."""
+        """Receive every message, before :meth:`show` gets the lines about it."""
         ...
 
     def show(self, shown: Iterable[Shown]) -> None:
-        """Show something that stays."""
+        """Print lines or parts of the answer."""
         ...
 
     def draw(self, status: Sequence[Line]) -> None:
-        """Show what is true right now, in place of what was."""
+        """Replace the status lines."""
         ...
 
     async def ask(self, lines: Sequence[Line], prompt: str) -> str | None:
-        """Ask whoever is there; None if they want to give no answer."""
+        """Ask the user and return the answer; None if the user gives no answer."""
         ...
 
     async def edit(self, text: str) -> str:
-        """Have whoever is there edit a text. Raises OSError if that is not possible."""
+        """Let the user edit a text and return the result. Raises OSError if that fails."""
         ...
 
     def finish(self, summary: dict[str, object]) -> None:
-        """The run is over and came to this."""
+        """Receive the summary of the run."""
         ...
 
     def __enter__(self) -> Screen: ...
@@ -67,19 +67,19 @@ class Screen(Protocol):
 
 
 class PlainScreen:
-    """Text. ``terminal`` is where questions are asked, if anywhere; ``quiet`` leaves out notes."""
+    """Plain text. ``terminal`` is for questions, or None. ``quiet`` omits notes."""
 
     is_live = False
 
     def __init__(self, terminal: Terminal | None = None, *, quiet: bool = False) -> None:
         self._terminal = terminal
         self._quiet = quiet
-        # Both streams on one screen must not write into each other's lines.
+        # If both streams go to one terminal, they must not write into each other's lines.
         self._shares = sys.stdout.isatty() and sys.stderr.isatty()
         self._is_open = False
 
     def hear(self, message: Message) -> None:
-        """Nothing of it is shown as it is."""
+        """Do nothing: :meth:`show` gets the text of the message."""
 
     def show(self, shown: Iterable[Shown]) -> None:
         for one in shown:
@@ -99,7 +99,7 @@ class PlainScreen:
         print(plain(note.line), file=sys.stderr, flush=True)
 
     def draw(self, status: Sequence[Line]) -> None:
-        """Nothing is ever replaced."""
+        """Do nothing: plain text has no status lines."""
 
     async def ask(self, lines: Sequence[Line], prompt: str) -> str | None:
         if self._terminal is None:
@@ -112,17 +112,17 @@ class PlainScreen:
             try:
                 answer = await self._terminal.line()
             finally:
-                if answer is None:  # nobody ended the line
+                if answer is None:  # end of input: the cursor is still on the line
                     print(file=sys.stderr)
         return answer
 
     async def edit(self, text: str) -> str:
         if self._terminal is None:
-            raise OSError("nobody is there")
+            raise OSError("there is no terminal")
         return await self._terminal.edit(text)
 
     def finish(self, summary: dict[str, object]) -> None:
-        """What there is to say was said."""
+        """Do nothing: the last lines were shown already."""
 
     def __enter__(self) -> PlainScreen:
         return self
@@ -133,24 +133,24 @@ class PlainScreen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing to put back."""
+        """Do nothing: the terminal was not changed."""
 
 
 class JsonScreen(PlainScreen):
-    """Every message as the line it came in, and the outcome as the last one."""
+    """Prints every message as its raw line, and the outcome as the last line."""
 
     def hear(self, message: Message) -> None:
         line = line_of(message) or msgspec.json.encode(message.raw)
         self._write(line.decode("utf-8", "replace"))
 
     def _say(self, text: str) -> None:
-        """It is in the messages."""
+        """Do nothing: the messages contain the text."""
 
     def finish(self, summary: dict[str, object]) -> None:
         self._write(msgspec.json.encode(summary).decode())
 
     def _write(self, line: str) -> None:
-        # A pipe gets the very bytes; a terminal would obey some of them.
+        # A pipe gets the bytes unchanged. A terminal would execute control characters in them.
         shown = printable_json(line) if sys.stdout.isatty() else line
         sys.stdout.write(shown.rstrip("\n") + "\n")
         sys.stdout.flush()

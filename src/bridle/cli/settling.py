@@ -1,4 +1,4 @@
-"""The options of a command, settled from all their sources and looked at before anything starts."""
+"""Resolve the options of a command from all their sources, and check them before the start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bridle.options import CliOptions, SdkOptions
 
 
 def settle(cli: CliOptions, sdk: SdkOptions) -> ResolvedOptions:
-    """The final options.
+    """Return the resolved options.
 
     Raises:
-        OptionsError: one is wrong, or there is no such directory to work in.
+        OptionsError: an option is invalid, or the working directory does not exist.
     """
     settled = settle_options(cli, sdk, None)
     place = settled.cli.cwd
@@ -22,7 +22,7 @@ def settle(cli: CliOptions, sdk: SdkOptions) -> ResolvedOptions:
         origin = settled.origin["cli.cwd"]
         raise OptionsError(
             "--cwd" if origin == "argument" else f"cwd ({origin})",
-            f"{os.fspath(place)} is no directory",
+            f"{os.fspath(place)} is not a directory",
             fix="Name a directory that exists.",
         )
     return settled

@@ -1,8 +1,8 @@
-"""Shell commands, read twice: strictly, for rules that allow, and loosely, for rules that deny.
+"""Parse shell commands: strictly for rules that allow, loosely for rules that deny.
 
-The strict reading accepts one simple command whose words are literal, and nothing else: whatever
-bash, dash or zsh might expand, substitute, redirect or chain is rejected. The loose reading looks
-for every program a command line may start.
+The strict parser accepts only one simple command with literal words. It rejects everything that
+bash, dash or zsh might expand, substitute, redirect or chain. The loose parser finds every program
+that a command line may start.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import msgspec
 
-# Unquoted, these characters stand for themselves in bash, dash and zsh. Everything else is left
-# out, letters beyond ASCII included: some locales count a few of them as blanks.
+# These characters need no quotes in bash, dash and zsh. Letters outside ASCII are excluded,
+# because some locales treat a few of them as blanks.
 _BARE = r"[A-Za-z0-9_./:=@%+,-]"
-# No control characters, and no half of a surrogate pair, which cannot be encoded.
+# Excludes control characters, and unpaired surrogates, which cannot be encoded.
 _QUOTED = r"\x00-\x1f\x7f\ud800-\udfff"
 _SINGLE = rf"'[^'{_QUOTED}]*'"
 _DOUBLE = rf'"[^"$`\\!{_QUOTED}]*"'
@@ -39,10 +39,10 @@ _RUNNERS = _named(
     "tcsh timeout trap unshare watch xargs zsh "
     "coproc function repeat time"
 )
-"""Words that a program follows, perhaps after options or a name of theirs."""
+"""Words that are followed by a program to run, possibly after options or a name."""
 
 _PREFIXES = _RESERVED | _RUNNERS
-"""Words before the program that is really started, in the loose reading."""
+"""Words that the loose parser skips to find the program."""
 
 _SHELLS = _named("ash bash csh dash fish ksh mksh pwsh sh tcsh zsh")
 _INTERPRETERS = _named(
@@ -50,7 +50,7 @@ _INTERPRETERS = _named(
     "rscript ruby tclsh ts-node tsx wish"
 )
 _OPAQUE = _named(". alias at batch crontab enable hash parallel source")
-"""Programs and builtins that run a file or their input, or give a program another name."""
+"""Programs and builtins that run a file or their input, or rename a program."""
 
 _SPLIT = re.compile(r"[;&|\n\r()`]|[<>]\(")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
@@ -60,10 +60,10 @@ _BOUNDARY = re.compile(r"[\s;&|()`<>{}]+")
 _INNER_BOUNDARY = re.compile(r"[=,:!@+$^~#%]+")
 _COMMAND_OPTION = re.compile(r"-[a-z]*c")
 _REPLACING = ("-I", "-i", "-J", "--replace")
-"""Options of xargs that put its input anywhere into the command."""
+"""Options of xargs that can insert its input anywhere in the command."""
 
 _LOOKED_AT = 32
-"""Words after a prefix among which the program is looked for."""
+"""Number of words after a prefix that may be the program."""
 
 _RUNS_NEXT = {"-exec", "-execdir", "-ok", "-okdir"}
 """Options of find that are followed by a command."""
@@ -80,9 +80,9 @@ Piece = str | Wild
 
 
 def literal_words(command: str) -> tuple[str, ...] | None:
-    """Return the words of a command, unquoted, as the program would get them.
+    """Return the words of a command, without quotes, as the program would get them.
 
-    Returns None if the command is anything but one simple command with literal words.
+    Returns None if the command is not one simple command with literal words.
     """
     words = _words(command, _WORD)
     if words is None or any(word.startswith("=") for word in words):
@@ -120,22 +120,21 @@ def _pieces(word: str) -> Iterator[Piece]:
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a command line may run, as far as its text tells."""
+    """The commands that a command line may run, found in its text."""
 
-    #: Each with its program first, quotes removed, words separated by one space.
+    #: Each begins with the program. Quotes are removed, words are separated by one space.
     commands: tuple[str, ...]
     #: Every word of the text, quoted or not, and the parts of each.
     words: tuple[str, ...]
-    #: Whether the text names every program: no variable, substitution, glob, script or interpreter
-    #: hides one.
+    #: True if the text names every program: no variable, substitution, glob, script or
+    #: interpreter hides one.
     is_complete: bool
 
 
 def loose_reading(command: str) -> Reading:
     """Return every command that a command line may run.
 
-    Quotes and backslashes are removed before words are looked at, so text inside quotes counts as
-    commands, too.
+    Quotes and backslashes are removed first, so text inside quotes also counts as commands.
     """
     joined = command.replace("\\\r\n", "").replace("\\\n", "")
     is_complete = "$" not in joined and "`" not in joined
@@ -158,7 +157,7 @@ def loose_reading(command: str) -> Reading:
         if start < len(words) and _PLAIN_PROGRAM.fullmatch(words[start]) is None:
             is_complete = False
         if runs_next and words[-1].rpartition("/")[2] in _PREFIXES:
-            is_complete = False  # what it runs may come through a pipe
+            is_complete = False  # the command may come through a pipe
         programs = [words[first] for first in starts if first < len(words)]
         is_complete = is_complete and not _hides_commands(words, [*words[:start], *programs])
     return Reading(tuple(found), tuple(_all_words(joined)), is_complete)
@@ -167,7 +166,8 @@ def loose_reading(command: str) -> Reading:
 def _hides_commands(words: Sequence[str], programs: Sequence[str]) -> bool:
     """Return whether a part of a command line runs commands that its text does not show.
 
-    Shells and interpreters count wherever they stand: programs that run others are not all known.
+    Shells and interpreters count at any position, because not all programs that run others are
+    known.
     """
     if any(_family(word) in _OPAQUE for word in programs):
         return True
@@ -186,7 +186,7 @@ def _family(word: str) -> str:
 
 
 def _all_words(text: str) -> Iterator[str]:
-    """Yield every word, with and without its directory, and what its punctuation separates."""
+    """Yield every word, with and without its directory, and its parts between punctuation."""
     for word in _BOUNDARY.split(re.sub(r"[\\'\"]", "", text)):
         for part in dict.fromkeys((word, *_INNER_BOUNDARY.split(word))):
             if part:
@@ -194,7 +194,7 @@ def _all_words(text: str) -> Iterator[str]:
 
 
 def _program_of(words: Sequence[str]) -> tuple[int, bool]:
-    """Where the program stands, and whether it follows one that runs others."""
+    """Return the index of the program, and whether it follows a program that runs others."""
     position, runs_next = 0, False
     while position < len(words) and _is_before_program(words[position]):
         name = words[position].rpartition("/")[2]

@@ -1,7 +1,7 @@
-"""What there is to show: pieces of the answer, and lines made of words with a tone.
+"""The output of a run as data: parts of the answer, and lines of styled text.
 
-The rule of this file: data, and small functions that put facts into words. Whoever makes a span
-makes it of printable text; whoever draws it decides what a tone looks like.
+This module contains data types and small formatting functions. The text of a span must be
+printable. The screen decides how a style (``tone``) looks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Tone = Literal["plain", "strong", "dim", "good", "bad", "warn", "ask"]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Words in one tone."""
+    """Text in one style."""
 
     text: str
     tone: Tone = "plain"
@@ -25,16 +25,16 @@ Line: TypeAlias = tuple[Span, ...]
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A piece of the answer as it was written, to be put right behind the piece before it.
+    """A part of the answer, unchanged. It follows the previous part directly.
 
-    Whoever draws it on a terminal makes it printable.
+    A screen on a terminal must make it printable.
     """
 
     text: str
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A line about the work. Where there is no room for it, it is cut unless it is ``whole``."""
+    """A line about the work. A long line is cut to the width, unless it is ``whole``."""
 
     line: Line
     whole: bool = False
@@ -44,17 +44,17 @@ Shown: TypeAlias = Said | Note
 
 
 def plain(line: Iterable[Span]) -> str:
-    """A line without its tones."""
+    """Return the text of a line, without styles."""
     return "".join(span.text for span in line)
 
 
 def joined(parts: Iterable[str]) -> str:
-    """Facts in a row; those that are empty are left out."""
+    """Join facts with dots, without the empty ones."""
     return " · ".join(filter(None, parts))
 
 
 def seconds(value: float) -> str:
-    """A duration: ``0.4s``, ``12s``, ``2m 05s``, ``1h 03m``, ``2d 04h``."""
+    """Format a duration in seconds: ``0.4s``, ``12s``, ``2m 05s``, ``1h 03m``, ``2d 04h``."""
     if value < 10:
         return f"{max(0.0, value):.1f}s"
     whole = int(value)
@@ -68,12 +68,12 @@ def seconds(value: float) -> str:
 
 
 def dollars(value: float | None) -> str:
-    """A sum of money, to the hundredth of a cent where it is small; empty if not known."""
+    """Format an amount in dollars, small amounts with four decimals; "" if unknown."""
     if value is None:
         return ""
     return f"${value:.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 turn``, ``2 turns``."""
+    """Format a number and a noun: ``1 turn``, ``2 turns``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

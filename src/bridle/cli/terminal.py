@@ -1,4 +1,4 @@
-"""The terminal a person sits at: lines read from it without blocking, its echo, and an editor."""
+"""The user's terminal: read lines without blocking, switch the echo, start an editor."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _FALLBACKS = ("nano", "vi")
 
 
 def is_attended() -> bool:
-    """Whether a person can see our words and answer them: at a terminal that is ours."""
+    """Return whether a user can read our output and answer on a terminal of this process."""
     if not sys.stdin.isatty() or not (sys.stdout.isatty() or sys.stderr.isatty()):
         return False
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:  # a terminal that belongs to nobody in particular
+    except OSError:  # a terminal without a foreground process group
         return True
 
 
 class Terminal:
-    """The terminal behind our standard input.
+    """The terminal of our standard input.
 
-    Keys are not echoed while :meth:`muted` lasts, but for the time of a question; what was typed
-    before a question is no answer to it.
+    Inside :meth:`muted`, typed keys are echoed only during a question. Keys typed before a
+    question are discarded, so they cannot answer it.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def muted(self) -> Generator[None]:
-        """Keep what is typed from being echoed into what is drawn."""
+        """Do not echo typed keys into the output."""
         before = termios.tcgetattr(self._fd)
         self._echo(on=False)
         try:
@@ -51,7 +51,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def listening(self) -> Generator[None]:
-        """Take keys from now on, and show them."""
+        """Discard keys typed so far, and echo new ones."""
         before = termios.tcgetattr(self._fd)
         self._echo(on=True)
         termios.tcflush(self._fd, termios.TCIFLUSH)
@@ -67,7 +67,7 @@ class Terminal:
         termios.tcsetattr(self._fd, termios.TCSADRAIN, mode)
 
     async def line(self) -> str | None:
-        """The next line; None at the end of the input (Ctrl-D)."""
+        """Return the next line; None at the end of the input (Ctrl-D)."""
         loop = asyncio.get_running_loop()
         while b"\n" not in self._typed:
             readable = asyncio.Event()
@@ -85,7 +85,7 @@ class Terminal:
         return line.decode("utf-8", "replace")
 
     async def edit(self, text: str) -> str:
-        """The text as a person left it in their editor.
+        """Open the text in the user's editor and return the edited text.
 
         Raises:
             OSError: there is no editor, or it failed.
@@ -104,7 +104,7 @@ class Terminal:
             process = await asyncio.create_subprocess_exec(*command)
             try:
                 code = await process.wait()
-            except asyncio.CancelledError:  # nobody waits for the answer any more
+            except asyncio.CancelledError:  # the question was withdrawn
                 process.terminate()
                 await process.wait()
                 raise
@@ -115,10 +115,10 @@ class Terminal:
 
 
 def editor(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The command of the editor to use.
+    """Return the command of the user's editor.
 
     Raises:
-        OSError: there is none.
+        OSError: no editor was found.
     """
     for name in _EDITORS:
         words = shlex.split(environ.get(name, ""))
@@ -127,5 +127,5 @@ def editor(environ: Mapping[str, str] = os.environ) -> list[str]:
     path = environ.get("PATH")
     found = next((place for name in _FALLBACKS if (place := shutil.which(name, path=path))), None)
     if found is None:
-        raise OSError("there is no editor: set EDITOR to one")
+        raise OSError("no editor was found: set EDITOR to the command of an editor")
     return [found]

@@ -1,7 +1,7 @@
 """Patterns for URLs in a policy.
 
-A rule that allows compares scheme, host and port. A rule that denies compares every URL that a
-client may make of a text.
+A rule that allows compares scheme, host and port. A rule that denies compares all URLs that a
+client may derive from a text.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _PATTERN = re.compile(
     r"(?P<port>:\d+)?(?P<rest>[/?#].*)?",
     re.IGNORECASE,
 )
-# What servers and clients may resolve by themselves: ".." in every spelling.
+# ".." in every spelling, because clients and servers may resolve it.
 _CLIMBING = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\?#]|$)", re.IGNORECASE)
 _ENCODED_SLASH = re.compile(r"%(?:2f|5c)", re.IGNORECASE)
 
-# What clients make of a text: controls and spaces are dropped, slashes may be missing.
+# How clients parse a text: they drop control characters and spaces, and accept missing slashes.
 _IGNORED = re.compile(r"[\x00-\x1f\x7f\xad\u200b-\u200d\u2060\ufeff]")
 _PARTS = re.compile(
     r"(?:(?P<scheme>[a-z][a-z0-9+.-]*):(?=//)|(?P<known>https?|wss?|ftp|file):|)/*"
@@ -40,7 +40,7 @@ _PLAIN_ADDRESS = re.compile(r"(?:(?:0|[1-9]\d{0,2})(?:\.(?!$)|$)){4}")
 _NUMBER = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.DOTALL)
 _DEFAULT_PORTS = {"http": ("80",), "https": ("443",)}
 _DECODED = 3
-"""How many times percent-encoding is decoded: clients and servers may each do it."""
+"""How many times percent-encoding is decoded, because clients and servers may each decode it."""
 
 
 def is_url(text: str) -> bool:
@@ -52,8 +52,8 @@ class UrlPattern:
     """A pattern for URLs, for a rule that allows.
 
     Raises:
-        ValueError: it does not name scheme and host, or has a wildcard in the host that would let
-            others in.
+        ValueError: the pattern has no scheme or host, or a wildcard in the host that would match
+            hosts of other owners.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -71,7 +71,7 @@ class UrlPattern:
         self._rest = compiled(rest)
 
     def allows(self, url: str) -> bool:
-        """Return whether a URL is meant."""
+        """Return whether a URL matches."""
         parts = _URL.fullmatch(url)
         if parts is None or parts["scheme"].lower() != self._scheme or parts["port"] != self._port:
             return False
@@ -84,9 +84,9 @@ class UrlPattern:
 
 
 class UrlConcern:
-    """A pattern for URLs, for a rule that denies or asks. It is matched as text.
+    """A pattern for URLs, for a rule that denies or asks. It is compared as text.
 
-    Without a path it covers every path. ``*.example.com`` covers ``example.com``, too.
+    A pattern without a path matches every path. ``*.example.com`` also matches ``example.com``.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -98,7 +98,7 @@ class UrlConcern:
         self._wide = [compiled(one) for one in dict.fromkeys(wide)]
 
     def concerns(self, url: str) -> bool | None:
-        """Return whether a URL may be meant; None if clients may disagree about its host."""
+        """Return whether a URL may match; None if clients may disagree about its host."""
         texts, is_clear = _readings(url)
         if any(one.fullmatch(text) for one in self._wide for text in texts):
             return True
@@ -106,13 +106,13 @@ class UrlConcern:
 
 
 def _readings(url: str) -> tuple[Sequence[str], bool]:
-    """Return the URLs that a text may stand for, and whether they are all."""
+    """Return the URLs that clients may read from a text, and whether the list is complete."""
     text = _IGNORED.sub("", unicodedata.normalize("NFKC", url)).strip().casefold()
     found = {url.casefold(): None, text: None}
     is_clear = "\\" not in text
     for spelled in dict.fromkeys((text.replace("\\", "/"), text)):
         parts = _PARTS.fullmatch(spelled)
-        assert parts is not None, "every part of a URL may be missing"
+        assert parts is not None, "the pattern matches any text"
         scheme = parts["scheme"] or parts["known"]
         host, _, port = parts["authority"].rpartition("@")[2].partition(":")
         host = unicodedata.normalize("NFKC", _decoded(host)[-1]).casefold()
@@ -130,14 +130,14 @@ def _readings(url: str) -> tuple[Sequence[str], bool]:
 
 
 def _is_plain(host: str) -> bool:
-    """Return whether every client takes a host for the same one."""
+    """Return whether all clients read a host in the same way."""
     if _PLAIN_HOST.fullmatch(host) is None or re.search(r"(?:^|\.)xn--", host):
         return False
     return _NUMBER.fullmatch(host) is None or _PLAIN_ADDRESS.fullmatch(host) is not None
 
 
 def _rests(rest: str) -> Iterator[str]:
-    """Yield what a path, query and fragment may stand for."""
+    """Yield the possible readings of a path, query and fragment."""
     for one in _decoded(rest):
         whole = one if one.startswith("/") else f"/{one}"
         yield whole
@@ -148,7 +148,7 @@ def _rests(rest: str) -> Iterator[str]:
 
 
 def _decoded(text: str) -> list[str]:
-    """Return a text as it is, and with percent-encoding decoded once and more."""
+    """Return a text unchanged, and with percent-encoding decoded one or more times."""
     texts = [text]
     for _ in range(_DECODED):
         texts.append(unquote(texts[-1], errors="replace").casefold())

@@ -1,8 +1,8 @@
-"""The view model of a run: messages and events in, what to show out.
+"""The view model of a run: takes messages and events, returns lines to show.
 
-:meth:`View.see` returns what is to be shown once and stays; :meth:`View.status` what is true right
-now and is drawn anew all the time. Nothing here draws, waits or knows what time it is: ``now`` is
-given, in seconds of a clock that does not jump.
+:meth:`View.see` returns lines to print once. :meth:`View.status` returns the status lines, which
+are redrawn all the time. This module does not draw or wait, and does not read the clock: ``now``
+is passed in, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 10
 
 GOOD, BAD, WARN, NOTE, ASK = "✓", "✗", "!", "·", "?"
-"""What a line begins with."""
+"""Marks at the start of a line."""
 
-# The member of a tool's input that says best what a call is about.
+# The input key of each tool that describes a call best.
 _ABOUT = {
     "Bash": "command",
     "Edit": "file_path",
@@ -61,7 +61,7 @@ _ABOUT = {
     "Write": "file_path",
 }
 
-# Tools whose answer, when all went well, says nothing a reader does not know.
+# Tools whose successful result tells the user nothing new.
 _SILENT = {
     "AskUserQuestion",
     "Edit",
@@ -86,12 +86,12 @@ _LOUD: Mapping[str, _Mark] = {"warning": (WARN, "warn"), "error": _BADLY}
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was decided about a tool call, in words that name who did."""
+    """The decision on a tool call, in words that name who decided."""
 
     is_allowed: bool
     words: str
     reason: str = ""
-    #: Another input than the model's.
+    #: The input, if it was edited.
     tool_input: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
@@ -101,17 +101,17 @@ class Verdict(msgspec.Struct, frozen=True):
 def allowed(
     words: str, reason: str = "", *, tool_input: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """A call may run."""
+    """Return the verdict that a call may run."""
     return Verdict(is_allowed=True, words=words, reason=reason, tool_input=tool_input)
 
 
 def denied(words: str, reason: str = "") -> Verdict:
-    """A call may not run."""
+    """Return the verdict that a call must not run."""
     return Verdict(is_allowed=False, words=words, reason=reason)
 
 
 class _Tool(msgspec.Struct):
-    """A tool call under way."""
+    """A running tool call."""
 
     name: str
     input: Mapping[str, Any]
@@ -120,15 +120,15 @@ class _Tool(msgspec.Struct):
 
 
 class View:
-    """The state of one run. ``epoch`` is the unix time when the clock stood at zero."""
+    """The state of one run. ``epoch`` is the Unix time at which the monotonic clock was zero."""
 
     def __init__(self, now: float, *, epoch: float = 0.0) -> None:
         self._epoch = epoch
-        self._text = TextStream(separator="")  # here every block has lines of its own
-        # The answer's last line has no end yet.
+        self._text = TextStream(separator="")  # each block begins on a new line anyway
+        # True while the last line of the answer is unfinished.
         self._is_open = False
         self._tools: dict[str, _Tool] = {}
-        # Questions come beside the messages, and may be decided before their call is seen.
+        # Permission requests arrive apart from messages, so a decision may precede its tool call.
         self._asking: set[str] = set()
         self._verdicts: dict[str, tuple[Verdict, float]] = {}
         self._hooks: dict[str, tuple[str, float]] = {}
@@ -139,45 +139,45 @@ class View:
         self._is_introduced = False
         self._is_interrupted = False
 
-    # -- what the driver does ----------------------------------------------------------------------
+    # -- called by the driver ----------------------------------------------------------------------
 
     def enter(self, phase: str, now: float) -> None:
-        """Something else goes on from now."""
+        """Show another phase in the status from now on."""
         self._retry_at = None
         if phase != self._phase:
             self._phase, self._since = phase, now
 
     def interrupt(self, now: float) -> None:
-        """The turn was told to end."""
+        """Show that the turn is being interrupted."""
         self._is_interrupted = True
-        self.enter("interrupting; Ctrl-C again ends the program", now)
+        self.enter("interrupting (press Ctrl-C again to end the program)", now)
 
     def asking(self, tool_use_id: str, *, waits: bool) -> None:
-        """A tool call waits for an answer of the user's, or no longer does."""
+        """Note whether a tool call waits for an answer of the user."""
         (self._asking.add if waits else self._asking.discard)(tool_use_id)
 
     def decided(self, tool_use_id: str, verdict: Verdict, now: float) -> None:
-        """A tool call was allowed or denied; it is told with the call's end."""
+        """Note that a tool call was allowed or denied. It is shown when the call ends."""
         self._verdicts[tool_use_id] = (verdict, now)
 
     def input_of(self, tool_use_id: str) -> Mapping[str, Any] | None:
-        """The input the model gave a call, which some questions leave out; None if not seen yet."""
+        """Return the model's input of a call, which some requests omit; None if not seen yet."""
         tool = self._tools.get(tool_use_id)
         return None if tool is None else tool.input
 
     def close_answer(self) -> list[Shown]:
-        """End the answer's last line."""
+        """End the last line of the answer."""
         was_open, self._is_open = self._is_open, False
         return [Said("\n")] if was_open else []
 
     def end_answer(self) -> list[Shown]:
-        """Return text that was held back after a refusal, and end the answer's last line."""
+        """Return text that was held back after a refusal, and end the last line of the answer."""
         return [*self._say(self._text.end()), *self.close_answer()]
 
-    # -- what is true now --------------------------------------------------------------------------
+    # -- status lines ------------------------------------------------------------------------------
 
     def status(self, now: float) -> list[Line]:
-        """What goes on: tools, hooks, or else what is waited for."""
+        """Return the status lines: running tools and hooks, or else the current phase."""
         if self._is_interrupted:
             return [(Span(self._phase, "warn"), Span(f" {seconds(now - self._since)}", "dim"))]
         spin = Span(SPINNER[int(now * _FRAMES_PER_SECOND) % len(SPINNER)] + " ", "ask")
@@ -194,7 +194,7 @@ class View:
         return (Span(_indent(tool)), spin, *_call(tool, Span(f" {state}", "dim")))
 
     def _settled(self, id: str) -> tuple[_Tool, Verdict | None]:
-        """A call as it was decided upon: it begins when it may."""
+        """Return a call and its verdict. Its time counts from the decision that allowed it."""
         tool = self._tools[id]
         verdict, since = self._verdicts.get(id, (None, tool.began))
         given = verdict.tool_input if verdict is not None and verdict.tool_input else tool.input
@@ -206,16 +206,16 @@ class View:
             return (Span(left, "warn"),)
         return (Span(self._phase), Span(f" {seconds(now - self._since)}", "dim"))
 
-    # -- what comes --------------------------------------------------------------------------------
+    # -- messages and events -----------------------------------------------------------------------
 
     def see(self, update: Message | SessionEvent, now: float) -> list[Shown]:
-        """The next message or event; returns what it adds to the view."""
+        """Take the next message or event. Return the lines to print for it."""
         seen = self._SEE.get(type(update))
         shown = [] if seen is None else seen(self, update, now)
         return [*self._answer(update), *shown] if isinstance(update, Message) else shown
 
     def _answer(self, message: Message) -> list[Shown]:
-        """Return the text that a message adds. Every block begins and ends a line."""
+        """Return the text that a message adds. Every block begins and ends its own line."""
         text = self._text.feed(message)
         if not isinstance(message, StreamEvent):
             return [*self.close_answer(), *self._say(text), *self.close_answer()] if text else []
@@ -331,7 +331,7 @@ class View:
         self._tools.clear()
         if self._tasks:
             named = one_line("; ".join(self._tasks.values()), 60)
-            self.enter(f"waiting for background work ({named})", now)
+            self.enter(f"waiting for background tasks ({named})", now)
         return []
 
     def _see_status(self, message: StatusMessage, now: float) -> list[Shown]:
@@ -352,7 +352,7 @@ class View:
 
     def _see_fallback(self, message: ModelFallbackMessage, now: float) -> list[Shown]:
         model = message.fallback_model or "another model"
-        return _told(WARN, message.content or f"{model} takes over")
+        return _told(WARN, message.content or f"switched to {model}")
 
     def _see_information(self, message: InformationalMessage, now: float) -> list[Shown]:
         return _told(NOTE, message.content, "dim")
@@ -414,7 +414,7 @@ class View:
 
 
 def about(name: str, tool_input: Mapping[str, Any]) -> str:
-    """What a call is about, on one line."""
+    """Describe a call on one line."""
     said = tool_input.get(_ABOUT.get(name, ""))
     if not isinstance(said, str):
         texts = [value for value in tool_input.values() if isinstance(value, str)]
@@ -423,7 +423,7 @@ def about(name: str, tool_input: Mapping[str, Any]) -> str:
 
 
 def _call(tool: _Tool, facts: Span) -> Line:
-    """A call's name, facts about it, and what it is about: what is cut is the least missed."""
+    """Return a call's name, facts and description. The least important part is last, to be cut."""
     return (
         Span(one_line(tool.name), "strong"),
         facts,
@@ -446,7 +446,7 @@ def _told(mark: str, text: str, tone: Tone = "warn") -> list[Shown]:
 
 
 def _telling(text: str) -> str:
-    """A tool's words without what the CLI puts around an error, or in the place of no words."""
+    """Return a tool's result without the CLI's error tags and its text for empty output."""
     for empty in ("<tool_use_error>", "</tool_use_error>", "(Bash completed with no output)"):
         text = text.replace(empty, "")
     return text.strip()

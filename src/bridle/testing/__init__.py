@@ -1,8 +1,8 @@
-"""Tests without a key, a network or a bill.
+"""Tools for tests that need no API key and no network, and cost nothing.
 
-:class:`ScriptedModel` is the API: the real CLI runs, and the model says what the test wrote down.
-:class:`FakeCli` is the CLI: an executable that says and expects what the test wrote down.
-:class:`FakeTransport` is neither process nor pipe: the test itself says every line.
+:class:`ScriptedModel` replaces the API: the real CLI runs, and the model returns the replies in
+the test. :class:`FakeCli` replaces the CLI: an executable that sends and expects the lines in the
+test. :class:`FakeTransport` replaces the process: the test itself writes every line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a fake CLI's executable runs: ``python -I -S _fake_cli_main.py SCRIPT ARGUMENT...``.
+"""The main program of a fake CLI: ``python -I -S _fake_cli_main.py SCRIPT ARGUMENT...``.
 
-The rule of this file: start fast. A main program is compiled anew at every start, so it is a few
-lines; the rest is imported, and thereby cached, from the package beside it. Neither ``bridle`` nor
-anything outside the standard library is loaded: this directory poses as a package of its own.
+It must start fast. Python compiles a main program at every start, so this file has only a few
+lines and imports the rest, which Python caches. It loads only the standard library, not
+``bridle``: this directory is imported as a package of its own.
 """
 
 from __future__ import annotations

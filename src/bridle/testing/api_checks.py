@@ -1,7 +1,7 @@
-"""What the API would not accept: a table of checks, each naming the first fault it finds.
+"""Checks that find requests which the real API would reject.
 
-A model that says yes to anything lets a broken conversation pass. A check takes the request and
-returns its complaint in the API's manner, `where: what`, or nothing.
+A model that accepts every request would hide a broken conversation. Each check takes a request and
+returns the first problem in the format of the API, `where: what`, or None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BLOCK_TYPES = frozenset(
 
 
 def complaint(request: ModelRequest) -> tuple[int, str] | None:
-    """The status and the text with which the API would turn this request down, if it would."""
+    """Return the status and text with which the API would reject this request, or None."""
     for status, check in _CHECKS:
         fault = check(request)
         if fault is not None:
@@ -40,7 +40,7 @@ def complaint(request: ModelRequest) -> tuple[int, str] | None:
 
 
 def authorized(request: ModelRequest) -> str | None:
-    """A key or a token, whatever it is."""
+    """Check that there is a key or a token. Any value is accepted."""
     if request.headers.get("x-api-key") or request.headers.get("authorization"):
         return None
     return "x-api-key header is required"
@@ -79,7 +79,7 @@ def _roles(request: ModelRequest) -> str | None:
         if message.get("role") not in _ROLES:
             return f"messages.{index}.role: Input should be one of {', '.join(_ROLES)}"
     if request.messages[0].get("role") != "user":
-        return "messages.0.role: the first message must be the user's"
+        return "messages.0.role: the first message must have the role user"
     return None
 
 
@@ -99,14 +99,14 @@ def _blocks(request: ModelRequest) -> str | None:
         for number, block in enumerate(content_blocks(message)):
             where = f"messages.{index}.content.{number}"
             if block.get("type") not in _BLOCK_TYPES:
-                return f"{where}.type: {block.get('type')!r} is no type of block"
+                return f"{where}.type: {block.get('type')!r} is not a block type"
             if block["type"] == "text" and not block.get("text"):
                 return f"{where}: text content blocks must be non-empty"
     return None
 
 
 def _pairing(request: ModelRequest) -> str | None:
-    """Calls are answered at once, each by one result, and nothing else is answered."""
+    """Check that each tool call has one result in the next message, and each result a call."""
     pending: list[str] = []
     seen: set[str] = set()
     for role, blocks in _speeches(request):
@@ -130,7 +130,7 @@ def _pairing(request: ModelRequest) -> str | None:
 
 
 def _speeches(request: ModelRequest) -> Iterator[tuple[object, list[dict[str, object]]]]:
-    """Who speaks, and all he says until the other does; the system may put in a word anywhere."""
+    """Yield role and blocks of consecutive messages of one role, without system messages."""
     spoken = (message for message in request.messages if message.get("role") != "system")
     for role, messages in groupby(spoken, key=lambda message: message.get("role")):
         yield role, [block for message in messages for block in content_blocks(message)]
@@ -171,7 +171,7 @@ def _thinking(request: ModelRequest) -> str | None:
     return None
 
 
-# In order: a check may rely on what those before it found in order.
+# The order matters: a check relies on what the checks before it accepted.
 _CHECKS: tuple[tuple[int, Check], ...] = (
     (401, authorized),
     (400, _required),

@@ -1,6 +1,6 @@
-"""Cassettes: sessions that are recorded once on the real CLI and replayed from then on.
+"""Cassettes: record sessions once on the real CLI, and replay them in later runs.
 
-A cassette takes the place of a recorder: ``SdkOptions(recorder=cassette)``. The pytest fixture
+Use a cassette like a recorder: ``SdkOptions(recorder=cassette)``. The pytest fixture
 ``cassette`` makes one for each test (:mod:`bridle.testing.pytest_plugin`).
 """
 
@@ -24,33 +24,33 @@ __all__ = ["Cassette", "CassetteError"]
 
 
 class CassetteError(BridleError):
-    """A cassette could not be recorded. The text says why."""
+    """A cassette could not be recorded. The message says why."""
 
 
 class Cassette:
-    """Records every session and query that gets it on the real CLI, or replays them.
+    """Record sessions and queries on the real CLI, or replay them.
 
-    Give it to ``SdkOptions.recorder``. It is a context manager::
+    Pass it as ``SdkOptions.recorder``. It is a context manager::
 
         with Cassette("cassettes/order.ndjson") as cassette:
             outcome = sync.run("Order a saddle.", sdk=SdkOptions(recorder=cassette))
 
-    While it records, the sessions run as they would without it. The files are written when the
-    block is left, and only if it raised nothing: the first session to ``path``, each following one
-    to a file with a number. Sessions are replayed in the order in which they start.
+    While it records, the sessions run normally. The files are written when the block ends without
+    an exception: the first session to ``path``, each further session to a file with a number.
+    Sessions are replayed in the order in which they start.
 
-    A replay starts no CLI and needs none. The program is compared with the recording, and what
-    differs is raised (see :func:`bridle.testing.replaying.replay_transport`).
+    A replay needs no CLI. It compares the program with the recording and raises an error if they
+    differ (see :func:`bridle.testing.replaying.replay_transport`).
 
     Args:
-        path: The file.
-        record: Whether to record; None records if the file does not exist.
-        directories: Directories, by a name of your choice, that have another path in every run,
-            such as ``{"tmp": tmp_path}``. In a replay the present one takes the place of the
-            recorded one. The working directory is one of them already.
-        normalize: See :func:`~bridle.testing.replaying.replay_transport`. May also be set later,
-            before the first session.
-        timeout: See there, too.
+        path: The file of the first session.
+        record: True records, False replays, None records if the file does not exist.
+        directories: Directories whose path differs in every run, by a name of your choice, such as
+            ``{"tmp": tmp_path}``. A replay replaces the recorded path by the present one. The
+            working directory is always included.
+        normalize: See :func:`~bridle.testing.replaying.replay_transport`. You can also set it
+            later, before the first session.
+        timeout: See :func:`~bridle.testing.replaying.replay_transport`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Cassette:
         timeout: float | None = 30.0,
     ) -> None:
         self.path = Path(path)
-        #: Whether sessions run on the real CLI and are recorded.
+        #: True if sessions run on the real CLI and are recorded.
         self.is_recording = not self.path.exists() if record is None else record
         self.normalize = normalize
         self.timeout = timeout
@@ -74,12 +74,12 @@ class Cassette:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._recorder: Recorder | None = None
 
-    # -- what a session does with a recorder
+    # -- the interface of a recorder
 
     def wrap(
         self, factory: TransportFactory, *, secrets: Iterable[str], about: Mapping[str, object]
     ) -> TransportFactory:
-        """Return the factory of a transport that is recorded or replayed."""
+        """Return a transport factory that records or replays."""
         if self.is_recording:
             return self._record(factory, secrets, about)
         number = len(self._replays) + 1
@@ -108,8 +108,8 @@ class Cassette:
                 return factory(events)
             except CliNotFoundError as error:
                 error.fix = (
-                    f"There is no recording {self.path}, so the test has to make it, and that "
-                    "needs a CLI. Run the test where one is installed and commit the file."
+                    f"The cassette {self.path} does not exist, and recording it needs a CLI. Run "
+                    "the test once on a machine with a CLI and commit the file."
                 )
                 raise
 
@@ -121,7 +121,7 @@ class Cassette:
     def check(self) -> None:
         """Raise :class:`ReplayMismatch` if the program differed from the recording.
 
-        Call it when all sessions are over. While recording there is nothing to check.
+        Call it when all sessions are over. While recording, it does nothing.
         """
         found = [*self.differences]
         if not found and len(self._replays) < len(self._recorded):
@@ -134,20 +134,21 @@ class Cassette:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What was noticed so far, in order."""
+        """The differences found so far, in order."""
         noticed = (difference for replay in self._replays for difference in replay.differences)
         return (*noticed, *self._extra)
 
     def finish(self, *, passed: bool) -> None:
-        """Keep what was recorded, or check what was replayed.
+        """Save the recording, or check the replay.
 
         Args:
-            passed: Whether the test passed. If not, nothing is kept, and a replay raises only
-                what was noticed before: the rest is missing because the test failed.
+            passed: Whether the test passed. If not, no recording is saved, and a replay raises
+                only differences found so far. Lines that are missing at the end do not count,
+                because the failure of the test explains them.
 
         Raises:
             ReplayMismatch: the program differs from the recording.
-            CassetteError: no session was recorded, or one of them not to its end.
+            CassetteError: no session was recorded, or the recording of a session is incomplete.
         """
         try:
             if self.is_recording and passed:
@@ -171,22 +172,22 @@ class Cassette:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Do what :meth:`finish` does."""
+        """Call :meth:`finish`."""
         self.finish(passed=problem is None)
 
     def _keep(self) -> None:
         if self._recorder is None:
             raise CassetteError(
-                f"There is nothing to record in {self.path}: no session was started with it.",
-                fix="Give it to the session: SdkOptions(recorder=cassette).",
+                f"Nothing was recorded in {self.path}: no session used this cassette.",
+                fix="Pass it to the session: SdkOptions(recorder=cassette).",
             )
         if self._recorder.failure is not None:
             raise CassetteError(f"Recording {self.path} failed: {self._recorder.failure!r}.")
         for number, path in enumerate(self._recorder.paths, 1):
             if gap := read_recording(path).gap:
                 raise CassetteError(
-                    f"Session {number} was not recorded to its end: {gap}.",
-                    fix="Close every session before the test ends: use async with.",
+                    f"The recording of session {number} is incomplete: {gap}.",
+                    fix="Close every session before the test ends. Use async with.",
                 )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for stale in self._files():

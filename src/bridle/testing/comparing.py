@@ -1,8 +1,8 @@
-"""Comparison of what a client writes to the CLI with what a recorded client wrote.
+"""Compare the lines that a client writes to the CLI with those of a recorded client.
 
-Nothing here does I/O. A client chooses new names in every run (request ids, uuids of prompts, ids
-of hooks, the session id), and its directories may differ. :class:`Names` translates them;
-:class:`Comparison` pairs each written line with a recorded one and tells where they differ.
+This module does no I/O. A client chooses new names in every run (request ids, uuids of prompts,
+ids of hooks, the session id), and its directories may differ. :class:`Names` translates them.
+:class:`Comparison` pairs each written line with a recorded line and finds the differences.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from bridle.testing.recording import Entry
 __all__ = ["Difference", "Normalize"]
 
 Normalize: TypeAlias = Callable[[JsonObject], JsonObject]
-"""Removes from a line of the client what differs from run to run."""
+"""A function that removes values from a line that differ from run to run."""
 
 _SHOWN = 120
-"""Characters of a value that a difference shows."""
+"""How many characters of a value a difference shows."""
 
 
 def part(frame: Mapping[str, object], name: str) -> JsonObject:
@@ -37,9 +37,9 @@ def part(frame: Mapping[str, object], name: str) -> JsonObject:
 
 
 def kind_of(frame: JsonObject) -> tuple[str, ...]:
-    """Return what a line to the CLI is: a prompt, a request of a subtype, or the answer to an id.
+    """Return the kind of a line to the CLI: prompt, request and subtype, or response and id.
 
-    The CLI chose the id that an answer names, so it is the same in every run.
+    The CLI chose the id in a response, so it is the same in every replay.
     """
     kind = str(frame.get("type"))
     if kind == "control_request":
@@ -53,7 +53,7 @@ def kind_of(frame: JsonObject) -> tuple[str, ...]:
 
 
 class Names:
-    """What things are called in the recording, and what the live client calls them."""
+    """Maps names in the recording to names of the live client."""
 
     def __init__(self) -> None:
         self._requests: dict[str, str] = {}
@@ -61,7 +61,7 @@ class Names:
         self._directories: dict[str, str] = {}
 
     def learn(self, recorded: JsonObject, written: JsonObject) -> None:
-        """Note the names in two lines that say the same."""
+        """Learn the names from two lines with the same meaning."""
         if recorded.get("type") == "control_request":
             self._requests[str(recorded.get("request_id"))] = str(written.get("request_id"))
             ours = _callbacks(part(written, "request"))
@@ -71,17 +71,17 @@ class Names:
             self.learn_word(str(recorded["uuid"]), str(written["uuid"]))
 
     def learn_word(self, recorded: str, live: str) -> None:
-        """Note that a string of the recording is another one now."""
+        """Map a string of the recording to the live one."""
         if recorded != live:
             self._words[recorded] = live
 
     def learn_directory(self, recorded: str, live: str) -> None:
-        """Note that a directory of the recording is another one now, with all that is in it."""
+        """Map a directory of the recording, and all paths in it, to the live one."""
         if recorded != live and os.path.dirname(recorded) != recorded:
             self._directories[recorded] = live
 
     def translate(self, entry: Entry) -> bytes:
-        """Return a line of the CLI as it would have come to the live client."""
+        """Return a recorded line of the CLI with the names of the live client."""
         data = entry.data.decode("utf-8", "surrogateescape")
         members = entry.members
         response = part(members, "response")
@@ -93,7 +93,7 @@ class Names:
         return data.encode("utf-8", "surrogateescape")
 
     def translate_back(self, written: JsonObject) -> JsonObject:
-        """Return a line of the live client as the recorded client would have written it."""
+        """Return a line of the live client with the names of the recording."""
         words = {new: old for old, new in self._words.items()}
         directories = {new: old for old, new in self._directories.items()}
         text = _renamed(json.dumps(written, ensure_ascii=False), words, directories)
@@ -101,13 +101,13 @@ class Names:
 
 
 def _renamed(line: str, words: Mapping[str, str], directories: Mapping[str, str]) -> str:
-    """Return a JSON line with other strings, and with other directories inside its strings."""
+    """Replace whole strings, and directories inside strings, in a JSON line."""
     for old, new in words.items():
         line = line.replace(json.dumps(old), json.dumps(new))
     if not directories:
         return line
     known = {_escaped(old): _escaped(new) for old, new in directories.items()}
-    # The longest first. Not another directory whose name only begins the same.
+    # Longest first. The lookahead excludes directories whose name only begins with this one.
     longest = sorted(known, key=len, reverse=True)
     pattern = f"({'|'.join(map(re.escape, longest))})" + r"(?!\.?[\w-])"
     return re.sub(pattern, lambda found: known[found[1]], line)
@@ -118,7 +118,7 @@ def _escaped(text: str) -> str:
 
 
 def _callbacks(request: JsonObject) -> dict[tuple[str, int, int], str]:
-    """Return the callback ids of an initialize request, by where they stand."""
+    """Return the callback ids of an initialize request, by their position."""
     return {
         (event, row, column): str(name)
         for event, entries in part(request, "hooks").items()
@@ -135,11 +135,11 @@ def _list(value: object) -> list[object]:
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where the program and the recording part."""
+    """One difference between the program and the recording."""
 
-    #: The prompt, request or answer concerned, in words.
+    #: The prompt, request or response that differs, in words.
     what: str
-    #: What the recording has there, and what the program did now. Secrets are masked.
+    #: The value in the recording, and the present value. Secrets are masked.
     recorded: str
     now: str
 
@@ -148,9 +148,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_difference(recorded: Any, now: Any, path: str = "") -> tuple[str, str, str] | None:
-    """Return where two JSON values differ first, and both values there; None if they are equal.
+    """Return the path of the first difference of two JSON values, and both values there.
 
-    A masked part of a recorded text equals anything.
+    Returns None if they are equal. A masked part of a recorded text equals any text.
     """
     ours: object = recorded
     theirs: object = now
@@ -189,7 +189,7 @@ def _first_item(
 
 
 def _shown(value: object, other: object = None) -> str:
-    """Return a value as JSON; of a long text the part around what differs from the other one."""
+    """Return a value as JSON. Of a long text, return the part around the difference."""
     if isinstance(value, str) and isinstance(other, str) and len(value) > _SHOWN:
         same = (one == two for one, two in zip(value, other, strict=False))
         begin = max(0, sum(takewhile(bool, same)) - _SHOWN // 2)
@@ -202,15 +202,14 @@ def _shown(value: object, other: object = None) -> str:
 
 
 class Comparison:
-    """Pairs the lines of a live client with those of the recorded one.
+    """Pair the lines of a live client with those of the recorded client.
 
-    Prompts are compared in their order, and so are the control requests that change something.
-    Answers are compared by the request they answer: the CLI asks several things at once, and which
-    callback finishes first is a matter of chance. Where one answer had to come before the next
-    request, the recording itself sees to it: what the CLI wrote after an answer is played after it.
+    Prompts, and control requests that change something, are compared in order. Responses are
+    compared by request id, because the CLI sends several requests at once and the callbacks finish
+    in any order. A line that the CLI wrote after a response is also replayed after it.
 
-    Control requests that only ask for something (``mcp_status``, ``get_…``) may come more or less
-    often: how many there are may depend on timing. :meth:`answer` finds what to answer them.
+    The number of control requests that only read something (``mcp_status``, ``get_…``) may differ,
+    because it can depend on timing. :meth:`answer` finds their responses.
 
     Args:
         normalize: Applied to both lines before they are compared.
@@ -231,9 +230,9 @@ class Comparison:
         self._asked: dict[str, JsonObject] = {}
         self._answers: dict[str, Entry] = {}
         self._queries: dict[str, JsonObject] = {}
-        # Where the CLI wrote something else than control messages.
+        # Indices of lines of the CLI that are not control messages.
         self._messages: list[int] = []
-        # Lines of the recorded client that are yet to be written, by their index.
+        # Recorded lines that the live client has not written yet, by index.
         self._left: dict[int, JsonObject] = {}
         for index, entry in enumerate(entries):
             frame = entry.members
@@ -253,29 +252,29 @@ class Comparison:
         self._prompts = 0
 
     def is_written(self, index: int) -> bool:
-        """Return False if the client has yet to write the line with this index."""
+        """Return whether the client has written the line with this index."""
         return index not in self._left or is_query(self._left[index])
 
     def answers_query(self, entry: Entry) -> bool:
-        """Return whether a line of the CLI answers a request that only asks for something."""
+        """Return whether a line of the CLI is the response to a request that only reads."""
         frame = entry.members
         if frame.get("type") != _ANSWER:
             return False
         return str(part(frame, "response").get("request_id")) in self._queries
 
     def answer(self, written: JsonObject, played: int) -> tuple[Difference | None, bytes]:
-        """Pair a request that only asks for something; return where it differs, and its answer.
+        """Pair a request that only reads. Return its difference, if any, and its response.
 
-        A request beyond the recorded ones gets the last recorded answer, or an error.
+        If the recording has no further response, the last one is used, or an error.
 
         Args:
             written: The request.
-            played: Entries of the recording that have been played.
+            played: Number of entries of the recording that have been played.
         """
         kind = kind_of(written)
         left = [index for index, one in self._left.items() if kind_of(one) == kind]
         while len(left) > 1 and left[1] < played and self._is_message_between(*left[:2]):
-            del self._left[left.pop(0)]  # not asked this time: what it was about has passed
+            del self._left[left.pop(0)]  # skipped in this run: its response is outdated
         difference = None
         if left:
             recorded = self._left.pop(left[0])
@@ -301,16 +300,16 @@ class Comparison:
         return self._names.translate(entry)
 
     def take(self, written: JsonObject) -> tuple[Difference | None, bool]:
-        """Pair a line; return where it differs, and whether the replay can go on.
+        """Pair a line. Return its difference, if any, and whether the replay can continue.
 
-        It cannot after a prompt or a request that the recording has no answer to.
+        It cannot continue after a prompt or request without a recorded response.
         """
         kind = kind_of(written)
         self._prompts += kind == ("user",)
         pair = next(((i, one) for i, one in self._left.items() if kind_of(one) == kind), None)
         if pair is None:
             if kind[0] == _ANSWER and kind[1] not in self._answered:
-                return None, True  # the CLI withdrew its request, or ended, before it was answered
+                return None, True  # in the recording, the CLI withdrew the request or exited first
             extra = self._differs(written, "nothing", self._text_of(written))
             return extra, kind[0] == _ANSWER
         index, recorded = pair
@@ -329,7 +328,7 @@ class Comparison:
     def _compare(self, recorded: JsonObject, written: JsonObject) -> Difference | None:
         if self._first(recorded, written) is None:
             return None
-        # Masked only now: what is a secret in this run may be a plain word in the recording.
+        # Mask after comparing: a secret of this run may be an ordinary word in the recording.
         found = self._first(recorded, self._masked(written))
         path, theirs, now = found or ("a secret", MASK, MASK)
         if path == "response.behavior":
@@ -380,13 +379,13 @@ _ANSWER = "control_response"
 
 
 def is_query(frame: JsonObject) -> bool:
-    """Return whether a line is a control request that only asks for something."""
+    """Return whether a line is a control request that only reads something."""
     kind, *rest = kind_of(frame)
     return kind == "control_request" and (rest[0] == "mcp_status" or rest[0].startswith("get_"))
 
 
 def compare_arguments(recorded: Iterable[str], now: Iterable[str]) -> Difference | None:
-    """Compare the arguments of two CLIs, without the session id, which is new in every run."""
+    """Compare the arguments of two CLIs, except the session id, which is new in every run."""
     ours, theirs = (
         [arg for arg in argv if not arg.startswith("--session-id")] for argv in (now, recorded)
     )
@@ -412,7 +411,7 @@ def _name(frame: JsonObject) -> str:
 
 
 def _request_name(request: JsonObject) -> str:
-    """Return a request of the CLI in words."""
+    """Describe a request of the CLI in words."""
     match request.get("subtype"):
         case "can_use_tool":
             return f"the permission request for {request.get('tool_name')}"
@@ -430,12 +429,10 @@ def _request_name(request: JsonObject) -> str:
 
 
 def _content(frame: JsonObject) -> JsonObject:
-    """Return what a line says, without names that are new in every run."""
+    """Return the content of a line without names that are new in every run."""
     if frame.get("type") == _ANSWER:
         answer = {k: value for k, value in part(frame, "response").items() if k != "request_id"}
-        if (said := part(answer, "response")).get(
-            "continue"
-        ) is True:  # what a hook says by default
+        if (said := part(answer, "response")).get("continue") is True:  # the default of a hook
             answer["response"] = {k: value for k, value in said.items() if k != "continue"}
         return answer
     if frame.get("type") == "control_request":
@@ -446,7 +443,7 @@ def _content(frame: JsonObject) -> JsonObject:
 
 
 def _greeting(request: JsonObject) -> JsonObject:
-    """Return an initialize request with the number of each hook's callbacks for their ids."""
+    """Replace the callback ids in an initialize request by their number per hook."""
     hooks = {
         event: [
             {"matcher": entry.get("matcher"), "callbacks": len(_list(entry.get("hookCallbackIds")))}

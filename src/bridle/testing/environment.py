@@ -1,8 +1,9 @@
-"""The environment of a CLI under test: what it must be told, and what it must not hear.
+"""The environment variables of a CLI under test.
 
-A CLI inherits the shell of whoever runs the tests: a login, a proxy, another provider, a
-preference for a model. A mapping of variables cannot take one away, but the CLI treats an empty
-one as absent, for all names listed here (its base URL is the exception: empty means the real API).
+A CLI inherits the variables of the shell that runs the tests: a login, a proxy, another provider,
+a default model. A mapping cannot remove a variable, but it can set it to an empty string. The CLI
+treats an empty variable as absent, for all names listed here. The exception is its base URL: if it
+is empty, the CLI uses the real API.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ Login = Literal["api_key", "oauth"]
 _LOOPBACK = "127.0.0.1,localhost,::1"
 _CREDENTIAL = "scripted"
 
-# Empty is absent. By what they would change:
+# Variables to set to an empty string, grouped by what they change:
 MASKED = (
-    # who asks
+    # the login
     "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_IDENTITY_TOKEN",
     "ANTHROPIC_IDENTITY_TOKEN_FILE", "ANTHROPIC_PROFILE", "ANTHROPIC_CONFIG_DIR",
     "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR", "CLAUDE_CODE_HOST_CREDS_FILE",
     "CLAUDE_CODE_OAUTH_REFRESH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN",
     "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR", "CLAUDE_CODE_SESSION_ACCESS_TOKEN",
-    # whom
+    # the provider and its URL
     "ANTHROPIC_UNIX_SOCKET", "CLAUDE_CODE_API_BASE_URL", "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST",
     "CLAUDE_CODE_USE_ANTHROPIC_AWS", "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
     "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_GATEWAY",
     "CLAUDE_CODE_USE_MANTLE", "CLAUDE_CODE_USE_VERTEX",
-    # by which way
+    # the network
     "ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy",
     "CLAUDE_CODE_PROXY_URL",
-    # what
+    # the model and its requests
     "ANTHROPIC_BETAS", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_DEFAULT_FABLE_MODEL",
     "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL",
     "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL",
@@ -44,9 +45,9 @@ MASKED = (
     "CLAUDE_CODE_EXTRA_BODY", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "CLAUDE_CODE_MAX_TURNS",
     "CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SUBAGENT_MODEL", "DISABLE_PROMPT_CACHING",
     "MAX_THINKING_TOKENS",
-    # as whose guest, and who else is told
+    # the host program, and telemetry
     "CLAUDE_CODE_ENABLE_TELEMETRY", "CLAUDE_CODE_REMOTE",
-    # where it keeps its things
+    # its directories
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
 )  # fmt: skip
 
@@ -63,10 +64,10 @@ _ALONE = {
 def cli_environment(
     url: str, home: Path, *, login: Login = "api_key", retries: int | None = 0
 ) -> dict[str, str]:
-    """Variables for `CliOptions.env`: the API is at `url`, everything else is kept away.
+    """Return variables for `CliOptions.env` that make the CLI use the API at `url` and no other.
 
-    `login` says how the CLI believes to be known; the credential is made up. `retries` is how
-    often it asks again after a failure; None leaves that to the CLI.
+    `login` is the kind of login that the CLI finds; the credential is a placeholder. `retries` is
+    how often the CLI repeats a failed request; None keeps the default of the CLI.
     """
     credential = "ANTHROPIC_API_KEY" if login == "api_key" else "CLAUDE_CODE_OAUTH_TOKEN"
     environment = {
@@ -74,7 +75,7 @@ def cli_environment(
         **_ALONE,
         "ANTHROPIC_BASE_URL": url,
         "CLAUDE_CODE_MAX_RETRIES": "" if retries is None else str(retries),
-        # Or it leaves a directory in the machine's own place; older ones ask for TMPDIR, in parts.
+        # Otherwise the CLI leaves a directory in /tmp. Older CLIs use TMPDIR for some files.
         "CLAUDE_CODE_TMPDIR": str(home),
         "TMPDIR": str(home),
         "CLAUDE_CONFIG_DIR": str(home / ".claude"),
@@ -82,16 +83,17 @@ def cli_environment(
         credential: _CREDENTIAL,
     }
     if os.getuid() == 0:
-        environment["IS_SANDBOX"] = "1"  # or the CLI refuses to work for root in some modes
+        environment["IS_SANDBOX"] = "1"  # otherwise the CLI refuses some modes for root
     return environment
 
 
 @contextlib.contextmanager
 def forbid_real_api() -> Generator[None]:
-    """While this lasts, Bridle starts no CLI whose API is not on loopback.
+    """Make Bridle refuse to start a CLI whose API is not on loopback.
 
-    It holds for the whole process, and for those it starts with its environment. As a decorator
-    it covers a function; in `conftest.py`, a fixture with `autouse=True` covers every test.
+    It applies to this process and to processes that inherit its environment. Use it as a context
+    manager or as a decorator. In `conftest.py`, use it in a fixture with `autouse=True` to protect
+    every test.
     """
     before: Mapping[str, str] = {k: v for k, v in os.environ.items() if k == FORBID_REAL_API}
     os.environ[FORBID_REAL_API] = "1"

@@ -1,9 +1,9 @@
-"""A fake CLI: a real executable that says and expects what a test wrote down.
+"""A fake CLI: an executable that sends and expects the lines that a test describes.
 
-A :class:`FakeCli` is a script, and every method that adds to it returns a new one. The executable
-exists from the first use of :attr:`FakeCli.path` on, until :meth:`FakeCli.close` or until nobody
-holds the object any more. It speaks the protocol as the real CLI does, down to the members of its
-frames; it starts in a few milliseconds and depends on nothing but Python.
+A :class:`FakeCli` is a script. Every method that adds a step returns a new script. The executable
+is created on the first use of :attr:`FakeCli.path`, and deleted by :meth:`FakeCli.close` or when
+the object is garbage-collected. Its frames have the same members as those of the real CLI. It
+starts in a few milliseconds and needs only Python.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Json: TypeAlias = Mapping[str, object]
 Replies: TypeAlias = Sequence[Reply | Sequence[Block | Json]]
 
 FLAVOURS = (NEWEST, OLDER)
-"""The CLI versions a fake can be: the newest, and an older one that tells less."""
+"""The CLI versions that a fake can imitate: the newest, and an older one that reports less."""
 
 PROMPT_WORDS: Mapping[str, str] = MappingProxyType(WORDS)
-"""What a line of a prompt can ask of an automatic fake's model, with what each word does."""
+"""The words that control the model of an automatic fake CLI, with a description of each."""
 
 _NAME = "claude"
 
@@ -59,20 +59,21 @@ _DEFAULTS: Json = MappingProxyType(
 
 
 class FakeCli:
-    """A script for a fake CLI, and the executable that plays it.
+    """A script for a fake CLI, and the executable that runs it.
 
-    Steps are played in order. A step that expects something takes the first unread line of its
-    kind; lines of other kinds wait for later steps. An expectation that is not met within
-    ``patience`` seconds, or meets something else, makes the process say so on stderr and exit 70;
-    :meth:`check` raises it. After the last step the process waits for the end of its input, and
-    leaves with 0, or with 1 if its last result was an error. If the script is over, or empty, and
-    initialize has yet to be answered, nobody will, and the process exits 70 as soon as it comes;
-    unless it has a :meth:`version` of its own, for which it may be about to be turned away.
+    Steps run in order. A step that expects a line takes the first unread line of its kind. Lines
+    of other kinds stay unread for later steps. If the line does not arrive within ``patience``
+    seconds, or differs, the process writes the reason to stderr and exits with 70, and
+    :meth:`check` raises AssertionError.
+
+    After the last step the process waits for the end of its input. Then it exits with 0, or with 1
+    if its last result was an error. If initialize arrives and no step is left to answer it, the
+    process exits with 70, unless the script sets a :meth:`version`.
 
     Args:
-        flavour: The version of the CLI to be.
-        patience: Seconds to wait for what is expected.
-        lifetime: Seconds after which the process is gone in any case, so that none is left over.
+        flavour: The version of the CLI to imitate, one of :data:`FLAVOURS`.
+        patience: Seconds to wait for an expected line.
+        lifetime: Seconds after which the process exits in any case, so that none is left behind.
     """
 
     __slots__ = ("__weakref__", "_home", "_plan", "_steps")
@@ -81,7 +82,7 @@ class FakeCli:
         self, *, flavour: str = NEWEST, patience: float = 10.0, lifetime: int = 300
     ) -> None:
         if flavour not in FLAVOURS:
-            raise ValueError(f"flavour must be one of {', '.join(FLAVOURS)}, not {flavour}")
+            raise ValueError(f"flavour must be one of {', '.join(FLAVOURS)}, got {flavour}")
         chosen = {"flavour": flavour, "version": f"{flavour} (Claude Code)"}
         self._plan: Json = {**_DEFAULTS, **chosen, "patience": patience, "lifetime": lifetime}
         self._steps: tuple[Json, ...] = ()
@@ -96,19 +97,21 @@ class FakeCli:
         latency: float = 0.0,
         lifetime: int = 300,
     ) -> FakeCli:
-        """A CLI without a script, which holds a conversation by itself.
+        """Return a fake CLI without a script that answers by itself.
 
-        It answers every control request, shakes hands with the client's MCP servers, asks hooks
-        and permissions, queues and merges prompts, can be interrupted, and leaves at the end of
-        its input. Its model is played by ``reply``: a text for every prompt, where ``{prompt}``
-        stands for it; or the model's messages in order, as for a scripted model (of a
-        :class:`Reply`, its blocks count, and ``hold``, which lasts until an interrupt). Lines of a
-        prompt that begin with one of :data:`PROMPT_WORDS`, such as ``BASH ls``, ``STREAM 100``,
-        ``SLOW`` or ``CALL mcp__calc__add {"a": 1}``, say what the model does. No tool is really run
-        but the client's own.
+        It answers every control request, initializes the client's MCP servers, calls hooks, sends
+        permission requests, queues and merges prompts, can be interrupted, and exits at the end of
+        its input. It runs only the tools of the client; other tools are imitated.
+
+        A prompt can control the model: a line that begins with one of :data:`PROMPT_WORDS`, such as
+        ``BASH ls``, ``STREAM 100``, ``SLOW`` or ``CALL mcp__calc__add {"a": 1}``.
 
         Args:
-            latency: Seconds the model thinks before it says anything.
+            reply: The model's answer to every prompt, where ``{prompt}`` is replaced by the prompt.
+                Or a list of the model's messages in order, as for a scripted model. Of a
+                :class:`Reply`, only the blocks and ``hold`` are used; ``hold`` lasts until an
+                interrupt.
+            latency: Seconds before the model begins to answer.
         """
         cli = cls(flavour=flavour, lifetime=lifetime)
         said = reply if isinstance(reply, str) else [_message(message) for message in reply]
@@ -123,7 +126,7 @@ class FakeCli:
 
     def _add(self, do: str, **arguments: object) -> FakeCli:
         if self._plan["steps"] is None:
-            raise TypeError("an automatic fake CLI has no script; build one from FakeCli()")
+            raise TypeError("an automatic fake CLI has no script: build a script from FakeCli()")
         changed = self._set()
         changed._steps = (*self._steps, {"do": do, **arguments})
         return changed
@@ -138,56 +141,56 @@ class FakeCli:
         error: str | None = None,
         like: Json | None = None,
     ) -> FakeCli:
-        """Wait for initialize, and answer it: as a real CLI does, with a payload, or an error."""
+        """Wait for initialize. Answer it like a real CLI, with this payload, or with an error."""
         return self._add(
             "expect_initialize", answer=answer, delay=delay, error=error, like=like or {}
         )
 
     def expect_user(self, text: str | None = None, *, like: Json | None = None) -> FakeCli:
-        """Wait for a prompt: of this text, with these members, or any."""
+        """Wait for a prompt. If given, it must have this text and these members."""
         return self._add("expect_user", text=text, like=like or {})
 
     def turn(self, text: str = "Done.", *, tools: Sequence[tuple[str, Json, str]] = ()) -> FakeCli:
-        """A whole turn, for the prompts expected before or else the next one.
+        """Send a whole turn for the prompts expected before, or else for the next prompt.
 
-        ``tools`` are calls the model makes first: name, input, and what came of it.
+        ``tools`` are tool calls before the text: name, input and result of each.
         """
         return self._add("turn", text=text, tools=[list(tool) for tool in tools])
 
     def start_turn(self) -> FakeCli:
-        """The beginning of a turn, up to where the model speaks."""
+        """Send the beginning of a turn, up to the first message of the model."""
         return self._add("start_turn")
 
     def assistant(self, *content: str | Block | Json) -> FakeCli:
-        """The model says a message: texts and blocks."""
+        """Send a message of the model: texts and blocks."""
         return self._add("assistant", blocks=[_block(one) for one in content])
 
     def stream(self, text: str, count: int = 1) -> FakeCli:
-        """The model says the text so many times, in as many deltas where these are asked for."""
+        """Send the text ``count`` times, as deltas if the client asks for partial messages."""
         return self._add("stream", text=text, count=count)
 
     def tool_result(self, content: str, *, is_error: bool = False) -> FakeCli:
-        """What came of the model's last tool call."""
+        """Send the result of the model's last tool call."""
         return self._add("tool_result", content=content, is_error=is_error)
 
     def result(
         self, text: str | None = "Done.", *, state: str = "completed", **members: object
     ) -> FakeCli:
-        """The end of a turn. ``members`` replace those of a clean result."""
+        """Send the result of the turn. ``members`` replace those of a successful result."""
         return self._add("result", text=text, state=state, members=members)
 
     def emit(self, *lines: Json | bytes | str) -> FakeCli:
-        """Write these lines: JSON objects, or text as it is. A missing newline is added."""
+        """Write lines: JSON objects, or text unchanged. A missing newline is added."""
         return self._add("emit", lines=[_line(line) for line in lines])
 
     def repeat(self, times: int, steps: FakeCli | None = None) -> FakeCli:
-        """Play the steps of that script so often; without one, the last step, so often in all."""
+        """Run the steps of that script ``times`` times; without one, the last step (in total)."""
         if steps is not None:
             return self._add("repeat", steps=list(steps._steps), times=times)
         return self._without_last()._add("repeat", steps=[self._steps[-1]], times=times)
 
     def forever(self, steps: FakeCli | None = None) -> FakeCli:
-        """Play the steps of that script, or the last step, without end."""
+        """Repeat the steps of that script, or the last step, without end."""
         if steps is not None:
             return self._add("repeat", steps=list(steps._steps), times=None)
         return self._without_last()._add("repeat", steps=[self._steps[-1]], times=None)
@@ -199,78 +202,78 @@ class FakeCli:
         changed._steps = self._steps[:-1]
         return changed
 
-    # -- questions to the client -------------------------------------------------------------------
+    # -- requests to the client --------------------------------------------------------------------
 
     def ask_hook(self, event: str, *, callback_id: str | None = None, **fields: object) -> FakeCli:
-        """Call a hook: the one with that id, or the first that initialize registered for this."""
+        """Call a hook: the one with this id, or the first one registered for this event."""
         return self._add("ask_hook", event=event, callback_id=callback_id, fields=fields)
 
     def expect_hook(self, like: Json) -> FakeCli:
-        """Wait for a hook's answer that has these members."""
+        """Wait for a hook's response with these members."""
         return self._expect("hook_callback", "", {"response": like})
 
     def expect_continue(self) -> FakeCli:
-        """Wait for a hook's answer that lets things go on."""
+        """Wait for a hook's response that does not block."""
         return self._expect("hook_callback", "continue", {})
 
     def expect_block(self, like: Json | None = None) -> FakeCli:
-        """Wait for a hook's answer that does not."""
+        """Wait for a hook's response that blocks."""
         return self._expect("hook_callback", "block", {"response": like} if like else {})
 
     def ask_permission(self, tool: str, /, **fields: object) -> FakeCli:
-        """Ask whether a tool may run with this input."""
+        """Send a permission request for a tool with this input."""
         return self._add("ask_permission", tool=tool, fields=fields)
 
     def expect_allow(self, updated_input: Json | None = None) -> FakeCli:
-        """Wait for a permission; with that input, if one is given."""
+        """Wait for a response that allows; with this input, if given."""
         like = {} if updated_input is None else {"response": {"updatedInput": updated_input}}
         return self._expect("can_use_tool", "allow", like)
 
     def expect_deny(self, message: str | None = None) -> FakeCli:
-        """Wait for a refusal; with that message, if one is given."""
+        """Wait for a response that denies; with this message, if given."""
         like = {} if message is None else {"response": {"message": message}}
         return self._expect("can_use_tool", "deny", like)
 
     def ask_mcp(self, server: str, message: Json) -> FakeCli:
-        """Send a JSON-RPC message to a server of the client's."""
+        """Send a JSON-RPC message to an MCP server of the client."""
         return self._add("ask_mcp", server=server, message=message)
 
     def expect_mcp_result(self, like: Json | None = None) -> FakeCli:
-        """Wait for a server's result that has these members."""
+        """Wait for a server's result with these members."""
         wanted = {"response": {"mcp_response": {"result": like}}} if like else {}
         return self._expect("mcp_message", "result", wanted)
 
     def expect_mcp_error(self, like: Json | None = None) -> FakeCli:
-        """Wait for a server's error that has these members."""
+        """Wait for a server's error with these members."""
         wanted = {"response": {"mcp_response": {"error": like}}} if like else {}
         return self._expect("mcp_message", "error", wanted)
 
     def ask_elicitation(
         self, message: str, *, server: str = "forms", schema: Json | None = None
     ) -> FakeCli:
-        """Ask the user something on behalf of an MCP server."""
+        """Send an elicitation of an MCP server."""
         form = schema or {"type": "object", "properties": {}}
         return self._add("ask_elicitation", server=server, message=message, schema=form)
 
     def expect_elicitation(self, action: str, content: Json | None = None) -> FakeCli:
-        """Wait for the user's answer."""
+        """Wait for the response to the elicitation."""
         filled = {} if content is None else {"content": content}
         return self._expect("elicitation", "", {"response": {"action": action, **filled}})
 
     def ask(self, subtype: str, /, **fields: object) -> FakeCli:
-        """Ask anything, known to the client or not."""
+        """Send a request of any subtype, known to the client or not."""
         return self._add("ask", subtype=subtype, fields=fields)
 
     def expect_answer(self, like: Json | None = None) -> FakeCli:
-        """Wait for the answer to the oldest open question; ``like`` has its ``subtype`` too."""
+        """Wait for the response to the oldest open request. ``like`` may include ``subtype``."""
         return self._expect(None, "", like or {})
 
     def expect_error(self) -> FakeCli:
-        """Wait for an error in answer to the oldest open question."""
+        """Wait for an error response to the oldest open request."""
         return self._expect(None, "error", {})
 
     def withdraw(self) -> FakeCli:
-        """Take the last question back."""
+        """Withdraw the last request."""
         return self._add("withdraw")
 
     def _expect(self, subtype: str | None, verdict: str, like: Json) -> FakeCli:
@@ -279,40 +282,40 @@ class FakeCli:
     # -- requests of the client --------------------------------------------------------------------
 
     def expect_request(self, subtype: str, /, **fields: object) -> FakeCli:
-        """Wait for a control request; :meth:`reply`, :meth:`refuse` or :meth:`ignore` follow."""
+        """Wait for a control request. :meth:`reply`, :meth:`refuse` or :meth:`ignore` follows."""
         return self._add("expect_request", subtype=subtype, like=fields)
 
     def reply(self, payload: Json | None = None) -> FakeCli:
-        """The last expected request succeeded; without a payload, it is only acknowledged."""
+        """Answer the last expected request with success, and with this payload if given."""
         return self._add("reply", payload=payload)
 
     def refuse(self, error: str, *, code: str | None = None) -> FakeCli:
-        """The last expected request failed."""
+        """Answer the last expected request with an error."""
         return self._add("refuse", error=error, code=code)
 
     def ignore(self) -> FakeCli:
-        """The last expected request is never answered."""
+        """Never answer the last expected request."""
         return self._add("ignore")
 
     # -- faults ------------------------------------------------------------------------------------
 
     def garbage(self, data: bytes = b"this is no JSON\n") -> FakeCli:
-        """Write these bytes, whatever they are."""
+        """Write these bytes unchanged."""
         return self._add("emit", lines=[data.decode("latin-1")])
 
     def half_line(self, data: bytes = b'{"type":"assistant","message":{"ro') -> FakeCli:
-        """Write the beginning of a line."""
+        """Write the beginning of a line, without its end."""
         return self.garbage(data.rstrip(b"\n"))
 
     def invalid_utf8(self) -> FakeCli:
-        """Write a line that is JSON but for two bytes that are no text."""
+        """Write a JSON line that contains two bytes of invalid UTF-8."""
         return self.garbage(b'{"type":"assistant","message":"\xff\xfe"}\n')
 
     def huge_line(self, size: int, kind: str = "assistant") -> FakeCli:
-        """Write a line of so many bytes.
+        """Write a line of ``size`` bytes.
 
-        ``kind`` is assistant, result, control_request (a permission), or control_response (the
-        answer to the last expected request).
+        ``kind`` is assistant, result, control_request (a permission request), or control_response
+        (the response to the last expected request).
         """
         return self._add("huge_line", size=size, kind=kind)
 
@@ -321,41 +324,41 @@ class FakeCli:
         return self._add("stderr", data=_line(text), times=1)
 
     def flood_stderr(self, size: int) -> FakeCli:
-        """Write so many bytes to stderr, in lines."""
+        """Write ``size`` bytes to stderr, in lines."""
         line = "the fake CLI complains\n"
         return self._add("stderr", data=line, times=-(-size // len(line)))
 
     def silence(self, seconds: float | None = None, *, reading: bool = True) -> FakeCli:
-        """Say nothing for so long, or for ever; input is read all the while, or is not."""
+        """Write nothing for this many seconds, or forever. ``reading``: whether to read input."""
         return self._add("silence", seconds=seconds, reading=reading)
 
     def close_stdout(self) -> FakeCli:
-        """Close the output; the process goes on."""
+        """Close the output. The process continues."""
         return self._add("close_stdout")
 
     def close_stdin(self) -> FakeCli:
-        """Close the input; whoever writes to it fails."""
+        """Close the input, so that writing to it fails."""
         return self._add("close_stdin")
 
     def wait_for_eof(self) -> FakeCli:
-        """Wait until the client ends the input."""
+        """Wait until the client closes the input."""
         return self._add("wait_for_eof")
 
     def ignore_eof(self) -> FakeCli:
-        """From here on the end of the input does not end the process."""
+        """From here on, keep running after the end of the input."""
         return self._add("ignore_eof")
 
     def ignore_sigterm(self) -> FakeCli:
-        """From here on SIGTERM does nothing."""
+        """From here on, ignore SIGTERM."""
         return self._add("ignore_sigterm")
 
     def fork_grandchild(
         self, *, setsid: bool = False, hold_stdout: bool = False, ignore_sigterm: bool = False
     ) -> FakeCli:
-        """Start a process that outlives this one, for two minutes at most.
+        """Start a child process that outlives the fake CLI, for two minutes at most.
 
-        It may leave the process group, keep the output open, and be deaf to SIGTERM. Its id is in
-        :attr:`grandchildren`.
+        It can leave the process group, keep the output open, and ignore SIGTERM. Its process id is
+        in :attr:`grandchildren`.
         """
         return self._add(
             "fork_grandchild",
@@ -365,11 +368,11 @@ class FakeCli:
         )
 
     def exit(self, code: int = 0) -> FakeCli:
-        """Leave with this code."""
+        """Exit with this code."""
         return self._add("exit", code=code)
 
     def crash(self, number: int = signal.SIGKILL) -> FakeCli:
-        """Die of this signal."""
+        """Kill the process with this signal."""
         return self._add("exit", code=-number)
 
     # -- the start ---------------------------------------------------------------------------------
@@ -382,9 +385,9 @@ class FakeCli:
         exit_code: int | None = None,
         after: float = 0.0,
     ) -> FakeCli:
-        """Say what ``--version`` does: print a text, never answer, or exit with a code.
+        """Set what ``--version`` does: print a text, hang, or exit with a code.
 
-        It does so ``after`` so many seconds.
+        It waits ``after`` seconds first.
         """
         if exit_code is not None:
             return self._set(version=exit_code, version_after=after)
@@ -392,22 +395,22 @@ class FakeCli:
         return self._set(version=said, version_after=after)
 
     def slow_start(self, seconds: float) -> FakeCli:
-        """Do nothing for so long after the start."""
+        """Do nothing for this many seconds after the start."""
         return self._set(slow_start=seconds)
 
     def bad_flag(self, flag: str = "--x") -> FakeCli:
-        """Refuse to start over an option."""
+        """Exit at the start, with an error about this option."""
         return self._set(bad_flag=flag)
 
     def unknown_session(self) -> FakeCli:
-        """Know nothing of any session that is to be resumed."""
+        """Fail at the start if a session is to be resumed, as if it did not exist."""
         return self._set(unknown_session=True)
 
     # -- the executable ----------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
-        """The executable. It is there until the script is closed or forgotten."""
+        """The path of the executable. It exists until the script is closed or garbage-collected."""
         return str(self._at_home().executable)
 
     def __enter__(self) -> FakeCli:
@@ -418,7 +421,7 @@ class FakeCli:
         self.close()
 
     def close(self) -> None:
-        """Remove the executable and its transcripts. May be called again."""
+        """Delete the executable and its transcripts. May be called again."""
         if self._home is not None:
             self._home.close()
 
@@ -428,26 +431,26 @@ class FakeCli:
             self._home = _Home({**self._plan, "steps": steps})
         return self._home
 
-    # -- what happened -----------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     @property
     def runs(self) -> list[list[Entry]]:
-        """The transcripts of all runs so far, in order; those for ``--version`` aside."""
+        """The transcripts of all runs so far, in order, without runs of ``--version``."""
         return self._at_home().runs()
 
     def transcript(self) -> list[Entry]:
-        """What went in and out of the last run, with times. Works at any moment."""
+        """Return input and output of the last run, with times. May be called during the run."""
         runs = self.runs
         return runs[-1] if runs else []
 
     @property
     def received(self) -> list[dict[str, Any]]:
-        """The lines the last run has read."""
+        """The lines that the last run has read."""
         return [entry.members for entry in self.transcript() if entry.direction == "in"]
 
     @property
     def sent(self) -> list[dict[str, Any]]:
-        """The lines the last run has written, as far as they are JSON objects."""
+        """The lines that the last run has written, if they are JSON objects."""
         return [entry.members for entry in self.transcript() if entry.direction == "out"]
 
     @property
@@ -467,27 +470,27 @@ class FakeCli:
 
     @property
     def grandchildren(self) -> list[int]:
-        """The processes the last run left behind."""
+        """The ids of processes that the last run started and left behind."""
         return cast("list[int]", self._facts("grandchild", []))
 
     @property
     def failures(self) -> list[str]:
-        """What was expected and did not come: in any of the runs, or for want of one.
+        """The expectations that were not met, in any run, or because there was no run.
 
-        Prompts that a turn waits for are expected too. In a run that still goes on, it is what has
-        not come yet.
+        A prompt that a turn waits for counts as an expectation, too. For a run that has not ended,
+        the list includes lines that may still arrive.
         """
         if self._home is not None and self._home.is_closed and any(expectations(self._steps)):
-            return ["the fake CLI is closed, and nobody knows any more what came: check it before"]
+            return ["the fake CLI was closed, so it cannot be checked: call check() before close()"]
         runs = self.runs if self._home is not None else []
         told = [[entry.members for entry in run if entry.direction == "meta"] for run in runs]
         return shortfall(self._steps, told)
 
     def check(self) -> None:
-        """Raise AssertionError if anything that was expected did not come.
+        """Raise AssertionError if an expectation was not met.
 
-        Every run must have played all that the script expects, also one that was killed; and there
-        must have been one. Steps that expect nothing may be left over. Check before you close.
+        There must be at least one run. Every run, also one that was killed, must have met all
+        expectations of the script. Other steps may be left over. Call it before :meth:`close`.
         """
         if failures := self.failures:
             raise AssertionError("; ".join(failures))
@@ -499,7 +502,7 @@ class FakeCli:
 
 
 def _remove(directory: Path, creator: int) -> None:
-    if os.getpid() != creator:  # a forked child has a copy of the object, not of the files
+    if os.getpid() != creator:  # a forked child must not delete the files of its parent
         return
     CALLS_NOBODY.discard(str(directory / _NAME))
     shutil.rmtree(directory, ignore_errors=True)
@@ -510,7 +513,7 @@ class _Home:
 
     def __init__(self, plan: Json) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="fake-cli-"))
-        # Also when nobody closes it: with the last reference, or with the interpreter.
+        # Clean up without close(), too: with the last reference, or at the end of the interpreter.
         self.close = weakref.finalize(self, _remove, self._directory, os.getpid())
         script = self._directory / "script.json"
         script.write_text(json.dumps(plan), "utf-8")
@@ -522,16 +525,16 @@ class _Home:
 
     @property
     def is_closed(self) -> bool:
-        """The directory is gone."""
+        """True if the directory was deleted."""
         return not self.close.alive
 
     def runs(self) -> list[list[Entry]]:
-        """Every transcript, oldest first."""
+        """Return all transcripts, oldest first."""
         return [read_recording(path) for path in sorted(self._directory.glob("run-*.ndjson"))]
 
 
 def _line(line: Json | bytes | str) -> str:
-    """A line for the script, which carries bytes as characters of the same number."""
+    """Return a line for the script, with each byte as the character of the same number."""
     if isinstance(line, Mapping):
         text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
         return text.encode().decode("latin-1") + "\n"

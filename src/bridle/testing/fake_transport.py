@@ -1,4 +1,4 @@
-"""A transport in the hands of a test: no process, both sides of the pipe in one place."""
+"""A transport that a test controls, without a process."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 class FakeTransport:
-    """Takes the place of the process: ``BidirOptions(transport_factory=FakeTransport())``.
+    """A transport without a process: ``BidirOptions(transport_factory=FakeTransport())``.
 
-    What the session writes is kept in :attr:`written`; what the CLI says, the test says with
-    :meth:`say`. The handshake is answered, and the process is gone when its input ends or it is
-    told to end, as with a CLI. One is good for one session.
+    :attr:`written` contains the lines that the session wrote. :meth:`say` sends lines as the CLI.
+    The transport answers the handshake. Like a CLI, it exits when its input ends or when it is
+    terminated. Use one transport for one session.
 
-    Threads: everything may be called from any thread once the session has begun to connect. What
-    is said is heard in its order, when the session's event loop next runs.
+    Threads: all methods may be called from any thread once the session has begun to connect. Lines
+    arrive in order, when the session's event loop runs next.
 
     Args:
-        greets: Whether initialize is answered; if not, that is for the test to do.
-        server_info: What it is answered with.
+        greets: True answers initialize; False leaves that to the test.
+        server_info: The payload of the response to initialize.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class FakeTransport:
         self._heard = asyncio.Event()
         self._stderr: list[str] = []
         self._gone = False
-        #: Every line the session wrote, read as JSON.
+        #: All lines that the session wrote, parsed as JSON.
         self.written: list[JsonObject] = []
-        #: The session has closed the CLI's input.
+        #: True once the session has closed the CLI's input.
         self.input_ended = False
 
     def __call__(self, events: TransportEvents) -> FakeTransport:
-        """The transport of a session, which calls this when it connects."""
+        """Return the transport. A session calls this when it connects."""
         if self._events is not None:
-            raise RuntimeError("a FakeTransport is good for one session; make another")
+            raise RuntimeError("a FakeTransport serves one session: create another one")
         self._events = events
         self._loop = asyncio.get_running_loop()
         return self
@@ -53,7 +53,7 @@ class FakeTransport:
     # -- the CLI's side
 
     def say(self, *lines: Mapping[str, object] | bytes) -> None:
-        """Write lines to the CLI's output: objects as JSON, bytes as they are."""
+        """Write lines to the CLI's output: objects as JSON, bytes unchanged."""
         for line in lines:
             data = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
             self._soon(self._session.received, data)
@@ -64,19 +64,22 @@ class FakeTransport:
         self._soon(self._session.wrote_stderr, line)
 
     def answer(self, request_id: str, payload: Mapping[str, object] | None = None) -> None:
-        """Answer a request of the session: success, with this payload."""
+        """Answer a control request of the session with success and this payload."""
         response = {"subtype": "success", "request_id": request_id, "response": payload or {}}
         self.say({"type": "control_response", "response": response})
 
     def exit(self, exit_code: int | None = 0) -> None:
-        """End the output and the process; negative for a signal."""
+        """End the output and the process. A negative code means a signal."""
         if not self._gone:
             self._gone = True
             self._soon(self._session.output_ended)
             self._soon(self._session.exited, exit_code)
 
     async def wait_for_written(self, count: int) -> list[JsonObject]:
-        """All that was written, once it is so many lines; on the session's event loop."""
+        """Wait until the session has written ``count`` lines, and return all lines.
+
+        Call it on the session's event loop.
+        """
         while len(self.written) < count:
             self._heard.clear()
             await self._heard.wait()
@@ -85,27 +88,27 @@ class FakeTransport:
     @property
     def _session(self) -> TransportEvents:
         if self._events is None:
-            raise RuntimeError("no session has begun to connect")
+            raise RuntimeError("no session has begun to connect yet")
         return self._events
 
     def _soon(self, tell: Callable[..., None], *news: object) -> None:
-        assert self._loop is not None, "it is known with the session"
+        assert self._loop is not None, "the session sets it when it connects"
         self._loop.call_soon_threadsafe(tell, *news)
 
     # -- the session's side
 
     @property
     def pid(self) -> int | None:
-        """There is no process."""
+        """None, because there is no process."""
         return None
 
     @property
     def stderr_tail(self) -> str:
-        """All that was said on stderr."""
+        """All lines of stderr."""
         return "\n".join(self._stderr)
 
     def write(self, data: bytes) -> None:
-        """Keep what the session writes."""
+        """Store what the session writes."""
         lines = [cast("JsonObject", json.loads(line)) for line in data.splitlines()]
         self.written += lines
         self._heard.set()
@@ -114,27 +117,27 @@ class FakeTransport:
                 self.answer(line["request_id"], self._server_info)
 
     async def drain(self) -> None:
-        """There is always room."""
+        """Return at once: the buffer is never full."""
 
     def end_input(self) -> None:
-        """A CLI leaves at the end of its input."""
+        """Exit, as a CLI does at the end of its input."""
         self.input_ended = True
         self.exit(0)
 
     def pause_reading(self) -> None:
-        """A test is not held up."""
+        """Do nothing: the test controls the output."""
 
     def resume_reading(self) -> None:
-        """Nothing was held up."""
+        """Do nothing: the output was not paused."""
 
     def terminate(self) -> None:
-        """A CLI that gets SIGTERM exits with 143."""
+        """Exit with 143, as a CLI does after SIGTERM."""
         self.exit(143)
 
     def kill(self) -> None:
-        """End it as SIGKILL would."""
+        """Exit as after SIGKILL."""
         self.exit(-9)
 
     async def aclose(self) -> None:
-        """Nothing is left to release."""
+        """Do nothing: there are no resources to release."""
         self._gone = True

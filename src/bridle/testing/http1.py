@@ -1,7 +1,6 @@
-"""As much of HTTP/1.1 as the CLI speaks to an API: requests with a body, answers whole or chunked.
+"""The part of HTTP/1.1 that the CLI uses: requests with a body, complete and chunked responses.
 
-A connection serves one request after the other. There is no pipelining: a client that sends the
-next request before it has its answer is not one of ours.
+A connection serves one request after the other. Pipelining is not supported.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, whole. Header names are in lower case."""
+    """A complete request. Header names are in lower case."""
 
     method: str
     target: str
@@ -25,26 +24,26 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """The target without its query."""
+        """The request target without its query."""
         return self.target.partition("?")[0]
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the client wants to use the connection again."""
+        """True if the client wants to use the connection again."""
         return self.headers.get("connection", "").lower() != "close"
 
 
 class MalformedRequest(Exception):
-    """What came is not HTTP as we know it."""
+    """The client sent invalid or unsupported HTTP."""
 
 
 async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
-    """The next request; None if the client has closed the connection between two."""
+    """Return the next request; None if the client closed the connection between two requests."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
         if error.partial:
-            raise MalformedRequest("the connection ended within the headers") from None
+            raise MalformedRequest("the connection was closed inside the headers") from None
         return None
     except asyncio.LimitOverrunError:
         raise MalformedRequest("the headers are too long") from None
@@ -57,7 +56,7 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
     try:
         body = await _read_body(reader, headers)
     except (ValueError, asyncio.IncompleteReadError) as error:
-        raise MalformedRequest(f"the body is broken: {error}") from None
+        raise MalformedRequest(f"the body is invalid: {error}") from None
     return HttpRequest(method=words[0], target=words[1], headers=headers, body=body)
 
 
@@ -74,7 +73,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -
 
 
 class Responder:
-    """Answers one request: `answer`, or `begin`, `send`... and `end`, or `drop`."""
+    """Answers one request: with `answer`, or with `begin`, `send`... and `end`, or with `drop`."""
 
     def __init__(
         self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -83,40 +82,40 @@ class Responder:
         self._writer = writer
         self._wants_body = request.method != "HEAD"
         self.keeps_alive = request.keeps_alive
-        """Whether the connection can serve another request when this one is answered."""
+        """True if the connection can serve another request after this one."""
 
     @property
     def hung_up(self) -> bool:
-        """Whether the client is gone."""
+        """True if the client closed the connection."""
         return self._reader.at_eof()
 
     async def answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        """Send a whole answer."""
+        """Send a complete response."""
         self._head(status, {**headers, "content-length": str(len(body))})
         self._writer.write(body if self._wants_body else b"")
         await self._writer.drain()
 
     async def begin(self, headers: Mapping[str, str]) -> None:
-        """Begin an answer whose length nobody knows yet."""
+        """Begin a chunked response."""
         self._head(200, {**headers, "transfer-encoding": "chunked"})
         await self._writer.drain()
 
     async def send(self, data: bytes) -> None:
-        """Send a piece of it; not an empty one, which would be the end."""
+        """Send a chunk. It must not be empty, because an empty chunk ends the response."""
         self._writer.write(b"%x\r\n%s\r\n" % (len(data), data))
         await self._writer.drain()
 
     async def end(self) -> None:
-        """End it."""
+        """End the chunked response."""
         self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
 
     def drop(self) -> None:
-        """Hang up; what was sent so far still arrives."""
+        """Close the connection. Data sent so far still arrives."""
         self.keeps_alive = False
 
     def _head(self, status: int, headers: Mapping[str, str]) -> None:
-        phrase = _PHRASES.get(status, "Error")  # the API has a status or two of its own
+        phrase = _PHRASES.get(status, "Error")  # the API uses status codes that are not standard
         ending = {} if self.keeps_alive else {"connection": "close"}
         lines = [f"{name}: {value}" for name, value in {**headers, **ending}.items()]
         text = "\r\n".join([f"HTTP/1.1 {status} {phrase}", *lines, "", ""])

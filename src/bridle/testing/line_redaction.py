@@ -1,9 +1,9 @@
-"""Masking of secrets in what a recorder writes: lines of JSON, and texts that come in pieces.
+"""Mask secrets in the lines of a recording, also in texts that arrive in several deltas.
 
-What a secret is, :mod:`bridle._redaction` says. Here is where it may stand: the value of a key, of
-a pair in a list, of an object with a name and a value, of a flag; in a string, or in the JSON that
-a string holds. Lines are read token by token, so that no depth and no flaw stops it, and what is
-not masked stays as it was, byte for byte.
+:mod:`bridle._redaction` defines what a secret is. This module finds the places: the value of a
+key, of a pair in a list, of an object with a name and a value, of a flag; text in a string, and
+JSON in a string. It reads lines token by token, so deep nesting and invalid JSON do not stop it.
+Everything that is not masked stays unchanged, byte for byte.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from bridle._redaction import (
 )
 
 _LONGEST = 1 << 16
-"""Characters of a secret without an end, such as a private key, that are kept in mind."""
+"""How many characters of an unfinished secret, such as a private key, are remembered."""
 
 
 class LineRedactor:
-    """Masks secrets in the lines of one session, in their order."""
+    """Masks secrets in the lines of one session. Pass the lines in order."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._all = Redactor(secrets)
-        # For lines without a known value: then they are not looked for in each of their strings.
+        # Checks the whole line first. Its strings are searched only if it has a known value.
         self._guesses = Redactor()
         self._guesses.masked = self._all.masked
-        # Texts under way, by thread and block.
+        # Texts that are being streamed, by thread and block.
         self._pieces: dict[tuple[str, object], Pieces] = {}
 
     @property
     def masked(self) -> dict[str, int]:
-        """How many secrets were masked, by how they were known: ``value``, ``name``, ``look``."""
+        """The number of masked secrets, by how they were found: ``value``, ``name``, ``look``."""
         return self._all.masked
 
     def line(self, line: str) -> str:
-        """A line without its secrets. JSON stays JSON; other lines are text."""
+        """Return a line with its secrets masked. JSON stays JSON. Other lines are text."""
         if '"stream_event"' in line:
             line = self._streamed(line)
         return self._redacted(line)
@@ -54,13 +54,13 @@ class LineRedactor:
     def _redacted(self, line: str) -> str:
         if line.lstrip()[:1] not in ("{", "["):
             return self._all.text(line)
-        # Escapes nobody needs, and escapes of escapes, may hide a known value.
+        # Unnecessary escapes, and escapes of escapes, may hide a known value.
         is_odd = "\\u00" in line or "\\/" in line or "\\\\" in line
         known = is_odd or self._all.knows(line)
         return _JsonLine(self._all if known else self._guesses, line).redacted()
 
     def _streamed(self, line: str) -> str:
-        """A line that holds a piece of a text, without those of secrets that span several."""
+        """Return a line with a text delta, with secrets masked that span several deltas."""
         try:
             frame: Any = json.loads(line)
             event, thread = frame["event"], str(frame.get("parent_tool_use_id"))
@@ -76,21 +76,21 @@ class LineRedactor:
                     if before != delta[name]:
                         line = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            pass  # not what it says it is
+            pass  # not a valid delta
         return line
 
 
 class Pieces:
-    """Masks secrets in a text that comes piece by piece, as soon as they begin to show."""
+    """Masks secrets in a text that arrives in parts, as soon as the start of one is seen."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        # The end of the text so far, as it came, and whether the last of it was masked.
+        # The end of the text so far, unmasked, and whether its last part was masked.
         self._before = ""
         self._is_masked = False
 
     def redact(self, piece: str) -> str:
-        """The next piece. One that goes on with what was masked before may end up empty."""
+        """Mask the next part. It may become empty if it continues a masked secret."""
         whole, at = self._before + piece, len(self._before)
         secrets = self._redactor.find(whole)
         begins = self._redactor.find_beginning(whole)
@@ -114,7 +114,7 @@ class Pieces:
 
 # ------------------------------------------------------------------------- lines of JSON
 
-# A string and its closing quote, if it has one; a mark; anything else.
+# A string with its closing quote, if it has one; a punctuation character; anything else.
 _TOKEN = r'(?s)"([^"\\]*+(?:\\.[^"\\]*+)*+)("?)|([{}\[\]:,])|([^\s"{}\[\]:,]+)'
 _LITERAL = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity"
 
@@ -123,7 +123,7 @@ _SHORT_NUMBER = 6
 
 
 class _Container:
-    """An object or array of the line, as far as it is read."""
+    """An object or array of the line that is being read."""
 
     __slots__ = (
         *("counts", "in_bag", "is_bag", "is_list", "is_schema", "is_secret"),
@@ -135,29 +135,29 @@ class _Container:
         self.is_list: bool = is_list
         #: The key whose value comes next.
         self.key: str = ""
-        #: In a list, the string before.
+        #: In a list, the previous string.
         self.last = ""
-        #: A name and where its value stands, in objects of a ``name`` and a ``value``.
+        #: In objects with a ``name`` and a ``value``: the name, and the place of the value.
         self.pair: tuple[str, re.Match[str] | None] = ("", None)
         self.is_bag = is_bag(key) if key else False
         self.in_bag: bool = (
             parent is not None and parent.is_list and (parent.is_bag or parent.in_bag)
         )
-        # The properties of a schema are called after secrets and hold none.
+        # The properties of a schema may be named like secrets, but do not contain any.
         self.is_schema = key == "properties"
         self.is_secret: bool = parent is not None and (
             parent.is_secret
             or (parent.is_bag and not parent.is_list)
             or (bool(key) and not parent.is_schema and is_secret_name(key))
         )
-        #: Numbers in it are no secrets.
+        #: True if numbers in it cannot be secrets.
         self.counts: bool = parent is not None and (parent.counts or is_count(key))
         if parent is not None and parent.is_list and is_list:
-            self.last = "\0"  # a pair in a list, until its first member is read
+            self.last = "\0"  # a pair in a list whose first member has not been read
 
 
 class _JsonLine:
-    """One line on its way through a redactor. Reads tokens, so no depth and no flaw stops it."""
+    """Masks secrets in one line. Reads tokens, so deep nesting and invalid JSON do not stop it."""
 
     def __init__(self, redactor: Redactor, line: str) -> None:
         self._redactor = redactor
@@ -168,7 +168,7 @@ class _JsonLine:
         self._expects_value = True
 
     def redacted(self) -> str:
-        """The line, masked."""
+        """Return the line with its secrets masked."""
         for token in re.finditer(_TOKEN, self._line):
             body, quote, mark, literal = token.groups()
             if mark is not None:
@@ -240,7 +240,7 @@ class _JsonLine:
             self._edits[token.start()] = (token.end(), f'"{escaped(clean)}{token[2]}')
 
     def _note(self, inside: _Container | None, token: re.Match[str], text: str) -> None:
-        """Remember what says something about the strings to come."""
+        """Remember keys and names that describe the strings after them."""
         if inside is None:
             return
         if inside.is_list:
@@ -255,7 +255,7 @@ class _JsonLine:
         return inside is not None and (inside.counts or is_count(inside.key))
 
     def _is_masked(self, text: str) -> bool:
-        """Whether the value that comes here is a secret, by what is said about it before."""
+        """Return whether the next value is a secret, according to its key or name."""
         if not self._stack:
             return False
         inside = self._stack[-1]

@@ -1,7 +1,7 @@
-"""A server on loopback with a thread and a loop of its own.
+"""An HTTP server on loopback that runs an event loop in its own thread.
 
-Whoever uses it may be blocking, on any event loop, or both in turn: nothing here depends on the
-caller's loop, and a caller that blocks does not keep the server from answering.
+It does not depend on an event loop of the caller. Blocking code can use it, because the server
+answers while the caller blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_HEAD = 1 << 16
 
 
 class LoopbackServer:
-    """Serves HTTP on a free port, from `start` to `stop`. Once."""
+    """Serves HTTP on a free port, from `start` to `stop`. It cannot be restarted."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -30,26 +30,26 @@ class LoopbackServer:
         self._ended: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        # A daemon: a test that never leaves its `with` must not keep the interpreter alive.
+        # A daemon thread, so that a test that never leaves its `with` does not keep Python running.
         self._thread = threading.Thread(target=self._run, name="bridle-model", daemon=True)
 
     @property
     def url(self) -> str:
-        """Where it listens. Valid once started."""
+        """The URL of the server. Valid once it has started."""
         return f"http://{_HOST}:{self._listening.result(timeout=0)}"
 
     def start(self) -> Future[int]:
-        """Begin; the future has the port once there is one."""
+        """Start the server. The result of the future is the port."""
         self._thread.start()
         return self._listening
 
     def stop(self) -> Future[None]:
-        """Hang up on everyone; the future is done when nothing is left. May be called again."""
-        self._listening.add_done_callback(self._tell_to_stop)  # at once, if it listens
+        """Close all connections and stop. The future is done at the end. May be called again."""
+        self._listening.add_done_callback(self._tell_to_stop)  # runs at once if it listens already
         return self._ended
 
     def join(self) -> None:
-        """Block until the thread is gone; after `stop`."""
+        """Block until the thread has ended. Call `stop` first."""
         self._thread.join()
 
     def _tell_to_stop(self, _: Future[int]) -> None:
@@ -96,7 +96,7 @@ class LoopbackServer:
             writer.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n" + text)
             writer.close()
         except ConnectionError:
-            pass  # the client hung up: its right
+            pass  # the client closed the connection
         finally:
             if not writer.is_closing():
                 writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Waiting for something to come about in another thread, from blocking code or any event loop."""
+"""Wait for a condition that another thread fulfils, from blocking code or any event loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Condition = Callable[[], bool]
 
 
 class Milestones:
-    """Conditions on a state that is guarded by `lock`; change it only with the lock held.
+    """Conditions on a state that `lock` protects. Change the state only while holding the lock.
 
-    `describe` tells what has come about, for whoever waits in vain. Whoever changes the state
-    calls `changed` before letting go. A failure ends every wait: what somebody waits for may then
-    never come.
+    Call `changed` after each change, before releasing the lock. `describe` returns the state in
+    words, for the message of a timeout. A failure ends every wait, because the conditions may
+    never be fulfilled then.
     """
 
     def __init__(self, describe: Callable[[], str]) -> None:
@@ -25,7 +25,7 @@ class Milestones:
         self._waiting: list[tuple[Condition, Future[None]]] = []
 
     def changed(self) -> None:
-        """Let those go on whose condition holds now."""
+        """Wake up the waiters whose condition is true now."""
         still: list[tuple[Condition, Future[None]]] = []
         for condition, watch in self._waiting:
             if not condition() and self._failure is None:
@@ -38,13 +38,13 @@ class Milestones:
         self._waiting = still
 
     def fail(self, failure: Exception) -> None:
-        """Raise this in everyone who waits, now and later, for what has not come about."""
+        """Raise this in all present and future waiters whose condition is not true."""
         with self.lock:
             self._failure = self._failure or failure
             self.changed()
 
     async def wait(self, condition: Condition, what: str, timeout: float) -> None:
-        """Return once the condition holds; raises the failure, or TimeoutError saying what."""
+        """Return once the condition is true. Raise the failure, or TimeoutError with `what`."""
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.wrap_future(self._watch(condition))
@@ -52,7 +52,7 @@ class Milestones:
             raise TimeoutError(self._missed(what, timeout)) from None
 
     def wait_sync(self, condition: Condition, what: str, timeout: float) -> None:
-        """:meth:`wait`, blocking."""
+        """Do the same as :meth:`wait`, blocking."""
         watch = self._watch(condition)
         try:
             watch.result(timeout)

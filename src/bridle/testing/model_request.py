@@ -1,7 +1,6 @@
-"""A request as the model got it, with the questions tests ask about it.
+"""A request to the model, with properties that tests can check.
 
-The body is whatever JSON came, so every property answers for a body of any shape: what is missing
-or misshapen is simply not there.
+The body can be any JSON. A property of a missing or invalid part is empty or None.
 """
 
 from __future__ import annotations
@@ -12,28 +11,28 @@ from typing import TypeGuard
 
 import msgspec
 
-# The CLI adds words of its own around prompts and behind the results of tools.
+# The CLI adds text around prompts and after tool results.
 _REMINDERS = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 _SECRETS = ("x-api-key", "authorization", "proxy-authorization", "cookie")
 
 
 def is_object(value: object) -> TypeGuard[dict[str, object]]:
-    """Whether this is a JSON object."""
+    """Return whether this is a JSON object."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeGuard[list[object]]:
-    """Whether this is a JSON array."""
+    """Return whether this is a JSON array."""
     return isinstance(value, list)
 
 
 def objects(value: object) -> Iterator[dict[str, object]]:
-    """The objects in an array; nothing if it is none."""
+    """Yield the objects in an array; nothing if the value is not an array."""
     return filter(is_object, value if is_array(value) else ())
 
 
 def content_blocks(message: Mapping[str, object]) -> list[dict[str, object]]:
-    """The blocks of a message; a plain string is one text block, an empty one none."""
+    """Return the blocks of a message. A string becomes one text block, an empty string none."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -41,7 +40,7 @@ def content_blocks(message: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def redacted(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers without what gives access; an empty one stays empty, it gives none."""
+    """Return the headers with credentials masked. An empty credential stays empty."""
     return {
         name: "[redacted]" if value and name in _SECRETS else value
         for name, value in headers.items()
@@ -49,9 +48,9 @@ def redacted(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to the API: where it went, its headers (keys redacted) and its JSON body.
+    """One request to the API: its path, its headers (credentials masked) and its JSON body.
 
-    `path` is without the query. `raw` is empty if there was no JSON object.
+    `path` does not include the query. `raw` is empty if the body is not a JSON object.
     """
 
     method: str
@@ -61,7 +60,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def model(self) -> str:
-        """The model asked for."""
+        """The name of the requested model."""
         value = self.raw.get("model")
         return value if isinstance(value, str) else ""
 
@@ -72,39 +71,39 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def system_text(self) -> str:
-        """The system prompt, its parts on lines of their own."""
+        """The system prompt. Its parts are separated by newlines."""
         return _joined(self.raw.get("system"))
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names of the tools offered."""
+        """The names of the tools in the request."""
         return tuple(str(tool.get("name", "")) for tool in objects(self.raw.get("tools")))
 
     @property
     def max_tokens(self) -> int | None:
-        """How long the answer may be."""
+        """The maximum number of tokens in the reply."""
         value = self.raw.get("max_tokens")
         return value if isinstance(value, int) else None
 
     @property
     def stream(self) -> bool:
-        """Whether the answer is to be streamed."""
+        """True if the CLI asks for a streamed reply."""
         return self.raw.get("stream") is True
 
     @property
     def thinking(self) -> dict[str, object] | None:
-        """What was said about thinking."""
+        """The thinking configuration of the request."""
         value = self.raw.get("thinking")
         return value if is_object(value) else None
 
     @property
     def agent_id(self) -> str | None:
-        """The subagent that asks; None for the main conversation."""
+        """The id of the subagent that sent the request; None for the main conversation."""
         return self.headers.get("x-claude-code-agent-id")
 
     @property
     def last_user_text(self) -> str:
-        """The latest words of the user, without those the CLI adds (`<system-reminder>`)."""
+        """The latest text of the user, without text that the CLI adds (`<system-reminder>`)."""
         for message in reversed(self.messages):
             if message.get("role") == "user":
                 for block in reversed(content_blocks(message)):
@@ -115,9 +114,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tool_results(self) -> dict[str, str]:
-        """The text of every tool result, by the id of its call, in the order of the conversation.
+        """The text of every tool result, by the id of its tool call, in order.
 
-        Without the words that the CLI adds (`<system-reminder>`).
+        Text that the CLI adds (`<system-reminder>`) is removed.
         """
         return {
             str(block.get("tool_use_id")): _REMINDERS.sub("", _joined(block.get("content")))
@@ -134,9 +133,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answers_tool_call(self) -> bool:
-        """Whether the latest message of the user holds the result of a tool call.
+        """True if the latest message of the user contains the result of a tool call.
 
-        Use it in a function that plays the model, to tell a prompt from a tool's result.
+        Use it in a function that replies as the model, to distinguish a prompt from a tool result.
         """
         for message in reversed(self.messages):
             if message.get("role") == "user":
@@ -144,7 +143,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def __str__(self) -> str:
-        """One line that tells this request from others."""
+        """Describe the request in one line."""
         if self.path != "/v1/messages":
             return f"{self.method} {self.path}"
         who = f"agent {self.agent_id}" if self.agent_id else "main conversation"
@@ -156,7 +155,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _joined(content: object) -> str:
-    """The text of a string or of a list of text blocks."""
+    """Return the text of a string or of a list of text blocks."""
     if isinstance(content, str):
         return content
     return "\n".join(

@@ -1,9 +1,8 @@
-"""Fixtures for tests of programs that use Bridle: `scripted_model`, `fake_cli`, `real_cli`,
-`cassette`.
+"""Fixtures to test programs that use Bridle: `scripted_model`, `fake_cli`, `real_cli`, `cassette`.
 
-Nothing of the kit is imported before a test asks for it. The variable `BRIDLE_TEST_CLIS` names
-the CLIs to test with; a test that asks for `real_cli` runs once with each of them. The option
-`--bridle-record` records cassettes anew.
+The test kit is imported when a test first uses it. The variable `BRIDLE_TEST_CLIS` names the CLIs
+to test with. A test that uses `real_cli` runs once with each of them. The option `--bridle-record`
+records all cassettes again.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from bridle.testing.scripted_model import ScriptedModel
 
 TEST_CLIS = "BRIDLE_TEST_CLIS"
-"""Paths of CLIs, separated as those of PATH are."""
+"""Paths of CLIs, separated like the entries of PATH."""
 
-_NO_CLI = f"no CLI to test with: set {TEST_CLIS} to the path of one, or of several"
+_NO_CLI = f"no CLI to test with: set {TEST_CLIS} to the path of a CLI, or to several paths"
 
 
 _PASSED = pytest.StashKey[bool]()
@@ -37,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("bridle").addoption(
         "--bridle-record",
         action="store_true",
-        help="Run the tests that use the cassette fixture on the real CLI and record them anew.",
+        help="Run the tests that use the cassette fixture on the real CLI and record them again.",
     )
 
 
@@ -45,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note whether a test passed, for its cassette."""
+    """Remember whether a test passed, for its cassette."""
     report = yield
     if report.when == "call":
         item.stash[_PASSED] = report.passed
@@ -53,7 +52,7 @@ def pytest_runtest_makereport(
 
 
 def named_clis() -> list[Path]:
-    """The CLIs to test with. Raises for a path that leads nowhere: a typo must not skip tests."""
+    """Return the CLIs to test with. Raise if one does not exist, so a typo cannot skip tests."""
     paths = [Path(name) for name in os.environ.get(TEST_CLIS, "").split(os.pathsep) if name]
     for path in paths:
         if not os.access(path, os.X_OK) or path.is_dir():
@@ -62,7 +61,7 @@ def named_clis() -> list[Path]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that asks for `real_cli` once with each CLI."""
+    """Run a test that uses `real_cli` once with each CLI."""
     paths = named_clis() if "real_cli" in metafunc.fixturenames else []
     if paths:
         ids = [f"cli{number}" for number in range(len(paths))]
@@ -71,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def real_cli(request: pytest.FixtureRequest) -> Path:
-    """The path of a real CLI; without one, the test is skipped."""
+    """Return the path of a real CLI. Without one, the test is skipped."""
     path: Path | None = getattr(request, "param", None)
     if path is None:
         pytest.skip(_NO_CLI)
@@ -80,9 +79,9 @@ def real_cli(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def scripted_model() -> Generator[Callable[..., ScriptedModel]]:
-    """Starts models: `model = scripted_model([[text("hi")]])`, with the options of the class.
+    """Start models: `model = scripted_model([[text("hi")]])`, with the options of ScriptedModel.
 
-    They end with the test, and what no script foresaw fails it.
+    The models stop at the end of the test. The test fails if a request had no turn in its script.
     """
     from bridle.testing.scripted_model import ScriptedModel
 
@@ -96,10 +95,11 @@ def scripted_model() -> Generator[Callable[..., ScriptedModel]]:
 
 @pytest.fixture
 def fake_cli() -> FakeCli:
-    """A fake CLI without a line in its script yet.
+    """Return a fake CLI with an empty script.
 
-    Every method returns a new one and leaves this as it is: `cli = fake_cli.expect_initialize()`,
-    then use `cli`. Nobody checks it for the test: call `cli.check()` at the end.
+    Every method returns a new fake CLI and does not change this one. Write
+    `cli = fake_cli.expect_initialize()`, then use `cli`. Call `cli.check()` at the end of the test:
+    the fixture does not do that.
     """
     from bridle.testing.fake_cli import FakeCli
 
@@ -108,11 +108,12 @@ def fake_cli() -> FakeCli:
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Generator[Cassette]:
-    """Records the test's sessions on the real CLI the first time, and replays them from then on.
+    """Record the sessions of the test in the first run, and replay them in later runs.
 
-    `sync.run("Say hello.", sdk=SdkOptions(recorder=cassette))`. The files are in the directory
-    `cassettes` beside the test. A test that fails records nothing, and one whose sessions differ
-    from the recording fails. `--bridle-record` records anew.
+    Use it as `sync.run("Say hello.", sdk=SdkOptions(recorder=cassette))`. The first run needs the
+    real CLI. The files are in the directory `cassettes` beside the test. A test that fails records
+    nothing. A test fails if its sessions differ from the recording. `--bridle-record` records
+    again.
     """
     from bridle.testing.cassette import Cassette
 
@@ -130,8 +131,8 @@ def cassette(request: pytest.FixtureRequest) -> Generator[Cassette]:
 
 
 def _file_name(item: pytest.Item) -> str:
-    """Return a name for the file of a test: its own, without what a file cannot be called."""
+    """Return a file name for a test: its own name, with special characters replaced."""
     name = ".".join(item.nodeid.split("::")[1:])
     plain = re.sub(r"[^\w.=,\[\]-]", "_", name)[:150]
-    # Two parameters may look the same without their special characters.
+    # Two parameters may become equal without their special characters.
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,19 +1,20 @@
-"""Wire traffic on file: recording a session's or a query's, and reading it back.
+"""Record the lines between a session or query and its CLI in a file, and read such a file.
 
-A recording has one JSON object per line: ``t`` (seconds since the start), ``dir`` (``in`` to the
-CLI, ``out`` from it, ``err`` its stderr, ``meta`` about the process) and ``line``. The ``meta``
-lines that count are ``{"stdin": "EOF"}`` and ``{"exit": code}``; others inform.
+A recording has one JSON object per line, with ``t`` (seconds since the start), ``dir`` (``in`` to
+the CLI, ``out`` from the CLI, ``err`` its stderr, ``meta`` about the process) and ``line``. A
+replay uses the ``meta`` lines ``{"stdin": "EOF"}`` and ``{"exit": code}``. Other ``meta`` lines are
+for information.
 
-To record, give a session or a query a recorder::
+To record, pass a recorder to a session or query::
 
     recorder = Recorder("session.ndjson")
     async with bridle.start_session(sdk=bridle.SdkOptions(recorder=recorder)) as session:
         ...
 
-Sessions that share a recorder get a file each. What a session knows to be secret is masked, and
-so is what looks like a secret (see :mod:`bridle._redaction`). Prompts, answers and the output of
-tools are recorded as they are, so look at a recording before you share it. If writing fails, the
-recorder stops with one warning and the session goes on.
+If several sessions share a recorder, each gets its own file. Secrets that the session knows, and
+values that look like secrets, are masked (see :mod:`bridle._redaction`). Prompts, answers and tool
+outputs are recorded unchanged, so read a recording before you share it. If writing fails, the
+recorder logs one warning and stops. The session continues.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ END_OF_INPUT = {"stdin": "EOF"}
 log = logging.getLogger("bridle.recording")
 
 _LONGEST = 64 << 20
-"""Bytes of a line without an end that are kept in memory; more of it is written in pieces."""
+"""How many bytes of an unfinished line are kept in memory. A longer line is written in parts."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,20 +66,20 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     t: float
     direction: Direction = msgspec.field(name="dir")
     line: str
-    #: The line was cut off before its end.
+    #: True if the end of the line is missing.
     partial: bool = False
-    #: So many lines of this kind came at once; this is the first.
+    #: The number of similar lines that arrived together. This is the first of them.
     times: int = 1
 
     @property
     def data(self) -> bytes:
-        """The bytes that were on the wire."""
+        """The bytes of the line, as sent or received."""
         ending = b"" if self.partial else b"\n"
         return self.line.encode("utf-8", "surrogateescape") + ending
 
     @property
     def value(self) -> object:
-        """The line as JSON; None if it is none."""
+        """The line parsed as JSON; None if it is not JSON."""
         try:
             return cast("object", json.loads(self.line))
         except (ValueError, RecursionError):
@@ -86,7 +87,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def members(self) -> JsonObject:
-        """The line as a JSON object; empty if it is none."""
+        """The line as a JSON object; empty if it is not an object."""
         value = self.value
         return cast("JsonObject", value) if isinstance(value, dict) else {}
 
@@ -95,13 +96,13 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordingError(BridleError, ValueError):
-    """A file is no recording. ``line`` is the number of the line that is none, if it is one."""
+    """A file is not a valid recording. ``line`` is the number of the invalid line, if known."""
 
     def __init__(self, path: str, line: int | None, problem: str) -> None:
         where = path if line is None else f"{path}, line {line}"
         super().__init__(
             f"{where}: {problem}",
-            fix="A recording has one JSON object with t, dir and line on each of its lines.",
+            fix="Each line of a recording must be a JSON object with t, dir and line.",
         )
         self.path = path
         self.line = line
@@ -113,27 +114,27 @@ class Recording(list[Entry]):
 
     def __init__(self, entries: Iterable[Entry] = (), *, cut_off: int | None = None) -> None:
         super().__init__(entries)
-        #: The number of a last line that was cut off, as a crash leaves it; it is left out.
+        #: The number of an incomplete last line, as left by a crash. The line is left out.
         self.cut_off = cut_off
 
     @property
     def is_complete(self) -> bool:
-        """Whether the end of the process is recorded."""
+        """True if the recording contains the end of the process."""
         return any(one.direction == "meta" and "exit" in one.members for one in self[-20:])
 
     @property
     def gap(self) -> str:
-        """What is missing at the end, in words; empty if nothing is."""
+        """A description of what is missing at the end; empty if nothing is missing."""
         if self.cut_off is not None:
             return f"line {self.cut_off} was cut off, and the end of the session is missing"
         return "" if self.is_complete else "the end of the session is missing"
 
 
 def read_recording(path: str | PathLike[str]) -> Recording:
-    """All entries of a recording, in order; without a last one that a crash cut off.
+    """Return all entries of a recording, in order, without an incomplete last line.
 
     Raises:
-        RecordingError: it cannot be read, a line is no entry, or the time goes back.
+        RecordingError: the file cannot be read, a line is not an entry, or the time goes back.
     """
     name = os.fspath(path)
     try:
@@ -149,7 +150,7 @@ def read_recording(path: str | PathLike[str]) -> Recording:
                 name, number, f"is not an entry of a recording: {problem}"
             ) from None
         if not math.isfinite(entry.t) or (entries and entry.t < entries[-1].t):
-            what = "the time goes back: it may be two recordings in one file"
+            what = "the time goes back. The file may contain two recordings"
             raise RecordingError(name, number, what)
         entries.append(entry)
     return Recording(entries, cut_off=len(lines) + 1 if rest else None)
@@ -159,17 +160,15 @@ def read_recording(path: str | PathLike[str]) -> Recording:
 
 
 class Recorder:
-    """Writes recordings of sessions and queries, one file for each.
+    """Write recordings of sessions and queries, one file for each.
 
-    Give it to ``SdkOptions.recorder``, or :meth:`wrap` a transport's factory of your own. The
-    first session is written to ``target``. If several share the recorder, each following one gets
-    a file of its own with a number: ``session.ndjson``, ``session-2.ndjson``. A file is closed
-    when its session is over.
+    Pass it as ``SdkOptions.recorder``, or :meth:`wrap` your own transport factory. The first
+    session is written to ``target``, each further session to a file with a number:
+    ``session.ndjson``, ``session-2.ndjson``. A file is closed when its session is over.
 
     Args:
-        target: A path, or a binary file, which takes one session and stays open.
-        secrets: Strings to mask wherever they occur, beside what the session knows to be secret
-            and what looks like it.
+        target: A path, or an open binary file. A binary file takes one session and is not closed.
+        secrets: Additional strings to mask.
     """
 
     def __init__(
@@ -177,24 +176,24 @@ class Recorder:
     ) -> None:
         self._path = Path(target) if isinstance(target, str | PathLike) else None
         self._secrets = [*secrets]
-        # By hand it is written to without a session, so the first file is there from the start.
+        # observe() can be called without a session, so the first file is opened now.
         self._files = [_RecordingFile(target, self._secrets)]
         self._unopened: OSError | None = None
         self._lock = threading.Lock()
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files, in the order of their sessions; none for a binary file."""
+        """The paths of the files, in the order of the sessions; empty for a binary file."""
         return tuple(file.path for file in self._files if file.path is not None)
 
     @property
     def written(self) -> dict[Direction, int]:
-        """How many entries were written, by direction."""
+        """The number of written entries, by direction."""
         return {way: sum(file.written[way] for file in self._files) for way in _DIRECTIONS}
 
     @property
     def masked(self) -> Mapping[str, int]:
-        """How many secrets were masked: by ``value``, by their ``name``, by their ``look``."""
+        """The number of masked secrets, by how they were found: ``value``, ``name``, ``look``."""
         total: Counter[str] = Counter()
         for file in self._files:
             total.update(file.masked)
@@ -202,20 +201,20 @@ class Recorder:
 
     @property
     def failure(self) -> Exception | None:
-        """Why nothing more is written to a file, if writing to one failed."""
+        """The exception that stopped the recording, or None."""
         failures = (file.failure for file in self._files if file.failure is not None)
         return next(failures, self._unopened)
 
     def observe(self, direction: Direction, data: bytes) -> None:
-        """Record bytes that passed, in any pieces. A line is written once it is complete."""
+        """Record bytes in one direction. They may be parts of lines. Complete lines are written."""
         self._files[0].observe(direction, data)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Record something about the process."""
+        """Record facts about the process."""
         self._files[0].note(facts)
 
     def close(self) -> None:
-        """Write what is unfinished, and close the files. May be called again."""
+        """Write unfinished lines and close the files. May be called again."""
         for file in self._files:
             file.close()
 
@@ -232,14 +231,14 @@ class Recorder:
         secrets: Iterable[str] = (),
         about: Mapping[str, object] | None = None,
     ) -> TransportFactory:
-        """Return a factory whose transport is recorded: everything both ways, the end included.
+        """Return a transport factory that records both directions and the end of the process.
 
         Args:
-            secrets: More strings to mask.
-            about: What to note before anything else.
+            secrets: Additional strings to mask.
+            about: Facts to record first.
 
         Raises:
-            OptionsError: the recorder writes to an open file, which has its session already.
+            OptionsError: the recorder writes to a binary file that has a session already.
         """
         try:
             with self._lock:
@@ -247,7 +246,7 @@ class Recorder:
                 file.begin([*self._secrets, *secrets])
         except OSError as problem:
             self._unopened = problem
-            log.warning("The session goes on without a recording: %s", problem.strerror)
+            log.warning("The session continues without a recording: %s", problem.strerror)
             return factory
         if about is not None:
             place = {"cwd": about.get("cwd") or os.getcwd()} if "cwd" in about else {}
@@ -256,13 +255,13 @@ class Recorder:
         return lambda events: _Recorded(factory, events, file)
 
     def _free_file(self) -> _RecordingFile:
-        """Return a file without a session: a new one, or that of a start that failed."""
+        """Return a file without a session: a new one, or the file of a failed start."""
         for file in self._files:
             if file.is_free:
                 return file
         if self._path is None or (self._path.exists() and not self._path.is_file()):
-            fix = "Give it a path, or make a recorder for each session."
-            raise OptionsError("recorder", "writes to a file that has its session", fix=fix)
+            fix = "Pass a path to the recorder, or create a recorder for each session."
+            raise OptionsError("recorder", "its binary file has a session already", fix=fix)
         number = len(self._files) + 1
         path = self._path.with_name(f"{self._path.stem}-{number}{self._path.suffix}")
         self._files.append(_RecordingFile(path, self._secrets))
@@ -289,14 +288,14 @@ class _RecordingFile:
 
     @property
     def is_free(self) -> bool:
-        """Whether no session has it: none came, or its CLI never said anything."""
+        """True if no session uses the file, or its CLI never wrote anything."""
         if self._is_closed:
             return self.path is not None and not self.written["out"]
         return not self._is_taken and not self.written["out"]
 
     def begin(self, secrets: Iterable[str]) -> None:
-        """Take it for a session."""
-        if self._is_closed and self.path is not None:  # a start that failed is forgotten
+        """Use the file for a session."""
+        if self._is_closed and self.path is not None:  # overwrite the recording of a failed start
             self._file, self._is_closed = open_private(self.path), False
             self.written = dict.fromkeys(_DIRECTIONS, 0)
         self._is_taken = True
@@ -307,7 +306,7 @@ class _RecordingFile:
         if self.failure is None and not self._is_closed:
             try:
                 self._take(direction, data)
-            except Exception as problem:  # a session does not end because its recording does
+            except Exception as problem:  # a failed recording must not end the session
                 self._give_up(problem)
 
     def note(self, facts: Mapping[str, object]) -> None:
@@ -355,22 +354,22 @@ class _RecordingFile:
         if self.failure is not None:
             return
         self.failure = problem
-        # What failed may have the line in its words; the system's own reason has not.
+        # The message of other exceptions may contain the line. That of an OSError does not.
         reason = problem.strerror if isinstance(problem, OSError) else type(problem).__name__
-        log.warning("The recording stops here and the session goes on: %s", reason)
+        log.warning("The recording was stopped, the session continues: %s", reason)
         self._unfinished.clear()
 
 
 def open_private(path: str | PathLike[str], *, overwrite: bool = True) -> BinaryIO:
-    """An empty file that nobody but its owner may read, even if it was there before.
+    """Open an empty file that only its owner can read, even if it existed before.
 
     Raises:
-        OSError: that is not possible; what was in the file still is.
+        OSError: the file cannot be opened. Its content is unchanged.
     """
     new = 0 if overwrite else os.O_EXCL
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | new, 0o600)
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe or a device is left as it is
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # do not change a pipe or a device
             os.fchmod(descriptor, 0o600)
             os.ftruncate(descriptor, 0)
     except BaseException:
@@ -380,7 +379,7 @@ def open_private(path: str | PathLike[str], *, overwrite: bool = True) -> Binary
 
 
 class _Recorded:
-    """A transport and its events, with a recorder between them and the session."""
+    """A transport that records everything between the session and another transport."""
 
     def __init__(
         self, factory: TransportFactory, events: TransportEvents, file: _RecordingFile
@@ -389,7 +388,7 @@ class _Recorded:
         self._record = file
         self._transport: Transport = factory(self)
 
-    # -- what the transport tells
+    # -- events of the transport
 
     def received(self, data: bytes) -> None:
         self._record.observe("out", data)
@@ -410,7 +409,7 @@ class _Recorded:
         self._record.note({"input_failed": reason})
         self._events.input_failed(reason)
 
-    # -- what the session does
+    # -- calls of the session
 
     @property
     def pid(self) -> int | None:

@@ -1,8 +1,8 @@
-"""Replay of recordings: through the engine alone, or to a session or query in place of a CLI.
+"""Replay recordings: through the engine alone, or in place of a CLI for a session or query.
 
-Only the client's side is live. It chooses other names than the recorded client did (request ids,
-uuids of prompts, ids of hooks), so the CLI's lines are rewritten to use them; nothing else is
-changed. What the client writes is compared with the recording (:mod:`bridle.testing.comparing`).
+Only the client is live. Its request ids, prompt uuids and hook ids differ from the recorded ones,
+so they are replaced in the CLI's lines. Nothing else is changed. The lines of the client are
+compared with the recording (:mod:`bridle.testing.comparing`).
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ Source: TypeAlias = str | PathLike[str] | Sequence[Entry]
 _T = TypeVar("_T", bound=act.Action)
 
 _MISMATCH = 70
-"""The exit code of a replay that ends with a difference; that of a fake CLI, too."""
+"""The exit code of a replay that ends with a difference. A fake CLI uses the same code."""
 
 _KEPT_STDERR = 50
-"""Lines of stderr an error may show."""
+"""How many lines of stderr an error can show."""
 
 
 def _entries(recording: Source) -> list[Entry]:
@@ -71,9 +71,9 @@ def _entries(recording: Source) -> list[Entry]:
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """What an engine made of a recording."""
+    """The result of replaying a recording through an engine."""
 
-    #: Everything it wanted done, with the recorded times.
+    #: All actions of the engine, with the recorded times.
     steps: list[tuple[float, act.Action]]
 
     def _only(self, kind: type[_T]) -> list[_T]:
@@ -96,22 +96,22 @@ class Replay(msgspec.Struct, frozen=True):
 
     @property
     def warnings(self) -> list[act.Warn]:
-        """What was off."""
+        """The warnings."""
         return self._only(act.Warn)
 
 
 def replay(recording: Source, config: EngineConfig | None = None) -> Replay:
-    """Play a recording through a fresh engine, in the recorded time.
+    """Replay a recording through a new engine, with the recorded times.
 
-    The recorded client's requests and prompts become operations. Its answers do not: questions
-    are answered as ``config`` says, which without callbacks means at once.
+    The recorded client's requests and prompts become operations. Its responses are not used:
+    incoming requests are answered according to ``config``, at once if it has no callbacks.
     """
     player = EnginePlayer(config)
     return Replay([step for entry in _entries(recording) for step in player.play(entry)])
 
 
 class EnginePlayer:
-    """Plays a recording through a fresh engine, entry by entry."""
+    """Replays a recording through a new engine, entry by entry."""
 
     def __init__(self, config: EngineConfig | None = None) -> None:
         self._engine = Engine(config or EngineConfig())
@@ -120,7 +120,7 @@ class EnginePlayer:
         self._stderr: deque[str] = deque(maxlen=_KEPT_STDERR)
 
     def play(self, entry: Entry) -> list[tuple[float, act.Action]]:
-        """What the engine wants done, with the time: what became due before, then by this entry."""
+        """Replay an entry. Return the actions of the engine: those due before, then its own."""
         self._played += 1
         steps: list[tuple[float, act.Action]] = []
         while (due := self._engine.next_deadline) is not None and due <= entry.t:
@@ -129,7 +129,7 @@ class EnginePlayer:
 
     def _steps(self, actions: list[act.Action], at: float) -> list[tuple[float, act.Action]]:
         for action in actions:
-            if isinstance(action, act.Call):  # nobody makes it, so it waits until its time is up
+            if isinstance(action, act.Call):  # callbacks are not run, so the call times out
                 self._engine.started_call(action.call_id, at)
         return [(at, action) for action in actions]
 
@@ -149,7 +149,7 @@ class EnginePlayer:
         return []
 
     def _write(self, frame: JsonObject, now: float) -> list[act.Action]:
-        """What the recorded client wrote, done again."""
+        """Repeat what the recorded client wrote."""
         kind, *subtype = kind_of(frame)
         if kind == "user":
             content = part(frame, "message").get("content")
@@ -176,10 +176,10 @@ class EnginePlayer:
 
 
 class ReplayMismatch(BridleError, AssertionError):
-    """The program did something else than the recording has.
+    """The program differs from the recording.
 
-    `differences` has what was noticed, in order; the first one is the one to look at, because
-    what follows may be a consequence of it.
+    `differences` contains all differences in order. Look at the first one, because the others may
+    be consequences of it.
     """
 
     def __init__(self, differences: Sequence[Difference], recording: str = "") -> None:
@@ -188,13 +188,13 @@ class ReplayMismatch(BridleError, AssertionError):
         more = f" (and {len(rest)} more)" if rest else ""
         super().__init__(
             f"The program differs from the recording{where}: {first}{more}.",
-            fix="Mend the program, or record anew if the change is meant.",
+            fix="Correct the program, or record again if the change is intended.",
         )
         self.differences = tuple(differences)
 
 
 class ReplayTransport:
-    """Plays a recording in place of a CLI. Made by :func:`replay_transport`."""
+    """Replays a recording in place of a CLI. Created by :func:`replay_transport`."""
 
     def __init__(
         self,
@@ -207,9 +207,9 @@ class ReplayTransport:
         directories: Mapping[str, str] | None = None,
     ) -> None:
         if not speed > 0:
-            raise ValueError(f"speed must be above 0, not {speed}; math.inf waits for nothing")
+            raise ValueError(f"speed must be above 0, got {speed}. Use math.inf to skip pauses")
         if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout must be above 0, not {timeout}; None waits for ever")
+            raise ValueError(f"timeout must be above 0, got {timeout}. Use None for no timeout")
         self._name = os.fspath(recording) if isinstance(recording, str | PathLike) else ""
         self._entries = _entries(recording)
         self._speed = speed
@@ -221,7 +221,7 @@ class ReplayTransport:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """Where the program and the recording differ, in the order it was noticed."""
+        """The differences between the program and the recording, in order."""
         return tuple(difference for run in self._runs for difference in run.differences)
 
     @overload
@@ -229,10 +229,10 @@ class ReplayTransport:
     @overload
     def __call__(self, launch: Launch, events: TransportEvents, /) -> Transport: ...
     def __call__(self, *given: Any) -> Transport:
-        """Return a transport that begins to play as soon as the event loop runs.
+        """Return a transport that starts the replay when the event loop runs next.
 
-        A session calls this with its events, a query (``SdkOptions.runner``) with its launch plan
-        before them.
+        A session calls this with its events. A query (``SdkOptions.runner``) calls it with its
+        launch plan and its events.
         """
         *plans, events = given
         if not plans:
@@ -248,11 +248,11 @@ class ReplayTransport:
         about: Mapping[str, object] | None = None,
         secrets: Iterable[str] = (),
     ) -> Transport:
-        """Return a transport, given what is known about the CLI it replaces.
+        """Return a transport for a CLI with these facts.
 
         Args:
-            about: ``argv`` and ``cwd``, as a recorder notes them. The arguments are compared; the
-                directory takes the place of the recorded one.
+            about: ``argv`` and ``cwd``, as in a recording. The arguments are compared. The
+                directory replaces the recorded one.
             secrets: Strings to mask in differences.
         """
         names = Names()
@@ -274,15 +274,16 @@ class ReplayTransport:
     def check(self) -> None:
         """Raise :class:`ReplayMismatch` if the program differed from the recording.
 
-        Call it when the session or query is over: what it has not written by then is missing.
-        Leaving the transport (it is a context manager, blocking or async) does the same.
+        Call it when the session or query is over. Lines that it has not written by then count as
+        missing. The transport is a context manager, blocking or async, and checks at the end of
+        its block.
         """
         if not self._strict:
             return
         found = [*self.differences]
         found += [missing for run in self._runs if (missing := run.missing()) is not None]
         if not self._runs and self._entries:
-            found = [Difference(what="session", recorded="one", now="nothing was started")]
+            found = [Difference(what="session", recorded="one", now="none was started")]
         if found:
             raise ReplayMismatch(found, self._name)
 
@@ -295,9 +296,9 @@ class ReplayTransport:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Raise what :meth:`check` would.
+        """Raise the same errors as :meth:`check`.
 
-        If the block raised, then only what was noticed before: the rest is missing because of it.
+        If the block raised an exception, lines that are missing at the end do not count.
         """
         if problem is None:
             self.check()
@@ -313,7 +314,7 @@ class ReplayTransport:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Raise what :meth:`check` would."""
+        """Raise the same errors as :meth:`check`."""
         self.__exit__(kind, problem, trace)
 
 
@@ -325,30 +326,32 @@ def replay_transport(
     timeout: float | None = 30.0,
     normalize: Normalize | None = None,
 ) -> ReplayTransport:
-    """Return a recording that takes the place of the CLI.
+    """Return a transport factory that replays a recording in place of the CLI.
 
-    Give it to ``BidirOptions.transport_factory``, or to ``SdkOptions.runner`` of a query::
+    Pass it as ``BidirOptions.transport_factory``, or as ``SdkOptions.runner`` for a query::
 
         with replay_transport("session.ndjson") as factory:
             outcome = sync.run("Say hello.", bidir=BidirOptions(transport_factory=factory))
 
-    The CLI's lines come in their order, each one after the program has written what the recorded
-    program had written before it. Prompts, control requests and the answers to hooks, permission
-    requests and tools are compared with the recording, without ids that are new in every run.
+    The CLI's lines arrive in order. Each waits until the program has written the lines that the
+    recorded program had written before it. Prompts, control requests, and responses to hooks,
+    permission requests and tools are compared with the recording. Ids that are new in every run
+    are ignored.
 
-    At the first difference the replay ends as a CLI that crashes does: it writes the difference to
-    stderr and exits with 70, so an extra prompt fails at once. Leaving the ``with`` block, or
-    :meth:`~ReplayTransport.check`, raises :class:`ReplayMismatch`, also for what the program did
-    not write at all.
+    At the first difference the replay ends like a CLI that crashes: it writes the difference to
+    stderr and exits with 70, so an extra prompt fails at once. The end of the ``with`` block, or
+    :meth:`~ReplayTransport.check`, raises :class:`ReplayMismatch` for differences and for lines
+    that the program did not write.
 
     Args:
         recording: The path of a recording, or its entries.
-        speed: Recorded seconds per second; infinite does not wait at all.
-        strict: With False, differences are only collected in ``differences``; the replay goes on.
-        timeout: Seconds, beside the recorded time, that a program with an open turn has for what
-            the recorded program wrote next. None waits for ever.
-        normalize: Called with each line of the program and of the recording, as JSON, before they
-            are compared. Remove there what differs from run to run, such as the time a tool tells.
+        speed: Recorded seconds per second. ``math.inf`` skips all pauses.
+        strict: False collects differences in ``differences`` and continues.
+        timeout: Seconds, in addition to the recorded time, to wait during a turn for the next line
+            of the program. None waits without limit.
+        normalize: Called with each line of the program and of the recording, as a JSON object,
+            before they are compared. Use it to remove values that differ from run to run, such as
+            the time that a tool returns.
     """
     return ReplayTransport(
         recording, speed=speed, strict=strict, timeout=timeout, normalize=normalize
@@ -376,13 +379,13 @@ class _Replaying:
         self._speed = speed
         self._strict = strict
         self._timeout = timeout
-        #: Where the program and the recording differ.
+        #: The differences between the program and the recording.
         self.differences: list[Difference] = []
         self._next = 0
         self._clock = 0.0
         self._unfinished = b""
         self._stderr: list[str] = []
-        self._is_open = False  # a prompt was written, and no result has come since
+        self._is_open = False  # True from a prompt until its result
         self._input_ended = False
         self._paused = False
         self._is_failing = False
@@ -393,10 +396,10 @@ class _Replaying:
         self._schedule()
 
     def introduce(self, about: Mapping[str, object], directories: Mapping[str, str]) -> None:
-        """Compare what is known about the CLI with what the recorder noted first."""
+        """Compare the facts about the CLI with those at the start of the recording."""
         noted = self._entries[0].members if self._entries else {}
         if "started" not in noted:
-            return  # made by something else, which may spell arguments in another way
+            return  # not written by a Recorder, so the arguments may be written differently
         recorded, now = (
             [str(arg) for arg in cast("Iterable[object]", one.get("argv") or ())]
             for one in (noted, about)
@@ -411,7 +414,7 @@ class _Replaying:
         self._note(compare_arguments(recorded, now))
 
     def missing(self) -> Difference | None:
-        """Return what the recorded client wrote and this one has not; None after a difference."""
+        """Return the first line that the program has not written; None after a difference."""
         return None if self.differences else self._compared.missing()
 
     # -- the transport
@@ -461,24 +464,24 @@ class _Replaying:
     async def aclose(self) -> None:
         self._leave(-9)
 
-    # -- playing
+    # -- replaying
 
     def _answer(self, line: bytes) -> None:
         if not self._gone and not self._is_failing:
             self._events.received(line)
 
     def _note(self, difference: Difference | None, *, goes_on: bool = True) -> None:
-        """Note a difference, and end with it if the replay is strict or cannot go on."""
+        """Store a difference. End the replay if it is strict or cannot continue."""
         if difference is None or self._gone:
             return
         self.differences.append(difference)
         if (self._strict or not goes_on) and not self._is_failing:
             self._is_failing = True
-            # Not now: the session may be in the midst of writing.
+            # Later, because this may be called while the session writes.
             self._loop.call_soon(self._fail, difference)
 
     def _fail(self, difference: Difference) -> None:
-        """End as a CLI that crashes does."""
+        """End like a CLI that crashes."""
         if not self._gone:
             line = f"replay: {difference}"
             self._stderr.append(line)
@@ -486,7 +489,7 @@ class _Replaying:
             self._leave(_MISMATCH)
 
     def _schedule(self) -> None:
-        """Play the next entry, when its time has come."""
+        """Replay the next entry at its time."""
         if self._scheduled is not None or self._gone or self._paused:
             return
         if self._next == len(self._entries):
@@ -520,7 +523,7 @@ class _Replaying:
         self._schedule()
 
     def _is_due(self, entry: Entry) -> bool:
-        """Return False if the session has yet to do what the recorded client did here."""
+        """Return whether the session has done what the recorded client did before this entry."""
         if entry.direction == "meta" and entry.members.get("stdin") == "EOF":
             return self._input_ended
         if entry.direction != "in" or self._input_ended:
@@ -528,7 +531,7 @@ class _Replaying:
         return self._compared.is_written(self._next)
 
     def _arm(self, entry: Entry) -> None:
-        """Wait for the client, but not for ever while it waits for the CLI."""
+        """Wait for the client. During a turn, start the timeout."""
         if self._timeout is not None and self._is_open and self._overdue is None:
             wait = self._timeout + max(0.0, entry.t - self._clock)
             self._overdue = self._loop.call_later(wait, self._give_up, wait)
@@ -543,7 +546,7 @@ class _Replaying:
         what, recorded = (
             ("input", "closed") if missing is None else (missing.what, missing.recorded)
         )
-        difference = Difference(what=what, recorded=recorded, now=f"nothing for {waited:.0f} s")
+        difference = Difference(what=what, recorded=recorded, now=f"nothing within {waited:.0f} s")
         self._note(difference, goes_on=False)
 
     def _leave(self, exit_code: int | None) -> None:

@@ -1,7 +1,7 @@
-"""What a scripted model says: blocks, replies, and the order in which they are played.
+"""The script of a model: blocks, replies and their order.
 
-Everything here is data. A reply knows nothing of HTTP; how it looks on the wire is the business
-of :mod:`bridle.testing.sse`, when it is sent that of :mod:`bridle.testing.scripted_model`.
+This module contains data. :mod:`bridle.testing.sse` encodes replies, and
+:mod:`bridle.testing.scripted_model` sends them.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ ERROR_TYPES: Mapping[int, str] = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""The type the API gives an error, by its status."""
+"""The error type of the API for each status."""
 
-_DEFAULT_PIECES = 2  # more than one, so that whoever reads deltas has to join them
+_DEFAULT_PIECES = 2  # more than one, so that a test also covers joining deltas
 _RATE_LIMIT = "anthropic-ratelimit-unified-"
 
 
 class Switch(Protocol):
-    """Anything that is set at some time: an event of `threading`, of `asyncio`, or your own."""
+    """An object with `is_set`, such as an event of `threading` or `asyncio`."""
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Return whether the switch is set."""
         ...
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A content block and the pieces in which its text, or the JSON of its input, is streamed."""
+    """A content block, and the deltas in which its text or the JSON of its input is streamed."""
 
     content: JsonObject
     pieces: int | tuple[str, ...] = _DEFAULT_PIECES
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of the model.
+    """One reply of the model.
 
-    `stop_reason` follows from the blocks unless given; `usage` is laid over a small default.
-    `headers` go out with the answer. `delay` seconds pass before it, `chunk_delay` before each of
-    its deltas.
+    `stop_reason` is derived from the blocks unless given. `usage` is merged with a small default.
+    `headers` are sent with the reply. The model waits `delay` seconds before the reply and
+    `chunk_delay` seconds before each delta.
 
-    A stream is a row of events: `message_start`, then for each block `content_block_start`, its
-    deltas and `content_block_stop` (a `ping` follows the very first start), then `message_delta`
-    and `message_stop`. `cut_after` drops the connection when so many of them are out, `hold`
-    makes the stream wait when `hold_after` of them are: until `ScriptedModel.release` if it is
-    True, else until that switch is set. Zero means before the first byte of the answer, and is
-    all there is where the request was not for a stream.
+    A stream consists of events: `message_start`, then for each block `content_block_start`, its
+    deltas and `content_block_stop` (a `ping` follows the first `content_block_start`), then
+    `message_delta` and `message_stop`. `cut_after` closes the connection after that many events.
+    `hold` pauses the stream after `hold_after` events: True until `ScriptedModel.release`, a switch
+    until it is set. Zero means before the first byte of the reply. If the request does not ask for
+    a stream, only zero is possible.
 
     `status` and `error` are set by :func:`error` and :func:`stream_error`.
     """
@@ -77,7 +77,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     error: JsonObject | None = None
 
     def reason(self) -> str:
-        """The stop reason: as given, or as the blocks imply."""
+        """The stop reason: as given, or derived from the blocks."""
         if self.stop_reason is not None:
             return self.stop_reason
         calls = any(block.content.get("type") == "tool_use" for block in self.blocks)
@@ -85,14 +85,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Answer: TypeAlias = Reply | Sequence[Block]
-"""A reply, or just its blocks."""
+"""A reply, or only its blocks."""
 
 Player: TypeAlias = Callable[[ModelRequest], Answer | Awaitable[Answer]]
-"""Makes the answer from the request; runs in the model's thread, so it had better be quick."""
+"""A function from the request to the reply. It runs in the model's thread and must be fast."""
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """A turn for every request from here on. Made by :func:`repeat`."""
+    """A turn for all further requests. Created by :func:`repeat`."""
 
     turn: Answer | Player
 
@@ -105,42 +105,42 @@ Script: TypeAlias = Sequence[Turn] | Player
 
 
 def text(text: str, chunks: int | Sequence[str] | None = None) -> Block:
-    """A text block, streamed in `chunks`: how many, or the very pieces."""
+    """Return a text block. `chunks` is the number of deltas, or a list with the deltas."""
     pieces: int | tuple[str, ...] = _DEFAULT_PIECES
     if isinstance(chunks, int):
         pieces = chunks
     elif chunks is not None:
         pieces = tuple(chunks)
         if "".join(pieces) != text:
-            raise ValueError(f"chunks: {pieces!r} do not join to {text!r}")
+            raise ValueError(f"chunks: {pieces!r} must join to {text!r}")
     if isinstance(pieces, int) and pieces < 1:
-        raise ValueError(f"chunks: {pieces} is less than one piece")
+        raise ValueError(f"chunks: must be at least 1, got {pieces}")
     return Block({"type": "text", "text": text}, pieces)
 
 
 def thinking(thinking: str, signature: str | None = None) -> Block:
-    """A thinking block; without a signature it gets one that looks like one."""
+    """Return a thinking block. Without a signature, a placeholder is used."""
     signed = "c2NyaXB0ZWQ=" if signature is None else signature
     return Block({"type": "thinking", "thinking": thinking, "signature": signed})
 
 
 def redacted_thinking(data: str = "cmVkYWN0ZWQ=") -> Block:
-    """Thinking that the API keeps to itself."""
+    """Return a redacted thinking block."""
     return Block({"type": "redacted_thinking", "data": data})
 
 
 def tool_use(name: str, /, **input: object) -> Block:
-    """A call of a tool. Its id is made when it is played, so it may be played again.
+    """Return a tool call. Its id is created when it is sent, so the block can be used again.
 
-    For an id of your own write the block out: `raw({"type": "tool_use", "id": ..., ...})`.
+    To choose the id, write the whole block: `raw({"type": "tool_use", "id": ..., ...})`.
     """
     return Block({"type": "tool_use", "name": name, "input": input})
 
 
 def raw(content: Mapping[str, object]) -> Block:
-    """Any block, as the API would give it."""
+    """Return any block, in the format of the API."""
     if not isinstance(content.get("type"), str):
-        raise ValueError(f"raw: a block says its type, this does not: {content!r}")
+        raise ValueError(f"raw: a block needs a type, got {content!r}")
     return Block(dict(content))
 
 
@@ -153,14 +153,14 @@ def error(
     message: str = "scripted failure",
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
-    """An error instead of a message; its type follows from the status unless given.
+    """Return an error instead of a message. Its type is derived from the status unless given.
 
-    Each time the CLI asks again takes a turn of the script. With `retries=0`, the default of a
-    model, it does not, save that it may ask in other words after a 400 (without betas) and a 404
-    (without a stream): for those, `repeat(error(404))`.
+    Each retry of the CLI takes a turn of the script. With `retries=0`, the default of a model, the
+    CLI does not retry, with two exceptions: after 400 it may retry without betas, and after 404
+    without a stream. Use `repeat(error(404))` for these.
     """
     if not 400 <= status <= 599:
-        raise ValueError(f"status: {status} is not an error")
+        raise ValueError(f"status: must be an error status, got {status}")
     kind = type or ERROR_TYPES.get(status, "api_error")
     return Reply(status=status, error={"type": kind, "message": message}, headers=headers or {})
 
@@ -170,29 +170,29 @@ def stream_error(
     message: str = "scripted failure",
     blocks: Sequence[Block] = (),
 ) -> Reply:
-    """A stream that begins well and ends in an error event, after these blocks."""
+    """Return a stream that ends with an error event after these blocks."""
     return Reply(blocks=tuple(blocks), error={"type": type, "message": message})
 
 
 def disconnect() -> Reply:
-    """No answer: the connection is dropped.
+    """Return a reply that closes the connection without an answer.
 
-    `Reply.cut_after` drops it later; the CLI then asks once more, without a stream.
+    `Reply.cut_after` closes it later. The CLI then retries once, without a stream.
     """
     return Reply(cut_after=0)
 
 
 def refusal(said: str = "") -> Reply:
-    """Decline, after saying this much.
+    """Return a refusal, after this text.
 
-    A newer CLI (2.1.325) asks the model once more after a refusal, in a message of its own, and
-    each request takes a turn of the script; 2.1.197 ends the turn. `repeat(refusal())` fits both.
+    After a refusal, CLI 2.1.325 sends the model another request, which takes another turn of the
+    script. CLI 2.1.197 ends the turn. `repeat(refusal())` works with both.
     """
     return Reply(blocks=(text(said),) if said else (), stop_reason="refusal")
 
 
 def repeat(turn: Answer | Player) -> Repeat:
-    """This turn for every request from here on; the last of a script."""
+    """Use this turn for all further requests. It must be the last turn of a script."""
     return Repeat(turn)
 
 
@@ -205,9 +205,9 @@ def rate_limit_headers(
     threshold: float | None = None,
     overage_status: str | None = None,
 ) -> dict[str, str]:
-    """Headers that tell a subscriber's CLI (`login="oauth"`) how much of its limit is used.
+    """Return headers that report the rate limit to the CLI of a subscriber (`login="oauth"`).
 
-    `status` is allowed, allowed_warning or rejected; send the last with `error(429)`.
+    `status` is allowed, allowed_warning or rejected. Send rejected with `error(429)`.
     """
     window = {"five_hour": "5h", "seven_day": "7d"}.get(claim, claim)
     values: dict[str, object] = {
@@ -223,15 +223,15 @@ def rate_limit_headers(
     return {_RATE_LIMIT + name: str(value) for name, value in values.items() if value is not None}
 
 
-# ---------------------------------------------------------------- playing
+# ---------------------------------------------------------------- running a script
 
 
 def turns(script: Script) -> Iterator[Answer | Player]:
-    """The turns in order, without end where one repeats. Raises for a script that is none."""
+    """Yield the turns in order, without end if the last one repeats. Raise if it is invalid."""
     listed: list[Turn] = [Repeat(script)] if callable(script) else list(script)
     for number, turn in enumerate(listed):
         if isinstance(turn, Repeat) and number + 1 < len(listed):
-            raise ValueError(f"script[{number}]: nothing after a repeated turn is ever played")
+            raise ValueError(f"script[{number}]: repeat(...) must be the last turn")
         what = turn.turn if isinstance(turn, Repeat) else turn
         if not callable(what):
             as_reply(what)
@@ -248,11 +248,13 @@ def _play(listed: Sequence[Turn]) -> Iterator[Answer | Player]:
 
 
 def as_reply(answer: object) -> Reply:
-    """The reply an answer stands for. Raises TypeError for what is no :data:`Answer`."""
+    """Convert an answer to a reply. Raise TypeError if it is not an :data:`Answer`."""
     if isinstance(answer, Reply):
         return answer
     if isinstance(answer, list | tuple):
         blocks = [block for block in cast("Sequence[object]", answer) if isinstance(block, Block)]
         if len(blocks) == len(cast("Sequence[object]", answer)):
             return Reply(blocks=tuple(blocks))
-    raise TypeError(f"a turn is a Reply or a list of blocks such as [text('hi')], not {answer!r}")
+    raise TypeError(
+        f"a turn must be a Reply or a list of blocks such as [text('hi')], got {answer!r}"
+    )

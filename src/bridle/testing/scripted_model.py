@@ -1,10 +1,10 @@
-"""A model that follows a script: the Anthropic API on loopback, for the real CLI, without a key.
+"""A scripted model: a server on loopback that replaces the Anthropic API for the real CLI.
 
-Every request is checked as the API would check it, recorded, and answered with the next turn of
-the script. What the script does not foresee fails twice: the CLI gets an error that no retry can
-mend, and leaving the model raises, so that no test passes by accident.
+It checks every request like the API, records it, and answers with the next turn of the script. If
+the script has no turn for a request, the CLI gets an error that it does not retry, and leaving the
+model raises ScriptFailure, so that no test passes by accident.
 
-The state is shared by the caller and the server's thread, and guarded by one lock.
+The caller and the server's thread share the state. One lock protects it.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _MESSAGES = ("POST", "/v1/messages")
 _COUNT_TOKENS = ("POST", "/v1/messages/count_tokens")
 _GREETINGS = ("/", "/api/hello")
 _STATUSES = {kind: status for status, kind in ERROR_TYPES.items()}
-_GLANCE = 0.005  # seconds between two looks at a switch
+_GLANCE = 0.005  # seconds between two checks of a switch
 _PATIENCE = 10.0
 
 
 class ScriptFailure(AssertionError):
-    """Something came that the script does not foresee, or the script itself failed."""
+    """A request had no turn in the script or was invalid, or the script itself failed."""
 
 
 class Rejection(NamedTuple):
-    """A request the API would not accept, and why."""
+    """A request that the API would reject, and the reason."""
 
     request: ModelRequest
     status: int
@@ -64,18 +64,19 @@ class Rejection(NamedTuple):
 
 
 class ScriptedModel:
-    """The Anthropic API, played from a script; a context manager, blocking or async.
+    """Replace the Anthropic API by a script. A context manager, blocking or async.
 
-    `script` is a list of turns, played in order, one per request: blocks, a :class:`Reply`, or a
-    function that makes either from the request; the last may be `repeat(...)`. A single function
-    answers every request. Subagents' requests take turns like any other; a function can tell them
-    by `ModelRequest.agent_id`.
+    `script` is a list of turns, one per request, in order. A turn is a list of blocks, a
+    :class:`Reply`, or a function from the request to one of these. The last turn may be
+    `repeat(...)`. Instead of a list, `script` can be one function for all requests. Requests of
+    subagents take turns, too; `ModelRequest.agent_id` identifies them.
 
-    The CLI's requests beside the conversation take no turn: token counts, greetings, a title for
-    the session, and probes (`max_tokens` of one) unless `count_probes`.
+    The CLI also sends requests that are not part of the conversation: token counts, connection
+    checks, a title for the session, and probes (`max_tokens` of 1). They take no turn, except
+    probes if `count_probes` is True.
 
-    `retries` and `login` shape :attr:`env`. A request that the API would not accept counts as a
-    failure of the test unless `tolerate_rejected`.
+    `retries` and `login` determine :attr:`env`. A request that the API would reject fails the test
+    unless `tolerate_rejected` is True.
     """
 
     def __init__(
@@ -90,9 +91,9 @@ class ScriptedModel:
         self.requests: list[ModelRequest] = []
         """The requests that took a turn, in order."""
         self.side_requests: list[ModelRequest] = []
-        """All others that were answered."""
+        """All other requests that were answered."""
         self.rejected: list[Rejection] = []
-        """Those the API would not accept."""
+        """The requests that the API would reject."""
         self._turns = turns(script)
         self._retries = retries
         self._login: Login = login
@@ -100,16 +101,16 @@ class ScriptedModel:
         self._tolerate_rejected = tolerate_rejected
         self._failures: list[ScriptFailure] = []
         self._holds = 0
-        self._released = 0  # of the holds so far, all up to this one
+        self._released = 0  # the number of holds that were released
         self._made = 0
-        self._token = secrets.token_hex(5)  # ids stay unique when a session meets another model
+        self._token = secrets.token_hex(5)  # keeps ids unique if a session uses two models
         self._milestones = Milestones(self._came)
         self._lock = self._milestones.lock
         self._home: tempfile.TemporaryDirectory[str] | None = None
         self._server = LoopbackServer(self._handle)
         self._state: Literal["new", "running", "ended"] = "new"
 
-    # ------------------------------------------------------------ where it is
+    # ------------------------------------------------------------ how to reach it
 
     @property
     def url(self) -> str:
@@ -119,11 +120,11 @@ class ScriptedModel:
 
     @property
     def home(self) -> Path:
-        """A home directory for the CLI, made on first use and removed with the model."""
+        """A home directory for the CLI, created on first use and deleted with the model."""
         self._must_run()
         with self._lock:
             if self._home is None:
-                # A CLI on its way out may still write while this is removed.
+                # A CLI that is exiting may still write while the directory is deleted.
                 self._home = tempfile.TemporaryDirectory(
                     prefix="bridle-", ignore_cleanup_errors=True
                 )
@@ -131,44 +132,44 @@ class ScriptedModel:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables for `CliOptions.env`: the CLI asks this model, as nobody, from its own home."""
+        """Variables for `CliOptions.env`: the CLI uses this model, a placeholder key and `home`."""
         return cli_environment(self.url, self.home, login=self._login, retries=self._retries)
 
     @property
     def settings(self) -> dict[str, object]:
-        """For `CliOptions.settings`, beside :attr:`env`, where the CLI works in a real project.
+        """Settings for `CliOptions.settings`. Use them, beside :attr:`env`, in a real project.
 
-        Variables in a project's settings outrank the environment; those given here outrank them.
+        Variables in a project's settings override the environment. These settings override both.
         """
         return {"env": self.env}
 
-    # ------------------------------------------------------------ what came
+    # ------------------------------------------------------------ checks and waiting
 
     def check(self) -> None:
-        """Raise the first failure, if there was one. Leaving the model does the same."""
+        """Raise the first failure, if any. Leaving the model does the same."""
         with self._lock:
             if self._failures:
                 raise self._failures[0]
 
     async def wait_for_request(self, index: int = 0, timeout: float = _PATIENCE) -> ModelRequest:
-        """The request with this index in :attr:`requests`, once it is there.
+        """Wait for the request with this index in :attr:`requests`, and return it.
 
-        Raises TimeoutError, or what :meth:`check` would.
+        Raises TimeoutError after `timeout` seconds, or the error of :meth:`check`.
         """
         await self._milestones.wait(self._has_request(index), f"request {index}", timeout)
         return self.requests[index]
 
     def wait_for_request_sync(self, index: int = 0, timeout: float = _PATIENCE) -> ModelRequest:
-        """:meth:`wait_for_request` for blocking code."""
+        """Do the same as :meth:`wait_for_request`, for blocking code."""
         self._milestones.wait_sync(self._has_request(index), f"request {index}", timeout)
         return self.requests[index]
 
     async def wait_for_hold(self, count: int = 1, timeout: float = _PATIENCE) -> None:
-        """Return once so many replies, since the start, have come to their hold."""
+        """Wait until `count` replies, counted from the start, have reached their hold."""
         await self._milestones.wait(self._has_held(count), f"hold number {count}", timeout)
 
     def wait_for_hold_sync(self, count: int = 1, timeout: float = _PATIENCE) -> None:
-        """:meth:`wait_for_hold` for blocking code."""
+        """Do the same as :meth:`wait_for_hold`, for blocking code."""
         self._milestones.wait_sync(self._has_held(count), f"hold number {count}", timeout)
 
     def _has_request(self, index: int) -> Callable[[], bool]:
@@ -182,20 +183,20 @@ class ScriptedModel:
         return "".join(listed) or "no request"
 
     def release(self) -> None:
-        """Let every reply go on that is held now with `hold=True`; wait for the hold first.
+        """Continue all replies that are held with `hold=True`. Call :meth:`wait_for_hold` first.
 
-        All, because a CLI that has been interrupted may leave its request open: that one is still
-        held, though nobody waits for it any more.
+        It continues all of them, because an interrupted CLI may leave an earlier request open,
+        which is then still held.
         """
         with self._lock:
             if self._released == self._holds:
-                raise RuntimeError("nothing is held: wait_for_hold() first")
+                raise RuntimeError("no reply is held: call wait_for_hold() first")
             self._released = self._holds
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start and stop
 
     def __enter__(self) -> ScriptedModel:
-        """Start; blocks until the port is known."""
+        """Start the server. Block until it listens."""
         self._begin().result()
         return self
 
@@ -210,7 +211,7 @@ class ScriptedModel:
         self._end(problem)
 
     async def __aenter__(self) -> ScriptedModel:
-        """Start."""
+        """Start the server."""
         listening = self._begin()
         try:
             await asyncio.shield(asyncio.wrap_future(listening))
@@ -233,7 +234,7 @@ class ScriptedModel:
 
     def _begin(self) -> Future[int]:
         if self._state != "new":
-            raise RuntimeError("a ScriptedModel plays once; make another for the next test")
+            raise RuntimeError("a ScriptedModel can be started only once: create another one")
         self._state = "running"
         return self._server.start()
 
@@ -244,12 +245,12 @@ class ScriptedModel:
             self._home.cleanup()
         if problem is None:
             self.check()
-        elif self._failures:  # the failure is often the reason for the problem
+        elif self._failures:  # the failure is often the cause of the exception
             problem.add_note(f"ScriptedModel: {self._failures[0]}")
 
     def _must_run(self) -> None:
         if self._state != "running":
-            raise RuntimeError("the model is not running: use it in a `with` or `async with`")
+            raise RuntimeError("the model is not running: use it in a `with` or `async with` block")
 
     # ------------------------------------------------------------ answering, in the server's thread
 
@@ -273,7 +274,7 @@ class ScriptedModel:
             rejection = Rejection(request, *refused)
             self._record(self.rejected, rejection)
             if not self._tolerate_rejected:
-                self._fail(f"the API would not accept this: {rejection.message}: {request}")
+                self._fail(f"the API would reject this request: {rejection.message}: {request}")
             return error(rejection.status, message=rejection.message)
         reply = self._side_reply(request)
         if reply is not None:
@@ -294,7 +295,7 @@ class ScriptedModel:
         return None
 
     async def _play(self, request: ModelRequest) -> Reply:
-        """The next turn, or ScriptFailure."""
+        """Return the reply of the next turn. Raise ScriptFailure if there is none."""
         turn = next(self._turns, None)
         if turn is None:
             raise self._fail(
@@ -341,7 +342,7 @@ class ScriptedModel:
         status, payload = reply.status, sse.message(reply, self._new_id("msg_"), request.model)
         headers = self._headers(reply.headers)
         if reply.error is not None:
-            if status == 200:  # no stream that could fail half-way
+            if status == 200:  # there is no stream in which to send the error
                 status = _STATUSES.get(str(reply.error["type"]), 500)
             payload = {"type": "error", "error": reply.error, "request_id": headers["request-id"]}
         await out.answer(status, msgspec.json.encode(payload), headers)
@@ -363,8 +364,8 @@ class ScriptedModel:
     async def _hold(self, switch: bool | Switch, out: Responder) -> None:  # noqa: FBT001
         """Wait for the switch, or for a release.
 
-        By looking again and again: the switch may belong to another thread or loop, and the
-        client may hang up meanwhile.
+        This polls, because the switch may belong to another thread or event loop, and the client
+        may close the connection meanwhile.
         """
         with self._lock:
             self._holds += 1
@@ -380,7 +381,7 @@ class ScriptedModel:
         return {**ours, **extra}
 
     def _numbered(self, reply: Reply) -> Reply:
-        """The reply with an id for every call that has none."""
+        """Return the reply with an id for every tool call that has none."""
         return msgspec.structs.replace(reply, blocks=tuple(map(self._with_id, reply.blocks)))
 
     def _with_id(self, block: Block) -> Block:
@@ -395,7 +396,7 @@ class ScriptedModel:
 
 
 def _beside(request: ModelRequest) -> tuple[int, JsonObject]:
-    """The answer to what is not about messages."""
+    """Return the answer to a request for another path than messages."""
     route = (request.method, request.path)
     if route == _COUNT_TOKENS:
         fault = authorized(request)
@@ -412,7 +413,7 @@ def _error(status: int, message: str) -> JsonObject:
 
 
 def _json_object(body: bytes) -> dict[str, object]:
-    """The body as an object; an empty one if it is none, which no check will accept."""
+    """Return the body as an object; empty if it is not an object, which the checks reject."""
     try:
         value: object = msgspec.json.decode(body or b"{}")
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""How a reply looks on the wire: the events of a stream, or one message.
+"""Encode a reply for the API: as the events of a stream, or as one message.
 
-Pure: a reply and a few names in, JSON values out.
+Pure: turns a reply and a few names into JSON values.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _USAGE: JsonObject = {
 
 
 class _Streamed(NamedTuple):
-    """A member that is empty in the opening of a block and arrives in deltas."""
+    """A member that is empty in the start event of a block and arrives in deltas."""
 
     member: str
     empty: object
     delta: str
-    carries: str  # the member of the delta
-    whole: bool = False  # one delta only
+    carries: str  # the name of the member in the delta
+    whole: bool = False  # True if it is sent in one delta
 
 
-# Blocks of other types are complete in their opening.
+# Blocks of other types are complete in their start event.
 _STREAMED: dict[str, tuple[_Streamed, ...]] = {
     "text": (_Streamed("text", "", "text_delta", "text"),),
     "thinking": (
@@ -45,7 +45,7 @@ _STREAMED: dict[str, tuple[_Streamed, ...]] = {
 
 
 def message(reply: Reply, message_id: str, model: str) -> JsonObject:
-    """The whole message, as a request without `stream` gets it."""
+    """Return the whole message, for a request without `stream`."""
     return {
         "id": message_id,
         "type": "message",
@@ -59,7 +59,7 @@ def message(reply: Reply, message_id: str, model: str) -> JsonObject:
 
 
 def events(reply: Reply, message_id: str, model: str) -> Iterator[JsonObject]:
-    """The stream of the same message."""
+    """Yield the events of the stream of the same message."""
     whole = message(reply, message_id, model)
     usage = {**_USAGE, **reply.usage}
     opening: JsonObject = {"content": [], "stop_reason": None, "stop_sequence": None}
@@ -84,7 +84,7 @@ def events(reply: Reply, message_id: str, model: str) -> Iterator[JsonObject]:
 
 
 def encode(event: JsonObject) -> bytes:
-    """An event as server-sent text."""
+    """Encode an event in the format of server-sent events."""
     return b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), msgspec.json.encode(event))
 
 
@@ -102,7 +102,7 @@ def _deltas(block: Block) -> Iterator[JsonObject]:
 
 
 def _split(text: str, pieces: int | tuple[str, ...]) -> Iterator[str]:
-    """The given pieces, or so many of about equal size; fewer if the text is too short."""
+    """Yield the given parts, or this many parts of similar size; fewer if the text is short."""
     if isinstance(pieces, tuple):
         yield from pieces
         return

@@ -1,1 +1,1 @@
-"""The tour: a program, the scenes that are played with it, and the stage they are played on."""
+"""The tour of ``bridle demo``: its program, its scenes, and their output."""

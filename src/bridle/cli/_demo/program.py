@@ -1,8 +1,7 @@
-"""The program of the tour: ordinary code on Bridle.
+"""The program of the tour: ordinary code that uses Bridle.
 
-The rule of this file: what a viewer reads on the screen is the source of what runs, cut out of
-here, so its lines are short. A coroutine is shown without its first and last lines, by which the
-tour hands things in and gets them back; everything else is shown whole.
+The tour shows parts of this source on the screen, so its lines are short. A coroutine is shown
+without its first and last lines, which connect it to the tour. Everything else is shown in full.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from bridle import (
 
 
 class Print(Protocol):
-    """As the builtin, but on the tour's own screen."""
+    """Like the builtin, but prints on the screen of the tour."""
 
     def __call__(self, value: object, /, *, end: str = "\n", flush: bool = False) -> None: ...
 
@@ -61,12 +60,12 @@ ORDERS: list[str] = []
 
 @tool
 def order(article: str) -> int:
-    """Order an article; returns the order's number."""
+    """Order an article and return its order number."""
     ORDERS.append(article)
     return len(ORDERS)
 
 
-# ---------------------------------------------------------------- a session, and what it is told
+# ---------------------------------------------------------------- a session and its options
 
 
 @asynccontextmanager
@@ -82,17 +81,17 @@ async def open_session(cli: CliOptions) -> AsyncGenerator[Session]:
 
 async def stream(session: Session, prompt: str, print: Print) -> Turn:
     turn = await session.send_user_message(prompt)
-    async for piece in turn.text_stream():
-        print(piece, end="", flush=True)
+    async for delta in turn.text_stream():
+        print(delta, end="", flush=True)
     return turn
 
 
 async def stop_early(session: Session, prompt: str, print: Print) -> Turn:
     turn = await session.send_user_message(prompt)
     length = 0
-    async for piece in turn.text_stream():
-        print(piece, end="", flush=True)
-        length += len(piece)
+    async for delta in turn.text_stream():
+        print(delta, end="", flush=True)
+        length += len(delta)
         if length > 100:
             await session.interrupt()
             break

@@ -1,7 +1,6 @@
-"""The scenes: what is asked, what the scripted model says to it, and what proves that it worked.
+"""The scenes: the prompt, the replies of the scripted model, and a check of the result.
 
-The rule of this file: a table. A proof looks at what is there afterwards, on the disk, in this
-process or in the outcome, and never at the script.
+This module is a table. A check inspects the disk, this process or the outcome, never the script.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from bridle.testing.script import Block, Reply, text, tool_use
 
 KEPT = Path("stable", "horse.txt")
 WRITTEN = Path("settings.py")
-_NO_TOOLS = "no proof: a stand-in runs no commands and writes no files"
+_NO_TOOLS = "not checked: the fake CLI runs no commands and writes no files"
 
 Act: TypeAlias = Callable[[Session, str, program.Print], Awaitable[Turn]]
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a scene. Times are seconds of one clock."""
+    """The result of a scene. Times are seconds of one clock."""
 
     outcome: Outcome[Any]
     messages: Sequence[Message]
@@ -40,14 +39,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """What can be said after a scene, and whether it is as it should be; None: nobody can tell."""
+    """The line shown after a scene, and whether its check passed; None if it was not checked."""
 
     text: str
     holds: bool | None
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to see. Without an ``act`` the prompt is sent, and the turn shown as it goes."""
+    """One scene. Without an ``act``, the prompt is sent and the turn is shown while it runs."""
 
     title: str
     code: tuple[str, ...]
@@ -57,11 +56,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     act: Act | None = None
 
 
-# ---------------------------------------------------------------- what the model says
+# ---------------------------------------------------------------- replies of the model
 
 
 def _words(said: str) -> Block:
-    """Text that comes word by word."""
+    """Return a text block that is streamed word by word."""
     return text(said, chunks=re.findall(r"\s*\S+", said))
 
 
@@ -78,24 +77,24 @@ _EVENTS_BEFORE_TEXT = 3
 
 
 def _endless(said: str) -> Reply:
-    """A reply that goes no further by itself, and never ends."""
+    """Return a reply that stops after this text and never ends."""
     block = _words(said)
     assert isinstance(block.pieces, tuple)
     return Reply(blocks=(block,), hold=True, hold_after=_EVENTS_BEFORE_TEXT + len(block.pieces))
 
 
-# ---------------------------------------------------------------- what proves it
+# ---------------------------------------------------------------- checks of the results
 
 
 def _streamed(seen: Seen) -> Proof:
     first = seconds(min(seen.printed, default=seen.ended) - seen.began)
-    said = f"{counted(len(seen.printed), 'piece')}, the first after {first}"
+    said = f"{counted(len(seen.printed), 'delta')}, the first after {first}"
     return Proof(said, seen.outcome.text == _BRIDLE)
 
 
 def _interrupted(seen: Seen) -> Proof:
     took = 1000 * (seen.ended - max(seen.printed, default=seen.began))
-    said = f"{seen.outcome.reason} {took:.0f} ms after the last piece; the session goes on"
+    said = f"{seen.outcome.reason} {took:.0f} ms after the last delta; the session continues"
     return Proof(said, seen.outcome.reason is OutcomeReason.INTERRUPTED)
 
 
@@ -118,7 +117,7 @@ def _edited(seen: Seen) -> Proof:
     ).strip()
     path = seen.work / WRITTEN
     found = path.read_text("utf-8").strip() if path.exists() else "nothing"
-    said = f"asked for {asked!r}; in the file is {found!r}"
+    said = f"the model wrote {asked!r}; the file contains {found!r}"
     return Proof(said, (asked, found) == ("DEBUG = True", "DEBUG = False"))
 
 
@@ -192,7 +191,7 @@ IN_SESSION = (
         prove=_called,
     ),
 )
-"""Those played in one session, in order."""
+"""The scenes that run in one session, in order."""
 
 TYPED = Scene(
     title="A typed result",
@@ -201,6 +200,6 @@ TYPED = Scene(
     says=(Reply(blocks=(tool_use("StructuredOutput", customer="Ada", count=2, total=620.0),)),),
     prove=_typed,
 )
-"""The last one, which needs no session."""
+"""The last scene, which needs no session."""
 
 SCENES = (*IN_SESSION, TYPED)

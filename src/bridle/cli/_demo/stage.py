@@ -1,4 +1,4 @@
-"""The stage: titles, code and what happens, put on a screen at a pace that can be followed."""
+"""Print the titles, code and output of the tour at a readable speed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bridle.messages import InitMessage, Message
 
 _WIDEST = 80
 _FRAME = 0.1
-"""Seconds between two drawings of what goes on."""
+"""Seconds between two redraws of the status lines."""
 
 _TOKENS: Mapping[Tone, str] = {
     "dim": r"#.*",
@@ -37,7 +37,7 @@ _TOKEN = re.compile("|".join(f"(?P<{tone}>{pattern})" for tone, pattern in _TOKE
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds: to read a line, to look at a result, and from word to word of the model."""
+    """Pauses in seconds: per line of code, after a result, and between words of the model."""
 
     line: float = 0.22
     look: float = 0.8
@@ -48,14 +48,14 @@ AT_ONCE = Pace(line=0.0, look=0.0, word=0.0)
 
 
 class PageScreen(PlainScreen):
-    """Plain text, all of it on stdout: here the notes are what it is about."""
+    """Plain text, with the notes on stdout, too."""
 
     def _note(self, note: Note) -> None:
         self._say(plain(note.line) + "\n")
 
 
 class Stage:
-    """Where the tour takes place."""
+    """The output of the tour."""
 
     def __init__(self, screen: Screen, pace: Pace) -> None:
         self.pace = pace
@@ -63,30 +63,30 @@ class Stage:
         self._view = View(time.monotonic())
         self._columns = min(_WIDEST, shutil.get_terminal_size().columns)
         self._is_open = False
-        #: When the pieces of text came that were printed since the last :meth:`acting`.
+        #: The times of the text deltas that were printed since the last :meth:`acting`.
         self.printed: list[float] = []
 
-    # -- what stays --------------------------------------------------------------------------------
+    # -- printed lines -----------------------------------------------------------------------------
 
     def show(self, *spans: Span) -> None:
-        """A line; without words, an empty one."""
+        """Print a line. Without spans, print an empty line."""
         self._close_line()
         self._screen.show([Note(spans, whole=bool(spans))])
 
     def tell(self, text: str, tone: Tone = "plain", *, indent: str = "  ") -> None:
-        """A paragraph."""
+        """Print a paragraph."""
         width = self._columns - len(indent)
         for line in textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False):
             self.show(Span(f"{indent}{line}", tone))
 
     def title(self, text: str) -> None:
-        """The head of a part."""
+        """Print the title of a part."""
         rule = "─" * max(2, self._columns - len(text) - 4)
         self.show()
         self.show(Span("── ", "dim"), Span(text, "strong"), Span(f" {rule}", "dim"))
 
     async def code(self, code: str) -> None:
-        """Lines of a program, with time to read them."""
+        """Print lines of the program, with pauses to read them."""
         self.show()
         for line in code.splitlines():
             self.show(Span("  │ " if line else "  │", "dim"), *_coloured(line))
@@ -94,7 +94,7 @@ class Stage:
         await asyncio.sleep(self.pace.line * code.count("\n"))
 
     def print(self, value: object, /, *, end: str = "\n", flush: bool = False) -> None:
-        """What a program prints."""
+        """Print the output of the program."""
         self.printed.append(time.monotonic())
         self._view.enter("writing", time.monotonic())
         text = printable(f"{value}{end}")
@@ -107,14 +107,14 @@ class Stage:
             self._screen.show([Said("\n")])
 
     async def pause(self) -> None:
-        """Time to look at what came of it."""
+        """Pause so that the viewer can read the result."""
         await asyncio.sleep(self.pace.look)
 
-    # -- what goes on ------------------------------------------------------------------------------
+    # -- status lines ------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def acting(self, phase: str) -> AsyncGenerator[None]:
-        """While this lasts, it is shown what goes on; at first, that."""
+        """Show the status inside this block, at first ``phase``."""
         self.printed.clear()
         self._view.enter(phase, time.monotonic())
         drawing = asyncio.create_task(self._draw())
@@ -131,11 +131,11 @@ class Stage:
             await asyncio.sleep(_FRAME)
 
     async def watch(self, turn: Turn) -> list[Message]:
-        """Show a turn as it goes, as `bridle run` does; its messages."""
+        """Show a turn while it runs, like `bridle run`. Return its messages."""
         messages: list[Message] = []
         async for message in turn:
             messages.append(message)
-            if not isinstance(message, InitMessage):  # it would introduce the CLI each time
+            if not isinstance(message, InitMessage):  # it would print the CLI version each time
                 self._screen.show(self._view.see(message, time.monotonic()))
         self._screen.show(self._view.close_answer())
         return messages
@@ -145,7 +145,7 @@ class Stage:
 
 
 def excerpt(module: ModuleType, *names: str) -> str:
-    """The source of these members of a module: of a coroutine its steps, of others all."""
+    """Return the source of members of a module: the body of a coroutine, all of other members."""
     source = inspect.getsource(module)
     nodes = {name: node for node in ast.parse(source).body for name in _names(node)}
     parts = (_lines(nodes[name]) for name in names)
@@ -154,7 +154,7 @@ def excerpt(module: ModuleType, *names: str) -> str:
 
 
 def line_of(module: ModuleType, name: str) -> int:
-    """The line of a module's file in which a member begins."""
+    """Return the line number where a member of a module begins."""
     nodes = ast.parse(inspect.getsource(module)).body
     return next(node.lineno for node in nodes if name in _names(node))
 
@@ -170,7 +170,7 @@ def _names(node: ast.stmt) -> Iterator[str]:
 
 
 def _lines(node: ast.stmt) -> tuple[int, int]:
-    """The first and the last line to show."""
+    """Return the first and the last line to show."""
     last = node.end_lineno or node.lineno
     match node:
         case ast.AsyncFunctionDef():

@@ -1,4 +1,4 @@
-"""The tour from beginning to end: who plays in it, scene after scene, and what it came to."""
+"""Run the tour: start the CLI and the scripted model, run the scenes, print a summary."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from bridle.testing import FakeCli, ScriptedModel
 from bridle.testing.script import Reply
 
 _INTRODUCTION = (
-    "The code you see is the code that runs, on the Claude Code CLI. Only the model is a script, "
-    "on this machine: no key, no network, no bill."
+    "The code you see is the code that runs, on the Claude Code CLI. Only the model is scripted, "
+    "on this machine: you need no API key and no network, and pay nothing."
 )
 _STAND_IN = (
-    "Instead of it, a stand-in plays: a fake CLI that comes with Bridle and speaks the same "
-    "protocol. It runs no commands and writes no files."
+    "The tour uses the fake CLI of Bridle instead. It speaks the same protocol, but runs no "
+    "commands and writes no files."
 )
-_GET_REAL = "For the real CLI: pip install claude-agent-sdk; `bridle doctor` tells what is wrong."
+_GET_REAL = "To use the real CLI: pip install claude-agent-sdk. `bridle doctor` explains problems."
 _WHOLE = f"The whole program: {program.__file__}"
 _RUN = 'bridle run "What does this project do?"'
 _NO_KEY = ("This tour without a key", "python -m pydoc bridle.testing")
@@ -46,7 +46,7 @@ _MARKS: dict[bool | None, tuple[str, Tone]] = {
 
 
 class Tour:
-    """One tour in the directory ``work``; ``credentials`` are what a real session would find."""
+    """One tour in the directory ``work``. ``credentials`` are those that a session would find."""
 
     def __init__(self, stage: Stage, work: Path, credentials: Sequence[str]) -> None:
         self._stage = stage
@@ -57,10 +57,10 @@ class Tour:
         self._is_well = True
 
     async def play(self) -> bool:
-        """All of it; whether every scene went as it should.
+        """Run the tour. Return whether the checks of all scenes passed.
 
         Raises:
-            BridleError: not even the stand-in could be started.
+            BridleError: neither the real nor the fake CLI could be started.
         """
         began = time.monotonic()
         kept = self._work / KEPT
@@ -76,11 +76,11 @@ class Tour:
         self._conclude(time.monotonic() - began)
         return self._is_well
 
-    # -- who plays ---------------------------------------------------------------------------------
+    # -- the model and the CLI ---------------------------------------------------------------------
 
     @asynccontextmanager
     async def _cast(self, *scenes: Scene) -> AsyncGenerator[CliOptions]:
-        """The options that lead to a model with the words of these scenes."""
+        """Start a model with the replies of these scenes. Return the options for its CLI."""
         word = self._stage.pace.word
         script: list[Reply] = [
             msgspec.structs.replace(reply, chunk_delay=word)
@@ -110,7 +110,7 @@ class Tour:
         except StartError as error:
             self._is_real = False
             words = str(error).splitlines()[0]
-            self._stage.tell(f"{WARN} There is no CLI that works: {one_line(words)}", "warn")
+            self._stage.tell(f"{WARN} No working CLI was found: {one_line(words)}", "warn")
             self._stage.tell(_STAND_IN, "warn")
             self._stage.tell(_GET_REAL, "warn")
         return await self._start(closing)
@@ -121,7 +121,7 @@ class Tour:
         async with self._stage.acting("starting the CLI"):
             session = await closing.enter_async_context(program.open_session(cli))
         took = seconds(time.monotonic() - began)
-        name = await _name_of_cli() if self._is_real else "the stand-in"
+        name = await _name_of_cli() if self._is_real else "the fake CLI"
         self._tell(Proof(f"{name} is running, pid {session.pid}", holds=True), took)
         await self._stage.pause()
         return session
@@ -144,7 +144,7 @@ class Tour:
     async def _play_typed(self) -> None:
         await self._present(len(SCENES), TYPED)
         began = time.monotonic()
-        async with self._cast(TYPED) as cli, self._stage.acting("waiting for a CLI of its own"):
+        async with self._cast(TYPED) as cli, self._stage.acting("waiting for a new CLI"):
             outcome = await program.extract(cli, TYPED.prompt, self._stage.print)
         await self._judge(TYPED, outcome, began)
 
@@ -199,18 +199,18 @@ class Tour:
 
     def _cost(self) -> str:
         if not self._is_real:
-            return f"with a stand-in. {_GET_REAL}"
+            return f"with the fake CLI. {_GET_REAL}"
         cost = dollars(sum(outcome.cost_usd or 0.0 for outcome in self._outcomes))
-        return f"for {cost} by the CLI's reckoning. Nobody is billed: the model was a script."
+        return f"for {cost} according to the CLI. You pay nothing: the model was scripted."
 
     def _on_your_own(self) -> str:
         if not self._credentials:
-            return f"With a login of yours: {_RUN}"
-        return f"{'; '.join(self._credentials)}: not used here. To use it: {_RUN}"
+            return f"With your own login: {_RUN}"
+        return f"{'; '.join(self._credentials)}. The tour did not use it. To use it: {_RUN}"
 
 
 def _where(scene: Scene) -> str:
-    """Where the code of a scene is, in a file that everybody has who has Bridle."""
+    """Return the place of the code of a scene, in a file that is installed with Bridle."""
     places = [f"{name} (line {line_of(program, name)})" for name in scene.code]
     return f"program.py: {', '.join(places)}"
 

@@ -1,1 +1,1 @@
-"""A recording as a timeline: what its frames are, what spans of time they make, and the page."""
+"""The timeline of a recording: its frames, its spans of time, and the HTML page."""

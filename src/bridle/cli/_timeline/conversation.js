@@ -1,5 +1,5 @@
 "use strict";
-// The conversation: who said what, tools with input and result. Made of text only, by `make`.
+// The conversation: messages, and tool calls with input and result. `make` inserts text only.
 const conversation = (() => {
   const NAMES = { user: "You", model: "Model", tool: "Tool", cli: "Claude Code", outcome: "Outcome" };
   const MARKS = { ok: "✓", failed: "✕", "": "…" };
@@ -27,7 +27,7 @@ const conversation = (() => {
   const body_of = (make, item) => {
     if (item.who === "tool") {
       const small = item.input.length + item.text.length <= SMALL;
-      const result = item.state ? (item.text || "(nothing)") : "(no result recorded)";
+      const result = item.state ? (item.text || "(empty)") : "(no result recorded)";
       return folded(make, `${MARKS[item.state]} ${item.title}`, item.summary, small || item.state === "failed", () => [
         make("h4", {}, "input"), cut(make, item.input, "code"),
         make("h4", {}, item.state === "failed" ? "error" : "result"), cut(make, result, "code"),
@@ -59,10 +59,10 @@ const conversation = (() => {
     more.addEventListener("click", next);
     target.append(more);
     next();
-    if (!items.length) target.append(make("p", { class: "hint" }, "Nothing was said in this recording."));
+    if (!items.length) target.append(make("p", { class: "hint" }, "This recording contains no messages."));
   };
 
-  // Conversation and frames share a place; `then` is called when another one is shown.
+  // Conversation and frames share one area. `then` is called when the tab changes.
   const tabs = ($, then) => {
     const names = ["conversation", "frames"];
     const open = (name) => {

@@ -1,6 +1,6 @@
-"""The conversation of a recording: who said what, and what the tools did. Pure.
+"""The conversation of a recording: messages, and tool calls with their results. Pure.
 
-Stream deltas are left out: the messages they make up follow them.
+Stream deltas are left out, because the complete messages follow them.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ Who = Literal["user", "model", "tool", "cli", "outcome"]
 
 
 class Item(msgspec.Struct, kw_only=True):
-    """Something that was said or done."""
+    """A message, a tool call or an outcome."""
 
     who: Who
     t: float
-    #: Indices of the frames it was taken from, in order.
+    #: Indices of its frames, in order.
     frames: list[int]
     text: str = ""
-    #: 1 for what a subagent says and does.
+    #: 1 for a message or tool call of a subagent.
     depth: int = 0
     #: The tool's name, or "thinking".
     title: str = ""
-    #: Of a tool: its input in a few words, the whole input, and when the result came.
+    #: For a tool: a short form of its input, the whole input, and the time of the result.
     summary: str = ""
     input: str = ""
     end: float | None = None
-    #: How a tool or a turn ended; empty while it has not.
+    #: How the tool or turn ended; empty if it has not ended.
     state: Literal["", "ok", "failed"] = ""
 
 
 class Conversation:
-    """Collects the items while the entries go by."""
+    """Collects the items of a conversation from the entries."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self._tools: dict[str, Item] = {}
 
     def see(self, seen: Seen) -> None:
-        """Take in the next entry."""
+        """Take the next entry."""
         if seen.kind == "user":
             self._user(seen)
         elif seen.kind == "assistant" and seen.direction == "out":
@@ -63,7 +63,7 @@ class Conversation:
             self._add(seen, "user", said(part(seen.frame, "message").get("content")))
             return
         if seen.frame.get("isReplay") is True:
-            return  # a prompt of ours, repeated
+            return  # the CLI repeats our prompt
         for block in blocks(seen.frame):
             tool = self._tools.pop(text(block, "tool_use_id"), None)
             if text(block, "type") == "tool_result" and tool is not None:
@@ -75,7 +75,7 @@ class Conversation:
                 self._add(seen, "cli", text(block, "text"))
 
     def _assistant(self, seen: Seen) -> None:
-        # The CLI speaks in the model's place where a request fails.
+        # If a request fails, the CLI writes a message in place of the model.
         is_synthetic = text(part(seen.frame, "message"), "model") == "<synthetic>"
         for block in blocks(seen.frame):
             kind = text(block, "type")

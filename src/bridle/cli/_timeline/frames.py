@@ -1,6 +1,6 @@
-"""What each entry of a recording is, in a word and in a line. Pure, and total: anything may come.
+"""Describe each entry of a recording by a kind and a summary line. Pure; accepts any input.
 
-A kind is the wire's own word, with the subtype after a slash where there is one.
+A kind is the ``type`` of the line, followed by a slash and the subtype if there is one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ Json: TypeAlias = Mapping[str, object]
 
 _LONGEST = 160
 
-# Members of a tool's input that tell what the call is about.
+# The input keys that describe a tool call best.
 _TELLING = ("command", "file_path", "pattern", "query", "url", "description", "prompt", "path")
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """An entry as it is listed."""
+    """An entry as shown in the list of frames."""
 
     t: float
     direction: Direction
     kind: str
     summary: str
-    #: What it is about, to sort by: messages, stream, control, stderr or process.
+    #: The group to filter by: messages, stream, control, stderr or process.
     group: str
     line: str
     times: int = 1
@@ -35,10 +35,10 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 def frame_of(entry: Entry, members: Json, asked: Mapping[str, str]) -> Frame:
-    """An entry as it is listed.
+    """Return the frame of an entry.
 
-    ``members`` are those of its line, if it is an object; ``asked`` is what was asked for before,
-    by the id of the request: an answer does not say.
+    ``members`` are the members of its line, if it is a JSON object. ``asked`` maps the ids of
+    earlier requests to their subtypes, which a response does not contain.
     """
     kind, group, summary = _described(entry, members)
     request = asked.get(text(part(members, "response"), "request_id"))
@@ -81,7 +81,7 @@ def _subtype(kind: str, members: Json) -> str:
 
 
 def part(frame: Json, *path: str) -> Json:
-    """The object at a path; empty if there is none."""
+    """Return the object at a path; empty if there is none."""
     for name in path:
         value = frame.get(name)
         frame = cast("Json", value) if isinstance(value, Mapping) else {}
@@ -89,13 +89,13 @@ def part(frame: Json, *path: str) -> Json:
 
 
 def text(frame: Json, name: str) -> str:
-    """A member that is a string; empty if it is none."""
+    """Return a string member; empty if it is missing or not a string."""
     value = frame.get(name)
     return value if isinstance(value, str) else ""
 
 
 def blocks(frame: Json) -> Iterator[Json]:
-    """The content blocks of a message."""
+    """Yield the content blocks of a message."""
     content = part(frame, "message").get("content")
     if isinstance(content, str):
         yield {"type": "text", "text": content}
@@ -106,13 +106,13 @@ def blocks(frame: Json) -> Iterator[Json]:
 
 
 def one_line(words: str, limit: int = _LONGEST) -> str:
-    """The text on one line, cut where it gets long."""
+    """Return the text on one line, cut after ``limit`` characters."""
     line = " ".join(words[: 8 * limit].split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def said(value: object) -> str:
-    """The text of a content: a string, or blocks of text."""
+    """Return the text of a content, which is a string or a list of blocks."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -122,14 +122,14 @@ def said(value: object) -> str:
 
 
 def input_of(values: Json) -> str:
-    """What something is called with, as short as it can be said."""
+    """Return arguments in a short form."""
     if len(values) == 1:
         return _plain(next(iter(values.values())))
     return ", ".join(f"{name}={_plain(value)}" for name, value in values.items())
 
 
 def about(values: Json) -> str:
-    """What a tool is called for: the one member that says it, or all of them."""
+    """Describe a tool call: by the input key that describes it best, or by all keys."""
     telling = (text(values, name) for name in _TELLING)
     return next(filter(None, telling), "") or input_of(values)
 
@@ -141,7 +141,7 @@ def _plain(value: object) -> str:
 def _encoded(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
-    except (UnicodeEncodeError, RecursionError):  # half a character, a well too deep
+    except (UnicodeEncodeError, RecursionError):  # an unpaired surrogate, or nested too deeply
         return "…"
 
 
@@ -240,7 +240,7 @@ _SUMMARIES: Mapping[str, Callable[[Json], str]] = {
     "command_lifecycle": _lifecycle,
 }
 
-# Where the second word of a kind is found.
+# The place of the subtype in each type of line.
 _SUBTYPES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "system": ((), "subtype"),
     "result": ((), "subtype"),

@@ -1,6 +1,6 @@
-"""The timeline of a recording: every frame, the spans they make, and what is known of the session.
+"""The timeline of a recording: all frames, their spans of time, and facts about the session.
 
-:func:`timeline` is pure: entries in, a model out. The page only draws it.
+:func:`timeline` is pure: it turns entries into a model. The page only draws the model.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from bridle.testing.recording import Entry
 from bridle.testing.replaying import EnginePlayer
 
 _QUIET = 5.0
-"""Seconds without a frame that may be folded away."""
+"""Seconds without a frame after which the page can hide the pause."""
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Something that took time, or a moment if it took none."""
+    """A period of time, or a moment if start and end are equal."""
 
     lane: Lane
     title: str
@@ -41,32 +41,32 @@ class Span(msgspec.Struct, frozen=True):
     state: State
     #: Indices of its frames, in order.
     frames: list[int]
-    #: What else there is to say, by name.
+    #: Other facts, by name.
     facts: dict[str, str]
-    #: Spans of a lane that overlap are drawn in rows.
+    #: The row in the lane. Spans that overlap are drawn in different rows.
     row: int = 0
-    #: 1 for what a subagent does.
+    #: 1 for a span of a subagent.
     depth: int = 0
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """All there is to show of a recording."""
+    """Everything that the page shows of a recording."""
 
     duration: float
     frames: list[Frame]
     spans: list[Span]
     #: Facts about the session, by name.
     facts: dict[str, str]
-    #: Times without a frame, from and to.
+    #: Periods without a frame: start and end.
     quiet: list[tuple[float, float]]
-    #: What was said and done, in order.
+    #: The items of the conversation, in order.
     conversation: list[Item]
-    #: What is missing at the end, in words; empty if nothing is.
+    #: A description of what is missing; empty if nothing is.
     gap: str = ""
 
 
 def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
-    """The timeline of these entries."""
+    """Return the timeline of these entries."""
     player = EnginePlayer()
     followers: list[Follower] = [
         *(Turns(), Model(), Tools(), Tasks()),
@@ -101,7 +101,7 @@ def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
 
 
 def _placed(drafts: Iterable[Draft], last: float) -> list[Span]:
-    """The spans by lane and start, each in the first row that is free."""
+    """Return the spans sorted by lane and start, each in the first free row."""
     order = list(Lane)
     rows: dict[Lane, list[float]] = {}
     spans: list[Span] = []
@@ -132,13 +132,13 @@ def _quiet(times: Sequence[float]) -> list[tuple[float, float]]:
 
 
 class _Facts:
-    """What the frames tell about the session as a whole."""
+    """Collects facts about the whole session."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         frame = seen.frame
         if seen.subtype == "init":
             self._keep(

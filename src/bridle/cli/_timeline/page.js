@@ -6,7 +6,7 @@
   const ROW = 26, BAR = 20, GAP = 3, MARKS = { failed: "✕", denied: "⊘", stopped: "◼", open: "…" };
   const SIDES = { in: ["→", "to the CLI"], out: ["←", "from the CLI"], err: ["!", "stderr"], meta: ["·", "about the process"] };
 
-  // Text only ever enters the page as text: no markup is made of what was recorded.
+  // Text from the recording is inserted as text, never as markup.
   const make = (tag, props = {}, ...children) => {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(props)) {
@@ -21,8 +21,8 @@
   const { clock, moment, span_of_time, on_axis, size_of, indented } = words;
   const lane_label = Object.fromEntries(lanes.map((lane) => [lane.id, lane.label]));
 
-  // ---------------------------------------------------------------- time to place
-  // Quiet times may be folded: then each takes a fixed small place, however long it was.
+  // ---------------------------------------------------------------- from time to position
+  // A hidden pause has a small fixed width, regardless of its duration.
 
   let folds = [];
   const fold = (on) => {
@@ -61,9 +61,9 @@
   let extent = 1, view = { from: 0, to: 1 };
   let chosen = { span: null, frame: null };
   let shown = frames.map((_, index) => index);
-  let matches = null;       // the frames a search finds; null without a search
-  let scope = null;         // a span whose frames alone are listed
-  const hidden_groups = new Set(["stream"]);  // deltas: what they make up is in the messages
+  let matches = null;       // the frames found by a search; null without a search
+  let scope = null;         // if set, only the frames of this span are listed
+  const hidden_groups = new Set(["stream"]);  // deltas: the messages contain their text
   const spans_of_frame = frames.map(() => []);
   spans.forEach((span, index) => span.frames.forEach((frame) => spans_of_frame[frame].push(index)));
 
@@ -83,7 +83,7 @@
     $("facts").append(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
   }
   if (data.gap) {
-    $("gap").textContent = `Something is missing or damaged in this recording: ${data.gap}. What there is of it is shown.`;
+    $("gap").textContent = `This recording is damaged or incomplete: ${data.gap}. The page shows the rest.`;
     $("gap").hidden = false;
   }
 
@@ -125,7 +125,7 @@
   function draw_timeline() {
     const w = width();
     const roving = chosen.span ?? spans.findIndex((span) => place(span.end) >= view.from);
-    const covered = new Map();  // by row, how far to the right something is drawn already
+    const covered = new Map();  // by row, the right edge of what is drawn already
     spans.forEach((span, index) => {
       const left = pixel(span.start, w), right = pixel(span.end, w), row = `${span.lane} ${span.row}`;
       const kept = index === roving || bars.get(index) === document.activeElement;
@@ -375,7 +375,7 @@
         return [make("span", {}, lane.label), share, make("span", {}, span_of_time(took))];
       })));
     }
-    body.append(make("p", { class: "hint" }, "Choose a bar of the timeline, a time in the conversation or a frame of the list to see what passed."));
+    body.append(make("p", { class: "hint" }, "Select a bar in the timeline, a time in the conversation or a frame in the list to see its details."));
   }
   function busy(lane) {
     let took = 0, until = 0;
@@ -555,7 +555,7 @@
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });
 
-  const THEMES = { "": ["Auto", "as the system has them"], light: ["Light", "light"], dark: ["Dark", "dark"] };
+  const THEMES = { "": ["Auto", "same as the system"], light: ["Light", "light"], dark: ["Dark", "dark"] };
   function dress(theme) {
     if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
     $("theme").textContent = THEMES[theme][0];

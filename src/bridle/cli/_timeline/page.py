@@ -1,8 +1,8 @@
-"""The page of a timeline: one file, with everything in it and no way out of it.
+"""The HTML page of a timeline: one file that loads nothing else.
 
-What was recorded is data on the page, never markup: it stands in a JSON block in which no tag can
-end, and the script writes it as text. The page's policy lets it run this one script, load nothing
-and reach nobody.
+The recording is data on the page, never markup: it is in a JSON block that cannot close the
+script element, and the script inserts it as text. The Content-Security-Policy of the page permits
+only its own script and style, and no network requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from bridle.cli._timeline.model import Timeline
 from bridle.cli._timeline.spans import Lane
 
-# How a lane is called, and the hue of its bars; none is grey.
+# The label of each lane and the hue of its bars. "none" is grey.
 _LANES: dict[Lane, tuple[str, str]] = {
     Lane.TURNS: ("Turns", "222"),
     Lane.MODEL: ("Model", "268"),
@@ -43,7 +43,7 @@ _GROUPS = {
 
 
 def page(model: Timeline, name: str) -> str:
-    """The page, as HTML text."""
+    """Return the page as HTML."""
     style, script = _asset("page.css"), "".join(map(_asset, _SCRIPTS))
     parts = {
         "title": html.escape(f"{name} · Bridle"),
@@ -65,7 +65,7 @@ def _hash(text: str) -> str:
 
 
 def _data(model: Timeline, name: str) -> str:
-    """The model as JSON that can stand in a script element, whatever is in it."""
+    """Return the model as JSON that is safe inside a script element."""
     told = {
         "name": name,
         "duration": model.duration,

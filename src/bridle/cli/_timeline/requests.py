@@ -1,6 +1,6 @@
-"""Spans of what is asked and answered: hooks, permissions, servers, control, and the process.
+"""Spans of requests and responses: hooks, permissions, MCP servers, control requests, the process.
 
-Pure. A request and its answer have an id in common; either side may ask.
+Pure. A request and its response have the same id. Both sides send requests.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _LANES: Mapping[str, Lane] = {
 
 
 class Requests(Follower):
-    """Control requests of both sides, from the question to its answer."""
+    """Control requests of both sides, from the request to its response."""
 
     def __init__(self) -> None:
         super().__init__()
-        # The CLI and its client choose their ids for themselves.
+        # The CLI and its client choose ids independently.
         self._open: dict[tuple[bool, str], Draft] = {}
         self._answered: dict[str, Draft] = {}
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         from_cli = seen.direction == "out"
         if seen.kind == "control_request":
             self._ask(seen, from_cli=from_cli)
@@ -59,12 +59,12 @@ class Requests(Follower):
             told = text(response, "error") if failed else input_of(payload)
             draft.close(seen, State.FAILED if failed else _judged(payload), answer=told)
             self._answered[name] = draft
-        elif from_cli and name in self._answered:  # the CLI repeats what it was answered
+        elif from_cli and name in self._answered:  # the CLI repeats the response
             self._answered.pop(name).add(seen)
 
 
 def _judged(payload: Json) -> State:
-    """Whether an answer says no."""
+    """Return the state of a response: ok, denied or failed."""
     decision = part(payload, "hookSpecificOutput").get("permissionDecision")
     says_no = (
         payload.get("behavior") == "deny",
@@ -101,14 +101,14 @@ _TITLES: Mapping[str, Callable[[Json], str]] = {
 
 
 class CommandHooks(Follower):
-    """Hooks of the settings, which the CLI runs by itself."""
+    """Hooks in settings files, which the CLI runs itself."""
 
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[str, Draft] = {}
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         name, subtype = text(seen.frame, "hook_id"), seen.subtype
         if subtype == "hook_started":
             self._open[name] = self.begin(Lane.HOOKS, text(seen.frame, "hook_name"), seen)
@@ -121,10 +121,10 @@ class CommandHooks(Follower):
 
 
 class Process(Follower):
-    """Moments of the process: what it wrote to stderr, signals, its end."""
+    """Moments of the process: lines on stderr, signals, its end."""
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         if seen.direction == "err":
             self.begin(Lane.PROCESS, seen.line or "stderr", seen).close(seen, State.FAILED)
             return

@@ -1,7 +1,7 @@
-"""Spans of time in a recording: turns, model calls, tools, questions. Pure.
+"""Spans of time in a recording: turns, model calls, tools, tasks. Pure.
 
-A follower watches the frames go by and drafts spans of its own kind. What never ends in the
-recording stays open to its last moment.
+Each follower takes all frames and creates the spans of one kind. A span without an end in the
+recording lasts until the end of the recording.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_FACT = 600
 
 
 class Lane(StrEnum):
-    """Where a span is drawn, from the top."""
+    """The lane in which a span is drawn, from the top."""
 
     TURNS = "turns"
     MODEL = "model"
@@ -55,7 +55,7 @@ class State(StrEnum):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """An entry on its way past the followers, with what an engine made of it."""
+    """An entry for the followers, with the actions of the engine for it."""
 
     index: int
     t: float
@@ -66,17 +66,17 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """The frame's type."""
+        """The type of the frame."""
         return text(self.frame, "type")
 
     @property
     def subtype(self) -> str:
-        """What kind of system message it is; empty for others."""
+        """The subtype of a system message; empty for other frames."""
         return text(self.frame, "subtype") if self.kind == "system" else ""
 
 
 class Draft(msgspec.Struct):
-    """A span in the making."""
+    """An unfinished span."""
 
     lane: Lane
     title: str
@@ -84,17 +84,17 @@ class Draft(msgspec.Struct):
     frames: list[int]
     facts: dict[str, str]
     end: float | None = None
-    #: Until it ends, what there is to say of it so far.
+    #: The state until the span ends.
     state: State = State.OPEN
     depth: int = 0
 
     def add(self, seen: Seen) -> None:
-        """The frame belongs to it."""
+        """Add a frame to the span."""
         if not self.frames or self.frames[-1] != seen.index:
             self.frames.append(seen.index)
 
     def close(self, seen: Seen, state: State = State.OK, **facts: str) -> None:
-        """It ends with this frame."""
+        """End the span with this frame."""
         self.add(seen)
         self.end, self.state = seen.t, state
         self.facts.update(_worth_telling(facts))
@@ -105,17 +105,17 @@ def _worth_telling(facts: Mapping[str, str]) -> dict[str, str]:
 
 
 class Follower(ABC):
-    """Drafts the spans of one kind."""
+    """Creates the spans of one kind."""
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
 
     @abstractmethod
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
 
     def begin(self, lane: Lane, title: str, seen: Seen, **facts: str) -> Draft:
-        """A new span, from this frame on."""
+        """Begin a new span with this frame."""
         draft = Draft(lane, one_line(title, 80), seen.t, [seen.index], _worth_telling(facts))
         self.drafts.append(draft)
         return draft
@@ -125,20 +125,20 @@ class Follower(ABC):
 
 
 class Turns(Follower):
-    """Prompts and what came of them, as the engine judges it; and turns without a prompt."""
+    """Turns with their outcomes from the engine, and turns without a prompt."""
 
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[str, Draft] = {}
         self._all: dict[str, Draft] = {}
         self._follow_up: Draft | None = None
-        # Where each prompt was sent; its turn may begin later.
+        # The entry with which each prompt was sent. Its turn may begin later.
         self._prompts: dict[str, Seen] = {}
-        # Which entry a message came with.
+        # The entry that contained each message.
         self._places: dict[int, Seen] = {}
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         if seen.kind == "user" and seen.direction == "in":
             self._prompts[text(seen.frame, "uuid")] = seen
         for step in seen.steps:
@@ -165,7 +165,7 @@ class Turns(Follower):
             for uuid in step.turns:
                 self._add(uuid, place)
         if seen.subtype == "init" and not step.turns:
-            # A turn the CLI runs by itself, from its init to its result.
+            # A turn that the CLI starts itself, from its init message to its result.
             self._follow_up = self.begin(Lane.TURNS, "follow-up", seen, cause="background work")
         elif self._follow_up is not None and seen.kind == "result":
             state = State.FAILED if seen.frame.get("is_error") is True else State.OK
@@ -205,20 +205,21 @@ def _outcome_facts(outcome: Outcome) -> dict[str, str]:
 
 
 class Model(Follower):
-    """Answers of the model, from what it was asked to the last of what it said.
+    """Replies of the model, from the request to the end of the reply.
 
-    The wire does not tell when a request is sent; what it must have waited for is told.
+    The recording does not contain the time of the request. The span begins with the last frame
+    that the request had to wait for.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # By thread: that of the conversation is "", a subagent's is its tool use.
+        # By thread: "" for the conversation, the tool use id for a subagent.
         self._asked: dict[str, float] = {}
         self._open: dict[str, Draft] = {}
         self._by_message: dict[str, Draft] = {}
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         if seen.direction != "out":
             return
         thread = text(seen.frame, "parent_tool_use_id")
@@ -275,16 +276,16 @@ def _words(frame: Json) -> str:
 
 
 class Tools(Follower):
-    """Tools from their use to their result."""
+    """Tool calls, from the call to the result."""
 
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[str, Draft] = {}
-        # By the id of the question whether it may run.
+        # By the id of the permission request.
         self._questions: dict[str, Draft] = {}
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         if seen.kind == "assistant":
             for block in blocks(seen.frame):
                 if block.get("type") == "tool_use":
@@ -318,7 +319,7 @@ class Tools(Follower):
         draft.close(seen, state, result=said(block.get("content")))
 
     def _mention(self, seen: Seen) -> None:
-        """A frame about a tool: the question whether it may run, a hook, its progress."""
+        """Add a frame about a tool: its permission request, a hook, its progress."""
         request = part(seen.frame, "request")
         name = text(seen.frame, "tool_use_id") or text(request, "tool_use_id")
         if name in self._open:
@@ -333,7 +334,7 @@ class Tools(Follower):
             draft.state = State.DENIED
 
     def _give_up(self, seen: Seen) -> None:
-        """The turn is over, and the tools of its own thread with it."""
+        """End the tools of the main thread, because the turn is over."""
         for name, draft in list(self._open.items()):
             if not draft.depth:
                 draft.close(seen, State.STOPPED)
@@ -349,7 +350,7 @@ _TASK_ENDINGS = {
 
 
 class Tasks(Follower):
-    """Subagents and shells that run beside the conversation, with what they do."""
+    """Background tasks (subagents and shells) and their work."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -357,7 +358,7 @@ class Tasks(Follower):
         self._by_tool: dict[str, Draft] = {}
 
     def see(self, seen: Seen) -> None:
-        """The next entry."""
+        """Take the next entry."""
         frame = seen.frame
         parent = self._by_tool.get(text(frame, "parent_tool_use_id"))
         if parent is not None:

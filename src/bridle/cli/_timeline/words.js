@@ -1,9 +1,9 @@
 "use strict";
-// How the page puts things in words: times, sizes, and frames with room between their parts.
+// Formatting of times, sizes and JSON lines.
 const words = (() => {
   const two = (n) => String(n).padStart(2, "0");
 
-  // Numbers are rounded before they are taken apart: there is no sixtieth second.
+  // Numbers are rounded before they are split, so that 59.9 s does not become 0:60.
   const whole_clock = (t) => {
     const s = Math.round(t), minutes = Math.floor(s / 60);
     return s < 3600 ? `${minutes}:${two(s % 60)}` : `${Math.floor(s / 3600)}:${two(minutes % 60)}:${two(s % 60)}`;
@@ -28,7 +28,7 @@ const words = (() => {
   };
   const size_of = (n) => n < 1000 ? `${n}` : n < 1e6 ? `${(n / 1000).toFixed(1)} k` : `${(n / 1e6).toFixed(1)} M`;
 
-  // The end of the string that begins there, in a text that is known to be JSON.
+  // The end of the string that begins at `start`, in valid JSON.
   const string_end = (text, start) => {
     for (let end = text.indexOf('"', start + 1); ; end = text.indexOf('"', end + 1)) {
       let before = end;
@@ -36,9 +36,9 @@ const words = (() => {
       if ((end - before) % 2 === 0) return end + 1;
     }
   };
-  const DEEPEST = 40;  // indents no further: a frame may be a well
-  // A line of JSON, indented. Only the space between its tokens changes: digits, order and keys that
-  // come twice are what was on the wire, which a parser would not keep.
+  const DEEPEST = 40;  // limit of the indentation, because a frame may be nested deeply
+  // Indent a line of JSON. Only the space between its tokens changes. Digits, order and duplicate
+  // keys stay as received; a JSON parser would not keep them.
   const indented = (line) => {
     try { JSON.parse(line); } catch { return line; }
     const space = /\s*/y, plain = /[^\s"{}[\],:]+/y, closing = /\s*[}\]]/y, parts = [];

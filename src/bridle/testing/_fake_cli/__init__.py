@@ -1,4 +1,4 @@
-"""The program of the fake CLI. The rule of this package: standard library only, relative imports.
+"""The program of the fake CLI. It uses only the standard library and relative imports.
 
-It is imported under a name of its own, in a process that has neither Bridle nor site-packages.
+It is imported under its own name, in a process without Bridle and without site-packages.
 """

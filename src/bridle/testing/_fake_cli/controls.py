@@ -1,6 +1,6 @@
-"""The client's control requests, answered as a real CLI answers them.
+"""Answer the control requests of the client like a real CLI.
 
-A row per subtype; what has no row is unsupported, and is told so.
+A table has one row per subtype. Other subtypes get an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def answer(talk: Talk, request: Json) -> None:
-    """Do what the client asks, and say so."""
+    """Execute a control request and send the response."""
     subtype = request["request"].get("subtype")
     handle = HANDLERS.get(str(subtype))
     if handle is None or (str(subtype) in NEWEST_ONLY and not talk.frames.newer):
@@ -64,7 +64,7 @@ def _are_hooks(hooks: object) -> bool:
 
 
 def _reject_or_wedge(talk: Talk, request: Json, text: str, **beside: object) -> None:
-    """The newest CLI refuses what it cannot use; an older one goes deaf over it."""
+    """Reject an invalid request like the newest CLI, or hang like an older one."""
     if talk.frames.newer:
         _refuse(talk, request, text, **beside)
     else:
@@ -236,7 +236,7 @@ def _mcp_message(talk: Talk, request: Json) -> None:
         talk.servers.refresh(request["request"].get("server_name"))
 
 
-# ------------------------------------------------------------------------- telling
+# ------------------------------------------------------------------------- queries
 
 
 def _get_context_usage(talk: Talk, request: Json) -> None:

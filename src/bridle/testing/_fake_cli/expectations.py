@@ -1,7 +1,7 @@
-"""What a script expects of its client, and what of it never came.
+"""The expectations of a script, and which of them were not met.
 
-The order is known beforehand, for a script has no branches: so a run needs to tell only how many of
-its expectations were met. It tells each at once, and thus a run that is killed is judged as well.
+A script has no branches, so the order of its expectations is fixed, and a run reports only how
+many were met. It reports each one immediately, so a run that was killed can be checked, too.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _ANSWERS = {
     ("elicitation", ""): "expect_elicitation",
     (None, "error"): "expect_error",
 }
-"""The methods that expect an answer, by its subtype and verdict, for those who wrote them."""
+"""The FakeCli methods that expect a response, by subtype and verdict, for messages."""
 
 
 def shortfall(steps: Sequence[Step], runs: Sequence[Facts]) -> list[str]:
-    """What was expected and did not come, given what each run has told about itself."""
+    """Return the expectations that were not met, given the facts about each run."""
     first = next(expectations(steps), None)
     if first is not None and not runs:
         return [NEVER_STARTED]
-    # Not starting is what such a run was for, unless there is no other.
+    # A run that refused to start did what its script says, unless it is the only run.
     played = [facts for facts in runs if not any("refused" in fact for fact in facts)]
     if first is not None and not played:
-        return [f"{first} never came"]
+        return [f"{first} was never received"]
     return [problem for facts in played for problem in _problems(steps, facts)]
 
 
@@ -49,11 +49,11 @@ def _problems(steps: Sequence[Step], facts: Facts) -> list[str]:
         return told
     met = sum("met" in fact for fact in facts)
     missing = next(islice(expectations(steps), met, None), None)
-    return [] if missing is None else [f"{missing} never came"]
+    return [] if missing is None else [f"{missing} was never received"]
 
 
 def expectations(steps: Sequence[Step]) -> Iterator[str]:
-    """What is expected, in order and in words. What is repeated without end is not demanded."""
+    """Yield a description of each expectation, in order, except in endless repetitions."""
     has_prompt = False
     for number, step in _unrolled(steps):
         if step["do"] not in _TURNS:
@@ -66,10 +66,10 @@ def expectations(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _unrolled(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
-    """The steps that may wait for the client, with their numbers, as often as they are played."""
+    """Yield the steps that may wait for the client, with their numbers, repeated as they run."""
     for number, step in enumerate(steps, 1):
         if step["do"] == "repeat":
-            # A million lines to write expect nothing, and need not be counted one by one.
+            # Skip steps that expect nothing, because they may be repeated a million times.
             times = step["times"] if any(_unrolled(step["steps"])) else 0
             for _ in range(times or 0):
                 yield from _unrolled(step["steps"])

@@ -1,6 +1,6 @@
-"""Frames: every line the fake CLI writes is built here, with the members a real one has.
+"""Build every line that the fake CLI writes, with the members of a real CLI.
 
-The rule of this file: it builds and counts, it does not write. Ids are unique within a run.
+This module builds frames and counts; it does not write. Ids are unique within a run.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ REJECTED = (
     " a file edit, the new_string was NOT written to the file). STOP what you are doing and wait"
     " for the user to tell you how to proceed."
 )
-"""What the model is told of a tool call that a person stopped."""
+"""The text that the model reads about a tool call that the user rejected."""
 
 
 def new_session_id() -> str:
-    """A random id, of the form the CLI gives its sessions."""
+    """Return a random id in the format of session ids."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
 def timestamp() -> str:
-    """Now."""
+    """Return the present time in ISO format."""
     now = time.time()
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
 
@@ -45,7 +45,7 @@ class Frames:
         self.permission_mode = permission_mode
         self.cwd = os.getcwd()
         self.prompt_id = ""
-        #: Calls of the model since the start, and those already accounted for in a result.
+        #: The number of model calls since the start, and of those reported in a result.
         self.calls = 0
         self._accounted = 0
         self._results = 0
@@ -54,12 +54,12 @@ class Frames:
     # -- ids and versions --------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """A uuid nobody has had before."""
+        """Return a new uuid."""
         self._serial += 1
         return f"fa4e0000-0000-4000-8000-{self._serial:012x}"
 
     def fit(self, kind: str, members: Json) -> Json:
-        """Without what this version does not send."""
+        """Remove the members that this version does not send."""
         if self.newer or kind not in NEWER:
             return members
         return {name: value for name, value in members.items() if name not in NEWER[kind]}
@@ -73,35 +73,35 @@ class Frames:
     # -- control frames ----------------------------------------------------------------------------
 
     def question(self, subtype: str, **fields: object) -> Json:
-        """The CLI asks."""
+        """Return a control request of the CLI."""
         request = self.fit(subtype, {"subtype": subtype, **fields})
         return {"type": "control_request", "request_id": self.new_id(), "request": request}
 
     def withdrawal(self, request_id: str) -> Json:
-        """The CLI no longer wants an answer."""
+        """Return the withdrawal of a request."""
         return {"type": "control_cancel_request", "request_id": request_id}
 
     def answer(self, request: Json, payload: Json | None = None, **beside: object) -> Json:
-        """A request of the client succeeded. Without a payload it is a bare acknowledgement."""
+        """Return a success response. Without a payload, it only acknowledges the request."""
         response: Json = {"subtype": "success", **_id_of(request)}
         if payload is not None:
             response["response"] = payload
         return {"type": "control_response", "response": {**response, **beside}}
 
     def refusal(self, request: Json, error: str, **beside: object) -> Json:
-        """A request of the client failed."""
+        """Return an error response."""
         response = {"subtype": "error", **_id_of(request), "error": error, **beside}
         return {"type": "control_response", "response": self.fit("error", response)}
 
     def initialized(self, request: Json, payload: Json | None = None) -> Json:
-        """The answer to initialize: what the CLI is."""
+        """Return the response to initialize."""
         if payload is None:
             payload = self.introduction(hooks=bool(request["request"].get("hooks")))
         lists: Json = {"pending_permission_requests": [], "pending_user_dialog_requests": []}
         return self.answer(request, payload, **(lists if self.newer else {}))
 
     def introduction(self, *, hooks: bool = False) -> Json:
-        """What the CLI says of itself."""
+        """Return the facts about the CLI for the response to initialize."""
         told: Json = {
             "commands": [self.fit("command", one) for one in payloads.commands()],
             "agents": [{"name": n, "description": f"The agent {n}."} for n in payloads.AGENTS],
@@ -135,12 +135,12 @@ class Frames:
             told["hooks_applied"] = True
         return self.fit("initialize", told)
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- requests of the CLI -----------------------------------------------------------------------
 
     def hook_callback(
         self, callback_id: str, event: str, fields: Json, tool_use_id: str | None = None
     ) -> Json:
-        """A hook is to run."""
+        """Return a request to run a hook."""
         about: Json = {
             "session_id": self.session_id,
             "transcript_path": f"{self.cwd}/.claude/{self.session_id}.jsonl",
@@ -158,7 +158,7 @@ class Frames:
         )
 
     def can_use_tool(self, tool: str, tool_input: Json, tool_use_id: str, **more: object) -> Json:
-        """May this tool run?"""
+        """Return a permission request."""
         server, _, name = tool.removeprefix("mcp__").partition("__")
         rule: Json = {"toolName": tool}
         about: Json = {"tool_name": tool, "display_name": tool}
@@ -188,11 +188,11 @@ class Frames:
         )
 
     def mcp_message(self, server: str, message: Json) -> Json:
-        """JSON-RPC for a server inside the client."""
+        """Return a JSON-RPC message for an MCP server in the client."""
         return self.question("mcp_message", server_name=server, message=message)
 
     def mcp_initialize(self) -> Json:
-        """The first word to an MCP server."""
+        """Return the initialize message for an MCP server."""
         client = {
             "name": "claude-code",
             "title": "Claude Code",
@@ -206,13 +206,13 @@ class Frames:
     # -- the session -------------------------------------------------------------------------------
 
     def lifecycle(self, uuid: str, state: str) -> Json:
-        """Where a prompt stands."""
+        """Return the state of a prompt."""
         return self._frame("command_lifecycle", command_uuid=uuid, state=state)
 
     def init(
         self, uuids: list[str], tools: Iterable[str] = (), servers: Iterable[Json] = ()
     ) -> Json:
-        """A turn begins."""
+        """Return the init message of a turn."""
         frame = self._frame(
             "system",
             subtype="init",
@@ -246,29 +246,29 @@ class Frames:
         return {**frame, "user_message_uuids": uuids} if uuids and self.newer else frame
 
     def status(self, status: str | None, **members: object) -> Json:
-        """What the CLI is at."""
+        """Return a status message."""
         return self._frame("system", subtype="status", status=status, **members)
 
     def system(self, subtype: str, **members: object) -> Json:
-        """Any other line about the session."""
+        """Return any other system message."""
         return self._frame("system", subtype=subtype, **members)
 
     # -- the conversation --------------------------------------------------------------------------
 
     def echo(self, content: object, uuid: str | None, *, timestamped: bool = True) -> Json:
-        """A prompt, repeated."""
+        """Return the echo of a prompt."""
         frame = self._user(content, isReplay=True)
         frame["uuid"] = uuid or frame["uuid"]
         return {**frame, "timestamp": timestamp()} if timestamped else frame
 
     def words(self, text: str, **members: object) -> Json:
-        """The CLI's own words to the model."""
+        """Return a user message that the CLI writes itself."""
         return self._user([{"type": "text", "text": text}], timestamp=timestamp(), **members)
 
     def tool_result(
         self, tool_use_id: str, content: object, result: object, meta: Json, *, is_error: bool
     ) -> Json:
-        """What a tool gave."""
+        """Return the result of a tool call."""
         block = {
             "type": "tool_result",
             "content": content,
@@ -288,11 +288,11 @@ class Frames:
 
     @property
     def message_id(self) -> str:
-        """The id of what the model is saying."""
+        """The id of the current message of the model."""
         return f"msg_{self.calls:04d}"
 
     def api_message(self, content: list[Json]) -> Json:
-        """A message of the Messages API, as far as it is known while it streams."""
+        """Return a message of the Messages API, as known while it is streamed."""
         return {
             "id": self.message_id,
             "type": "message",
@@ -310,7 +310,7 @@ class Frames:
         }
 
     def assistant(self, block: Json, **members: object) -> Json:
-        """The model said one block."""
+        """Return a message of the model with one block."""
         if str(block.get("name", "")).startswith("mcp__"):
             server, _, name = str(block["name"]).removeprefix("mcp__").partition("__")
             meta = {"id": block["id"], "display_name": name.title(), "server_display_name": server}
@@ -325,7 +325,7 @@ class Frames:
         )
 
     def api_failure(self, text: str, status: int, **members: object) -> Json:
-        """The API did not answer; the CLI says so in the model's place."""
+        """Return the message that the CLI writes in place of the model after an API error."""
         frame = self.assistant({"type": "text", "text": text}, **members)
         frame["message"] |= {
             "id": self.new_id(),
@@ -344,7 +344,7 @@ class Frames:
         return self.fit("assistant", {**frame, **failure})
 
     def stream_event(self, event: Json, **members: object) -> Json:
-        """A piece of what the model is saying."""
+        """Return a stream event."""
         return self._frame(
             "stream_event",
             event=event,
@@ -354,7 +354,7 @@ class Frames:
         )
 
     def delta_lines(self, text: str, count: int) -> list[bytes]:
-        """So many equal text deltas, encoded once and numbered."""
+        """Return ``count`` equal text deltas, encoded once and numbered."""
         delta = {"type": "text_delta", "text": text}
         event = {"type": "content_block_delta", "index": 0, "delta": delta}
         line = encode(self.stream_event(event))
@@ -365,7 +365,7 @@ class Frames:
     # -- the end of a turn -------------------------------------------------------------------------
 
     def result(self, uuids: list[str], calls: int, **members: object) -> Json:
-        """A turn ended. `members` say how; what they leave out is a clean ending."""
+        """Return the result of a turn. `members` replace those of a successful result."""
         model_usage = self._model_usage(self.calls)
         counted: Json = {
             "duration_api_ms": 5 * calls,
@@ -393,7 +393,7 @@ class Frames:
             "result_index": self._results,
             "model_usage_since_last_result": self._model_usage(self.calls - self._accounted),
         }
-        if "total_cost_usd" in members:  # the script tells another cost than that of its calls
+        if "total_cost_usd" in members:  # the script sets its own cost
             del since["model_usage_since_last_result"]
         self._accounted = self.calls
         self._results += 1
@@ -415,9 +415,9 @@ TIMINGS: Json = {
     "first_request_input_tokens": payloads.INPUT_TOKENS,
     "first_request_cache_read_input_tokens": 0,
 }
-"""What a result tells of the first call of the model."""
+"""Members of a result about the first model call."""
 
 
 def _id_of(request: Json) -> Json:
-    """A request without an id is answered without one."""
+    """Return the id member for a response; empty if the request has no id."""
     return {"request_id": request["request_id"]} if "request_id" in request else {}

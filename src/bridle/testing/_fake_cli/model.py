@@ -1,7 +1,7 @@
-"""The model behind the automatic conversation: what it says, given what it is told.
+"""The model of an automatic fake CLI: its answers to prompts and tool results.
 
-Either the prompt itself says what to do, line by line, in the words of :data:`WORDS`; or the test
-has laid out the model's messages beforehand. Anything else is answered with a fixed reply.
+The lines of a prompt can control the answer with the words in :data:`WORDS`. Or the test passes a
+list of messages. Otherwise the model answers with a fixed text.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from .values import Json
 
 
 class Call(NamedTuple):
-    """One answer of the model, and how it comes."""
+    """One answer of the model, and how it is sent."""
 
     blocks: list[Json]
-    #: The text comes in so many pieces.
+    #: The number of deltas of the text.
     chunks: int = 2
-    #: Deltas of the last block beyond its own text.
+    #: The number of additional deltas of the last block.
     deltas: int = 0
-    #: Seconds to hold the last block, half said; infinite until interrupted.
+    #: Seconds to pause in the middle of the last block; infinite waits for an interrupt.
     hold: float = 0.0
-    #: The API refuses with this status.
+    #: The status of an API error instead of an answer.
     status: int = 0
-    #: The process ends with this code instead; negative for a signal.
+    #: The code with which the process exits instead; negative for a signal.
     exit_code: int | None = None
 
 
 def text(words: str) -> Json:
-    """A text block."""
+    """Return a text block."""
     return {"type": "text", "text": words}
 
 
 class Model:
-    """Answers in turn. ``replies`` is a text, or a list of messages: ``blocks``, and ``hold``."""
+    """Answers in order. ``replies`` is a text, or messages with ``blocks`` and ``hold``."""
 
     def __init__(self, replies: str | list[Json]) -> None:
         self._reply = replies if isinstance(replies, str) else "Done."
@@ -43,7 +43,7 @@ class Model:
         self._tools = 0
 
     def hear(self, prompt: str) -> Call:
-        """The first answer to a prompt."""
+        """Return the first answer to a prompt."""
         if self._messages is not None:
             return self._next(self._reply)
         asked = [word_and_rest(line) for line in prompt.splitlines()]
@@ -56,7 +56,7 @@ class Model:
         return max(calls, key=lambda call: call[1:] != Call([])[1:])._replace(blocks=blocks)
 
     def go_on(self, results: list[str]) -> Call:
-        """The answer to what tools gave, or to being told to go on."""
+        """Return the answer to tool results, or to the feedback of a Stop hook."""
         return self._next("\n".join(results) or "Done.")
 
     def _next(self, otherwise: str) -> Call:
@@ -78,7 +78,7 @@ class Model:
             [self._with_id({"type": "tool_use", "id": "", "name": name, "input": tool_input})]
         )
 
-    # -- the words a prompt may use ----------------------------------------------------------------
+    # -- words that a prompt may contain -----------------------------------------------------------
 
     def _say(self, rest: str) -> Call:
         return Call([text(rest)])
@@ -110,20 +110,20 @@ class Model:
 
 
 WORDS = {
-    "SAY": "SAY text: the model says it",
-    "THINK": "THINK text: the model thinks it",
+    "SAY": "SAY text: the model answers with this text",
+    "THINK": "THINK text: a thinking block with this text",
     "BIG": "BIG n: a text of n bytes",
-    "STREAM": "STREAM n: a text that comes in n pieces",
-    "SLOW": "SLOW [seconds]: a text that is held half said, for ever or so long",
-    "BASH": "BASH command: the tool Bash, which is not really run",
-    "CALL": "CALL tool [json]: any tool; mcp__server__tool is called in the client",
-    "FAIL": "FAIL [status]: the API refuses",
-    "EXIT": "EXIT [code]: the process ends; a negative code is a signal",
+    "STREAM": "STREAM n: a text in n deltas",
+    "SLOW": "SLOW [seconds]: a text with a pause in the middle, by default until an interrupt",
+    "BASH": "BASH command: a call of the tool Bash; the command is not run",
+    "CALL": "CALL tool [json]: a call of any tool; mcp__server__tool runs in the client",
+    "FAIL": "FAIL [status]: an API error with this status",
+    "EXIT": "EXIT [code]: the process exits with this code; a negative code is a signal",
 }
-"""What a prompt can ask of the model: one per line, at its start."""
+"""The words that control the model, with descriptions. Each must be at the start of a line."""
 
 
 def word_and_rest(line: str) -> tuple[str, str]:
-    """The first word of a line, and what follows."""
+    """Return the first word of a line, and the rest."""
     word, _, rest = line.strip().partition(" ")
     return word, rest.strip()

@@ -1,7 +1,7 @@
-"""What the CLI says of itself, as data: two versions of it.
+"""Facts about the CLI that the fake reports, for two CLI versions.
 
-Frames are built as the newest CLI sends them. What an older one leaves out is a table here
-(:data:`NEWER`), so there is one way to build a frame, whatever the version.
+Frames are built as the newest CLI sends them. :data:`NEWER` lists the members that an older CLI
+leaves out, so both versions share the code that builds frames.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ MODELS = {
     "sonnet": "claude-sonnet-5-5",
     "haiku": "claude-haiku-5-5",
 }
-"""Aliases, and what they stand for."""
+"""Model aliases and their full names."""
 
 TOOLS = ["Task", "AskUserQuestion", "Bash", "Edit", "ExitPlanMode", "Read", "WebFetch", "Write"]
 AGENTS = ["Explore", "Plan", "general-purpose"]
@@ -144,7 +144,7 @@ OUTPUT_TOKENS = 5
 
 
 def commands() -> list[Json]:
-    """The slash commands, with what they are for."""
+    """Return the slash commands with descriptions."""
     return [
         {"name": name, "description": f"Run /{name}.", "argumentHint": "", "builtin": True}
         for name in SLASH_COMMANDS
@@ -152,7 +152,7 @@ def commands() -> list[Json]:
 
 
 def models() -> list[Json]:
-    """The models on offer."""
+    """Return the available models."""
     return [
         {
             "value": alias,
@@ -171,7 +171,7 @@ def models() -> list[Json]:
 
 
 def usage(calls: int) -> Json:
-    """What so many calls of the model used up."""
+    """Return the token usage of ``calls`` model calls."""
     return {
         "input_tokens": INPUT_TOKENS * calls,
         "cache_creation_input_tokens": 0,
@@ -189,7 +189,7 @@ def usage(calls: int) -> Json:
 
 
 def model_usage(model: str, calls: int) -> Json:
-    """The same, as it is told per model."""
+    """Return the token usage per model."""
     return {
         "inputTokens": INPUT_TOKENS * calls,
         "outputTokens": OUTPUT_TOKENS * calls,

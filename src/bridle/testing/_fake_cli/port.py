@@ -1,7 +1,7 @@
-"""The process's ends: standard input and output, and the transcript of what went through them.
+"""Standard input and output of the fake CLI, and the transcript of both.
 
-The transcript is a recording (one JSON object per line: ``t``, ``dir``, ``line``). Every entry is
-written before the thing it tells of happens, straight to the file, so it survives any death.
+The transcript is a recording (one JSON object per line: ``t``, ``dir``, ``line``). Each entry is
+written to the file, without a buffer, before the event itself, so it is there even after a kill.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _CHUNK = 1 << 18
 
 
 def encode(frame: object) -> bytes:
-    """A line as the CLI writes it."""
+    """Encode a line like the CLI."""
     return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 class BadInput(Exception):
-    """A line on standard input that makes the CLI give up; the text is for stderr."""
+    """A line on standard input that makes the CLI exit. The text is written to stderr."""
 
 
 class Port:
-    """Lines in, lines out, all of them noted."""
+    """Reads and writes lines, and adds them to the transcript."""
 
     def __init__(self, transcript: str, *, newer: bool = True) -> None:
         self._log = os.open(transcript, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -39,15 +39,15 @@ class Port:
         self._stdout: int | None = 1
         self._stdin: int | None = 0
         self._alarm: int | None = None
-        #: What has been read and nobody has taken yet.
+        #: Lines that were read and not yet taken.
         self.inbox: deque[Json] = deque()
-        #: Standard input is at its end.
+        #: True at the end of standard input.
         self.ended = False
 
     # -- the transcript ----------------------------------------------------------------------------
 
     def note(self, **facts: object) -> None:
-        """Something about the process itself."""
+        """Record facts about the process."""
         self._enter("meta", json.dumps(facts))
 
     def _enter(self, direction: str, line: str, **more: object) -> None:
@@ -56,7 +56,7 @@ class Port:
         os.write(self._log, json.dumps(entry).encode() + b"\n")
 
     def leave(self, code: int) -> NoReturn:
-        """The process ends: with this code, or by the signal that a negative one means."""
+        """Exit with this code. A negative code kills the process with a signal."""
         self.note(exit=code)
         if code < 0:
             if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -71,7 +71,7 @@ class Port:
         self.write(encode(frame))
 
     def write(self, data: bytes, times: int = 1) -> None:
-        """Write these bytes, as often as asked for. A reader that is gone does not matter."""
+        """Write these bytes ``times`` times. Ignore a reader that has closed the pipe."""
         text = data.decode("utf-8", "surrogateescape")
         more: Json = {} if times == 1 else {"times": times}
         if not text.endswith("\n"):
@@ -85,7 +85,7 @@ class Port:
         self._push(data * rest)
 
     def write_lines(self, lines: list[bytes]) -> None:
-        """Write many lines at once; the transcript tells of the first, and how many there were."""
+        """Write many lines at once. The transcript contains the first line and the number."""
         self._enter("out", lines[0].decode().rstrip("\n"), times=len(lines))
         self._push(b"".join(lines))
 
@@ -108,30 +108,30 @@ class Port:
                 return
 
     def close_output(self) -> None:
-        """No more output, while the process lives on."""
+        """Close the output. The process continues."""
         self._stdout = None
         os.close(1)
 
     # -- input -------------------------------------------------------------------------------------
 
     def close_input(self) -> None:
-        """Whoever writes to us from now on fails."""
+        """Close the input, so that writing to it fails."""
         self._stdin = None
         os.close(0)
 
     def go_deaf(self) -> NoReturn:
-        """Never read again; only a signal ends the process."""
+        """Never read again. Only a signal ends the process."""
         while True:
             time.sleep(3600)
 
     def wake_on_signals(self) -> None:
-        """From now on a signal ends a wait, once its handler has run."""
+        """Make a signal end a wait, after its handler has run."""
         self._alarm, bell = os.pipe()
         os.set_blocking(bell, False)
         signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
 
     def wait(self, seconds: float | None) -> bool:
-        """Read what there is, or what comes in time. False if no input came."""
+        """Wait for input and read it. Return False if none arrives in time."""
         stdin = None if self.ended else self._stdin
         ready, _, _ = select.select(
             [end for end in (stdin, self._alarm) if end is not None], [], [], seconds
@@ -173,7 +173,7 @@ class Port:
             self.inbox.append(frame)
 
     def _is_usable(self, frame: Json) -> bool:
-        """False for what the CLI passes over in silence; an error for what kills it."""
+        """Return False for a line that the CLI ignores. Raise for one that makes it exit."""
         kind = frame.get("type")
         if kind == "control_request":
             if not is_object(frame.get("request")):

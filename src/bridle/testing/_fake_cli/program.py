@@ -1,4 +1,4 @@
-"""The fake CLI from start to exit: its arguments, its signals, and what it is told to do."""
+"""Run the fake CLI from start to exit: arguments, signals, and its script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .values import Json
 
 
 def main(script: str, argv: list[str]) -> NoReturn:
-    """Play the plan in the file ``script``, as a CLI called with ``argv``."""
+    """Run the plan in the file ``script``, as a CLI called with ``argv``."""
     with open(script, encoding="utf-8") as file:
         plan: Json = json.load(file)
     signal.alarm(plan["lifetime"])
@@ -42,7 +42,7 @@ def main(script: str, argv: list[str]) -> NoReturn:
 
 
 def _tell_version(version: str | int | None) -> NoReturn:
-    """A text to print, a code to exit with, or nothing ever."""
+    """Print a text, exit with a code, or hang if ``version`` is None."""
     if version is None:
         while True:
             time.sleep(3600)
@@ -83,7 +83,7 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
 
 
 def _flags(argv: list[str], mode: str, plan: Json) -> Json:
-    """What the arguments and the environment switch on."""
+    """Return what the arguments and the environment switch on."""
     allowed = (_value(argv, "--allowedTools") or "").split(",")
     bypass = ("--allow-dangerously-skip-permissions", "--dangerously-skip-permissions")
     return {
@@ -99,7 +99,7 @@ def _flags(argv: list[str], mode: str, plan: Json) -> Json:
 
 
 def _value(argv: list[str], flag: str) -> str | None:
-    """The value of a flag, given behind it or after an equals sign."""
+    """Return the value of a flag, from the next argument or after an equals sign."""
     for at, argument in enumerate(argv):
         if argument.startswith(f"{flag}="):
             return argument.partition("=")[2]

@@ -1,8 +1,8 @@
-"""The script: steps that say what the CLI does and what it expects of its client, in order.
+"""Run the steps of a script: what the CLI sends and what it expects, in order.
 
-An expectation takes the first unread line of its kind; lines of other kinds stay for later steps.
-What is not met in time ends the process with :data:`UNMET` and a word on stderr; what is met is
-noted at once, so that it is known what was not when the process is killed.
+An expectation takes the first unread line of its kind. Lines of other kinds stay unread for later
+steps. If an expectation is not met in time, the process writes a message to stderr and exits with
+:data:`UNMET`. Each met expectation is recorded immediately, so a killed process can be checked.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ UNMET = 70
 """The exit code of a script whose expectations were not met."""
 
 UNANSWERED = (
-    "initialize came, and the script has no expect_initialize to answer it; every method of FakeCli"
-    " returns a new one, so use what it returns"
+    "received initialize, but the script has no expect_initialize to answer it. Every method of"
+    " FakeCli returns a new fake CLI: use the returned one"
 )
-"""What is wrong with a script that is over before the session has begun."""
+"""The failure of a script that ends before the session has begun."""
 
 GRANDCHILD_LIFE = 120.0
-"""Seconds after which a grandchild goes by itself, should nobody have ended it."""
+"""Seconds after which a grandchild exits by itself."""
 
 
 class Unmet(Exception):
-    """What was expected, and what came instead."""
+    """An expectation was not met. The text says what was expected and what was received."""
 
 
 def is_like(wanted: object, value: object) -> bool:
-    """The value has all that is wanted: objects may have more members, the rest is equal."""
+    """Return whether a value equals the wanted one. Objects may have additional members."""
     if is_object(wanted) and is_object(value):
         return all(name in value and is_like(part, value[name]) for name, part in wanted.items())
     if is_list(wanted) and is_list(value):
@@ -47,7 +47,7 @@ def is_like(wanted: object, value: object) -> bool:
 
 
 class Script:
-    """Performs steps. Each step is an object: ``do`` names the method, the rest its arguments."""
+    """Runs steps. Each step is an object: ``do`` names the method, the rest are its arguments."""
 
     def __init__(
         self, port: Port, frames: Frames, speaker: Speaker, flags: Json, patience: float
@@ -65,14 +65,14 @@ class Script:
         self._tools = 0
         self._ignores_eof = False
         self._met = 0
-        #: Inside steps without end, which nobody can demand to be played to the end.
+        #: True inside endless steps, whose expectations are not counted.
         self._is_endless = False
-        #: The client has been heard, or is left waiting on purpose. Who tells an odd version may
-        #: want to be turned away for that, and not to leave before it is known.
+        #: True if initialize was answered, or is left unanswered on purpose. A script with its own
+        #: version may expect the client to reject that version, so it must not exit before.
         self._may_leave_initialize: bool = flags["odd_version"]
 
     def run(self, steps: list[Json]) -> int:
-        """All of it, then until the client leaves; the exit code."""
+        """Run all steps, wait for the end of the input, and return the exit code."""
         try:
             self._perform(steps)
             self._outlive_script()
@@ -83,7 +83,7 @@ class Script:
         return int(self._speaker.failed)
 
     def _outlive_script(self) -> None:
-        """The script is over. A client that has yet to be let in would wait in vain: tell it."""
+        """Wait for the end of the input after the last step. Fail if initialize is unanswered."""
         while True:
             if not self._may_leave_initialize and any(map(_is_initialize, self._unread)):
                 raise Unmet(UNANSWERED)
@@ -124,7 +124,7 @@ class Script:
             self._unread.append(frame)
 
     def _take(self, is_wanted: Callable[[Json], bool], what: str) -> Json:
-        """The first unread line that is wanted."""
+        """Return the first unread line that is wanted. Wait for it if necessary."""
         until = time.monotonic() + self._patience
         while True:
             for frame in self._unread:
@@ -134,8 +134,9 @@ class Script:
                     return frame
             left = until - time.monotonic()
             if self._port.ended or left <= 0:
-                why = "the input ended" if self._port.ended else f"{self._patience:g} s passed"
-                raise Unmet(f"expected {what}, but {why}; unread: {_shown(self._unread)}")
+                late = f"nothing was received within {self._patience:g} s"
+                why = "the input ended" if self._port.ended else late
+                raise Unmet(f"expected {what}, but {why}. Unread lines: {_shown(self._unread)}")
             self._collect(left)
 
     def _demand(self, like: object, value: object, what: str) -> None:
@@ -143,7 +144,7 @@ class Script:
             raise Unmet(f"expected {what} like {_shown(like)}, got {_shown(value)}")
 
     def _note_met(self) -> None:
-        """One more expectation is met. Said before anything is said to the client about it."""
+        """Record a met expectation, before anything is sent to the client about it."""
         if not self._is_endless:
             self._met += 1
             self._port.note(met=self._met)
@@ -193,7 +194,7 @@ class Script:
 
     def _last_request(self) -> Json:
         if not self._requests:
-            raise Unmet("there is no request to answer: expect one first")
+            raise Unmet("there is no request to answer: call expect_request first")
         return self._requests.pop()
 
     def _do_wait_for_eof(self) -> None:
@@ -258,7 +259,7 @@ class Script:
         self._port.send(frame)
 
     def _paddable(self, kind: str) -> tuple[Json, Json, str]:
-        """A frame, and the member of it that may be as long as one likes."""
+        """Return a frame, and its member that can have any length."""
         if kind == "control_request":
             frame = self._frames.can_use_tool("Write", {"content": ""}, "toolu_huge")
             self._open.append(frame)
@@ -272,7 +273,7 @@ class Script:
         block = {"type": "text", "text": ""}
         return self._frames.assistant(block), block, "text"
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- requests to the client --------------------------------------------------------------------
 
     def _do_ask_hook(self, event: str, callback_id: str | None, fields: Json) -> None:
         subject = fields.get("tool_name")
@@ -310,16 +311,16 @@ class Script:
 
     def _do_withdraw(self) -> None:
         if not self._open:
-            raise Unmet("there is no question to withdraw")
+            raise Unmet("there is no request to withdraw")
         self._port.send(self._frames.withdrawal(self._open.pop()["request_id"]))
 
     def _do_expect_answer(self, subtype: str | None, verdict: str, like: Any) -> None:
-        """The answer to the oldest open question of the subtype."""
+        """Wait for the response to the oldest open request of the subtype."""
         asked = [q for q in self._open if subtype in (None, q["request"]["subtype"])]
         if not asked:
-            raise Unmet(f"there is no open question {subtype or ''}")
+            raise Unmet(f"there is no open request {subtype or ''}")
         question = asked[0]
-        what = f"an answer to {question['request']['subtype']}"
+        what = f"a response to {question['request']['subtype']}"
         answer = self._take(
             lambda frame: (
                 frame["type"] == "control_response"
@@ -378,7 +379,7 @@ def _is_initialize(frame: Json) -> bool:
 
 
 def _live_on(done: int, *, setsid: bool, hold_stdout: bool, ignore_sigterm: bool) -> NoReturn:
-    """The life of a grandchild."""
+    """Run a grandchild."""
     handling = signal.SIG_IGN if ignore_sigterm else signal.SIG_DFL
     signal.signal(signal.SIGTERM, handling)
     if setsid:
@@ -392,7 +393,7 @@ def _live_on(done: int, *, setsid: bool, hold_stdout: bool, ignore_sigterm: bool
 
 
 def read_answer(request: Json, response: Json, *, newer: bool) -> str:
-    """What an answer amounts to for this CLI: allow, deny, continue, block, result or error."""
+    """Return what a response means: allow, deny, continue, block, result or error."""
     if response.get("subtype") != "success":
         return "error"
     payload = as_object(response.get("response"))

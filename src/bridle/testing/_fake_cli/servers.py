@@ -1,4 +1,4 @@
-"""MCP servers inside the client: the handshake with each, and calls of their tools."""
+"""MCP servers in the client: the handshake with each, and calls of their tools."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ LOST = "The tool call was interrupted before a result was received."
 
 
 class Servers:
-    """The servers the client has named, by name."""
+    """The MCP servers of the client, by name."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._servers: dict[str, Json] = {}
-        # Which step of a handshake a question is.
+        # The step of the handshake of each open request.
         self._steps: dict[str, str] = {}
 
     @property
     def ready(self) -> bool:
-        """No handshake is under way. The first turn waits for that."""
+        """True if no handshake is running. The first turn waits for that."""
         return all(server["status"] != "pending" for server in self._servers.values())
 
     def connect(self, names: list[str]) -> None:
-        """Begin the handshake with those that are new."""
+        """Begin the handshake with new servers."""
         for name in names:
             if name not in self._servers:
                 self._servers[name] = {"name": name, "status": "pending", "tools": [], "next": 2}
                 self._ask(name, "initialize", self._talk.frames.mcp_initialize())
 
     def disconnect(self, names: list[str]) -> None:
-        """These are no longer there."""
+        """Remove these servers."""
         for name in names:
             del self._servers[name]
 
     def give_up(self) -> None:
-        """The client is gone: no handshake will come to its end."""
+        """End all handshakes, because the client is gone."""
         for server in self._servers.values():
             if server["status"] == "pending":
                 server["status"] = "failed"
@@ -57,7 +57,7 @@ class Servers:
         self._talk.put(question)
 
     def on_answer(self, question: Json, response: Json) -> bool:
-        """True if the answer was to a handshake, which then goes on."""
+        """Continue a handshake. Return False if the response belongs to something else."""
         step = self._steps.pop(question["request_id"], None)
         if step is None:
             return False
@@ -80,12 +80,12 @@ class Servers:
         return True
 
     def refresh(self, name: object) -> None:
-        """The server says that its tools have changed."""
+        """Read the tools of a server again, because it reported a change."""
         if isinstance(name, str) and name in self._servers:
             self._ask(name, "tools", {"method": "tools/list", "jsonrpc": "2.0", "id": 1})
 
     def call(self, tool: str, arguments: Json, tool_use_id: str) -> tuple[Any, bool]:
-        """Call a tool; its content, and whether that is an error."""
+        """Call a tool. Return its content, and whether it is an error."""
         name, _, short = tool.removeprefix("mcp__").partition("__")
         server = self._servers.get(name)
         if server is None or server["status"] != "connected":
@@ -111,7 +111,7 @@ class Servers:
         return result.get("content", []), bool(result.get("isError"))
 
     def cancel(self, question: Json) -> None:
-        """Tell a server that nobody waits for a call any more."""
+        """Tell a server that a call was cancelled."""
         message: Json = question["request"]["message"]
         if message.get("method") == "tools/call":
             del self._talk.open[question["request_id"]]
@@ -119,10 +119,10 @@ class Servers:
             note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
             self._ask(question["request"]["server_name"], "cancelled", note)
 
-    # -- what is told of them ----------------------------------------------------------------------
+    # -- reports about the servers -----------------------------------------------------------------
 
     def tool_names(self) -> list[str]:
-        """Their tools, as the model knows them."""
+        """Return the names of their tools, as the model knows them."""
         return [
             f"mcp__{server['name']}__{tool['name']}"
             for server in self._servers.values()
@@ -130,14 +130,14 @@ class Servers:
         ]
 
     def told(self) -> list[Json]:
-        """What the beginning of a turn says of them."""
+        """Return the servers for the init message of a turn."""
         return [
             {"name": server["name"], "status": server["status"], "source": "sdk"}
             for server in self._servers.values()
         ]
 
     def status(self) -> list[Json]:
-        """What mcp_status says of them."""
+        """Return the servers for the response to mcp_status."""
         fit = self._talk.frames.fit
         return [
             fit(
@@ -157,7 +157,7 @@ class Servers:
 
 
 def _unwrapped(response: Json) -> Json | None:
-    """The JSON-RPC answer; None for what no server can mean, which is never noticed."""
+    """Return the JSON-RPC response; None if it is invalid, which the CLI ignores."""
     if response["subtype"] == "error":
         return {"error": {"message": response.get("error")}}
     return as_object(as_object(response.get("response")).get("mcp_response")) or None

@@ -1,6 +1,6 @@
-"""A turn as it appears on the wire: what is written, in which order, between prompt and result.
+"""Write the lines of a turn in the right order, from the prompt to the result.
 
-Both modes speak through here: the script, and the automatic conversation.
+The script and the automatic conversation both use this module.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from .port import Port
 from .values import Json
 
 PACK = 4096
-"""Deltas encoded and written at a time."""
+"""The number of deltas that are encoded and written at once."""
 
 
 class Prompt(NamedTuple):
-    """What the user said: text, or a list of blocks."""
+    """A prompt: text, or a list of blocks."""
 
     content: Any
     uuid: str | None
 
     @property
     def text(self) -> str:
-        """Its words."""
+        """The text of the prompt."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(str(block.get("text", "")) for block in self.content)
@@ -40,35 +40,35 @@ class Speaker:
         self._partial = partial
         self._owed: Prompt | None = None
         self._unnamed = False
-        #: The prompts that began this turn, and those that joined it later.
+        #: The prompts that began this turn, and those that were merged into it later.
         self.prompts: list[Prompt] = []
         self.folded: list[Prompt] = []
-        #: Calls of the model in this turn.
+        #: The number of model calls in this turn.
         self.calls = 0
         self.denials: list[Json] = []
-        #: The last result was an error; the exit code tells.
+        #: True if the last result was an error. It determines the exit code.
         self.failed = False
 
     @property
     def uuids(self) -> list[str]:
-        """The prompts of the turn that have names."""
+        """The uuids of the prompts of this turn, if they have any."""
         return [prompt.uuid for prompt in (*self.prompts, *self.folded) if prompt.uuid]
 
     # -- prompts -----------------------------------------------------------------------------------
 
     def lifecycle(self, prompt: Prompt, state: str) -> None:
-        """Tell where a prompt stands, where that is told."""
+        """Send the state of a prompt, if this version reports it."""
         if self._frames.newer and prompt.uuid:
             self._port.send(self._frames.lifecycle(prompt.uuid, state))
 
     def echo(self, prompt: Prompt, *, timestamped: bool = True) -> None:
-        """Repeat a prompt, if that was asked for."""
+        """Repeat a prompt, if the client asked for that."""
         if self._echoes:
             frame = self._frames.echo(prompt.content, prompt.uuid, timestamped=timestamped)
             self._port.send(frame)
 
     def admit(self, prompts: list[Prompt]) -> Prompt:
-        """A turn is about to begin for these; they become one."""
+        """Merge the prompts of a new turn into one."""
         self.prompts, self.folded, self.calls, self.denials = prompts, [], 0, []
         self._frames.prompt_id = self._frames.new_id()
         for prompt in prompts[:-1]:
@@ -82,23 +82,23 @@ class Speaker:
     def open(
         self, merged: Prompt, tools: list[str] | None = None, servers: list[Json] | None = None
     ) -> None:
-        """The turn begins. Its prompt is echoed with the first that comes of it."""
+        """Begin the turn. Its prompt is repeated with the first message."""
         self._port.send(self._frames.init(self.uuids, tools or (), servers or ()))
         self._owed = merged
         self._unnamed = True
 
     def pay_echo(self) -> None:
-        """Echo the prompt now, if it has not been."""
+        """Repeat the prompt now, if that has not been done."""
         if self._owed is not None:
             self.echo(self._owed)
             self._owed = None
 
     def forget_echo(self) -> None:
-        """The prompt is not echoed: it never became part of the conversation."""
+        """Do not repeat the prompt, because it never became part of the conversation."""
         self._owed = None
 
     def fold(self, prompts: list[Prompt]) -> None:
-        """Prompts that came meanwhile join the turn."""
+        """Merge prompts that arrived meanwhile into the turn."""
         for prompt in prompts:
             self.echo(prompt)
         for prompt in prompts:
@@ -108,7 +108,7 @@ class Speaker:
     # -- the model ---------------------------------------------------------------------------------
 
     def say(self, blocks: list[Json], chunks: int = 2) -> None:
-        """The model says all this in one message."""
+        """Send all blocks in one message of the model."""
         self.start_message()
         for index, block in enumerate(blocks):
             self.start_block(index, block)
@@ -118,7 +118,7 @@ class Speaker:
         self.finish_message("tool_use" if tools else "end_turn")
 
     def start_message(self) -> None:
-        """The model is asked, and begins to answer."""
+        """Begin a message of the model."""
         self._frames.calls += 1
         self.calls += 1
         if self._partial:
@@ -130,7 +130,7 @@ class Speaker:
         self._event({"type": "message_start", "message": message}, ttft_ms=5, **shown)
 
     def start_block(self, index: int, block: Json) -> None:
-        """A block begins, empty."""
+        """Begin a block, empty."""
         empty: Json = {
             **block,
             **{name: "" for name in ("text", "thinking", "signature") if name in block},
@@ -140,7 +140,7 @@ class Speaker:
         self._event({"type": "content_block_start", "index": index, "content_block": empty})
 
     def pieces(self, index: int, block: Json, chunks: int) -> None:
-        """The block comes, piece by piece; in none at all, if it comes otherwise."""
+        """Send the deltas of a block; none if ``chunks`` is 0."""
         if not self._partial or not chunks:
             return
         kind, member, text = _streamed(block)
@@ -151,19 +151,19 @@ class Speaker:
             self._delta(index, {"type": "signature_delta", "signature": block["signature"]})
 
     def flood(self, text: str, count: int) -> None:
-        """So many deltas of the same text, fast."""
+        """Send ``count`` deltas of the same text, fast."""
         while self._partial and count > 0:
             self._port.write_lines(self._frames.delta_lines(text, min(count, PACK)))
             count -= PACK
 
     def finish_block(self, index: int, block: Json, **members: object) -> None:
-        """The block is whole: its line, and the end of its events."""
+        """Send the complete block, and the end of its stream events."""
         self._port.send(self._frames.assistant(block, **self._named(), **members))
         if "aborted" not in members:
             self._event({"type": "content_block_stop", "index": index})
 
     def finish_message(self, stop_reason: str) -> None:
-        """The message is whole."""
+        """End the message."""
         usage = self._frames.api_message([])["usage"] | {"output_tokens": 5}
         delta = {"stop_reason": stop_reason, "stop_sequence": None}
         self._event({"type": "message_delta", "delta": delta, "usage": usage})
@@ -177,14 +177,14 @@ class Speaker:
             self._port.send(self._frames.stream_event(event, **members))
 
     def _named(self) -> Json:
-        """The first line of a turn says whose it is."""
+        """Return the members that only the first line of a turn has."""
         if not self._unnamed or not self.uuids:
             return {}
         self._unnamed = False
         return {"user_message_uuid": self.prompts[-1].uuid, "user_message_uuids": self.uuids}
 
     def fail(self, status: int) -> tuple[str, Json]:
-        """The API refuses; what the turn is to end with."""
+        """Send an API error. Return text and members of the result."""
         self.start_message()
         text = f"API Error: {status} Overloaded. Try again in a moment."
         self._port.send(self._frames.api_failure(text, status, **self._named()))
@@ -210,7 +210,7 @@ class Speaker:
         is_error: bool = False,
         **meta: object,
     ) -> None:
-        """A tool call came to its end; the model will see the content."""
+        """Send the result of a tool call, which the model reads."""
         whole = content if result is None else result
         frame = self._frames.tool_result(tool_use_id, content, whole, meta, is_error=is_error)
         self._port.send(frame)
@@ -218,7 +218,7 @@ class Speaker:
     # -- the end -----------------------------------------------------------------------------------
 
     def finish(self, text: str | None, *, state: str = "completed", **members: object) -> None:
-        """The turn ends: its result, and the word that its prompts are done with."""
+        """End the turn: send its result and the state of its prompts."""
         for prompt in self.folded:
             self.lifecycle(prompt, state)
         told: Json = {"permission_denials": self.denials, **members}
@@ -237,7 +237,7 @@ class Speaker:
         self._owed = None
 
     def abort(self, said: str, *, in_tool: bool) -> None:
-        """The turn was interrupted: what was said so far, and the error it ends in."""
+        """End an interrupted turn: send the text so far and an error result."""
         self.pay_echo()
         if said:
             self.finish_block(0, {"type": "text", "text": said}, aborted=True)
@@ -264,7 +264,7 @@ class Speaker:
 
 
 def _streamed(block: Json) -> tuple[str, str, str]:
-    """The type of a block's deltas, the member they extend, and all of its content."""
+    """Return the type of a block's deltas, the member they extend, and its whole content."""
     if block["type"] == "tool_use":
         return "input_json_delta", "partial_json", json.dumps(block["input"])
     if block["type"] == "thinking":

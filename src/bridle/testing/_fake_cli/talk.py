@@ -1,7 +1,7 @@
-"""The automatic conversation: prompts, questions and requests as a real CLI handles them.
+"""The automatic conversation: handle prompts, requests and responses like a real CLI.
 
-One thread, one loop: whatever waits, waits in :meth:`Talk.pump`, which goes on answering the
-client's requests, queues its prompts, and ends the turn when it is interrupted.
+It uses one thread and one loop. All waiting happens in :meth:`Talk.pump`, which answers the
+client's requests, queues its prompts, and ends the turn on an interrupt.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .values import Json, as_object
 
 
 class Interrupted(Exception):
-    """The turn is to end now."""
+    """The turn was interrupted."""
 
 
 class Halted(Exception):
-    """A hook ended the turn: the members of its result."""
+    """A hook ended the turn. Contains the members of the result."""
 
     def __init__(self, text: str | None = None, **members: Any) -> None:
         super().__init__(text)
@@ -47,19 +47,19 @@ class Talk:
         self.tools = Tools(self)
         self.hooks: Json = {}
         self.queue: list[Prompt] = []
-        #: Every uuid there has been, and whether its turn has begun.
+        #: The uuids of all prompts, and whether their turns have begun.
         self.known: dict[str, bool] = {}
-        #: Questions nobody has answered yet, by request id.
+        #: Unanswered requests to the client, by request id.
         self.open: dict[str, Json] = {}
         self._answers: dict[str, Json | None] = {}
         self.in_turn = False
         self.interrupted = False
-        #: Leave with this code as soon as nothing runs.
+        #: If set, exit with this code as soon as no turn runs.
         self.leaving: int | None = None
         self.begun = False
 
     def run(self) -> int:
-        """Until the client leaves; the exit code."""
+        """Serve the client until it closes the input. Return the exit code."""
         self.port.wake_on_signals()
         while self.leaving is None:
             if self.queue and self.servers.ready:
@@ -75,13 +75,13 @@ class Talk:
         return int(self.speaker.failed) if self.leaving is None else self.leaving
 
     def is_closed(self) -> bool:
-        """Nothing more will come from the client."""
+        """True if the client has closed the input."""
         return self.port.ended and not self.port.inbox
 
     # -- waiting -----------------------------------------------------------------------------------
 
     def pump(self, seconds: float | None = None) -> None:
-        """Inside a turn: handle what there is, waiting for it if need be."""
+        """Handle input during a turn. Wait for it if necessary."""
         self.port.wait(0 if self.port.inbox else seconds)
         while self.port.inbox:
             self.dispatch(self.port.inbox.popleft())
@@ -89,20 +89,20 @@ class Talk:
             raise Interrupted
 
     def hold(self, seconds: float) -> None:
-        """Stay in the turn for so long."""
+        """Wait this many seconds inside the turn."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.pump(min(left, 3600))
 
     def ask(self, *questions: Json) -> list[Json | None]:
-        """Put questions and wait for every answer; None where the client has gone."""
+        """Send requests and wait for all responses; None for each if the client is gone."""
         if self.is_closed():
             return [None for _ in questions]
         ids = [self.put(question) for question in questions]
         return [self._wait_for(one) for one in ids]
 
     def ask_first(self, *questions: Json) -> dict[int, Json | None]:
-        """Put questions and wait for one answer; the rest stay open. By position."""
+        """Send requests and wait for the first response. Return responses by position."""
         if self.is_closed():
             return {}
         ids = [self.put(question) for question in questions]
@@ -113,7 +113,7 @@ class Talk:
         return {n: self._answers.pop(one) for n, one in enumerate(ids) if one in self._answers}
 
     def wait_for(self, question: Json) -> Json | None:
-        """The answer to a question put before."""
+        """Wait for the response to an earlier request."""
         return self._wait_for(question["request_id"])
 
     def _wait_for(self, request_id: str) -> Json | None:
@@ -123,21 +123,21 @@ class Talk:
         return self._answers.pop(request_id, None)
 
     def put(self, question: Json) -> str:
-        """Put a question; its answer is looked for later."""
+        """Send a request without waiting for the response. Return its id."""
         request_id: str = question["request_id"]
         self.open[request_id] = question
         self.port.send(question)
         return request_id
 
     def withdraw(self, question: Json) -> None:
-        """Take a question back."""
+        """Withdraw a request."""
         if self.open.pop(question["request_id"], None) is not None:
             self.port.send(self.frames.withdrawal(question["request_id"]))
 
-    # -- what comes in -----------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------
 
     def dispatch(self, frame: Json) -> None:
-        """One line of the client's."""
+        """Handle one line of the client."""
         if frame["type"] == "user":
             self._on_prompt(Prompt(frame["message"]["content"], frame.get("uuid")))
         elif frame["type"] == "control_request":
@@ -167,21 +167,21 @@ class Talk:
             self._answers[question["request_id"]] = response
 
     def set_mode(self, mode: str) -> None:
-        """Another permission mode is in force, which is told."""
+        """Change the permission mode, and report it."""
         self.frames.permission_mode = mode
         self.port.send(self.frames.status(None, permissionMode=mode))
 
     def interrupt_now(self) -> None:
-        """An answer of the client's ends the turn on the spot."""
+        """End the turn at once, because a response of the client says so."""
         raise Interrupted
 
     def on_sigint(self) -> None:
-        """Ctrl-C: the turn is interrupted, and then the process leaves in peace."""
+        """Interrupt the turn, then exit normally (Ctrl-C)."""
         self.leaving = 0
         self.interrupted = self.in_turn
 
     def on_interrupt(self) -> None:
-        """The turn, if there is one, ends as soon as it can."""
+        """End the turn, if there is one, as soon as possible."""
         if not self.in_turn:
             return
         for question in list(self.open.values()):
@@ -215,7 +215,7 @@ class Talk:
         self.in_turn = self.interrupted = False
 
     def _submit(self, merged: Prompt) -> None:
-        """The UserPromptSubmit hooks see the prompt first, and may keep it away."""
+        """Run the UserPromptSubmit hooks, which may block the prompt, then the turn."""
         for answer in self.ask_hooks("UserPromptSubmit", {"prompt": merged.text}):
             reason = str(answer.get("reason") or answer.get("stopReason") or "")
             if answer.get("decision") == "block":
@@ -243,7 +243,7 @@ class Talk:
         raise Halted(text)
 
     def _converse(self, call: Call) -> str:
-        """Model and tools take turns until the model has nothing more to ask for."""
+        """Alternate between model and tools until the model calls no tool."""
         while True:
             results = self._perform(call)
             if results is None:
@@ -267,7 +267,7 @@ class Talk:
             call = self.model.go_on(results)
 
     def _perform(self, call: Call) -> list[str] | None:
-        """The model says this; what its tools gave, or None if it called none."""
+        """Send an answer of the model and run its tools. Return their results, if it has any."""
         if call.status:
             text, members = self.speaker.fail(call.status)
             raise Halted(text, **members)
@@ -291,7 +291,7 @@ class Talk:
         return [*results, *(prompt.text for prompt in joining)]
 
     def _say_slowly(self, call: Call) -> None:
-        """A message that comes bit by bit, and can be interrupted between them."""
+        """Send a message in parts. It can be interrupted between them."""
         self.speaker.start_message()
         last = len(call.blocks) - 1
         for index, block in enumerate(call.blocks):
@@ -306,7 +306,7 @@ class Talk:
         self.speaker.finish_message("end_turn")
 
     def _stop_hooks(self, said: str) -> str | None:
-        """The Stop hooks may insist; what they want is told to the model."""
+        """Run the Stop hooks. Return their feedback to the model, or None."""
         fields: Json = {
             "stop_hook_active": self.tools.insisted,
             "last_assistant_message": said,
@@ -335,7 +335,7 @@ class Talk:
     def ask_hooks(
         self, event: str, fields: Json, subject: str | None = None, tool_use_id: str | None = None
     ) -> list[Json]:
-        """Run the hooks of an event, all at once; the answers that are any."""
+        """Run all hooks of an event at the same time. Return their valid responses."""
         questions = [
             self.frames.hook_callback(callback_id, event, fields, tool_use_id)
             for callback_id in find_hooks(self.hooks, event, subject)

@@ -1,6 +1,6 @@
 """Tool calls: the hooks before, the permission, the call itself, the hooks after.
 
-Nothing is really run: a tool other than the client's own gives a made-up result.
+Only tools of the client are run. Other tools return an invented result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INVALID = (
 
 
 def find_hooks(hooks: Json, event: str, subject: str | None) -> list[str]:
-    """The callbacks that are to be asked about an event, in order of registration."""
+    """Return the ids of the callbacks for an event, in order of registration."""
     return [
         str(callback_id)
         for entry in map(as_object, as_list(hooks.get(event)))
@@ -38,7 +38,7 @@ def find_hooks(hooks: Json, event: str, subject: str | None) -> list[str]:
 
 
 def matches(matcher: str | None, tool: str) -> bool:
-    """Names and lists of names are compared; anything else is searched for as a pattern."""
+    """Return whether a matcher matches: a name, a list of names, or a regular expression."""
     if matcher in (None, "", "*"):
         return True
     assert matcher is not None
@@ -51,12 +51,12 @@ def matches(matcher: str | None, tool: str) -> bool:
 
 
 class Verdict(NamedTuple):
-    """What became of the question whether a tool may run."""
+    """The decision on whether a tool may run."""
 
     tool_input: Json
-    #: How it came to that, as the result of the tool call tells it.
+    #: Who decided, for the result of the tool call.
     meta: Json
-    #: For the model, if the tool may not run.
+    #: The text for the model, if the tool may not run.
     refusal: str | None = None
 
 
@@ -69,20 +69,20 @@ class Tools:
         self.begin()
 
     def begin(self) -> None:
-        """A new turn."""
+        """Begin a new turn."""
         self._left: list[Json] = []
         self._asking = False
-        #: What the model has half said.
+        #: The unfinished text of the model.
         self.said = ""
-        #: A hook wants the turn to end.
+        #: Set if a hook ends the turn.
         self.halts = False
-        #: The structured output, once it has been given.
+        #: The structured output, once the model has returned it.
         self.output: Json | None = None
-        #: A Stop hook has already made the turn go on.
+        #: True if a Stop hook has already continued the turn.
         self.insisted = False
 
     def structured(self) -> Json:
-        """How a turn ends that gave its structured output."""
+        """Return the members of the result of a turn with structured output."""
         calls = self._talk.speaker.calls
         return {
             "text": json.dumps(self.output, separators=(",", ":"), ensure_ascii=False),
@@ -92,7 +92,7 @@ class Tools:
         }
 
     def run(self, uses: list[Json]) -> list[str]:
-        """Run them one after the other; what each of them told the model."""
+        """Run tool calls one after the other. Return the text of each for the model."""
         self._left = list(uses)
         results: list[str] = []
         while self._left:
@@ -101,7 +101,7 @@ class Tools:
         return results
 
     def reject_rest(self) -> bool:
-        """Interrupted: True if tools were under way, which are then rejected."""
+        """Reject the running tools after an interrupt. Return whether there were any."""
         left, self._left = self._left, []
         if left and self._asking:
             self._deny(left[0])
@@ -164,7 +164,10 @@ class Tools:
         return self._by_mode({**use, "input": tool_input}, must_ask="ask" in decisions)
 
     def _is_closed_to_hooks(self, use: Json) -> bool:
-        """The client is gone; newer CLIs then do without the tool, older ones without the hook."""
+        """Return whether the tool must be skipped because the client is gone.
+
+        Newer CLIs skip the tool. Older ones run it without the hook.
+        """
         registered = find_hooks(self._talk.hooks, "PreToolUse", use["name"])
         return self._talk.is_closed() and self._talk.frames.newer and bool(registered)
 
@@ -189,7 +192,7 @@ class Tools:
         return self._by_client(use)
 
     def _by_client(self, use: Json) -> Verdict:
-        """Ask the client, and the PermissionRequest hooks beside it: the first answer counts."""
+        """Ask the client and the PermissionRequest hooks. The first answer counts."""
         frames, talk = self._talk.frames, self._talk
         interactive = {"requires_user_interaction": True} if use["name"] in INTERACTIVE else {}
         question = frames.can_use_tool(use["name"], use["input"], use["id"], **interactive)
@@ -244,7 +247,7 @@ class Tools:
         return Verdict(tool_input, no, INVALID)
 
     def _learn(self, update: Json) -> None:
-        """Rules the client added hold for the rest of the session."""
+        """Store rules that the client added, for the rest of the session."""
         if update.get("type") == "addRules" and update.get("behavior") == "allow":
             self._rules |= {rule.get("toolName", "") for rule in update.get("rules", [])}
         elif update.get("type") == "setMode":
@@ -275,7 +278,7 @@ class Tools:
         return text_of(content)
 
     def _call(self, use: Json) -> tuple[Any, Any, bool]:
-        """The content for the model, the structured result, and whether it is an error."""
+        """Return the content for the model, the structured result, and whether it is an error."""
         name: str = use["name"]
         if name == STRUCTURED:
             self.output = use["input"]
@@ -296,7 +299,7 @@ class Tools:
 
 
 def read_pre_tool_use(answer: Json) -> tuple[str, str, Json | None]:
-    """What a PreToolUse hook decided ("" for nothing), why, and with which input."""
+    """Return the decision of a PreToolUse hook ("" for none), its reason, and its input."""
     if answer.get("decision") == "block":
         return "deny", str(answer.get("reason", "")), None
     if answer.get("decision") == "approve":
@@ -311,7 +314,7 @@ def read_pre_tool_use(answer: Json) -> tuple[str, str, Json | None]:
 
 
 def text_of(content: object) -> str:
-    """The words of a tool's content."""
+    """Return the text of a tool's content."""
     if is_list(content):
         return "\n".join(str(as_object(block).get("text", "")) for block in as_list(content))
     return str(content)
