@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from bridle._core.ending import HOLD, Rung
+from bridle._core.shutdown import HOLD, ShutdownStep
 from bridle._core.state import MOVES, Cause, Lifecycle
 from doc_tables import code, table
 
@@ -89,15 +89,15 @@ def moves() -> str:
 def ladder() -> str:
     """Return a table of the steps that end a session, with the timeout of each."""
     meanings = {
-        Rung.INTERRUPTING: "Bridle interrupts the running turn and rejects open requests",
-        Rung.DRAINING: "Bridle closes standard input; the CLI writes its transcript and exits",
-        Rung.TERMINATING: "SIGTERM to all processes of the tree; `stop()` begins here",
-        Rung.KILLING: "SIGKILL to all processes of the tree, until none is left",
+        ShutdownStep.INTERRUPTING: "Bridle interrupts the running turn and rejects open requests",
+        ShutdownStep.DRAINING: "Bridle closes stdin; the CLI writes its transcript and exits",
+        ShutdownStep.TERMINATING: "SIGTERM to all processes of the tree; `stop()` begins here",
+        ShutdownStep.KILLING: "SIGKILL to all processes of the tree, until none is left",
     }
     return table(
         ["step", "what happens", "timeout until the next step"],
         [
-            [rung.name.lower(), meaning, f"{HOLD[rung]:g} s" if rung in HOLD else ""]
-            for rung, meaning in meanings.items()
+            [step.name.lower(), meaning, f"{HOLD[step]:g} s" if step in HOLD else ""]
+            for step, meaning in meanings.items()
         ],
     )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from bridle._core.framing import LineFramer
-from bridle._core.scan import ShallowScan
+from bridle._core.oversized import ShallowScan
 
 RUNS = 9
 MIB = 1024 * 1024

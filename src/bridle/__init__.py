@@ -117,7 +117,7 @@ from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, t
 
 if TYPE_CHECKING:
     from bridle import sync as sync
-    from bridle._core.growing import PartialMessages
+    from bridle._core.partial_messages import PartialMessages
     from bridle._core.state import Lifecycle
     from bridle._doors.query import QueryStream, query
     from bridle._doors.run import run
@@ -128,7 +128,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "Lifecycle": "bridle._core.state",
-    "PartialMessages": "bridle._core.growing",
+    "PartialMessages": "bridle._core.partial_messages",
     "QueryStream": "bridle._doors.query",
     "Session": "bridle._doors.session",
     "SessionStart": "bridle._doors.session",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from bridle import _forms as forms
+from bridle import _option_checks as forms
 from bridle._fields import (
     Record,
     boolean,
@@ -21,7 +21,7 @@ from bridle._fields import (
     required,
     text,
 )
-from bridle._forms import Effort, PermissionMode, SettingSource
+from bridle._option_checks import Effort, PermissionMode, SettingSource
 from bridle.errors import OptionsError
 
 __all__ = ["AgentConfig"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.content import WireBlock
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias
 
-from bridle import _forms as forms
+from bridle import _option_checks as forms
 from bridle._agents import AgentConfig
 from bridle._agents import agents as check_agents
 from bridle._fields import (
@@ -30,7 +30,7 @@ from bridle._fields import (
     positive,
     text,
 )
-from bridle._forms import Effort, PermissionMode, SettingSource
+from bridle._option_checks import Effort, PermissionMode, SettingSource
 from bridle.errors import OptionsError
 
 StrPath: TypeAlias = str | PathLike[str]

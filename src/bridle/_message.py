@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from bridle._source import WholeLine, tag_of
+from bridle._raw_line import WholeLine, tag_of
 
 
 # gc=False: decoded JSON has no reference cycles. A program that creates one, by putting a message

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.errors import OptionsError
 
 if TYPE_CHECKING:

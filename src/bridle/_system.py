@@ -13,7 +13,7 @@ from msgspec import field
 
 from bridle._api import Record
 from bridle._message import Message
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 
 __all__ = [
     "ApiRetryMessage",

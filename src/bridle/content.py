@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 from msgspec import Struct
 
-from bridle._source import (
+from bridle._raw_line import (
     JsonObject,
     MisfitLine,
     Path,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct, field
 
-from bridle._source import JsonObject, Sourced, WholeLine, bind_part
+from bridle._raw_line import JsonObject, Sourced, WholeLine, bind_part
 
 __all__ = [
     "CanUseToolRequest",

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 
 from bridle._fields import callback, positive
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.errors import OptionsError
 from bridle.permissions import McpServerRef, PermissionResult, PermissionUpdate, Withdrawable
 

@@ -29,7 +29,7 @@ from bridle._api import (
     WireEvent,
 )
 from bridle._message import Message
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle._system import *
 from bridle.content import ContentBlock, WireBlock, bind_block, bind_blocks, joined_text
 from bridle.controls import ControlCancel, ControlRequest, ControlResponse

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from bridle import _forms as forms
+from bridle import _option_checks as forms
 from bridle._agents import AgentConfig
 from bridle._cli_options import GATE_VARIABLES as GATE_VARIABLES
 from bridle._cli_options import WEAKENING_VARIABLES as WEAKENING_VARIABLES
@@ -44,7 +44,7 @@ from bridle._fields import (
     positive,
     record,
 )
-from bridle._forms import Effort, PermissionMode, SettingSource
+from bridle._option_checks import Effort, PermissionMode, SettingSource
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning, SessionEvent
 from bridle.hooks import Hook, HookCallback

@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from bridle._fields import boolean, integer, json_object, line, matching, positive, text
+from bridle._raw_line import JsonObject
 from bridle._signatures import Signature, read_signature
-from bridle._source import JsonObject
 from bridle.errors import OptionsError, ToolFailure
 from bridle.permissions import Withdrawable
 

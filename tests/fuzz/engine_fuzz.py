@@ -80,7 +80,7 @@ _OPERATIONS: tuple[tuple[str, dict[str, object]], ...] = (
     ("initialize", {}),
 )
 _ERROR = BridleError("nobody reads")
-# Of a line that is too long to be kept, a longer id is not kept either (`_core/scan.py`).
+# Of a line that is too long to be kept, a longer id is not kept either (`_core/oversized.py`).
 _LONGEST_ID = 256
 
 

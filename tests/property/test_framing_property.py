@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
-from bridle._core.scan import LineIdentity, ShallowScan
+from bridle._core.oversized import LineIdentity, ShallowScan
 
 FUZZ_TARGET = Path(__file__).parents[1] / "fuzz" / "fuzz_framing.py"
 

@@ -14,7 +14,7 @@ import pytest
 
 import bridle
 from bridle import BidirOptions, SdkOptions, Session
-from bridle._core.ending import Rung
+from bridle._core.shutdown import ShutdownStep
 from bridle._shell.transport import Transport, TransportEvents
 from bridle.errors import UsageError
 
@@ -631,7 +631,7 @@ def test_a_process_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyP
             self.signals.append("term")
 
     monkeypatch.setattr("bridle._shell.actor._UNKILLABLE", 0.01)
-    monkeypatch.setattr("bridle._core.ending.HOLD", dict.fromkeys(Rung, 0.01))
+    monkeypatch.setattr("bridle._core.shutdown.HOLD", dict.fromkeys(ShutdownStep, 0.01))
     puppet = Immortal()
 
     async def main() -> None:

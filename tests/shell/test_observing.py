@@ -31,7 +31,7 @@ from bridle import (
 )
 from bridle._core.actions import Deliver
 from bridle._shell.actor import Actor
-from bridle._shell.journal import Journal
+from bridle._shell.log_records import Journal
 from bridle._shell.observing import SessionObserver, Teller, traced
 from bridle.telemetry import (
     Began,

@@ -42,8 +42,8 @@ from bridle import (
     UnsupportedCliVersionError,
     query,
 )
-from bridle._core.ending import HOLD, Rung
 from bridle._core.launch import Launch
+from bridle._core.shutdown import HOLD, ShutdownStep
 from bridle._shell import preflight
 from bridle._shell.query_actor import QueryActor
 from bridle._shell.transport import TransportEvents
@@ -914,7 +914,7 @@ def test_leaving_early_leaves_nothing(name: str) -> None:
             await until(lambda: cli.pid)
             await until(lambda: not is_alive(cli.pid or 0))
             await until(lambda: not any(map(is_alive, cli.grandchildren)))
-            assert time.monotonic() - started < HOLD[Rung.TERMINATING] + 2 * SOON
+            assert time.monotonic() - started < HOLD[ShutdownStep.TERMINATING] + 2 * SOON
             await until(lambda: len(asyncio.all_tasks()) == 1)
 
     run(main)

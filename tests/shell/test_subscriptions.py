@@ -13,9 +13,9 @@ import pytest
 from bridle import AssistantMessage, Message, SdkWarning, SessionReady, decode_line
 from bridle._core import actions as act
 from bridle._core.delivery import LINE_COST, Delivery, DeliveryConfig
+from bridle._raw_line import line_size
 from bridle._shell.subscriptions import Closed, Queue, Subscriptions
 from bridle._shell.turn import TurnState
-from bridle._source import line_size
 from bridle.errors import ConsumerTooSlow, UsageError
 from bridle.events import WarningKind
 from bridle.outcomes import Outcome, OutcomeReason

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._source import line_of
+from bridle._raw_line import line_of
 from bridle.outcomes import OutcomeReason as Reason
 
 Frame = dict[str, Any]

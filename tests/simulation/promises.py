@@ -23,12 +23,12 @@ from tests.simulation.settings import Setting
 from tests.simulation.violation import Violation
 
 from bridle._core import actions as act
-from bridle._core.ending import HOLD
 from bridle._core.engine import Engine
 from bridle._core.incoming.mcp_messages import MAX_EARLY
 from bridle._core.outgoing import MAX_QUEUED
+from bridle._core.shutdown import HOLD
 from bridle._core.state import TERMINAL
-from bridle._source import line_of
+from bridle._raw_line import line_of
 from bridle.errors import ControlRejected, ControlTimeout, OptionsError
 from bridle.events import (
     SdkWarning,
@@ -213,7 +213,7 @@ class Promises:
         if self._terminated and not (self._killed or self.exited):
             deadline = self.engine.next_deadline
             if deadline is None or deadline > self.now + _LONGEST_RUNG:
-                raise Violation("the ladder has no next rung")
+                raise Violation("the ladder has no next step")
         if self.has_readers:
             self._check_readers(actions)
 
@@ -522,7 +522,7 @@ class Promises:
         elif isinstance(event, SessionCompleted | SessionEnded | SessionFailed):
             self._farewells += 1
             if self._farewells > 1 or self.engine.lifecycle not in TERMINAL:
-                raise Violation(f"{event} is not the one farewell")
+                raise Violation(f"{event} is not the one last_event")
 
     def _on_warn(self, action: act.Warn) -> None:
         self.coverage.actions["Warn"] += 1

@@ -15,7 +15,7 @@ from tests.simulation.violation import Violation
 
 from bridle._core import actions as act
 from bridle._core.delivery import EVENT_COST, FAIL_FACTOR, LINE_COST, Delivery, DeliveryConfig
-from bridle._source import line_size
+from bridle._raw_line import line_size
 from bridle.errors import ConsumerTooSlow, UsageError
 from bridle.events import SessionEvent, SessionFailed, WarningKind
 from bridle.messages import Message, UserMessage

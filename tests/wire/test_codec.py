@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bridle._api import ApiEvent
 from bridle._core.wire import decode_line
-from bridle._source import Sourced
+from bridle._raw_line import Sourced
 from bridle._system import SYSTEM_KINDS
 from bridle.content import Block, UnknownBlock
 from bridle.controls import (

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from bridle._core.actions import Action, Call, Deliver, Outbox, TurnEnded, TurnStarted, Warn
 from bridle._core.classify import LimitHit, LimitName, ProcessEnd
 from bridle._core.deadlines import Deadlines
-from bridle._core.followups import HeldOutcomes
+from bridle._core.follow_ups import HeldOutcomes
 from bridle._core.outgoing import CANCEL_PROMPT, INTERRUPT
 from bridle._core.spending import SESSION_COST, Spending
 from bridle._core.turns import TurnBook

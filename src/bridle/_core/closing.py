@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bridle._core.ending import Departure, Rung
 from bridle._core.incoming.handling import Incoming
 from bridle._core.outgoing import INTERRUPT, MAX_PENDING_REQUESTS, Outgoing
+from bridle._core.shutdown import Shutdown, ShutdownStep
 from bridle._core.turns import TurnBook
 from bridle.errors import SessionStopped
 
@@ -21,13 +21,13 @@ class GentleClose:
 
     def __init__(
         self,
-        departure: Departure,
+        shutdown: Shutdown,
         turns: TurnBook,
         outgoing: Outgoing,
         incoming: Incoming,
         ask: Callable[..., None],
     ) -> None:
-        self._departure = departure
+        self._shutdown = shutdown
         self._turns = turns
         self._outgoing = outgoing
         self._incoming = incoming
@@ -37,10 +37,10 @@ class GentleClose:
         """Reject what is open, and interrupt the turn if one runs."""
         self._outgoing.reject_all(SessionStopped)
         self._incoming.refuse_all(now)
-        if self._turns.is_idle or self._departure.input_ended:
-            self._departure.climb(Rung.DRAINING, now)
+        if self._turns.is_idle or self._shutdown.input_ended:
+            self._shutdown.enter(ShutdownStep.DRAINING, now)
         else:
-            self._departure.climb(Rung.INTERRUPTING, now)
+            self._shutdown.enter(ShutdownStep.INTERRUPTING, now)
             self._ask(INTERRUPT, _AND_THE_QUEUE, now)
 
     def turn_ended(self, now: float) -> None:
@@ -53,9 +53,9 @@ class GentleClose:
     def drain_if_idle(self, now: float) -> bool:
         """Close the input if no turn runs any more. Return True unless a turn is awaited."""
         if self._is_interrupting and self._turns.is_idle:
-            self._departure.climb(Rung.DRAINING, now)
+            self._shutdown.enter(ShutdownStep.DRAINING, now)
         return not self._is_interrupting
 
     @property
     def _is_interrupting(self) -> bool:
-        return self._departure.rung is Rung.INTERRUPTING
+        return self._shutdown.step is ShutdownStep.INTERRUPTING

@@ -29,7 +29,7 @@ from bridle._core.actions import (
     TurnEnded,
     Warn,
 )
-from bridle._source import line_size, lines_of
+from bridle._raw_line import line_size, lines_of
 from bridle.errors import BridleError, ConsumerTooSlow, UsageError
 from bridle.events import SdkWarning, SessionEvent, WarningKind
 from bridle.messages import Message, UserMessage

@@ -20,15 +20,14 @@ from bridle._core.closing import GentleClose
 from bridle._core.config import EngineConfig
 from bridle._core.deadlines import Deadlines
 from bridle._core.delivery import Delivery
-from bridle._core.ending import OUTPUT, PIPE, RUNG, Departure, farewell
-from bridle._core.followups import HeldOutcomes
+from bridle._core.events_from_messages import NEWS, News
+from bridle._core.follow_ups import HeldOutcomes
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
 from bridle._core.incoming.handling import Incoming
 from bridle._core.incoming.hook_run import HookAnswer, needs_interrupt
 from bridle._core.incoming.mcp import EARLY
 from bridle._core.incoming.table import CALL
-from bridle._core.news import NEWS, News
 from bridle._core.outgoing import (
     INITIALIZE,
     INTERRUPT,
@@ -40,6 +39,7 @@ from bridle._core.outgoing import (
     Request,
     Then,
 )
+from bridle._core.shutdown import OUTPUT, PIPE, STEP, Shutdown, last_event
 from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
@@ -89,17 +89,17 @@ class Engine:
             on_prompt=self._prompt,
             timeout=config.control_timeout,
         )
-        self._departure = Departure(self.deadlines, self._emit)
+        self._shutdown = Shutdown(self.deadlines, self._emit)
         self._incoming = Incoming(
             config.incoming,
             self.deadlines,
             self._emit,
-            departure=self._departure,
+            shutdown=self._shutdown,
             prompt=lambda: self._turns.current,
             end_turn=self._on_hook_verdict,
         )
         self._closing = GentleClose(
-            self._departure, self._turns, self._outgoing, self._incoming, self._ask
+            self._shutdown, self._turns, self._outgoing, self._incoming, self._ask
         )
         self._unreadable = Unreadable(
             config.max_line,
@@ -155,7 +155,7 @@ class Engine:
     @property
     def is_closing(self) -> bool:
         """True once the end has been asked for."""
-        return self._departure.is_asked_for
+        return self._shutdown.is_asked_for
 
     def describe(self, **known: object) -> None:
         """Tell what is known of the process (fields of ``ProcessInfo``), for errors to carry."""
@@ -178,7 +178,7 @@ class Engine:
 
     def start(self, key: Hashable, now: float) -> list[act.Action]:
         """The process runs. ``key`` is resolved when the session is running, or rejected."""
-        self._departure.spawned = True
+        self._shutdown.spawned = True
         self._outgoing.begin()
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
@@ -186,12 +186,12 @@ class Engine:
             self._ask(INITIALIZE, self._config.initialize, now, self._config.init_timeout)
         else:
             self.handshake.fail(SessionStopped("start"))
-            self._departure.shut_down(now)
+            self._shutdown.shut_down(now)
         return self._take(now)
 
     def spawn_failed(self, key: Hashable, error: errors.StartError, now: float) -> list[act.Action]:
         """There is no process and there will be none."""
-        self._departure.exited = self._departure.output_ended = True
+        self._shutdown.exited = self._shutdown.output_ended = True
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
             self._fail(Cause.SPAWN_FAILED, error, now)
@@ -209,8 +209,8 @@ class Engine:
 
     def output_ended(self, now: float) -> list[act.Action]:
         """The CLI's output is at its end."""
-        if not self._departure.output_ended:
-            self._departure.output_ended = True
+        if not self._shutdown.output_ended:
+            self._shutdown.output_ended = True
             if self._lifecycle not in TERMINAL:
                 self._read(self._framer.finish(), now)
             self._on_part_gone(now)
@@ -218,20 +218,20 @@ class Engine:
 
     def exited(self, exit_code: int | None, stderr_tail: str, now: float) -> list[act.Action]:
         """The process is gone. ``exit_code`` is negative for a signal, None if unknown."""
-        if not self._departure.exited:
-            self._departure.exited = True
+        if not self._shutdown.exited:
+            self._shutdown.exited = True
             self.describe(exit_code=exit_code, stderr_tail=stderr_tail)
             self._on_part_gone(now)
         return self._take(now)
 
     def write_failed(self, reason: str, now: float) -> list[act.Action]:
         """The CLI's input is broken. It usually ends by itself then, given a moment."""
-        if self._lifecycle not in TERMINAL and not self._departure.input_ended:
+        if self._lifecycle not in TERMINAL and not self._shutdown.input_ended:
             self._outgoing.reject_callers(
                 lambda operation, request_id: TransportError(operation, request_id, reason)
             )
             self._incoming.drop_all()
-            self._departure.lose_input(reason, now)
+            self._shutdown.lose_input(reason, now)
         return self._take(now)
 
     def version_accepted(self, now: float) -> list[act.Action]:
@@ -298,7 +298,7 @@ class Engine:
 
     def end_input(self, now: float) -> list[act.Action]:
         """No more prompts: the CLI finishes what it has and leaves."""
-        self._departure.input_end_is_due = True
+        self._shutdown.input_end_is_due = True
         self._end_input_if_due(now)
         return self._take(now)
 
@@ -320,7 +320,7 @@ class Engine:
     def _stop(self, now: float) -> None:
         self._lifecycle = transition(self._lifecycle, Cause.STOP_REQUESTED)
         self._settle(ProcessEnd(process=self.process, by_us=True), now)
-        self._departure.stop(now)
+        self._shutdown.stop(now)
 
     def break_off(self, error: errors.BridleError, now: float) -> list[act.Action]:
         """The session cannot go on, for a reason of ours."""
@@ -443,19 +443,19 @@ class Engine:
         self._end_input_if_due(now)
 
     def _end_input_if_due(self, now: float) -> None:
-        if self._departure.input_end_is_due and self._lifecycle is Lifecycle.RUNNING:
+        if self._shutdown.input_end_is_due and self._lifecycle is Lifecycle.RUNNING:
             self._incoming.refuse_all(now)
-            self._departure.close_input()
+            self._shutdown.close_input()
 
     # -- requests of ours --------------------------------------------------------------------------
 
     def _refusal(self, operation: str) -> errors.BridleError | None:
         """Why an operation cannot be taken now, if it cannot."""
-        if self._lifecycle in TERMINAL or self._departure.is_asked_for:
+        if self._lifecycle in TERMINAL or self._shutdown.is_asked_for:
             if self._lifecycle is Lifecycle.FAILED and not self.handshake.is_done:
                 return errors.SessionNotInitialized(operation, "it failed to start")
             return SessionStopped(operation, cause=self._failure)
-        if self._departure.input_ended:
+        if self._shutdown.input_ended:
             return TransportError(operation, None, "the session's input has ended")
         if operation == "rewind_files" and not self._config.checkpointing:
             return errors.CheckpointingNotEnabled(operation)
@@ -465,7 +465,7 @@ class Engine:
         self, what: str, fields: Fields, now: float, timeout: float = 0.0, then: Then = None
     ) -> None:
         """Ask on our own account, if that can still be said; ``then`` gets answer or error."""
-        if not self._departure.input_ended:
+        if not self._shutdown.input_ended:
             limit = timeout or self._config.control_timeout
             self._outgoing.ask(Request(None, what, fields, limit, then), now)
 
@@ -503,7 +503,7 @@ class Engine:
         self._outgoing.reject_queue(lambda what: errors.SessionNotInitialized(what, reason))
         self._settle(ProcessEnd(process=self.process, by_us=by_us, cause=reason), now)
         self._emit(act.Publish(SessionFailed(reason, self.process.exit_code, error)))
-        self._departure.shut_down(now)
+        self._shutdown.shut_down(now)
 
     def _break_off(self, error: errors.BridleError, now: float) -> None:
         if self._lifecycle is Lifecycle.RUNNING or self._lifecycle is Lifecycle.INIT_SENT:
@@ -520,23 +520,23 @@ class Engine:
 
     def _on_part_gone(self, now: float) -> None:
         """Output and process end separately; the session is over when both have."""
-        self._departure.wait_for_rest(now)
-        if self._departure.is_complete:
+        self._shutdown.wait_for_rest(now)
+        if self._shutdown.is_complete:
             self._gone(now)
 
     def _on_output_overdue(self, _: None, now: float) -> None:
-        if self._departure.exited:
-            self._departure.output_ended = True
+        if self._shutdown.exited:
+            self._shutdown.output_ended = True
             self._gone(now)
         elif self.is_closing:
-            self._departure.shut_down(now)
+            self._shutdown.shut_down(now)
         else:
             self._lose_contact("it closed its output but did not exit", now)
 
     def _on_pipe_overdue(self, reason: str, now: float) -> None:
         if self.is_closing:
-            self._departure.shut_down(now)
-        elif not self._departure.exited:
+            self._shutdown.shut_down(now)
+        elif not self._shutdown.exited:
             self._lose_contact(f"its input broke ({reason}) but it did not exit", now)
 
     def _lose_contact(self, what: str, now: float) -> None:
@@ -557,12 +557,12 @@ class Engine:
             self._fail(Cause.PROCESS_ENDED, early_exit(self.process, self._last_errors), now)
         elif self._lifecycle is Lifecycle.RUNNING:
             self._lifecycle = transition(self._lifecycle, Cause.PROCESS_ENDED)
-            last = farewell(self.process, asked_for=self.is_closing)
+            last = last_event(self.process, asked_for=self.is_closing)
             self._failure = last.reason if isinstance(last, SessionFailed) else ""
             self._settle(ProcessEnd(process=self.process, by_us=self.is_closing), now)
             self._emit(act.Publish(last))
-        elif self._departure.is_stopped:
-            self._emit(act.Publish(farewell(self.process, asked_for=True)))
+        elif self._shutdown.is_stopped:
+            self._emit(act.Publish(last_event(self.process, asked_for=True)))
 
     def _warn(self, kind: WarningKind, detail: str) -> None:
         self._emit(act.Warn(kind, detail))
@@ -587,7 +587,7 @@ class Engine:
         UNSTARTED: lambda engine, key, now: engine._outgoing.give_up(key),
         CALL: lambda engine, call_id, now: engine._incoming.expired(call_id, now),
         EARLY: lambda engine, _, now: engine._incoming.confirm(now),
-        RUNG: lambda engine, _, now: engine._departure.climb_on(now),
+        STEP: lambda engine, _, now: engine._shutdown.enter_next(now),
         OUTPUT: _on_output_overdue,
         PIPE: _on_pipe_overdue,
     }

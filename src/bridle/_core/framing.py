@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from bridle._core.scan import LineIdentity, ShallowScan
+from bridle._core.oversized import LineIdentity, ShallowScan
 
 MAX_LINE = 16 * 1024 * 1024
 WARN_AT = 1024 * 1024

@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from bridle._fields import Field, Record, is_list, is_mapping, json_object
-from bridle._forms import UUID
+from bridle._option_checks import UUID
 from bridle._redaction import secret_variables, secrets_in
 from bridle.options import (
     GATE_VARIABLES,

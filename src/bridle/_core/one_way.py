@@ -17,15 +17,15 @@ from bridle import controls
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._core.followups import FollowUps
+from bridle._core.follow_ups import FollowUps
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import early_exit, unknown_session
-from bridle._core.scan import shape_of
+from bridle._core.oversized import shape_of
 from bridle._core.state import TERMINAL, Cause, Lifecycle
 from bridle._core.stream_budget import StreamBudget
 from bridle._core.turns import NO_TURN
 from bridle._core.wire import decode_all, decode_line
-from bridle._source import line_size, tag_of
+from bridle._raw_line import line_size, tag_of
 from bridle._system import (
     BackgroundTasksChangedMessage,
     InitMessage,
@@ -95,7 +95,7 @@ class OneWayEngine(Engine):
 
     def prompt(self, line: bytes, now: float) -> list[act.Action]:
         """Send a prompt."""
-        if self._lifecycle not in TERMINAL and not self._departure.input_ended:
+        if self._lifecycle not in TERMINAL and not self._shutdown.input_ended:
             self._emit(act.Write(line))
             self._unanswered += 1
             if self._stream_budget is not None:
@@ -104,8 +104,8 @@ class OneWayEngine(Engine):
 
     def end_input(self, now: float) -> list[act.Action]:
         """Close the CLI's input after the last prompt."""
-        if self._lifecycle not in TERMINAL and not self._departure.input_ended:
-            self._departure.close_input()
+        if self._lifecycle not in TERMINAL and not self._shutdown.input_ended:
+            self._shutdown.close_input()
             if self._stream_budget is not None:
                 self._stream_budget.input_ended(now)
             self._expect_exit(now)
@@ -224,7 +224,7 @@ class OneWayEngine(Engine):
     def _expect_exit(self, now: float) -> None:
         """Limit the silence of a CLI that has answered everything and was told to exit."""
         cannot_tell = self._lifecycle in TERMINAL or self.delivery.is_paused
-        is_done = self._has_result and self._departure.input_ended and not self._is_in_turn
+        is_done = self._has_result and self._shutdown.input_ended and not self._is_in_turn
         if cannot_tell or not is_done or self._follow_ups.is_pending:
             self.deadlines.clear((_EXIT, None))
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, get_args
 
 from bridle._fields import positive
-from bridle._forms import PermissionMode
+from bridle._option_checks import PermissionMode
 from bridle.errors import OptionsError
 
 PERMISSION_MODES: tuple[str, ...] = get_args(PermissionMode)

@@ -4,7 +4,7 @@ Two rules of this file: every move a session can make is a row of :data:`MOVES`,
 is not a row is refused and changes nothing. Nothing else in Bridle assigns a lifecycle.
 
 A gentle close is not a state. The session stays ``running`` while its last turn winds down,
-because it still talks to the CLI; :mod:`bridle._core.ending` holds the steps of that ladder.
+because it still talks to the CLI; :mod:`bridle._core.shutdown` has its steps.
 """
 
 from __future__ import annotations

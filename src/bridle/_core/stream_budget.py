@@ -20,7 +20,7 @@ from bridle._core.actions import Action, Deliver, Outbox
 from bridle._core.budget import TOTAL, LimitWatch
 from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify, ends_at_budget
 from bridle._core.deadlines import Deadlines
-from bridle._core.followups import FollowUps
+from bridle._core.follow_ups import FollowUps
 from bridle._core.spending import Meter
 from bridle._core.turns import with_result
 from bridle._system import InitMessage

@@ -43,7 +43,7 @@ from bridle._core.classify import (
 from bridle._core.incoming.hook_run import HookAnswer
 from bridle._core.spending import Meter
 from bridle._core.text import is_failed_command, model_text, result_text
-from bridle._source import line_size
+from bridle._raw_line import line_size
 from bridle.events import ApiRetry, SessionEvent, WarningKind
 from bridle.messages import (
     AssistantMessage,

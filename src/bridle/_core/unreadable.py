@@ -14,9 +14,9 @@ from bridle._core.actions import Action, Warn
 from bridle._core.framing import LongLine, OversizedLine
 from bridle._core.incoming.handling import Incoming
 from bridle._core.outgoing import INITIALIZE, Outgoing
-from bridle._core.scan import LineIdentity, identify, shape_of
+from bridle._core.oversized import LineIdentity, identify, shape_of
 from bridle._core.turns import TurnBook
-from bridle._source import line_size
+from bridle._raw_line import line_size
 from bridle.controls import ControlFailure, ControlSuccess
 from bridle.errors import TransportError
 from bridle.events import WarningKind

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from bridle._api import ApiEvent
-from bridle._source import JsonObject, MisfitLine, Path, attach, parse_json, spell_path
+from bridle._raw_line import JsonObject, MisfitLine, Path, attach, parse_json, spell_path
 from bridle._system import SYSTEM_KINDS
 from bridle.content import Block, Content, UnknownBlock
 from bridle.controls import (

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from bridle._core.text import TextStream
 from bridle._doors.portal import Portal, nothing
-from bridle._source import line_size
+from bridle._raw_line import line_size
 from bridle.events import SdkWarning
 from bridle.messages import Message
 

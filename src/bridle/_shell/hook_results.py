@@ -14,9 +14,9 @@ from msgspec import structs
 from bridle._core.incoming.answers import InvalidResult
 from bridle._core.incoming.hook_run import CheckedOutput, HookReturn, HookRun
 from bridle._fields import is_mapping
+from bridle._raw_line import JsonObject
 from bridle._shell.permission_results import serialise_permission
 from bridle._shell.values import as_json, as_text, kind_of, words_of
-from bridle._source import JsonObject
 from bridle.hooks import Block, Continue, EndTurn, HookOutput, ModifyInput
 from bridle.permissions import CanUseToolContext, Deny
 

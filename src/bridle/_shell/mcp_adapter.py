@@ -24,7 +24,7 @@ from bridle._core.incoming.mcp_messages import (
     error_response,
     is_notification,
 )
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.errors import OptionsError
 
 log = logging.getLogger("bridle.mcp")

@@ -25,8 +25,8 @@ from bridle._core.incoming.tool_server import tool_use_of
 from bridle._core.launch import Launch
 from bridle._core.text import SYNTHETIC
 from bridle._fields import is_mapping
-from bridle._shell.journal import QUERY, SESSION, Journal
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
+from bridle._shell.log_records import QUERY, SESSION, Journal
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.events import SessionEvent
 from bridle.messages import AssistantMessage, InitMessage, Message, ResultMessage, UserMessage

@@ -14,8 +14,8 @@ from msgspec import Raw
 from bridle._core.incoming.answers import Answer, InvalidResult, Warned
 from bridle._core.incoming.contexts import convert_update
 from bridle._core.wire import Unencodable, encode_json
+from bridle._raw_line import JsonObject
 from bridle._shell.values import as_line, as_text, kind_of, words_of
-from bridle._source import JsonObject
 from bridle.permissions import (
     Accept,
     AddRules,

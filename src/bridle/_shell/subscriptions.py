@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 from bridle._core.actions import Reader
 from bridle._core.delivery import EVENT_COST, Delivery
 from bridle._core.wire import decode_all
-from bridle._source import lines_of
+from bridle._raw_line import lines_of
 from bridle.errors import UsageError
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message

@@ -18,9 +18,9 @@ from bridle._core.incoming.mcp_messages import McpMessage, acknowledge, is_notif
 from bridle._core.incoming.tool_server import encode_failure, result_response
 from bridle._core.wire import encode_json
 from bridle._fields import is_list, is_mapping
+from bridle._raw_line import JsonObject
 from bridle._shell.values import as_text, checked, kind_of, words_of
 from bridle._signatures import dump
-from bridle._source import JsonObject
 from bridle.content import Block, DocumentBlock, ImageBlock, TextBlock, UnknownBlock
 from bridle.errors import ToolFailure
 from bridle.tools import McpResponse

@@ -8,8 +8,8 @@ from typing import cast
 import msgspec
 
 from bridle._core.wire import utf8
+from bridle._raw_line import JsonObject
 from bridle._signatures import dump
-from bridle._source import JsonObject
 from bridle.errors import OptionsError
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from bridle._core import actions as act
+from bridle._raw_line import line_of
 from bridle._shell.preflight import unreadable
-from bridle._source import line_of
 from bridle.cli._timeline.frames import part, said
 from bridle.cli.damage import damage
 from bridle.cli.endings import ending, summary

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from bridle._source import line_of
+from bridle._raw_line import line_of
 from bridle.cli.printable import printable, printable_json
 from bridle.cli.shown import Line, Note, Said, Shown, plain
 from bridle.cli.terminal import Terminal

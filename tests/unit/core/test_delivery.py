@@ -13,7 +13,7 @@ from bridle._core.delivery import EVENT_COST, LINE_COST, Delivery, DeliveryConfi
 from bridle._core.engine import Engine
 from bridle._core.state import Lifecycle
 from bridle._core.wire import decode_line
-from bridle._source import line_of, line_size
+from bridle._raw_line import line_of, line_size
 from bridle.errors import BridleError, ConsumerTooSlow, UsageError
 from bridle.events import SdkWarning, SessionFailed, SessionReady, WarningKind
 from bridle.messages import Message

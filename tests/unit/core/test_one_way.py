@@ -13,8 +13,8 @@ from tests.support import cli
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.delivery import DeliveryConfig
-from bridle._core.ending import OUTPUT_GRACE
 from bridle._core.one_way import EXIT_GRACE, MAX_MALFORMED, UNSURE_EXIT_GRACE, OneWayEngine
+from bridle._core.shutdown import OUTPUT_GRACE
 from bridle._core.state import TERMINAL
 from bridle.errors import (
     BufferOverflow,

@@ -13,7 +13,7 @@ from bridle._core.classify import LimitHit, ProcessEnd
 from bridle._core.config import EngineConfig
 from bridle._core.deadlines import Deadlines
 from bridle._core.engine import Engine
-from bridle._core.followups import FollowUps
+from bridle._core.follow_ups import FollowUps
 from bridle._core.stream_budget import StreamBudget
 from bridle.errors import ProcessInfo
 from bridle.options import Limits

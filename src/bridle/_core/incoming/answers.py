@@ -6,7 +6,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 
 Warned: TypeAlias = tuple[str, str]
 """The kind and the detail of a warning."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.controls import CanUseToolRequest
 from bridle.permissions import (
     AddDirectories,

@@ -13,7 +13,6 @@ from msgspec import Struct, ValidationError
 from bridle._callables import Callback
 from bridle._core.actions import Action, CallKind
 from bridle._core.deadlines import Deadlines
-from bridle._core.ending import Departure
 from bridle._core.incoming.elicitations import ElicitationHandler
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookAnswer
@@ -28,7 +27,8 @@ from bridle._core.incoming.table import (
     RequestHandler,
 )
 from bridle._core.incoming.unknown import UnknownHandler
-from bridle._core.scan import LineIdentity
+from bridle._core.oversized import LineIdentity
+from bridle._core.shutdown import Shutdown
 from bridle.controls import (
     CanUseToolRequest,
     ControlRequest,
@@ -61,7 +61,7 @@ class IncomingConfig(Struct, frozen=True, kw_only=True):
 class Incoming:
     """The requests of the CLI.
 
-    ``departure`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
+    ``shutdown`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
     CLI works on. ``end_turn`` is called with the event and the answer when a hook has ended the
     turn, and with every answer about a prompt.
     """
@@ -72,12 +72,12 @@ class Incoming:
         deadlines: Deadlines,
         emit: Callable[[Action], None],
         *,
-        departure: Departure,
+        shutdown: Shutdown,
         prompt: Callable[[], str | None],
         end_turn: Callable[[str, HookAnswer, float], None],
     ) -> None:
         self.table = table = OpenRequests(
-            config.max_open, deadlines, emit, departure=departure, prompt=prompt
+            config.max_open, deadlines, emit, shutdown=shutdown, prompt=prompt
         )
         self._hooks = HookHandler(table, config.hooks, end_turn)
         self._mcp = McpHandler(table, config.mcp_handlers, config.tool_servers, deadlines)

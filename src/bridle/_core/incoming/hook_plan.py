@@ -16,7 +16,7 @@ from bridle._callables import name_of
 from bridle._core.incoming.hook_rules import rule_of
 from bridle._core.incoming.hook_run import HookRun, PlannedHook, decode_context
 from bridle._core.tool_names import names_of
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, compile_matcher
 
 #: Seconds that the CLI waits beyond the deadlines of our hooks. A deadline starts when its hook

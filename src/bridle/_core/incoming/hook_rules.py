@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 
 
 def decision_block(reason: str) -> JsonObject:

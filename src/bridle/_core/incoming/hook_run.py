@@ -15,7 +15,7 @@ from bridle._core.incoming.answers import Answer, InvalidResult, InvalidReturn, 
 from bridle._core.incoming.contexts import copied, decode_tolerantly
 from bridle._core.incoming.hook_rules import EventRule, decision_block, deny_permission, rule_of
 from bridle._core.wire import Unencodable, encode_json
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.hooks import (
     CONTEXTS,
     Block,

@@ -12,7 +12,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 
 MAX_EARLY = 100
 """MCP messages kept while the session is not confirmed."""

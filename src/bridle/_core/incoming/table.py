@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from bridle._core.actions import Action, Call, CallKind, CancelCall, Warn, Write
 from bridle._core.deadlines import Deadlines
-from bridle._core.ending import Departure
 from bridle._core.incoming.answers import Answer, InvalidReturn
+from bridle._core.shutdown import Shutdown
 from bridle._core.wire import Unencodable, encode_error, encode_json, encode_success
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.controls import ControlRequest
 from bridle.events import WarningKind
 
@@ -48,7 +48,7 @@ class IncomingRequest(Struct, frozen=True):
 class OpenRequests:
     """Requests of the CLI whose callbacks have not finished, and the answers to all requests.
 
-    ``departure`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
+    ``shutdown`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
     CLI works on.
     """
 
@@ -58,13 +58,13 @@ class OpenRequests:
         deadlines: Deadlines,
         emit: Callable[[Action], None],
         *,
-        departure: Departure,
+        shutdown: Shutdown,
         prompt: Callable[[], str | None],
     ) -> None:
         self._limit = limit
         self._deadlines = deadlines
         self._emit = emit
-        self._departure = departure
+        self._shutdown = shutdown
         self._prompt = prompt
         #: The call that each open request waits for, by the id of the request.
         self.open: dict[str, Call] = {}
@@ -182,7 +182,7 @@ class OpenRequests:
         return bool(missing)
 
     def _write(self, request_id: str, line: bytes) -> None:
-        if not self._departure.input_ended:
+        if not self._shutdown.input_ended:
             self._answered[request_id] = None
             if len(self._answered) > MAX_OPEN_REQUESTS:
                 self._answered.popitem(last=False)

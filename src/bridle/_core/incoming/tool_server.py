@@ -22,7 +22,7 @@ from bridle._core.incoming.mcp_messages import (
     is_notification,
 )
 from bridle._core.wire import Unencodable, encode_json, utf8
-from bridle._source import JsonObject
+from bridle._raw_line import JsonObject
 from bridle.permissions import bind_raw
 from bridle.tools import Tool, ToolContext, ToolServer
 

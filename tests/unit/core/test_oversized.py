@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridle._core.scan import LineIdentity, ShallowScan
+from bridle._core.oversized import LineIdentity, ShallowScan
 
 NOTHING = LineIdentity()
 

@@ -19,7 +19,7 @@ from bridle import (
     SessionReady,
     SessionStopped,
 )
-from bridle._shell.journal import LEVELS, QUERY, SESSION, Journal, log_events
+from bridle._shell.log_records import LEVELS, QUERY, SESSION, Journal, log_events
 from bridle.events import WarningKind
 from bridle.telemetry import (
     CallBegan,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support import cli
 
-from bridle._core.news import NEWS, News
+from bridle._core.events_from_messages import NEWS, News
 from bridle.events import ApiRetry, RateLimited, SessionEvent
 
 RATE_LIMIT = {

@@ -9,7 +9,7 @@ from msgspec import structs
 from tests.support import cli
 
 from bridle import Message, Outcome, OutcomeReason, ResultMessage, decode_line
-from bridle._core.followups import FollowUps
+from bridle._core.follow_ups import FollowUps
 from bridle.messages import ApiRetryMessage
 
 

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from bridle._core.actions import Action, Deliver, TurnEnded
 from bridle._core.classify import Facts, LimitHit, ProcessEnd, ResultEnd, classify
-from bridle._core.news import api_retry
+from bridle._core.events_from_messages import api_retry
 from bridle._core.text import result_text
 from bridle.content import ToolResultBlock
 from bridle.events import ApiRetry

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from bridle._core.wire import decode_line
-from bridle._source import (
+from bridle._raw_line import (
     line_of,
     line_size,
     lines_of,

@@ -1,9 +1,7 @@
-"""How a session's process comes to its end: the rungs of the ladder, and how long each holds.
+"""The steps that shut a process down, and the time limit of each.
 
-A gentle close climbs every rung; a stop begins at ``TERMINATING``; a process that ends on its own
-leaves the ladder at whatever rung it reached. The ladder only ever climbs, and the engine's
-deadlines move it: each rung either has a time limit after which the next one follows, or waits
-for an answer that is itself limited.
+A gentle close goes through every step, and a stop begins at ``TERMINATING``. The process may exit
+at any step. Each step has a deadline after which the next one follows.
 """
 
 from __future__ import annotations
@@ -16,20 +14,20 @@ from bridle._core.deadlines import Deadlines
 from bridle.errors import ProcessInfo
 from bridle.events import SessionCompleted, SessionEnded, SessionFailed
 
-RUNG = "rung"
+STEP = "step"
 OUTPUT = "output"
 PIPE = "pipe"
-"""Kinds of deadline tokens the ending sets."""
+"""Kinds of deadline tokens set here."""
 
 
-class Rung(IntEnum):
-    """How far the ending has got. Higher means less gentle."""
+class ShutdownStep(IntEnum):
+    """How far the shutdown has come. A higher step is less gentle."""
 
-    #: Nobody has asked for the end.
+    #: No shutdown was requested.
     NONE = 0
-    #: A gentle close waits for the interrupted turn to wind down.
+    #: A gentle close waits for the interrupted turn to end.
     INTERRUPTING = 1
-    #: Standard input is closed; the CLI writes its transcript and leaves by itself.
+    #: Standard input is closed; the CLI writes its transcript and exits.
     DRAINING = 2
     #: SIGTERM was sent to the whole tree.
     TERMINATING = 3
@@ -37,38 +35,37 @@ class Rung(IntEnum):
     KILLING = 4
 
 
-NEXT_RUNG: dict[Rung, Rung] = {
-    Rung.INTERRUPTING: Rung.DRAINING,
-    Rung.DRAINING: Rung.TERMINATING,
-    Rung.TERMINATING: Rung.KILLING,
+NEXT_STEP: dict[ShutdownStep, ShutdownStep] = {
+    ShutdownStep.INTERRUPTING: ShutdownStep.DRAINING,
+    ShutdownStep.DRAINING: ShutdownStep.TERMINATING,
+    ShutdownStep.TERMINATING: ShutdownStep.KILLING,
 }
-"""What follows a rung whose time is up. There is nothing above ``KILLING``."""
+"""The step after each step. ``KILLING`` is the last one."""
 
-HOLD: dict[Rung, float] = {
-    # A CLI that takes an interrupt at all answers within tens of milliseconds; past this it hangs.
-    Rung.INTERRUPTING: 2.0,
+HOLD: dict[ShutdownStep, float] = {
+    # A working CLI answers an interrupt within tens of milliseconds.
+    ShutdownStep.INTERRUPTING: 2.0,
     # Time to finish the transcript. Background shells may outlive their turn: they do not delay us.
-    Rung.DRAINING: 5.0,
+    ShutdownStep.DRAINING: 5.0,
     # The CLI kills its own children on SIGTERM; give it the time to do so.
-    Rung.TERMINATING: 5.0,
+    ShutdownStep.TERMINATING: 5.0,
 }
-"""Seconds a rung holds before the next one follows."""
+"""Seconds before the next step follows."""
 
 OUTPUT_GRACE = 1.0
-"""Seconds between a process's exit and the end of its output before we stop waiting for more.
+"""Seconds to wait for the end of the output after the exit, and for the exit after that end.
 
-A child that inherited the pipe can hold it open for ever. The same time is given the other way
-round: output that ends while the process lives is a CLI that can no longer talk to us.
+A child process that inherited the pipe can hold it open forever.
 """
 
 
-class Departure:
-    """What has ended already, and the ladder that ends the rest."""
+class Shutdown:
+    """The shutdown of one process: what has ended already, and the step that ends the rest."""
 
     def __init__(self, deadlines: Deadlines, emit: Callable[[Action], None]) -> None:
         self._deadlines = deadlines
         self._emit = emit
-        self.rung = Rung.NONE
+        self.step = ShutdownStep.NONE
         #: True once somebody wants the end.
         self.is_asked_for = False
         #: A process is being brought down by `stop`; the session's last event tells its exit code.
@@ -87,22 +84,22 @@ class Departure:
         """True once the process is gone and has said all it had to say."""
         return self.exited and self.output_ended
 
-    def climb(self, rung: Rung, now: float) -> None:
-        """Step onto ``rung`` and do what it stands for."""
-        self.rung = rung
+    def enter(self, step: ShutdownStep, now: float) -> None:
+        """Step onto ``step`` and do what it stands for."""
+        self.step = step
         self.is_asked_for = True
-        if rung is Rung.DRAINING:
+        if step is ShutdownStep.DRAINING:
             self.close_input()
-        elif rung is Rung.TERMINATING:
+        elif step is ShutdownStep.TERMINATING:
             self._emit(Terminate())
-        elif rung is Rung.KILLING:
+        elif step is ShutdownStep.KILLING:
             self._emit(Kill())
-        if rung in HOLD and not self.exited:
-            self._deadlines.set((RUNG, None), now + HOLD[rung])
+        if step in HOLD and not self.exited:
+            self._deadlines.set((STEP, None), now + HOLD[step])
 
-    def climb_on(self, now: float) -> None:
-        """The rung has held long enough."""
-        self.climb(NEXT_RUNG[self.rung], now)
+    def enter_next(self, now: float) -> None:
+        """The step has held long enough."""
+        self.enter(NEXT_STEP[self.step], now)
 
     def close_input(self) -> None:
         """Tell the CLI that nothing more comes, once."""
@@ -118,7 +115,7 @@ class Departure:
     def wait_for_rest(self, now: float) -> None:
         """One of output and process has ended: the other is waited for, but not for long."""
         if self.exited:
-            self._deadlines.clear((RUNG, None))
+            self._deadlines.clear((STEP, None))
         if not self.is_complete:
             self._deadlines.set((OUTPUT, None), now + OUTPUT_GRACE)
 
@@ -132,11 +129,11 @@ class Departure:
     def shut_down(self, now: float) -> None:
         """The session is over: bring the process down, if there is one."""
         self.input_ended = True
-        if self.spawned and not self.exited and self.rung < Rung.TERMINATING:
-            self.climb(Rung.TERMINATING, now)
+        if self.spawned and not self.exited and self.step < ShutdownStep.TERMINATING:
+            self.enter(ShutdownStep.TERMINATING, now)
 
 
-def farewell(
+def last_event(
     process: ProcessInfo, *, asked_for: bool
 ) -> SessionCompleted | SessionEnded | SessionFailed:
     """The last event of a session that was running when its process came to an end."""
