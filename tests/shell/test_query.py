@@ -174,6 +174,27 @@ def test_such_a_query_raises_what_its_prompts_raise() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_such_a_query_ends_with_the_cli_while_it_waits_for_a_prompt(exit_code: int) -> None:
+    closed: list[bool] = []
+
+    async def prompts() -> AsyncIterator[str]:
+        try:
+            yield "hello"
+            await asyncio.Event().wait()
+        finally:
+            closed.append(True)
+
+    async def main() -> None:
+        script = FakeCli().expect_initialize().expect_user().turn("answer").exit(exit_code)
+        with script as cli:
+            assert results(await read(ask_as_session(cli, prompts()))) == ["answer"]
+        assert closed == [True]
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    run(main)
+
+
 def test_such_a_query_refuses_a_wrong_prompt_at_once() -> None:
     wrong: Any = 7
     with pytest.raises(OptionsError, match="prompt"):

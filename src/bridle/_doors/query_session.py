@@ -18,12 +18,16 @@ from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor
 from bridle._shell.subscriptions import Closed
 from bridle.content import Prompts
+from bridle.errors import ControlError
 from bridle.events import SdkWarning
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
 
 _KEPT_WARNINGS = 1000
+
+_ITERABLE_GRACE = 1.0
+"""Seconds an iterable of prompts has to clean up once the session has ended."""
 
 _LIMITS = frozenset(reason for reason in OutcomeReason if reason.value.startswith("limit_"))
 
@@ -57,13 +61,34 @@ class QuerySession(InnerSession):
         """
         async with self:
             waiting: list[asyncio.Task[Outcome[Any]]] = []
-            async with contextlib.aclosing(draw(self._prompts)) as prompts:
-                async for prompt in prompts:
-                    turn = await self._send(prompt)
-                    waiting.append(asyncio.ensure_future(turn.outcome()))
+            error = await self._send_all(waiting)
+            if error is not None and not isinstance(error, ControlError):
+                raise error
             for outcome in await asyncio.gather(*waiting):
                 if outcome.result is None or outcome.reason in _LIMITS:
                     outcome.raise_for_reason()
+
+    async def _send_all(self, waiting: list[asyncio.Task[Outcome[Any]]]) -> BaseException | None:
+        """Send every prompt until the session ends. Return what the iterable of prompts raised.
+
+        A prompt that comes after the end cannot be sent; that is returned as a ControlError.
+        """
+        sending = asyncio.ensure_future(self._draw_and_send(waiting))
+        gone = asyncio.ensure_future(self._actor.wait_gone())
+        try:
+            await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not sending.done():
+                sending.cancel()
+                await asyncio.wait([sending], timeout=_ITERABLE_GRACE)
+        return None if not sending.done() or sending.cancelled() else sending.exception()
+
+    async def _draw_and_send(self, waiting: list[asyncio.Task[Outcome[Any]]]) -> None:
+        async with contextlib.aclosing(draw(self._prompts)) as prompts:
+            async for prompt in prompts:
+                turn = await self._send(prompt)
+                waiting.append(asyncio.ensure_future(turn.outcome()))
 
     async def _send(self, prompt: object) -> Turn:
         uuid = uuid_of(prompt) or str(uuid4())
