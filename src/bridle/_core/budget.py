@@ -304,15 +304,21 @@ class LimitWatch:
         The CLI had begun it before the request to take it back came.
         """
         running = self._running()
+        is_interrupted = any(self._reached.get(uuid) for uuid in running)
         begun = [uuid for uuid in running if self._reached.get(uuid) is False]
         for uuid in begun:
             self._reached[uuid] = True
             self._deadlines.set((PATIENCE, uuid), now + REACTION)
-        if begun:
+        if begun and not is_interrupted:
             self._interrupt(now)
 
     def _reach(self, uuids: Iterable[str], hit: LimitHit, now: float) -> None:
-        """End prompts for the first limit they reach; they have `REACTION` seconds then."""
+        """End prompts for the first limit they reach; they have `REACTION` seconds then.
+
+        Prompts that share a turn are interrupted together, once: a second interrupt could hit the
+        next turn.
+        """
+        is_interrupted = any(self._reached.values())
         interrupts = False
         for uuid in uuids:
             is_running = self._note_limit(uuid, hit, now)
@@ -326,7 +332,7 @@ class LimitWatch:
             interrupts = interrupts or is_running
             if not is_running:
                 self._withdraw(uuid, now)
-        if interrupts:
+        if interrupts and not is_interrupted:
             self._interrupt(now)
 
 

@@ -9,7 +9,7 @@ from tests.support import cli
 from tests.support.sizes import largest_container
 
 from bridle import Limits, OutcomeReason
-from bridle._core.actions import Action, Call, Terminate, TurnEnded
+from bridle._core.actions import Action, Call, Terminate, TurnEnded, Write
 from bridle._core.budget import REACTION
 from bridle._core.engine import Engine
 
@@ -387,3 +387,13 @@ def test_the_tools_of_a_turn_that_reached_a_limit_do_not_hold_the_idle_clock_of_
     assert asked(engine.advance(10.0)) == ["interrupt"]
     engine.receive(ABORTED + cli.init("b"), 11.0)
     assert engine.next_deadline == 16.0
+
+
+@pytest.mark.parametrize("name", ["idle", "total"])
+def test_prompts_that_share_a_turn_are_interrupted_once(name: str) -> None:
+    """A second interrupt could hit the next turn."""
+    engine = running(**{name: 5.0})
+    engine.send("other", "b", "prompt", 0.0)
+    engine.receive(cli.init("a", "b"), 0.0)
+    written = [action for action in engine.advance(6.0) if isinstance(action, Write)]
+    assert sum(b'"subtype":"interrupt"' in action.data for action in written) == 1
