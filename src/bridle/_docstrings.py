@@ -1,8 +1,7 @@
-"""What a docstring says of a function, and what it says of each parameter.
+"""Split a docstring into the description of a function and the descriptions of its parameters.
 
-The rule of this file: text in, text out. Three conventions are read, alone or mixed: Google
-(``Args:``), NumPy (``Parameters`` underlined) and Sphinx (``:param name:``). Whatever is not about
-a parameter stays in the text as it was; a docstring in no convention is all text.
+Three conventions are supported, also mixed: Google (``Args:``), NumPy (``Parameters`` underlined)
+and Sphinx (``:param name:``). All other text is kept as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Docstring(Struct, frozen=True):
 
 
 def parse(docstring: str) -> Docstring:
-    """Read a docstring whose common indentation has been removed."""
+    """Parse a docstring whose common indentation has been removed."""
     reader = _Reader(docstring.splitlines())
     reader.read()
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(reader.kept)).strip()
@@ -38,7 +37,7 @@ def parse(docstring: str) -> Docstring:
 
 
 class _Reader:
-    """Walks over the lines once and sorts them."""
+    """Reads the lines once and sorts them into text and descriptions."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -63,7 +62,7 @@ class _Reader:
                 self.kept.append(line)
 
     def _entries(self, pattern: str, block: list[str]) -> None:
-        """Take a block of entries apart: each begins at the block's own indentation."""
+        """Read the entries of a section. An entry begins at the indentation of the section."""
         margin = min((_indent(line) for line in block if line.strip()), default=0)
         names: list[str] = []
         for line in block:
@@ -77,7 +76,7 @@ class _Reader:
                     self.described[name].append(line)
 
     def _indented(self) -> Iterator[str]:
-        """The lines that belong to the one just read: indented ones, and blank ones between."""
+        """Yield the lines that belong to the previous line: indented lines and blank lines."""
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if line.strip() and not _indent(line):

@@ -1,4 +1,4 @@
-"""What is known about a CLI process: how it ended, what that usually means, its last words."""
+"""Information about a CLI process: how it ended, what that usually means, and its last stderr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from bridle._redaction import redact_argument, redact_text
 
-# Numbers that mean the same on Linux and macOS; `signal` itself stays out of the pure modules.
+# Signals with the same number on Linux and macOS. Pure modules do not import `signal`.
 _SIGNALS = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 8: "SIGFPE",
     9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
@@ -30,16 +30,16 @@ _SHOWN_WIDTH = 300
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about the CLI process an error speaks of.
+    """Information about the CLI process that an error is about.
 
-    Whatever looks like a credential is masked in `stderr_tail` and `argv` on construction, so the
-    record can be logged, pickled and shown.
+    Credentials in `stderr_tail` and `argv` are masked on construction, so the record can be logged,
+    pickled and shown.
     """
 
-    #: As the operating system reports it: negative when a signal ended the process, None while
-    #: it runs or where nobody could tell.
+    #: The exit code of the process: negative if a signal ended it, None while it runs or if the
+    #: code is unknown.
     exit_code: int | None = None
-    #: The last of what the CLI wrote to stderr.
+    #: The last part of what the CLI wrote to stderr.
     stderr_tail: str = ""
     cli_path: str | None = None
     cli_version: str | None = None
@@ -51,7 +51,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signal(self) -> str | None:
-        """Name of the signal that ended the process, also one the CLI turned into 128 + n."""
+        """The name of the signal that ended the process, also if the CLI reported it as 128 + n."""
         code = self.exit_code
         if code is None:
             return None
@@ -61,7 +61,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ending(self) -> str:
-        """How the process ended, in words; empty while that is not known."""
+        """How the process ended, as text; empty if that is not known."""
         if self.exit_code is None:
             return ""
         code = f"exit code {self.exit_code}"
@@ -69,7 +69,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hint(self) -> str:
-        """What this kind of ending usually means; empty where it means nothing in particular."""
+        """What this exit code or signal usually means; empty if there is no typical cause."""
         if self.exit_code == 1 and not self.stderr_tail.strip():
             return _HINT_SILENT_1
         return _HINTS.get(self.signal or self.exit_code or 0, "")

@@ -1,12 +1,12 @@
-"""The raw line behind every message, content block and control frame.
+"""The raw line of every message, content block and control frame.
 
-A typed value never copies the wire: it holds its place on the line it was read from. The place of
-a message is the line itself. A part of a message (a content block, the body of a control request)
-gets its place, the line and the path to the part, when the message hands it out for the first
-time. `.raw` parses the line when it is read, so decoding pays for the fields alone.
+A typed value does not copy the parsed JSON. It holds its place on the line that it was read from.
+The place of a message is the line itself. A part of a message (a content block, the body of a
+control request) gets its place, the line and the path to the part, when the part is first read.
+`.raw` parses the line at each access, so decoding a message costs only its fields.
 
-The place is kept outside the msgspec fields: `==`, `repr()` and pattern matching see the fields
-only, and a value made by `msgspec.structs.replace()` has no raw line.
+The place is kept outside the msgspec fields: `==`, `repr()` and pattern matching see only the
+fields, and a value made by `msgspec.structs.replace()` has no raw line.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = [
 ]
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object as Python reads it; the values are whatever the other side wrote."""
+"""A JSON object as a Python dict. The values are what the other side sent."""
 
 Path: TypeAlias = tuple[str | int, ...]
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a part of a message is: its line, the path to what holds it, and the step from there.
+    """The place of a part of a message: its line, the path to its container, and its key there.
 
-    A place refers to the line and never to the message, so values and places form no cycle, and a
-    block that is kept keeps its line alive and nothing else.
+    A place refers to the line and not to the message, so values and places form no cycle. A content
+    block that is kept keeps only its line alive.
     """
 
     line: bytes
@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class MisfitLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of which some fields do not fit their types."""
+    """A line with fields that do not fit their types."""
 
     line: bytes
     misfits: tuple[str, ...]
@@ -69,22 +69,21 @@ class MisfitLine(msgspec.Struct, frozen=True, gc=False):
 class Sourced:
     """Mixin for msgspec structs that may have been read from the wire.
 
-    The slot is unset in a value built by hand; its `.raw` is made from its fields.
+    In a value built by hand the slot is unset, and `.raw` is made from the fields.
     """
 
     __slots__ = ("_place",)
 
-    # In a message: its line, until its parts are bound, and then a place on it (the path is then
-    # of no account). In a part: its place. One slot, as it is slow to find that a slot is unset.
+    # In a message: its line, and after its parts are bound a place on the line (with a path that is
+    # not used). In a part: its place. There is one slot because checking for an unset slot is slow.
     _place: bytes | MisfitLine | Place
 
     @property
     def raw(self) -> Any:
-        """The JSON value on the wire, whole. Parsed anew at each reading: keep it if you need it.
+        """The whole JSON value as received. Each access parses it again: keep it to reuse it.
 
-        What Python text and numbers cannot hold is replaced: half a surrogate pair, or bytes in
-        an unknown field that are not UTF-8, read as U+FFFD; a number beyond every range reads as
-        an infinity.
+        Text and numbers that Python cannot hold are replaced. Half a surrogate pair, or bytes in an
+        unknown field that are not UTF-8, become U+FFFD. A number out of range becomes an infinity.
         """
         place = getattr(self, "_place", None)
         if place is None:
@@ -94,37 +93,37 @@ class Sourced:
 
     @property
     def misfits(self) -> tuple[str, ...]:
-        """The fields whose wire value did not fit, or was missing though the field is required.
+        """The fields whose wire value did not fit, or was missing although the field is required.
 
-        Written as paths: `num_turns`, `message.content[0].text`. Such a field holds its default;
-        `.raw` still has what was sent.
+        They are written as paths: `num_turns`, `message.content[0].text`. Such a field has its
+        default value; `.raw` has the value that was received.
         """
         place = getattr(self, "_place", b"")
         return () if isinstance(place, bytes) else place.misfits
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and pickles keep the raw line; a struct alone would save its fields only.
+        # Copies and pickles keep the raw line. The default for structs keeps only the fields.
         names = cast(msgspec.Struct, self).__struct_fields__
         values = {name: getattr(self, name) for name in names}
         slots = {name: getattr(self, name) for name in Sourced.__slots__ if hasattr(self, name)}
         return revive, (type(self), values, slots)
 
     def __copy__(self) -> Self:
-        return self  # frozen: a copy could not come to differ
+        return self  # the value is frozen, so a copy is not needed
 
 
 class WholeLine(Sourced):
-    """Mixin for the structs that a whole line becomes; `Sourced` alone is for their parts."""
+    """Mixin for structs that are read from a whole line. Their parts use `Sourced`."""
 
     __slots__ = ()
 
 
 attach = cast(Callable[[Sourced, str, object], None], msgspec.structs.force_setattr)
-"""Set a slot of a frozen value; for the code that made the value, before it hands it out."""
+"""Set a slot of a frozen value. Only for code that has just created the value."""
 
 
 def revive(kind: Callable[..., Any], values: JsonObject, slots: JsonObject) -> Any:
-    """Make a value anew from its fields and what its slots held; copies and pickles call this."""
+    """Create a value from its fields and slots. Copies and pickles call this."""
     value = kind(**values)
     for name, content in slots.items():
         attach(value, name, content)
@@ -132,7 +131,7 @@ def revive(kind: Callable[..., Any], values: JsonObject, slots: JsonObject) -> A
 
 
 def bind_part(whole: WholeLine, part: Sourced, name: str) -> None:
-    """Give the only part of `whole`, its member `name`, its place on the line, unless it has it."""
+    """Set the place of `part`, the only part of `whole` and its member `name`, if it is not set."""
     line = unbound_line(whole)
     if line is not None:
         attach(part, "_place", place_at(line, (), name))
@@ -140,10 +139,11 @@ def bind_part(whole: WholeLine, part: Sourced, name: str) -> None:
 
 
 def unbound_line(whole: WholeLine) -> bytes | MisfitLine | None:
-    """Return the line of `whole` if its parts have no places yet; None if it was built by hand.
+    """Return the line of `whole` if its parts have no places yet, otherwise None.
 
-    Parts are bound once, when they are first read: a block that the user puts into the content of
-    a message later has no place on the line.
+    None is also returned if `whole` was built by hand. Parts get their places once, when they are
+    first read: a block that the user adds to the content of a message later has no place on the
+    line.
     """
     try:
         line = whole._place  # pyright: ignore[reportPrivateUsage]
@@ -153,7 +153,7 @@ def unbound_line(whole: WholeLine) -> bytes | MisfitLine | None:
 
 
 def place_at(line: bytes | MisfitLine, parent: Path, step: str | int) -> Place:
-    """Return a place on the line, with its share of the misfits."""
+    """Return a place on the line, with the misfits that belong to it."""
     if isinstance(line, bytes):
         return Place(line, parent, step)
     prefix = spell_path((*parent, step)) + "."
@@ -162,9 +162,9 @@ def place_at(line: bytes | MisfitLine, parent: Path, step: str | int) -> Place:
 
 
 def mark_bound(whole: WholeLine, line: bytes | MisfitLine) -> None:
-    """Remember that the parts of `whole` have their places.
+    """Record that the parts of `whole` have their places.
 
-    Called last: a second thread that reads the parts meanwhile must not find them unbound.
+    Call this after the places are set, because another thread may read the parts meanwhile.
     """
     if isinstance(line, bytes):
         attach(whole, "_place", Place(line, (), ""))
@@ -173,19 +173,19 @@ def mark_bound(whole: WholeLine, line: bytes | MisfitLine) -> None:
 
 
 def line_size(value: Sourced) -> int:
-    """Return the bytes of the line a value was read from; 0 for one built by hand."""
+    """Return the size in bytes of the line of a value; 0 for a value built by hand."""
     return len(_line_at(getattr(value, "_place", b"")))
 
 
 def line_of(value: Sourced) -> bytes:
-    """Return the line a value was read from, without its ending; empty for one built by hand."""
+    """Return the line of a value, without its line ending; empty for a value built by hand."""
     return _line_at(getattr(value, "_place", b"")).rstrip(b"\r\n")
 
 
 def lines_of(values: Sequence[Sourced]) -> list[bytes]:
-    """Return the lines that many values were read from; none of them may be built by hand."""
+    """Return the lines of values, all of which must have been read from the wire."""
     places = [value._place for value in values]  # pyright: ignore[reportPrivateUsage]
-    if set(map(type, places)) <= {bytes}:  # as a rule: nothing of them was read yet
+    if set(map(type, places)) <= {bytes}:  # the usual case: no part of them was read yet
         return cast("list[bytes]", places)
     return list(map(_line_at, places))
 
@@ -199,23 +199,23 @@ def _walk(value: Any, place: Place) -> Any:
         for step in (*place.parent, place.step):
             value = value[step]
     except LookupError:
-        return None  # stands for a part the line should have had
+        return None  # the line lacks the part, and the value has a default in its place
     return value
 
 
 def spell_path(path: Path) -> str:
-    """Write a path the way Python reads it: `message.content[0].text`."""
+    """Return a path in Python syntax: `message.content[0].text`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(steps).removeprefix(".")
 
 
-# ------------------------------------------------------------------------- JSON, both ways
+# ------------------------------------------------------------------------- JSON
 
-_decode = msgspec.json.Decoder(float_hook=float).decode  # `float` knows infinity, msgspec does not
+_decode = msgspec.json.Decoder(float_hook=float).decode  # msgspec alone rejects infinity
 
-# Compiled when first needed: hardly any line is odd.
-# In JSON a backslash stands inside strings only, so escapes can be found without a parser:
-# whole pairs first, then halves, then every other escape, which hides its second character.
+# Compiled at the first use, because few lines need it. In JSON a backslash occurs only inside
+# strings, so a pattern can find escapes: first whole pairs, then halves, then every other escape
+# with the character after it.
 _ESCAPE = (
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -225,7 +225,7 @@ _LONG_INTEGER = rb'"(?:[^"\\]|\\.)*"|(-?)[0-9]{4000,}(?![0-9.eE])'
 
 
 def parse_json(line: bytes) -> Any:
-    """Parse one line; `ValueError` or `RecursionError` where it is no JSON we can hold."""
+    """Parse one line. Raise `ValueError` or `RecursionError` if Python cannot read it as JSON."""
     try:
         return _decode(line)
     except ValueError:
@@ -233,10 +233,10 @@ def parse_json(line: bytes) -> Any:
 
 
 def repair_json(line: bytes) -> bytes:
-    """Rewrite what JSON allows and Python text or numbers do not; other lines stay as they are.
+    """Replace text and numbers that JSON allows and Python cannot hold. Keep everything else.
 
-    JavaScript writes half a surrogate pair when it cuts a string inside an emoji: U+FFFD takes
-    its place, and that of bytes that are not UTF-8. An integer too long for the interpreter to
+    JavaScript writes half a surrogate pair when it cuts a string inside an emoji. Such a half, and
+    bytes that are not UTF-8, become U+FFFD. An integer that is too long for the interpreter to
     convert becomes an infinity.
     """
     line = line.decode("utf-8", "replace").encode()
@@ -249,13 +249,13 @@ def repair_json(line: bytes) -> bytes:
 
 
 def to_wire(value: object) -> Any:
-    """The JSON value of structs built by hand: wire names, tags, fields that are None left out."""
+    """Return the JSON value of structs built by hand, with wire names and tags and without None."""
     if isinstance(value, list | tuple):
         return [to_wire(item) for item in cast("list[object]", value)]
     if not isinstance(value, msgspec.Struct):
         return value
-    if "raw" in value.__struct_fields__:  # an Unknown… value keeps its wire form
-        return getattr(value, "raw")  # noqa: B009  # a field, as just seen, which Struct lacks
+    if "raw" in value.__struct_fields__:  # an Unknown… value has its JSON in a field
+        return getattr(value, "raw")  # noqa: B009  # `Struct` does not declare it
     config = value.__struct_config__
     members: JsonObject = {} if config.tag is None else {str(config.tag_field): config.tag}
     for name, wire_name in zip(
@@ -268,5 +268,5 @@ def to_wire(value: object) -> Any:
 
 
 def tag_of(value: msgspec.Struct) -> str:
-    """The word on the wire that chose this class."""
+    """Return the tag on the wire that selects this class."""
     return str(value.__struct_config__.tag)

@@ -1,10 +1,10 @@
-"""What a function takes, as the model is told and as its arguments are checked.
+"""Read the signature of a tool: its JSON schema for the model, and the check of its arguments.
 
-The rule of this file: a signature is read once, when a tool is made, and whatever could not work
-is refused then, by the name of the parameter. One reading gives both the JSON schema and the type
-the arguments are converted with, so what is promised and what is accepted cannot drift apart.
+A signature is read once, when the tool is created. An error for a parameter that cannot work names
+that parameter. The schema and the type that converts the arguments come from the same reading, so
+they always agree.
 
-Types that validate themselves (pydantic models) are recognised by their methods; nothing is
+Types that validate themselves (pydantic models) are recognised by their methods, and no package is
 imported for them.
 """
 
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 __all__ = ["Signature", "dump", "read_signature"]
 
 _PLAIN = (str, int, float, bool, str | None, int | None, float | None, bool | None)
-"""Types whose values JSON has as they are."""
+"""Types whose values are the same in JSON and in Python."""
 
 _MAX_PROBLEM = 1000
-"""Characters of a validation error that are worth the model's attention."""
+"""Characters of a validation error that are sent to the model."""
 
 
 class Signature(Struct, frozen=True, kw_only=True):
-    """What a function takes."""
+    """The parameters of a function."""
 
-    #: The docstring without what it says of the parameters.
+    #: The docstring without the descriptions of the parameters.
     description: str
-    #: The JSON schema of all arguments together.
+    #: The JSON schema of all arguments.
     schema: JsonObject
-    #: A struct with a field for each parameter; an optional one is UNSET when it is left out.
+    #: A struct with a field for each parameter. A missing optional argument is UNSET.
     arguments: type[Struct]
-    #: The parameters that are given the context.
+    #: The parameters that get the tool context.
     contexts: tuple[str, ...]
-    #: Whether the function is a method that still waits for its instance.
+    #: Whether the function is a method without its instance.
     unbound: bool
-    #: Whether the function takes arguments that have no parameter of their own.
+    #: Whether the function takes arguments without a named parameter (`**arguments`).
     open: bool
-    #: Whether the arguments need no more than msgspec by itself can do, which costs a third.
+    #: Whether msgspec converts the arguments without a hook, which takes a third of the time.
     plain: bool
 
     def convert(self, given: Mapping[str, object]) -> JsonObject:
-        """Turn JSON arguments into keyword arguments.
+        """Convert JSON arguments to keyword arguments.
 
         Raises:
-            ValueError: They do not fit; the text names the argument, and is for the model.
+            ValueError: an argument is not valid. The text names it and is written for the model.
         """
         if self.open:
             known = self.arguments.__struct_fields__
@@ -73,7 +73,7 @@ class Signature(Struct, frozen=True, kw_only=True):
                 fields = msgspec.convert(given, self.arguments, dec_hook=_load, str_keys=True)
         except msgspec.ValidationError as error:
             raise ValueError(self._problem(str(error))) from error
-        except Exception as error:  # validators of the user's own types may raise anything
+        except Exception as error:  # raised by validators of the user's types
             raise ValueError(f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]) from error
         values = msgspec.structs.asdict(fields)
         if self.arguments.__struct_defaults__:
@@ -94,7 +94,7 @@ class Signature(Struct, frozen=True, kw_only=True):
 class _Parameter(Struct, frozen=True):
     name: str
     type: Any
-    #: UNSET for a required one.
+    #: UNSET for a required parameter.
     default: object
 
 
@@ -105,15 +105,17 @@ def read_signature(
     context: type,
     schema: Mapping[str, object] | None = None,
 ) -> Signature:
-    """Read what ``function`` takes; a parameter of type ``context``, or None, is injected.
+    """Read the parameters of ``function``.
 
-    With a ``schema`` the model is shown that one. Parameters need no annotation then, and
-    ``**arguments`` may take whatever has no parameter of its own.
+    A parameter of type ``context`` or ``context | None`` gets the context of the call.
+
+    If ``schema`` is given, the model gets that schema. Parameters then need no annotation, and
+    ``**arguments`` may take the arguments without a named parameter.
 
     Raises:
-        OptionsError: A parameter cannot be filled from JSON.
+        OptionsError: a parameter cannot be set from JSON.
     """
-    import inspect  # neither is needed before the first tool
+    import inspect  # neither module is needed before the first tool
 
     from bridle._docstrings import parse
 
@@ -158,7 +160,7 @@ def _is_receiver(parameter: inspect.Parameter) -> bool:
 def _parameter(
     parameter: inspect.Parameter, names: JsonObject, tool: str, *, bare: bool
 ) -> _Parameter:
-    """Read one parameter; ``bare`` allows it to have no annotation."""
+    """Read one parameter. If ``bare`` is true, it needs no annotation."""
     label = f"tool {tool}: parameter {parameter.name!r}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         fix = "Arguments come by name: take named parameters, or one that is a dict or a list."
@@ -177,24 +179,24 @@ def _parameter(
 
 
 def _preset(function: object) -> Mapping[str, object]:
-    """Arguments that are settled, such as a secret: not to be shown to a model, nor changed."""
+    """Return the arguments that a partial sets, such as a secret. The model does not see them."""
     if not isinstance(function, functools.partial):
         return {}
     return cast("functools.partial[object]", function).keywords
 
 
 def _namespace(function: object, unwrap: Callable[[Any], Any]) -> JsonObject:
-    """The globals in which the function's annotations were written."""
+    """Return the globals of the module in which the annotations of a function were written."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[object]", function).func
     function = unwrap(function)
     if not hasattr(function, "__globals__"):
-        function = getattr(function, "__call__", None)  # noqa: B004  # an object, as its method
+        function = getattr(function, "__call__", None)  # noqa: B004  # a callable object
     return cast("JsonObject", getattr(function, "__globals__", {}))
 
 
 def _resolve(annotation: object, names: JsonObject, label: str) -> Any:
-    """The type an annotation stands for, also one that is written as a string."""
+    """Return the type of an annotation, which may be written as a string."""
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
         kind = typing.get_type_hints(holder, globalns=names, include_extras=True)["it"]
@@ -214,7 +216,7 @@ def _resolve(annotation: object, names: JsonObject, label: str) -> Any:
 
 
 def _notes(kind: object) -> tuple[object, ...]:
-    """What stands in ``Annotated`` after the type."""
+    """Return the metadata of an ``Annotated`` type."""
     return cast("tuple[object, ...]", getattr(kind, "__metadata__", ()))
 
 
@@ -253,20 +255,20 @@ def _schemas(
             ref_template="#/$defs/{name}",
         )
 
-    for parameter in parameters:  # one by one, to know whom to blame
+    for parameter in parameters:  # one by one, so that an error can name the parameter
         try:
             of([parameter])
         except TypeError as error:
             label = f"tool {tool}: parameter {parameter.name!r}"
             fix = "Use types that JSON can say: numbers, text, lists, dataclasses, models."
             raise OptionsError(label, f"has no JSON schema: {error}", fix=fix) from None
-    # Together, so that two types of one name get two definitions.
+    # All together, so that two types of the same name get two definitions.
     schemas, shared = of(parameters)
     return list(schemas), shared
 
 
 def _model_schema(kind: Any) -> JsonObject:
-    """The schema of a type msgspec does not know."""
+    """Return the schema of a type that msgspec does not support."""
     if kind is object:
         return {"description": "Anything."}
     if not _is_model(kind):
@@ -279,7 +281,7 @@ def _model_schema(kind: Any) -> JsonObject:
 
 
 def _hoist(schema: Any, into: dict[str, JsonObject]) -> Any:
-    """Take the definitions out of ``schema``, wherever they stand: a model brings its own along."""
+    """Move all definitions from ``schema``, at any depth, to ``into``. Return the rest."""
     if isinstance(schema, list):
         return [_hoist(part, into) for part in cast("list[object]", schema)]
     if not isinstance(schema, dict):
@@ -293,7 +295,7 @@ def _hoist(schema: Any, into: dict[str, JsonObject]) -> Any:
 
 
 def _default(value: object) -> JsonObject:
-    """The default for the schema; one that JSON cannot say is the function's own business."""
+    """Return the default for the schema; nothing if JSON cannot represent it."""
     try:
         return {"default": msgspec.json.decode(msgspec.json.encode(value, enc_hook=dump))}
     except (TypeError, ValueError, RecursionError, OverflowError):
@@ -303,7 +305,7 @@ def _default(value: object) -> JsonObject:
 def _given_schema(
     given: Mapping[str, object], made: JsonObject, tool: str, *, is_open: bool
 ) -> JsonObject:
-    """A schema written by hand must at least fit the function it is for."""
+    """Check that a schema given by the user fits the parameters of the function, and return it."""
     field = f"tool {tool}: schema"
     if given.get("type") != "object":
         raise OptionsError(field, "is not of type object", fix='Write {"type": "object", ...}.')
@@ -336,7 +338,7 @@ def _struct(parameters: list[_Parameter], tool: str) -> type[Struct]:
         for parameter in parameters
     ]
     struct = msgspec.defstruct(tool, fields, kw_only=True, forbid_unknown_fields=True)
-    msgspec.json.Decoder(struct)  # looks at the types now instead of at the first call
+    msgspec.json.Decoder(struct)  # raises for unsupported types now, not at the first call
     return struct
 
 
@@ -345,16 +347,16 @@ def _is_model(kind: object) -> bool:
 
 
 def _load(kind: Any, value: object) -> object:
-    if kind is object:  # as `Any`
+    if kind is object:  # the same as `Any`
         return value
     return kind.model_validate(value)
 
 
 def dump(value: object) -> object:
-    """JSON of a value msgspec does not know: a model, or a mapping that is no dict.
+    """Return JSON for a value that msgspec does not support: a model, or a mapping other than dict.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: the value is neither.
     """
     model_dump = getattr(value, "model_dump", None)
     if callable(model_dump):

@@ -1,1 +1,1 @@
-"""All I/O, time, tasks and logging. The core decides; what is here carries it out, on asyncio."""
+"""All I/O, time, tasks and logging, on asyncio. The core decides, and this package acts."""

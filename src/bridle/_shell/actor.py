@@ -1,12 +1,11 @@
-"""The owner of a session: it feeds the engine, performs its actions, and keeps its one timer.
+"""Run a session: feed the engine, perform its actions, and keep its one timer.
 
-Everything runs on one event loop and in callbacks of that loop; there is no task to be cancelled
-half way. Pipe data goes from the read callback into the engine, and what the engine wants done is
-done before the callback returns. User code is never called from here (see :mod:`callbacks`), and
-nothing here waits for a consumer.
+Everything runs in callbacks of one event loop, so no cancellation can interrupt it half way. The
+read callback passes pipe data to the engine, and performs the actions of the engine before it
+returns. This module never calls user code (see :mod:`callbacks`) and never waits for a consumer.
 
-One task exists for the end alone: it waits for the process to be gone. Whoever cancels it, such as
-``asyncio.run`` on its way out, makes it stop the session and finish the job.
+One task waits for the end of the process. If it is cancelled, for example by ``asyncio.run`` when
+the program ends, it stops the session and waits on.
 """
 
 from __future__ import annotations
@@ -51,19 +50,19 @@ from bridle.tools import bind_session
 
 log = logging.getLogger("bridle.session")
 
-_TOOL = act.CallKind.TOOL  # at hand: reaching a member by its name is slow
+_TOOL = act.CallKind.TOOL  # Bound to a local name because enum attribute access is slow.
 
 _PUBLISHED = frozenset({"warning", "error"})
 
 _UNKILLABLE = 5.0
-"""Seconds after SIGKILL when a process that is still there is given up: it may not be ours."""
+"""Seconds after SIGKILL after which the session no longer waits for the process to exit."""
 
 _LAST_WORDS = 1.0
-"""Seconds listeners have, when the session is over, to hear what they have not been told yet."""
+"""Seconds that the callbacks for events, warnings and stderr have to finish at the end."""
 
 
 class Actor:
-    """One session's process, engine, timer, calls and readers, on the loop it was made on."""
+    """The process, engine, timer, calls and subscriptions of one session, on one event loop."""
 
     def __init__(
         self,
@@ -79,16 +78,16 @@ class Actor:
         self._engine = engine
         self._deadlines = engine.deadlines
         self.observer = observer
-        # Settled once, so that messages nobody observes cost nothing.
+        # Chosen once, so that delivering a message costs nothing extra without telemetry.
         self._perform = self._PERFORM | (self._WHEN_READ if self.observer.reads else {})
-        # Keeps secrets out of what the session tells of the CLI's words.
+        # Removes secrets from text of the CLI that errors, warnings and events quote.
         self._redact = redact
-        # The session, as the application knows it; not held, so that it can be dropped.
+        # Returns the session, or None. A reference to it would keep an unused session alive.
         self._owner = owner
-        # What else has to be closed when the session is over.
+        # Called at the end of the session, to release what depends on it.
         self._closers = closers
         self._transport: Transport | None = None
-        # What the engine wants done and is not done yet.
+        # Actions of the engine that have not been performed yet.
         self._to_do: deque[act.Action | Failure] = deque()
         self._is_doing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -110,35 +109,35 @@ class Actor:
         self._warning = self._notifier(told.on_warning, WarningKind.EVENT_CALLBACK_FAILED)
         self._event = self._notifier(told.on_event, WarningKind.EVENT_CALLBACK_FAILED)
 
-    # -- what is known -----------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def engine(self) -> Engine:
-        """The engine, to look at."""
+        """The engine of this session. Callers only read from it."""
         return self._engine
 
     @property
     def pid(self) -> int | None:
-        """The CLI's process id, once there is one."""
+        """The process id of the CLI, or None before it is started."""
         return self._transport.pid if self._transport else None
 
     @property
     def is_gone(self) -> bool:
-        """True once no process of the session is left."""
+        """Whether no process of the session is left."""
         return self._gone.done()
 
     # -- the application ---------------------------------------------------------------------------
 
     async def start(self, spawn: Callable[[Actor], Transport], *warnings: SdkWarning) -> None:
-        """Report warnings about the options, start the process, wait until the session runs.
+        """Report warnings about the options, start the process and wait until the session is ready.
 
         Raises:
-            StartError: it did not; nothing of it is left behind.
+            StartError: the session could not be started. No process is left.
         """
         try:
             with self.observer.operation("start"):
                 await self.launch(spawn, *warnings)
-                self._arm(self._deadlines.next)  # the start is over, and with it its deadline
+                self._arm(self._deadlines.next)  # drop the timer of the start deadline
         except BaseException:
             await self.stop()
             raise
@@ -149,7 +148,7 @@ class Actor:
         """Report warnings about the options and start the process.
 
         Returns:
-            A future that is done when the session runs, or failed to.
+            A future that is done when the session is ready, and has the exception if it failed.
         """
         key: asyncio.Future[None] = self._loop.create_future()
         for warning in warnings:
@@ -165,7 +164,7 @@ class Actor:
         except StartError as error:
             self._do(self._engine.spawn_failed(key, error, self._loop.time()))
         except BaseException as error:
-            # Not a failure to start the CLI, but there is no CLI either.
+            # The error is not about the CLI, but the engine must know that there is no process.
             self._do(self._engine.spawn_failed(key, SpawnError(words_of(error)), self._loop.time()))
             key.exception()
             raise
@@ -173,12 +172,12 @@ class Actor:
             self._do(self._engine.start(key, self._loop.time()))
 
     def await_version(self, check: Callable[[], Coroutine[Any, Any, SdkWarning | None]]) -> None:
-        """Check the CLI's version while it starts. The session runs once both are done."""
+        """Check the version of the CLI while it starts. The session is ready after both."""
         self._engine.handshake.awaits_version = True
         self._version_check = self._loop.create_task(self._await(check), name="bridle-version")
 
     async def _await(self, check: Callable[[], Coroutine[Any, Any, SdkWarning | None]]) -> None:
-        # A loop that starts tasks eagerly is still in the midst of starting the session.
+        # With an eager task factory, the engine has not been started yet at this point.
         await asyncio.sleep(0)
         try:
             warning = await check()
@@ -192,7 +191,10 @@ class Actor:
     async def submit(
         self, operation: str, fields: Mapping[str, object], timeout: float | None = None
     ) -> Mapping[str, object] | None:
-        """A control operation. Cancelling the wait withdraws it."""
+        """Send a control request and return the response.
+
+        Cancelling the call drops the request if it is not sent yet, and otherwise its response.
+        """
         now, key = self._now(), self._loop.create_future()
         began = self.observer.operation_began(operation, now)
         was_asked = False
@@ -205,7 +207,7 @@ class Actor:
             if isinstance(error, asyncio.CancelledError):
                 self._do(self._engine.cancel(key))
             stopped = isinstance(error, SessionStopped) and self._engine.is_closing
-            # A session that was told to end took it along, which is no failure.
+            # The end of the session cancelled the request, which is not a failure of the request.
             told = None if stopped and was_asked else error
             self.observer.operation_failed(operation, now, began, told)
             raise
@@ -216,7 +218,16 @@ class Actor:
     async def send(
         self, uuid: str, content: Content | bytes, timeout: float | None = None
     ) -> TurnState:
-        """Send a prompt, or its encoded line; returns when it has left for the CLI."""
+        """Send a prompt, or its encoded line, and wait until it is written to the CLI.
+
+        Args:
+            uuid: the id of the turn.
+            content: the prompt, or its encoded line.
+            timeout: the longest wait in seconds; None waits without a limit.
+
+        Raises:
+            ControlTimeout: the timeout has passed.
+        """
         now, key = self._now(), self._loop.create_future()
         state = TurnState(self._loop, uuid, self.subscriptions)
         with self.observer.operation(SEND_USER_MESSAGE):
@@ -238,33 +249,33 @@ class Actor:
         return state
 
     def forward(self, server: str, message: Mapping[str, object]) -> None:
-        """Pass on what an MCP server of ours says unasked; nobody waits for an answer."""
+        """Send a notification of an in-process MCP server to the CLI. Ignore the response."""
         key: asyncio.Future[Any] = self._loop.create_future()
         key.add_done_callback(lambda done: done.cancelled() or done.exception())
         fields = {"server_name": server, "message": message}
         self._do(self._engine.submit(key, "mcp_message", fields, self._loop.time()))
 
     async def version_checked(self) -> None:
-        """Wait until the check of the CLI's version is over, if there is one."""
+        """Wait until the version check has ended, if one was started."""
         if self._version_check is not None:
             await asyncio.wait([self._version_check])
 
     def end_input(self) -> None:
-        """Close the CLI's input: it finishes what it has and leaves."""
+        """Close the input of the CLI. The CLI finishes its work and exits."""
         self._do(self._engine.end_input(self._loop.time()))
 
     async def close(self) -> None:
-        """End gently. Cancelling the wait does not cancel the end."""
+        """Shut down the CLI and wait for its end. Cancelling the call does not stop this."""
         self._do(self._engine.close(self._now()))
         await self._wait_gone()
 
     async def stop(self) -> None:
-        """End now. Cancelling the wait does not cancel the end."""
+        """Stop the CLI now and wait for its end. Cancelling the call does not stop this."""
         self._do(self._engine.stop(self._now()))
         await self._wait_gone()
 
     def abandon(self) -> None:
-        """Nobody holds the session any more: end it, without anybody waiting. From any thread."""
+        """Stop a session that the program no longer refers to. Safe to call from any thread."""
         self.subscriptions.forget_early()
         if self.is_gone:
             return
@@ -275,7 +286,7 @@ class Actor:
                 log.warning("a session outlived its event loop; the watchdog ends its process")
 
     def fail(self, error: BridleError) -> None:
-        """The session cannot go on, for a reason of ours."""
+        """End the session with this error."""
         self._tell_stderr()
         self._do(self._engine.break_off(error, self._loop.time()))
 
@@ -284,7 +295,7 @@ class Actor:
         await asyncio.shield(self._gone)
 
     def _now(self) -> float:
-        """The time, for callers; they have to be on the session's loop."""
+        """Return the time. Raise UsageError on another event loop than that of the session."""
         if asyncio.get_running_loop() is not self._loop:
             raise foreign_loop()
         return self._loop.time()
@@ -292,44 +303,46 @@ class Actor:
     # -- the transport (TransportEvents) -----------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        """The CLI wrote something."""
+        """Pass output of the CLI to the engine."""
         self._do(self._engine.receive(data, self._loop.time()))
 
     def output_ended(self) -> None:
-        """The CLI's output is at its end."""
+        """Report the end of the CLI's output to the engine."""
         self._do(self._engine.output_ended(self._loop.time()))
 
     def wrote_stderr(self, line: str) -> None:
-        """The CLI wrote a line to stderr."""
+        """Pass a line of stderr to the callback, if there is one."""
         if self._stderr is not None:
             self._stderr.tell(line)
 
     def exited(self, exit_code: int | None) -> None:
-        """The process is gone."""
+        """Report the exit of the process to the engine."""
         tail = self._redact(self._transport.stderr_tail) if self._transport else ""
         self._do(self._engine.exited(exit_code, tail, self._loop.time()))
 
     def input_failed(self, reason: str) -> None:
-        """The CLI takes no more input."""
+        """Report to the engine that the CLI has closed its input."""
         self._do(self._engine.write_failed(reason, self._loop.time()))
 
-    # -- performing --------------------------------------------------------------------------------
+    # -- actions of the engine ---------------------------------------------------------------------
 
     def _do(self, actions: Iterable[act.Action | Failure]) -> None:
         (to_do := self._to_do).extend(actions)
         if self._is_doing:
-            return  # the transport answered from within a write: that comes after what is under way
+            # The transport called back during a write. The loop below performs these actions
+            # afterwards.
+            return
         self._is_doing = True
         try:
             while to_do:
                 action = to_do.popleft()
                 self._perform[type(action)](self, action)
-        except BaseException:  # the rest is done all the same: somebody waits for it
+        except BaseException:  # perform the other actions later: callers wait for them
             self._loop.call_soon(self._do, ())
             raise
         finally:
             self._is_doing = False
-        # A timer that comes too early only looks again; setting one for each deadline would cost.
+        # A timer that fires too early is set again. That is cheaper than one timer per deadline.
         if self._deadlines.soonest < self._armed:
             self._arm(self._deadlines.next)
 
@@ -346,14 +359,14 @@ class Actor:
             self._do([])
             return
         self._tell_stderr()
-        # A timer may come a hair early; the engine must not find its deadline in the future.
+        # A timer may fire slightly early, and the engine must find its deadline in the past.
         self._do(self._engine.advance(max(self._loop.time(), due)))
 
     def _write(self, action: act.Write) -> None:
         assert self._transport is not None, "there is a process to write to"
         try:
             self._transport.write(action.data)
-        except Exception as error:  # a transport of the application's
+        except Exception as error:  # raised by a transport of the application
             self.input_failed(self._redact(words_of(error)))
 
     def _end_input(self, _: act.EndInput) -> None:
@@ -367,7 +380,7 @@ class Actor:
         self._loop.call_later(_UNKILLABLE, self._presume_dead)
 
     def _presume_dead(self) -> None:
-        """Nothing more can be done about a process that cannot be killed, and nobody waits on."""
+        """Treat a process that survives SIGKILL as exited, so that the session can end."""
         if not self._gone.done() and self._releasing is None:
             log.error("the CLI (pid %s) could not be killed", self.pid)
             self.exited(None)
@@ -436,7 +449,7 @@ class Actor:
             clean(event.error, self._redact)
             event = structs.replace(event, reason=self._redact(event.reason))
         if self._engine.lifecycle in TERMINAL:
-            self._outlet.flush()  # the last event stays the last one
+            self._outlet.flush()  # the final event must be the last one
         self.observer.happened(event)
         self.subscriptions.put_event(event)
         if self._event is not None:
@@ -449,7 +462,7 @@ class Actor:
         self._tell(SdkWarning(failure.warning.kind, failure.warning.detail, failure.error))
 
     def _finish(self, _: act.Finished) -> None:
-        """Everything is settled; what is left is to release the process, come what may."""
+        """Start to release the process and everything else. All turns and requests have ended."""
         self._releasing = self._loop.create_task(
             StartedCoroutine(self._release()), name="bridle-release"
         )
@@ -484,12 +497,12 @@ class Actor:
     # -- the end -----------------------------------------------------------------------------------
 
     def _tell_stderr(self) -> None:
-        """What the CLI has said so far, for errors about a process that has not exited."""
+        """Pass the stderr so far to the engine, for errors about a process that has not exited."""
         if self._transport is not None:
             self._engine.describe(stderr_tail=self._redact(self._transport.stderr_tail))
 
     def _add_stderr(self, error: BridleError | None) -> None:
-        """Complete an error that the engine made before it was told of the CLI's stderr."""
+        """Add the stderr of the CLI to an error that the engine made without it."""
         if error is not None and error.process is not None and self._transport is not None:
             tail = error.stderr_tail or self._redact(self._transport.stderr_tail)
             error.with_process(structs.replace(error.process, stderr_tail=tail))
@@ -499,7 +512,7 @@ class Actor:
 
     async def _wait_gone(self) -> None:
         if self._guard is None and self._releasing is None:
-            # It never began, so there is nothing to wait for.
+            # The session was never started, so no process has to exit first.
             self._finish(act.Finished())
         await asyncio.shield(self._gone)
 
@@ -509,15 +522,15 @@ class Actor:
             try:
                 await asyncio.shield(self._gone)
             except asyncio.CancelledError:
-                # However often: it has to see the end. (The error itself is not kept: by way of its
-                # traceback it may hold the session, which then could never be dropped.)
+                # May happen several times. The exception is not kept: its traceback refers to the
+                # session, which could then not be garbage collected.
                 is_cancelled = True
                 self._stop_soon()
         if is_cancelled:
             raise asyncio.CancelledError
 
     async def _release(self) -> None:
-        """Let go of everything. Cancelled, as by a loop that ends, it still leaves nothing."""
+        """Release everything. If this is cancelled, the process is still closed."""
         self._arm(None)
         self._callbacks.close()
         try:
@@ -567,9 +580,9 @@ class Actor:
         Failure: _warn_of,
         act.Finished: _finish,
     }
-    """How each action is performed."""
+    """The method that performs each action."""
 
     _WHEN_READ: ClassVar[dict[type, Callable[[Actor, Any], None]]] = {
         act.Deliver: _deliver_observed,
     }
-    """What is performed in another way when the conversation is observed."""
+    """Methods that replace those of ``_PERFORM`` if the session has telemetry."""

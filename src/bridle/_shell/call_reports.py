@@ -1,4 +1,4 @@
-"""What becomes of the calls of a session, told to its engine and its observer."""
+"""Report the calls of a session to its engine and its observer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridle.events import WarningKind
 
 
 class Failure(NamedTuple):
-    """A warning of the engine's about an exception, of which it only knows the text."""
+    """A warning of the engine with its exception. The engine knows only the text of it."""
 
     warning: act.Warn
     error: BaseException
@@ -24,7 +24,7 @@ class Failure(NamedTuple):
 class CallReports:
     """Implements :class:`bridle._shell.callbacks.CallEvents` for a session.
 
-    ``do`` performs the actions that the engine answers with.
+    ``do`` performs the actions that the engine returns.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CallReports:
         self._do = do
 
     def call_starts(self, call: act.Call) -> Context:
-        """Return the context for a call: a copy of that of the code that sent the prompt."""
+        """Return the context for a call: a copy of the context in which the prompt was sent."""
         context = self._senders.context(call.prompt)
         self._observer.call_began(call, context)
         return context
@@ -52,7 +52,7 @@ class CallReports:
         self._do(self._engine.started_call(call_id, started_at))
 
     def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """Report the serialised result of a call, or what it raised."""
+        """Report the serialised result of a call, or its exception."""
         self._observer.call_ended(call_id, error)
         now = self._clock()
         if error is None:

@@ -1,16 +1,16 @@
-"""The only place that calls functions of the user's, except telemetry (:mod:`observing`).
+"""Call functions of the user. Only telemetry (:mod:`observing`) is called elsewhere.
 
-The arguments of a tool are validated, and the result of every call is serialised, in the task or
-thread of the call (see :mod:`serialise`). So user code never runs inside the engine.
+The task or thread of a call also validates the arguments of a tool and serialises the result (see
+:mod:`serialise`). So user code never runs inside the engine.
 
-A call is started and reported, never waited for: its result or failure comes back on the event
-loop, once. An ``async def`` starts at once (see :mod:`tasks`) and is cancelled when its result is
-no longer needed. A plain ``def`` runs in a daemon thread, as soon as its lane has a free slot (see
-:mod:`lanes`); nothing can stop it, so it is abandoned with a warning when its result is no longer
+Starting a call does not wait for it. Its result or failure is reported once, on the event loop. An
+``async def`` starts at once (see :mod:`tasks`) and is cancelled when its result is no longer
+needed. A plain ``def`` runs in a daemon thread as soon as its lane has a free slot (see
+:mod:`lanes`). It cannot be stopped, so it is abandoned with a warning when its result is no longer
 needed.
 
-Notifications (:class:`Notifier`) are different: nobody waits for them, but they are told in order
-and one at a time.
+:class:`Notifier` calls the callbacks for stderr, warnings and events: in order, one call at a time,
+and without delaying the session.
 """
 
 from __future__ import annotations
@@ -42,49 +42,49 @@ _TOOL = CallKind.TOOL
 
 
 class Running(Struct, eq=False):
-    """A call under way, and what tells its callback that the request was withdrawn.
+    """A call that has started. It tells its callback when the CLI withdraws the request.
 
-    A task learns of that by awaiting, a thread by waiting.
+    An async callback awaits :meth:`wait`; a plain one calls :meth:`wait_sync`.
     """
 
     loop: asyncio.AbstractEventLoop
     call: Call
-    #: The context it runs in.
+    #: The context that it runs in.
     context: Context
-    #: The task in which it goes on; None for a thread.
+    #: The task in which it continues; None for a thread.
     task: asyncio.Task[Any] | None = None
     is_withdrawn: bool = False
     waiters: tuple[asyncio.Future[None], ...] = ()
-    #: For threads; made by the first that waits.
+    #: For threads; created by the first one that waits.
     event: threading.Event | None = None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the callback waits for its withdrawal right now."""
+        """Whether the callback is awaiting the withdrawal."""
         return any(not waiter.done() for waiter in self.waiters)
 
     def is_set(self) -> bool:
-        """Whether the request was withdrawn."""
+        """Return whether the request was withdrawn."""
         return self.is_withdrawn
 
     def wait(self) -> Awaitable[None]:
-        """Something to await until then."""
+        """Return an awaitable that is done when the request is withdrawn."""
         waiter: asyncio.Future[None] = self.loop.create_future()
         if self.is_withdrawn:
             waiter.set_result(None)
         else:
-            # A callback may wait in short stretches; those that are over are not kept.
+            # A callback may wait repeatedly with short timeouts. Keep only the waits that go on.
             self.waiters = (*(each for each in self.waiters if not each.done()), waiter)
         return waiter
 
     def wait_sync(self, timeout: float | None) -> bool:
-        """Block this thread until then, at most ``timeout`` seconds."""
+        """Block this thread until the request is withdrawn, at most ``timeout`` seconds."""
         event = self.event = self.event or threading.Event()
-        # The flag is raised before the event is looked for, and looked at after it is there.
+        # Check the flag after the event exists: `withdraw` sets the flag before it reads the event.
         return self.is_withdrawn or event.wait(timeout)
 
     def withdraw(self) -> None:
-        """Tell the callback. On the event loop."""
+        """Tell the callback that the request was withdrawn. Call this on the event loop."""
         self.is_withdrawn = True
         if self.event is not None:
             self.event.set()
@@ -95,31 +95,31 @@ class Running(Struct, eq=False):
 
 
 class CallEvents(Protocol):
-    """What becomes of calls. All methods are called on the event loop."""
+    """Receives reports about calls. All methods are called on the event loop."""
 
     def call_starts(self, call: Call) -> Context:
-        """Take note that a call is about to start; return the context for it."""
+        """Report that a call is about to start. Return the context for it."""
         ...
 
     def call_goes_on(self, call_id: int, started_at: float) -> None:
-        """Take note that a call has started and did not return at once."""
+        """Report that a call has started and did not return at once."""
         ...
 
     def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """Take the end of a call: its serialised result, or the exception if it failed."""
+        """Report the end of a call: its serialised result, or its exception."""
         ...
 
     def call_refused(self, call_id: int, why: str) -> None:
-        """Take note that a call will never start."""
+        """Report that a call will never start."""
         ...
 
     def call_abandoned(self, call: Call) -> None:
-        """Take note that a plain function goes on although its result is no longer needed."""
+        """Report that a plain function goes on although its result is no longer needed."""
         ...
 
 
 class Callbacks:
-    """The calls of one session. ``events`` is told the end of each, unless it was cancelled."""
+    """The calls of one session. ``events`` gets the end of each call that was not cancelled."""
 
     def __init__(
         self,
@@ -130,25 +130,25 @@ class Callbacks:
         self._loop = loop
         self._events = events
         self._serialise = serialise
-        # Calls in a task or a thread; most end before they need one.
+        # Calls in a task or a thread. Most calls end before they need one.
         self._running: dict[int, Running] = {}
         self._lanes = lanes()
         self._starter = Starter(loop)
-        # Whether a function is to be awaited, found out once.
+        # Whether a function is async, by its id. The function is kept so that its id stays unique.
         self._are_async: dict[int, tuple[object, bool]] = {}
-        # Cancelled calls that were told of it and are about to return.
+        # Tasks that were told of the withdrawal and may still return by themselves.
         self._lingering: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
-        """The number of calls that have not ended, whether or not they have started."""
+        """Return the number of calls that have not ended, including those that have not started."""
         waiting = {id(lane): len(lane.waiting) for lane in self._lanes.values()}
         return len(self._running) + sum(waiting.values())
 
     def start(self, call: Call) -> None:
-        """Call a function of the user's.
+        """Start a call.
 
-        One that is to be awaited is called at once, and its end is told before this returns if it
-        does not wait for anything. A plain function is called in a thread when a slot is free.
+        An async function starts at once. If it returns without waiting, its end is reported before
+        this method returns. A plain function starts in a thread when a slot is free.
         """
         if self._is_async(call):
             self._start_at_once(call)
@@ -164,10 +164,11 @@ class Callbacks:
             work = self._finish(call)
             task, result = self._starter.start(work, call.label, running.context)
         except (SystemExit, KeyboardInterrupt) as error:
-            # The program is to end, which is not for us to prevent; if it goes on, so do we.
+            # Let the program end. Report the failure later, in case the program handles the
+            # exception.
             self._loop.call_soon(self._events.call_ended, call_id, None, error)
             raise
-        except BaseException as error:  # as a task would: `pytest.fail`, say, is no Exception
+        except BaseException as error:  # also what is not an Exception, such as `pytest.fail`
             self._events.call_ended(call_id, None, error)
         else:
             if task is None:
@@ -198,7 +199,7 @@ class Callbacks:
         return self._serialise(call, result)
 
     def _run_plain(self, call: Call) -> object:
-        """Call a plain function and serialise its result; return an awaitable as it is."""
+        """Call a plain function and serialise its result. Return an awaitable result as it is."""
         try:
             result = invoke(call)
         except ToolFailure as failure:
@@ -220,14 +221,14 @@ class Callbacks:
             self._fill_soon(lane)
             self._events.call_abandoned(running.call)
         elif is_told:
-            # It waits for the withdrawal and is about to return; it has until the session is over.
+            # The callback is about to return by itself. It has until the end of the session.
             self._lingering.add(running.task)
             running.task.add_done_callback(self._lingering.discard)
         else:
             running.task.cancel()
 
     def close(self) -> None:
-        """Cancel everything: the session is over."""
+        """Cancel all calls at the end of the session."""
         for lane in self._lanes.values():
             lane.waiting.clear()
         for call_id in list(self._running):
@@ -238,7 +239,7 @@ class Callbacks:
     # -- threads -----------------------------------------------------------------------------------
 
     def _fill(self, lane: Lane) -> None:
-        """Start the calls that wait, as far as there are slots."""
+        """Start waiting calls while slots are free."""
         lane.is_due = False
         while lane.waiting and not lane.is_full:
             call_id = next(iter(lane.waiting))
@@ -249,7 +250,7 @@ class Callbacks:
                     worker = WORKERS.take()
                 except Exception as error:
                     if lane.running:
-                        return  # one of their threads will be free
+                        return  # the call starts when one of these threads is free
                     why = f"no thread can be started ({words_of(error)})"
                 else:
                     self._start_in_thread(lane, lane.waiting.pop(call_id), worker)
@@ -258,7 +259,7 @@ class Callbacks:
             self._events.call_refused(call_id, why)
 
     def _fill_soon(self, lane: Lane) -> None:
-        """Fill the slots in the next round: other calls may be cancelled in this one."""
+        """Fill free slots in the next iteration, because this one may cancel more calls."""
         if lane.waiting and not lane.is_due:
             lane.is_due = True
             self._loop.call_soon(self._fill, lane)
@@ -267,7 +268,7 @@ class Callbacks:
         call_id, started_at = call.call_id, self._loop.time()
         try:
             running = self._begin(call)
-        except BaseException:  # the program is to end; the thread must not wait for ever
+        except BaseException:  # the program ends; release the thread, which waits for a job
             worker.do(lambda: None)
             raise
         lane.running.add(call_id)
@@ -280,7 +281,7 @@ class Callbacks:
         error: BaseException | None = None
         try:
             result = context.run(self._run_plain, call)
-        except BaseException as problem:  # whatever it raised must not end the thread unheard
+        except BaseException as problem:  # report every exception on the event loop
             error = problem
         try:
             self._loop.call_soon_threadsafe(self._on_thread_done, lane, call.call_id, result, error)
@@ -297,7 +298,8 @@ class Callbacks:
         if running is None:
             _drop(result)
         elif error is None and _is_awaitable(result):
-            # A plain function that returned a coroutine: a lambda around an async one, say.
+            # A plain function returned a coroutine, for example a lambda that calls an async
+            # function.
             work = self._finish(running.call, result)
             task = self._loop.create_task(work, name=running.call.label, context=running.context)
             self._await(call_id, running, task)
@@ -312,7 +314,8 @@ class Callbacks:
 
     def _on_task_done(self, call_id: int, task: asyncio.Task[Any]) -> None:
         if self._running.pop(call_id, None) is None:
-            # Cancelled by us; what it raised on its way out is read, so that nobody complains.
+            # Cancelled by us. Read the exception, so that asyncio does not log it as never
+            # retrieved.
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.debug("%s failed after it was cancelled: %r", task.get_name(), error)
             return
@@ -324,13 +327,13 @@ class Callbacks:
 
 
 def is_async(function: object) -> bool:
-    """True for an ``async def``, also as a method, a partial or the ``__call__`` of an object."""
+    """Return whether a function is async: a function, method, partial or callable object."""
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = cast("Any", inner.func)
     try:
         return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__)
-    except Exception:  # an object that answers every question in its own way, a mock say
+    except Exception:  # attribute access of a proxy or a mock may raise
         return False
 
 
@@ -344,7 +347,7 @@ def _failure_of(call: Call, failure: ToolFailure) -> ToolFailure:
 def _is_awaitable(result: object) -> TypeGuard[Awaitable[object]]:
     try:
         return inspect.isawaitable(result)
-    except Exception:  # it stands for another object, which cannot be had here
+    except Exception:  # a proxy whose object is not available here
         return False
 
 
@@ -353,7 +356,7 @@ async def _finish(result: Awaitable[object]) -> object:
 
 
 def _drop(result: object) -> None:
-    """Nobody will await this any more."""
+    """Close a coroutine that will not be awaited."""
     if inspect.iscoroutine(result):
         result.close()
 
@@ -363,13 +366,14 @@ async def _tell(listener: Callable[[Any], object], news: object) -> None:
 
 
 _UNTOLD = 10_000
-"""News that may wait for a slow listener; beyond it the oldest is let go."""
+"""Notifications that wait for a slow callback. Above this number the oldest one is dropped."""
 
 
 class Notifier:
-    """Tells one listener, in order and one at a time, without holding anybody up.
+    """Calls one notification callback, in order and one call at a time. Never blocks.
 
-    A listener that raises is reported to ``failed`` and goes on being told.
+    If the callback raises, ``failed`` gets the exception, and later notifications are still
+    delivered.
     """
 
     def __init__(
@@ -388,7 +392,7 @@ class Notifier:
         self._is_closed = False
 
     def tell(self, news: object) -> None:
-        """Have the listener called with ``news`` after everything before it. On the event loop."""
+        """Queue a call of the callback with ``news``. Call this on the event loop."""
         if self._is_closed:
             return
         self._waiting.append(news)
@@ -397,7 +401,7 @@ class Notifier:
             self._next()
 
     def drained(self) -> asyncio.Future[None]:
-        """Done when the listener has been told everything."""
+        """Return a future that is done when the callback has got all notifications."""
         idle: asyncio.Future[None] = self._idle or self._loop.create_future()
         if self._busy:
             self._idle = idle
@@ -406,7 +410,7 @@ class Notifier:
         return idle
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Drop the queued notifications and accept no more."""
         self._is_closed = True
         self._waiting.clear()
         if self._task is not None:
@@ -434,7 +438,7 @@ class Notifier:
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SystemExit | KeyboardInterrupt):
-            # The program is to end. Told more, the listener would end the clean-up, too.
+            # The program ends. Another call of the callback could interrupt the clean-up.
             self._is_closed = True
             self._waiting.clear()
         self._done(error)
@@ -444,7 +448,7 @@ class Notifier:
         error: BaseException | None = None
         try:
             result = self._listener(news)
-        except BaseException as problem:  # a listener's failure is news too, never the end
+        except BaseException as problem:  # report every exception on the event loop
             error = problem
         try:
             self._loop.call_soon_threadsafe(self._on_thread_done, result, error)
@@ -458,7 +462,7 @@ class Notifier:
         elif self._is_closed:
             _drop(result)
             self._done(None)
-        else:  # a plain function that returned a coroutine, as above
+        else:  # a plain function returned a coroutine
             self._await(_finish(result))
 
     def _done(self, error: BaseException | None) -> None:

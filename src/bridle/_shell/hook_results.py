@@ -91,14 +91,14 @@ def serialise_hook(result: object, run: HookRun) -> HookReturn:
 
 
 def _from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
-    """Return what an output dict of the official SDK says.
+    """Convert an output dict of the official SDK.
 
     A member whose value is None counts as absent. Raises `InvalidResult` for unknown members: a
     misspelt one may have been meant as a refusal.
     """
     fields: dict[str, Any] = {}
     for name, value in output.items():
-        # The CLI goes on at once after an asynchronous output.
+        # The CLI continues at once after an asynchronous output, as it does without these members.
         if value is None or name in _ASYNC:
             continue
         if name == "hookSpecificOutput":

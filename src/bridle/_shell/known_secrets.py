@@ -1,4 +1,4 @@
-"""What one session or query knows to be secret, and must not tell in errors and recordings."""
+"""The secrets that one session or query knows, and their removal from errors and recordings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bridle.outcomes import Outcome
 
 _T = TypeVar("_T")
 
-# Errors in the CLI's own words, or that may quote one of these.
+# Errors that contain text of the CLI, or that may quote such an error.
 _QUOTING = (
     StartError,
     ControlRejected,
@@ -47,7 +47,7 @@ def clean(error: BaseException | None, redact: Callable[[str], str]) -> None:
 
 
 def clean_outcome(outcome: Outcome[_T], redact: Callable[[str], str]) -> Outcome[_T]:
-    """Return the outcome with the secrets masked in what it quotes of the CLI."""
+    """Return the outcome with the secrets masked in its detail and errors."""
     if not outcome.detail and not outcome.errors:
         return outcome
     errors = tuple(map(redact, outcome.errors))
@@ -55,7 +55,7 @@ def clean_outcome(outcome: Outcome[_T], redact: Callable[[str], str]) -> Outcome
 
 
 def clean_answer(answer: VersionAnswer, redact: Callable[[str], str]) -> VersionAnswer:
-    """What a CLI said when it was asked for its version, without secrets."""
+    """Return the answer to a version check with the secrets masked."""
     match answer:
         case Failed(reason):
             return Failed(redact(reason))
@@ -66,9 +66,9 @@ def clean_answer(answer: VersionAnswer, redact: Callable[[str], str]) -> Version
 
 
 class KnownSecrets:
-    """The secrets of a launch, of the files it names, and of the environment.
+    """The secrets of a launch, of the files that it names, and of the environment.
 
-    They are gathered when they are first needed: most sessions have nothing to hide them from.
+    They are collected at the first use, because most sessions never need them.
     """
 
     def __init__(self, launch: Launch, environ: Mapping[str, str] = os.environ) -> None:
@@ -77,7 +77,7 @@ class KnownSecrets:
 
     @cached_property
     def values(self) -> frozenset[str]:
-        """The secrets themselves, as far as they can be told from other text."""
+        """The known secret values."""
         return frozenset(
             [
                 *secrets(self._launch),
@@ -87,7 +87,7 @@ class KnownSecrets:
         )
 
     def redact(self, text: str) -> str:
-        """An excerpt of what the CLI said, without them and without what looks like a secret."""
+        """Return an excerpt of a text with known secrets, and text that looks like one, masked."""
         return self._redactor.excerpt(text) if text else text
 
     @cached_property
@@ -100,5 +100,5 @@ class KnownSecrets:
                 with open(path, "rb") as file:
                     document = msgspec.json.decode(file.read())
             except (OSError, ValueError, RecursionError):
-                continue  # the CLI will say what is wrong with it
+                continue  # the CLI reports what is wrong with the file
             yield from secrets_in(document)

@@ -35,7 +35,7 @@ class Lane:
     def is_full(self) -> bool:
         """Whether no slot is free.
 
-        A function that runs may be abandoned next, so it counts towards that bound as well.
+        Running functions count towards MAX_ABANDONED too, because each may be abandoned next.
         """
         threads = len(self.running) + len(self.abandoned)
         return len(self.running) >= MAX_THREADS or (bool(self.running) and threads >= MAX_ABANDONED)
@@ -51,7 +51,7 @@ class Lane:
         self.abandoned.add(call_id)
 
     def returned(self, call_id: int) -> None:
-        """Take note that the function of a call has returned."""
+        """Record that the function of a call has returned."""
         self.running.discard(call_id)
         self.abandoned.discard(call_id)
 

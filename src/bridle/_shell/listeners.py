@@ -1,4 +1,4 @@
-"""The application's listeners, and warnings on their way to them: not more than may be told."""
+"""Callbacks for stderr, warnings and events, and the rate limit for warnings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bridle._core.warning_rate import WarningRate
 from bridle.events import SdkWarning, WarningKind
 
 LISTENER_FAILED = frozenset({WarningKind.STDERR_CALLBACK_FAILED, WarningKind.EVENT_CALLBACK_FAILED})
-"""Kinds that no listener is told: it may be the very listener that fails."""
+"""Kinds that are not passed to callbacks, because the failing callback could get them again."""
 
 
 class Listeners:
-    """The functions of the user's that are only told, never asked."""
+    """The callbacks of the user that get notifications and whose results are ignored."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Listeners:
 
 
 class WarningOutlet:
-    """Tells the warnings of one session or query at a limited rate (see :mod:`warning_rate`)."""
+    """Delivers the warnings of one session or query at a limited rate (see :mod:`warning_rate`)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, deliver: Callable[[SdkWarning], None]
@@ -40,14 +40,14 @@ class WarningOutlet:
         self._timer: asyncio.TimerHandle | None = None
 
     def tell(self, warning: SdkWarning) -> None:
-        """Deliver the warning now, or count it for a later one of its kind."""
+        """Deliver a warning now, or count it for a later warning of its kind."""
         if self._rate.admit(warning, self._loop.time()):
             self._deliver(warning)
         elif self._timer is None:
             self._arm()
 
     def flush(self) -> None:
-        """Deliver what is counted so far, without waiting."""
+        """Deliver the counted warnings now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -59,7 +59,7 @@ class WarningOutlet:
         self._timer = None if due is None else self._loop.call_at(due, self._tell_due)
 
     def _tell_due(self) -> None:
-        # A timer may come a hair early.
+        # A timer may fire slightly early.
         now = max(self._loop.time(), self._rate.next_due or 0.0)
         self._timer = None
         due = self._rate.take_due(now)

@@ -1,8 +1,8 @@
-"""Where the CLI is, and which version it says it is.
+"""Find the CLI and ask it for its version.
 
-Looking for it is a walk over one ordered list of places; the first hit wins and versions are not
-compared, so what runs is what the user would expect. The version is asked for by running the CLI;
-whatever comes of that is data, for the policy of whoever asked.
+The search goes through an ordered list of places and takes the first CLI that it finds. It does not
+compare versions, so the result is predictable. To get a version, the CLI is run with ``--version``.
+Every result of that, also a failure, is returned as a value for the caller to judge.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bridle._shell.process import CliProcess
 from bridle.errors import CliNotFoundError, SpawnError
 
 VARIABLE = "BRIDLE_CLI"
-"""The variable that names the CLI to use."""
+"""The environment variable with the path of the CLI to use."""
 
 VERSION_TIMEOUT = 5.0
-"""Seconds a CLI has to tell its version. It takes well under one; a crowded machine needs more."""
+"""Seconds that a CLI has to print its version. It needs less than one on an idle machine."""
 
 _NAME = "claude"
 
-# Known habits of installers, each only looked at when it is not on PATH anyway.
+# Directories that installers use. They may be missing from PATH.
 _USUAL = (
     "~/.npm-global/bin",
     "/usr/local/bin",
@@ -43,24 +43,24 @@ _USUAL = (
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A place where a CLI may be. ``origin`` says in a word why it was looked at."""
+    """A place where the CLI may be. ``origin`` is a short reason for looking there."""
 
     path: str
     origin: str
 
     @property
     def is_file(self) -> bool:
-        """Whether anything is there."""
+        """Whether the file exists."""
         return os.path.isfile(self.path)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be run."""
+        """Whether the file exists and is executable."""
         return self.is_file and os.access(self.path, os.X_OK)
 
 
 def candidates(environ: Mapping[str, str] = os.environ, home: str = "~") -> Iterator[Candidate]:
-    """Every place a CLI is looked for when none is named, in order, hits and misses."""
+    """Yield every place to search for a CLI, in order, whether or not a CLI is there."""
     home = os.path.expanduser(home)
     yield Candidate(os.path.join(home, ".claude/local", _NAME), "local install")
     for directory in _on_path(environ):
@@ -74,10 +74,13 @@ def candidates(environ: Mapping[str, str] = os.environ, home: str = "~") -> Iter
 def find_cli(
     named: str | None = None, *, environ: Mapping[str, str] = os.environ, home: str = "~"
 ) -> str:
-    """The absolute path of the CLI to run: the named one, that of BRIDLE_CLI, or the first found.
+    """Return the absolute path of the CLI: ``named``, the one in BRIDLE_CLI, or the first found.
 
-    A CLI that was named is used or nothing is: CliNotFoundError when it does not exist, SpawnError
-    when it cannot be run. CliNotFoundError lists every place that was looked at.
+    If a CLI is named, no other one is used.
+
+    Raises:
+        CliNotFoundError: no CLI was found. The error lists every place that was searched.
+        SpawnError: the named file exists but cannot be executed.
     """
     named = named or environ.get(VARIABLE)
     if named:
@@ -96,7 +99,7 @@ def find_cli(
 
 
 def _named(name: str, environ: Mapping[str, str], home: str) -> Iterator[Candidate]:
-    """A path is taken as it is; a bare name is looked for on PATH, as a shell would."""
+    """Yield a path as it is, or search PATH for a bare name, as a shell does."""
     if os.sep in name:
         yield Candidate(os.path.abspath(_expanded(name, home)), "named")
         return
@@ -114,12 +117,12 @@ def _expanded(path: str, home: str) -> str:
 
 
 def _wheel() -> list[str]:
-    """The directory of the installed claude-agent-sdk, none of which is imported."""
-    from importlib.util import find_spec  # not loaded by asyncio, and seldom needed
+    """Return the directory of the installed claude-agent-sdk, without importing it."""
+    from importlib.util import find_spec  # asyncio does not load it, and it is rarely needed
 
     try:
         spec = find_spec("claude_agent_sdk")
-    except ValueError:  # somebody put a module of that name together by hand
+    except ValueError:  # a module of that name has no spec
         return []
     return list(spec.submodule_search_locations or ()) if spec else []
 
@@ -128,7 +131,7 @@ def _wheel() -> list[str]:
 
 
 class Version(msgspec.Struct, frozen=True, order=True):
-    """A version, to be compared. What follows the third number does not count."""
+    """A version that can be compared. Anything after the third number is ignored."""
 
     major: int
     minor: int
@@ -139,7 +142,7 @@ class Version(msgspec.Struct, frozen=True, order=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """The CLI answered with something that holds no version."""
+    """The output of ``--version`` contains no version."""
 
     text: str
 
@@ -149,7 +152,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class TimedOut(msgspec.Struct, frozen=True):
-    """The CLI did not answer within so many seconds."""
+    """The CLI did not print its version within this many seconds."""
 
     seconds: float
 
@@ -158,7 +161,7 @@ class TimedOut(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The CLI could not be asked, or ended with an error."""
+    """The CLI could not be run, or ended with an error."""
 
     reason: str
 
@@ -169,11 +172,11 @@ class Failed(msgspec.Struct, frozen=True):
 VersionAnswer = Version | Unreadable | TimedOut | Failed
 
 MINIMUM = Version(*map(int, MINIMUM_CLI_VERSION.split(".")))
-"""The oldest CLI whose control protocol Bridle speaks, to compare with."""
+"""The oldest CLI version that Bridle supports."""
 
 _VERSION = re.compile(r"(?<!\d)(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
-_SHOWN = 500  # characters of an answer worth keeping
-_QUOTED = 120  # characters of it worth telling
+_SHOWN = 500  # characters of the output to keep
+_QUOTED = 120  # characters of it to quote in messages
 
 _ASK = Launch(
     argv=("--version",),
@@ -186,24 +189,24 @@ _ASK = Launch(
     session_id=None,
 )
 
-# The file behind a path: whatever replaces or changes it is noticed.
+# Identifies a file by path, device, inode, size and time of change, to notice a new version.
 _Key = tuple[str, int, int, int, int]
 _known: dict[_Key, Version] = {}
-# Sessions that start together ask once. Who asks holds the question: with a loop that is closed in
-# the midst of it all of them go, and are not held here for ever.
+# Callers that ask at the same time share one process. The references are weak, so that the entries
+# of a closed event loop disappear with their callers.
 _asking: weakref.WeakValueDictionary[tuple[asyncio.AbstractEventLoop, _Key], _Question] = (
     weakref.WeakValueDictionary()
 )
 
 
 def _told(text: str) -> str:
-    """What a CLI said, short and without secrets."""
+    """Return output of the CLI for a message: shortened and without secrets."""
     clean = redact_text(text)
     return clean if len(clean) <= _QUOTED else f"{clean[:_QUOTED]}..."
 
 
 def parse_version(text: str) -> Version | None:
-    """The first MAJOR.MINOR.PATCH anywhere in a text."""
+    """Return the first MAJOR.MINOR.PATCH in a text, or None."""
     match = _VERSION.search(text)
     return Version(*map(int, match.groups())) if match else None
 
@@ -215,9 +218,10 @@ async def version_of(
     environ: Mapping[str, str] = os.environ,
     timeout: float = VERSION_TIMEOUT,
 ) -> VersionAnswer:
-    """Ask a CLI for its version, in the environment and directory of a launch. Never raises.
+    """Return the version of a CLI, run in the environment and directory of ``launch``.
 
-    A version is remembered as long as the file does not change.
+    Never raises; a failure is a value. The version is cached until the file changes. ``timeout`` is
+    in seconds.
     """
     try:
         status = os.stat(executable)
@@ -239,23 +243,24 @@ async def version_of(
 
 
 class _Question:
-    """One process that is being asked, for everybody who wants to know."""
+    """One run of ``--version``, shared by all callers that wait for it."""
 
     def __init__(self, task: asyncio.Task[VersionAnswer]) -> None:
         self.task = task
         self._waiting = 0
 
     def forget(self, here: tuple[asyncio.AbstractEventLoop, _Key], _: object = None) -> None:
-        """Let the next one who wants to know ask anew."""
+        """Remove this run, so that the next caller starts a new one."""
         if _asking.get(here) is self:
             del _asking[here]
 
     async def wait(
         self, here: tuple[asyncio.AbstractEventLoop, _Key], timeout: float
     ) -> VersionAnswer:
-        """The answer, or that it did not come in time: each has a patience of their own.
+        """Return the answer, or `TimedOut` after ``timeout`` seconds.
 
-        When nobody waits for it any more, the process is not left behind.
+        Each caller has its own timeout. The last caller to leave cancels the run and ends its
+        process.
         """
         self._waiting += 1
         try:
@@ -267,7 +272,8 @@ class _Question:
             self._waiting -= 1
             if not self._waiting and not self.task.done():
                 self.forget(here)
-                if not self.task.cancelling():  # a loop that ends has seen to it: twice is too much
+                # Do not cancel a task twice that the closing event loop has cancelled already.
+                if not self.task.cancelling():
                     self.task.cancel()
                 await asyncio.wait([self.task])
 
@@ -293,7 +299,7 @@ async def _ask(executable: str, launch: Launch, environ: Mapping[str, str]) -> V
 
 
 class _Hearing:
-    """What a CLI says when it has nothing to do but to speak."""
+    """Collects the output of a CLI until it exits."""
 
     def __init__(self) -> None:
         self.text = b""
@@ -307,10 +313,10 @@ class _Hearing:
         self.is_over.set()
 
     def output_ended(self) -> None:
-        """Of no interest: the exit comes after it."""
+        """Ignore this: the exit follows."""
 
     def wrote_stderr(self, line: str) -> None:
-        """Of no interest: the process keeps the tail."""
+        """Ignore this: the process keeps the end of stderr."""
 
     def input_failed(self, reason: str) -> None:
-        """Of no interest: nothing is written."""
+        """Ignore this: nothing is written to the CLI."""

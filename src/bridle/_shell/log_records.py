@@ -1,11 +1,11 @@
-"""What is logged, by which logger and how loudly: one table, and nothing said in confidence.
+"""The log records of Bridle: one table with the logger, level and text of each event.
 
-A record's text and fields hold names, numbers and kinds: tools, events, operations, classes of
-exceptions, seconds. Prompts, answers, the input and output of tools, and words of the CLI that may
-quote them, are not among them. The one exception is what a function of the application raises:
-that is the application's own, and is logged with its traceback.
+Records contain names, numbers and kinds: tools, events, operations, classes of exceptions, seconds.
+They never contain prompts, answers, input or output of tools, or text of the CLI that may quote
+these. The one exception is an exception that a callback raises: it is logged with its traceback.
 
-Every record made here has `bridle_event`, the name in the table, and `session_id`.
+Every record has `bridle_event`, the name in the table. Records of sessions and queries also have
+`session_id`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LEVELS: dict[WarningLevel, int] = {
 }
 
 RETRY_PATIENCE = 5.0
-"""Seconds an API request may fail before its retries are logged as warnings."""
+"""Seconds that an API request may keep failing before its retries are logged as warnings."""
 
 _BRIDLE = logging.getLogger("bridle")
 
@@ -64,8 +64,8 @@ _BRIDLE = logging.getLogger("bridle")
 class Entry(NamedTuple):
     """How one kind of observation is logged.
 
-    ``fields`` are the record's, each with where to find it; the text has a place for each of them,
-    in order.
+    ``fields`` maps the names of fields in the record to functions that get them from an
+    observation. ``text`` has a placeholder for each field, in order.
     """
 
     event: str
@@ -133,7 +133,7 @@ _EVENTS: dict[type[Observation], Entry] = {
         {**_fields(operation="began.operation"), **_ENDING},
     ),
 }
-# The exception is raised to the caller, who decides how loud it is.
+# At level DEBUG, because the caller gets the exception and can log it.
 _OPERATION_FAILED = Entry(
     "operation_failed",
     CONTROL,
@@ -198,9 +198,9 @@ _TELEMETRY_FAILED = "telemetry_failed"
 
 
 def log_events() -> dict[str, tuple[str, int]]:
-    """Every ``bridle_event`` there is, with its logger and its level.
+    """Return every ``bridle_event`` with its logger and its level.
 
-    What happens in a query is logged by the query's logger in place of the session's.
+    Events of a query are logged by the logger of queries in place of that of sessions.
     """
     rows = [*_EVENTS.values(), _OPERATION_FAILED, *_HAPPENINGS.values()]
     rows += [_warning(kind) for kind in WarningKind]
@@ -212,22 +212,22 @@ _logger = cache(logging.getLogger)
 
 
 class Journal:
-    """The log of one session or query. ``logger`` takes what happens in it."""
+    """The log of one session or query. ``logger`` is the name of the logger for its events."""
 
     def __init__(self, logger: str) -> None:
         self._logger = logger
         self._has_started = False
 
     def ear_for(self, kind: type[Observation]) -> Callable[[], bool]:
-        """Tells, whenever it is asked, whether such an observation would be logged now.
+        """Return a function that says whether observations of this kind are logged now.
 
-        For those that are made only to be told, and often.
+        The caller uses it to skip building frequent observations that are not logged.
         """
         entry = _EVENTS[kind]
         return partial(_logger(entry.logger).isEnabledFor, entry.level)
 
     def write(self, observation: Observation) -> None:
-        """Log an observation, if it is one that is logged."""
+        """Log an observation if there is an entry for its kind."""
         entry = self._entry(observation)
         if entry is None:
             return
@@ -258,13 +258,13 @@ class Journal:
         if isinstance(event, SessionReady):
             self._has_started = True
         elif isinstance(event, SessionFailed) and not self._has_started:
-            return logging.DEBUG  # the error is raised to whoever starts the session
+            return logging.DEBUG  # the caller that starts the session gets the error
         elif isinstance(event, ApiRetry) and event.waited + event.delay > RETRY_PATIENCE:
             return logging.WARNING
         return entry.level
 
     def write_failure(self, error: BaseException) -> None:
-        """Log that the application's telemetry raised."""
+        """Log that the telemetry raised an exception."""
         _BRIDLE.error(
             "the telemetry raised; it goes on being told, and this is not logged again",
             exc_info=error,
@@ -274,7 +274,7 @@ class Journal:
 
 # ---------------------------------------------------------------- warnings
 
-# The CLI's own words, or keys of answers to questions: they may quote anything.
+# The details of these contain text of the CLI, or of the user, and may quote anything.
 _WITHHELD = frozenset(
     {
         WarningKind.INIT_FAILED_LATE,
@@ -289,7 +289,7 @@ def _warning(kind: WarningKind) -> Entry:
 
 
 def _detail(observation: Any) -> str:
-    """Return what of a warning's detail may be logged; the whole detail is for ``on_warning``."""
+    """Return the part of a warning that may be logged. ``on_warning`` gets the whole detail."""
     warning: SdkWarning = observation.event
     if warning.kind in _WITHHELD:
         return warning.kind.meaning
@@ -297,6 +297,6 @@ def _detail(observation: Any) -> str:
 
 
 def _cause(observation: Observation) -> BaseException | None:
-    """What the application raised, where that is what a warning is about."""
+    """Return the exception that a warning is about, if the application raised one."""
     event = observation.event if isinstance(observation, Happened) else None
     return event.error if isinstance(event, SdkWarning) else None

@@ -1,11 +1,10 @@
-"""Real server objects of the ``mcp`` package, spoken to in memory.
+"""Connect sessions to server objects of the ``mcp`` package, in memory.
 
-A server object describes; a conversation with it has state. So every session of Bridle has its own
-:class:`McpConversation`, however many sessions share the object, and nothing that is said in one
-can be heard in another.
+Several sessions may share a server object. Each session has its own :class:`McpConversation`, which
+holds the state of the connection, so no message gets from one session into another.
 
-Servers are recognised by what they can do, and ``mcp`` is imported when the first conversation is
-made: whoever brings such an object has the package, and nobody else pays for it.
+Servers are recognised by their methods. ``mcp`` is imported when the first conversation is created,
+because only programs that use such a server need it.
 """
 
 from __future__ import annotations
@@ -30,38 +29,38 @@ from bridle.errors import OptionsError
 log = logging.getLogger("bridle.mcp")
 
 _GRACE = 1.0
-"""Seconds a server has to end by itself when it is closed, and again when it is cancelled."""
+"""Seconds that a server has to end by itself, and again after it is cancelled."""
 
 _INNER = ("_mcp_server", "_lowlevel_server")
-"""Where the high-level servers (FastMCP, MCPServer) keep the one that speaks the protocol."""
+"""Attributes in which high-level servers (FastMCP, MCPServer) keep the low-level server."""
 
 Notify = Callable[[JsonObject], object]
-"""Takes what a server says unasked: progress, log lines, a changed list of tools."""
+"""Takes a notification of a server: progress, a log message, a changed list of tools."""
 
 
 def protocol_server(server: object) -> Any | None:
-    """The object that speaks MCP: ``server`` itself or the one inside it; None if it is neither."""
+    """Return the low-level MCP server: ``server`` itself, the one inside it, or None."""
     inner: list[object] = [getattr(server, name, None) for name in _INNER]
     for candidate in (server, *inner):
         abilities = ("run", "create_initialization_options")
-        # Those of its class: an object that answers to every name, a mock say, is none.
+        # Look at the class: a mock has every attribute, and is not a server.
         if all(callable(getattr(type(candidate), name, None)) for name in abilities):
             return candidate
     return None
 
 
 class McpConversation:
-    """One session's conversation with a server object, on one event loop.
+    """The conversation of one session with a server object, on one event loop.
 
-    It begins with the first message and runs as one task until :meth:`close`. Requests overlap as
-    the server likes. One whose :meth:`handle` is cancelled is cancelled in the server as well.
+    It begins with the first message and runs in one task until :meth:`close`. Several requests may
+    be open at once. If :meth:`handle` is cancelled, the request is cancelled in the server too.
     """
 
     def __init__(self, name: str, server: object, notify: Notify) -> None:
-        """Get ready to talk to ``server``, which is registered as ``name``.
+        """Prepare a conversation with ``server``, which is registered as ``name``.
 
         Raises:
-            OptionsError: It is no server object, or the ``mcp`` package cannot be imported.
+            OptionsError: ``server`` is not a server object, or ``mcp`` cannot be imported.
         """
         field = f"mcp_servers[{name!r}]"
         self._server = protocol_server(server)
@@ -77,7 +76,8 @@ class McpConversation:
         self._name = name
         self._notify = notify
         self._inbox = _Inbox()
-        # Requests are numbered anew: a CLI that connects twice uses its ids twice.
+        # The server gets new request ids, because a CLI that connects twice uses the same ids
+        # again.
         self._numbers = itertools.count(1)
         self._waiting: dict[object, asyncio.Future[JsonObject]] = {}
         self._handshake = asyncio.Lock()
@@ -87,17 +87,17 @@ class McpConversation:
         self._ended: str | None = None
 
     async def handle(self, message: Mapping[str, object]) -> JsonObject | None:
-        """Give the server a message and return its answer; None if there is none to wait for.
+        """Pass a message to the server and return its answer; None if the message needs no answer.
 
         Raises:
-            RuntimeError: The server has stopped.
-            ValueError: The message is no JSON-RPC.
+            RuntimeError: the server has stopped.
+            ValueError: the message is not JSON-RPC.
         """
         method = message.get("method")
         if method == "initialize":
             return await self._greet(message)
-        # An answer, though no question was ever passed on; or news of a cancellation, which the
-        # server has heard already from the call that was cancelled.
+        # A response is ignored, because no request of the server is passed to the CLI. So is a
+        # cancellation: cancelling `handle` has passed it to the server already.
         if method is None or method == CANCELLED:
             return None
         if not is_notification(message):
@@ -109,11 +109,11 @@ class McpConversation:
         return None
 
     async def close(self) -> None:
-        """End the conversation. Whoever still waits for an answer gets an error."""
+        """End the conversation. Requests that wait for an answer fail with RuntimeError."""
         if self._task is None:
             self._ended = self._ended or "the session is over"
             return
-        for number in self._waiting:  # some servers would wait for these before they end
+        for number in self._waiting:  # some servers wait for open requests before they end
             self._cancel(number)
         self._inbox.end()
         await asyncio.wait([self._task], timeout=_GRACE)
@@ -125,10 +125,10 @@ class McpConversation:
     # -- to the server -----------------------------------------------------------------------------
 
     async def _greet(self, message: Mapping[str, object]) -> JsonObject:
-        """Introduce the CLI once; when it connects again it gets the first answer again.
+        """Initialize the server once. Return the same answer if the CLI connects again.
 
-        A second introduction would take the server back to where it accepts no requests, while
-        those of the first connection are still on their way.
+        After a second initialize request, the server would reject requests until it is initialized
+        again, also those of the first connection.
         """
         async with self._handshake:
             if self._greeting is None:
@@ -188,16 +188,16 @@ class McpConversation:
         elif is_notification(message):
             self._notify(message)
         else:
-            # The CLI says in its introduction that it takes no requests; a server that asks all
-            # the same must not be left waiting.
+            # The CLI declares no capability for requests. A server that sends one all the same gets
+            # an error, so that it does not wait.
             text = "the client takes no requests"
             self._inbox.put(self._wrap(error_response(message, METHOD_NOT_FOUND, text)))
 
 
 @functools.cache
 def _wrapper() -> Callable[[JsonObject], object]:
-    """A function that makes of a JSON-RPC message what a server reads."""
-    # By name: the two major versions of the package differ in types, and agree on this.
+    """Return a function that converts a JSON-RPC message to the type that a server reads."""
+    # Imported by name: the types of the two major versions differ, but these names are the same.
     message_type = importlib.import_module("mcp.types").JSONRPCMessage
     session_message = importlib.import_module("mcp.shared.message").SessionMessage
     validate = importlib.import_module("pydantic").TypeAdapter(message_type).validate_python
@@ -209,7 +209,7 @@ def _wrapper() -> Callable[[JsonObject], object]:
 
 
 class _Stream:
-    """What both ends of a conversation have to be: something to enter, leave and close."""
+    """The methods that a server expects of both its streams."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -222,7 +222,7 @@ class _Stream:
 
 
 class _Inbox(_Stream):
-    """What the server reads, until the end."""
+    """The stream of messages that the server reads."""
 
     _END = object()
 
@@ -241,13 +241,13 @@ class _Inbox(_Stream):
     async def __anext__(self) -> object:
         message = await self._messages.get()
         if message is self._END:
-            self.end()  # for whoever asks again
+            self.end()  # a further read must end too
             raise StopAsyncIteration
         return message
 
 
 class _Outbox(_Stream):
-    """What the server writes: handed over as plain JSON, at once."""
+    """The stream that the server writes to. Each message is passed on at once, as plain JSON."""
 
     def __init__(self, receive: Callable[[JsonObject], None]) -> None:
         self._receive = receive

@@ -1,11 +1,11 @@
-"""From what happens to observations: for the log, and for the telemetry if there is one.
+"""Turn what happens in a session or query into observations for the log and the telemetry.
 
-Whoever runs a session or a query says here what happens, in its own terms. What is a part of what
-is found out here, so that observers need not. Nothing an observer does can do harm: it is told
-after the fact, its exceptions are caught, and the first is logged.
+Sessions and queries report events here. This module finds out what each observation is a part of,
+so that telemetry does not have to. Telemetry cannot harm a session: it is called after the fact,
+its exceptions are caught, and the first one is logged.
 
-The conversation itself is only looked at when there is telemetry, and what nobody would be told
-of is not put into words.
+Messages are examined only if there is telemetry. Observations that are neither logged nor passed to
+telemetry are not built.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _ids = count(1)
 
 
 def traced(launch: Launch, variables: Mapping[str, str]) -> Launch:
-    """The launch with these variables for the CLI, unless the application set one of them."""
+    """Return the launch with these variables added, unless the application set one of them."""
     if any(name in launch.env for name in variables):
         return launch
     return structs.replace(launch, env={**launch.env, **variables})
 
 
 def _variables(told: Mapping[Any, object]) -> dict[str, str]:
-    """What a telemetry said, if a process can be started with it."""
+    """Check and return the variables that a telemetry object gave."""
     variables: dict[str, str] = {}
     for name, value in told.items():
         if not (isinstance(name, str) and isinstance(value, str)):
@@ -82,7 +82,7 @@ def _always() -> bool:
 
 
 def _log(write: Callable[[_T], None], what: _T) -> None:
-    """Log something. A handler of the application's that raises fails alone, and is seen to."""
+    """Log something. If a log handler of the application raises, print the traceback to stderr."""
     try:
         write(what)
     except (KeyboardInterrupt, SystemExit):
@@ -93,7 +93,7 @@ def _log(write: Callable[[_T], None], what: _T) -> None:
 
 
 class Teller:
-    """Passes observations on: to the log, and to the telemetry."""
+    """Passes observations to the log and to the telemetry."""
 
     def __init__(self, telemetry: Telemetry | None, journal: Journal) -> None:
         self.telemetry = telemetry
@@ -101,7 +101,7 @@ class Teller:
         self._has_failed = False
 
     def tell(self, observation: Observation, context: contextvars.Context | None = None) -> None:
-        """Pass an observation on; the telemetry hears it in that context, or in this one."""
+        """Log an observation and pass it to the telemetry, in ``context`` or in the current one."""
         _log(self._journal.write, observation)
         if self.telemetry is None:
             return
@@ -112,15 +112,15 @@ class Teller:
                 context.run(self.telemetry.observe, observation)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # it only looks on: it may break and cancel nothing
+        except BaseException as error:  # telemetry must not fail or cancel a session
             self._note(error)
 
     def ear_for(self, kind: type[Observation]) -> Callable[[], bool]:
-        """Tells, whenever it is asked, whether anybody would hear of such an observation."""
+        """Return a function that says whether this kind is logged or passed to telemetry now."""
         return self._journal.ear_for(kind) if self.telemetry is None else _always
 
     def environment(self) -> Mapping[str, str]:
-        """What the telemetry has to say to a CLI that is about to start."""
+        """Return the variables that the telemetry adds to the environment of the CLI."""
         if not isinstance(self.telemetry, TracingTelemetry):
             return {}
         try:
@@ -138,7 +138,7 @@ class Teller:
 
 
 class ToolUses:
-    """The model's tool uses that are under way, by what messages say of them."""
+    """Tool uses of the model that have begun and not ended, as the messages show them."""
 
     def __init__(self, teller: Teller, clock: Clock) -> None:
         self._tell = teller.tell
@@ -146,15 +146,16 @@ class ToolUses:
         self._open: dict[str, ToolUseBegan] = {}
 
     def id_of(self, tool_use_id: str | None) -> int | None:
-        """The id of an observation, if that tool is in use."""
+        """Return the observation id of a tool use that has not ended, or None."""
         began = self._open.get(tool_use_id or "")
         return None if began is None else began.id
 
     def see(self, message: Message, parent: int | None, session_id: str) -> None:
-        """Look for tools that begin or end in a message of what goes on as ``parent``."""
+        """Observe the tool uses that begin or end in a message. They are parts of ``parent``."""
         if isinstance(message, AssistantMessage):
             if message.parent_tool_use_id is not None:
-                # A subagent's. One whose own tool use is over works in the background, for nobody.
+                # A message of a subagent. If the tool use that started it has ended, it has no
+                # parent.
                 parent = self.id_of(message.parent_tool_use_id)
             for block in message.content:
                 if isinstance(block, ToolUseBlock) and block.id not in self._open:
@@ -165,7 +166,7 @@ class ToolUses:
                     self._end(part.tool_use_id, "error" if part.is_error else None)
 
     def end_all(self, parent: int | None = None) -> None:
-        """What these tools were part of is over: that of this id, or everything."""
+        """End the open tool uses that are parts of ``parent``, or all of them."""
         for tool_use_id, began in list(self._open.items()):
             if parent is None or began.parent == parent:
                 self.end_all(began.id)
@@ -194,7 +195,8 @@ class ToolUses:
 class SessionObserver:
     """Observes one session.
 
-    ``session_id`` tells the conversation's id, which may change; ``model`` is the one asked for.
+    ``session_id`` returns the current session id, which may change. ``model`` is the requested
+    model.
     """
 
     def __init__(
@@ -208,14 +210,14 @@ class SessionObserver:
     ) -> None:
         self._teller = Teller(telemetry, journal or Journal(SESSION))
         self._tell = self._teller.tell
-        # What nobody hears of is not made up first.
+        # Skip building observations that are neither logged nor passed to telemetry.
         self._hears_turns = self._teller.ear_for(TurnBegan)
         self._hears_calls = self._teller.ear_for(CallBegan)
         self._hears_operations = self._teller.ear_for(OperationBegan)
         self._clock = clock
         self._session_id = session_id
         self._model = model
-        # Turns under way, oldest first: that is the one the CLI works on.
+        # Open turns, the oldest first. The CLI works on the oldest.
         self._turns: dict[str, TurnBegan] = {}
         self._answering: dict[str, str | None] = {}
         self._calls: dict[int, CallBegan] = {}
@@ -223,28 +225,28 @@ class SessionObserver:
 
     @property
     def reads(self) -> bool:
-        """Whether the conversation is looked at."""
+        """Whether messages are examined, because there is telemetry."""
         return self._teller.telemetry is not None
 
     def environment(self) -> Mapping[str, str]:
-        """Variables for the CLI about to start."""
+        """Return the variables of the telemetry for the environment of the CLI."""
         return self._teller.environment()
 
     def happened(self, event: SessionEvent) -> None:
-        """The session has something to tell."""
+        """Observe an event or a warning of the session."""
         self._tell(Happened(**self._now(), event=event, parent=self._current_turn()))
 
     # -- turns -------------------------------------------------------------------------------------
 
     def turn_began(self, uuid: str, context: contextvars.Context) -> None:
-        """A prompt has left; ``context`` is a copy of that of its sender."""
+        """Observe that a prompt was sent. ``context`` is a copy of the context of its sender."""
         if not self._hears_turns():
             return
         self._turns[uuid] = began = TurnBegan(**self._start(), uuid=uuid, model=self._model)
         self._tell(began, context)
 
     def turn_ended(self, uuid: str, outcome: Outcome[Any]) -> None:
-        """A prompt has its outcome."""
+        """Observe the outcome of a turn."""
         began = self._turns.pop(uuid, None)
         if began is None:
             return
@@ -260,7 +262,7 @@ class SessionObserver:
         )
 
     def delivered(self, messages: Sequence[Message], turns: Sequence[str]) -> None:
-        """Messages came that belong to these turns."""
+        """Observe messages that belong to these turns."""
         known = [uuid for uuid in turns if uuid in self._turns]
         turn = self._turns[known[0]].id if known else self._current_turn()
         session_id = self._session_id()
@@ -278,7 +280,7 @@ class SessionObserver:
     # -- calls -------------------------------------------------------------------------------------
 
     def call_began(self, call: Call, context: contextvars.Context) -> None:
-        """A function of the application is about to be called in that context."""
+        """Observe that a callback is about to be called in this context."""
         if not self._hears_calls():
             return
         tool, tool_use_id = _tool_of(call.argument)
@@ -293,12 +295,12 @@ class SessionObserver:
         self._tell(began, context)
 
     def call_ended(self, call_id: int, error: BaseException | None = None) -> None:
-        """The function returned, or raised."""
+        """Observe that a callback returned or raised."""
         if self._calls:
             self._end_call(call_id, None if error is None else type(error).__name__, error)
 
     def call_cancelled(self, call_id: int, *, timed_out: bool) -> None:
-        """Nobody waits for the function any more."""
+        """Observe that a callback timed out, or that its result is no longer needed."""
         self._end_call(call_id, TIMED_OUT if timed_out else CANCELLED, None)
 
     def _end_call(self, call_id: int, failure: str | None, error: BaseException | None) -> None:
@@ -310,7 +312,7 @@ class SessionObserver:
 
     @contextmanager
     def operation(self, name: str) -> Generator[None, None, None]:
-        """The application asks for something and waits, within ``with``."""
+        """Observe an operation of the application that runs inside the ``with`` block."""
         at = self._clock()
         began = self.operation_began(name, at)
         try:
@@ -321,20 +323,23 @@ class SessionObserver:
         if began is not None:
             self.operation_ended(began)
 
-    # The same in parts, for what is asked for often.
+    # The same in separate steps, without a context manager, for frequent operations.
 
     def operation_began(self, name: str, at: float) -> OperationBegan | None:
-        """The application asks for something and waits. None: nobody hears of that by itself."""
+        """Observe the begin of an operation. Return None if begins are not observed."""
         return self._tell_operation(name, at) if self._hears_operations() else None
 
     def operation_ended(self, began: OperationBegan) -> None:
-        """It has what it asked for."""
+        """Observe the success of an operation."""
         self._tell(OperationEnded(**self._now(), began=began))
 
     def operation_failed(
         self, name: str, at: float, began: OperationBegan | None, error: BaseException | None
     ) -> None:
-        """It has not, which is heard of more widely. Without an error it was withdrawn."""
+        """Observe the failure of an operation, or its cancellation if there is no error.
+
+        Failures are observed even if the begin was not.
+        """
         began = began or self._tell_operation(name, at)
         if error is None or isinstance(error, CancelledError):
             failure, error = CANCELLED, None
@@ -349,7 +354,7 @@ class SessionObserver:
         return began
 
     def finished(self) -> None:
-        """The session is over."""
+        """Observe the end of the session."""
         self._tools.end_all()
 
     def _now(self) -> dict[str, Any]:
@@ -360,10 +365,10 @@ class SessionObserver:
 
 
 def _tool_of(argument: object) -> tuple[str | None, str | None]:
-    """The tool a function is called about, and the model's use of it, where there is one."""
+    """Return the name and the tool use id of the tool that a callback is called about."""
     if isinstance(argument, ToolContext):
         return argument.name, argument.tool_use_id
-    if is_mapping(argument):  # a message for an MCP server
+    if is_mapping(argument):  # the argument of an MCP handler is a message
         params = argument.get("params")
         return None, tool_use_of(cast("JsonObject", params)) if is_mapping(params) else None
     return getattr(argument, "tool_name", None), getattr(argument, "tool_use_id", None)
@@ -381,9 +386,9 @@ class QueryObserver(SessionObserver):
         self._conversation = ""
         self._model_used: str | None = None
         self._results: list[ResultMessage] = []
-        #: Returns why the query failed, if it did.
+        #: Returns the error that ended the query, or None.
         self.error: Callable[[], BaseException | None] = lambda: None
-        # What an observer sets here, as the query begins, holds for the start of the CLI.
+        # Telemetry may set context variables when the query begins. They hold when the CLI starts.
         self._context = contextvars.copy_context()
         self._began = QueryBegan(at=clock(), id=next(_ids), model=model)
         self._tell(self._began, self._context)

@@ -44,7 +44,7 @@ _ALLOW = b'{"behavior":"allow","updatedInput":'
 def serialise_permission(result: object, context: CanUseToolContext) -> Answer:
     """Return the answer to a permission request. `context` holds the input that the CLI sent."""
     if type(result) is Allow and not result.updated_permissions:
-        # The most frequent result. It holds nothing of the user that would have to be checked.
+        # The most frequent result. It holds no values of the user, so nothing has to be checked.
         return Answer(_ALLOW + _sent_back(context.tool_input) + b"}")
     payload, warnings = _payload(result, context)
     try:
@@ -57,8 +57,8 @@ def serialise_permission(result: object, context: CanUseToolContext) -> Answer:
 def _sent_back(tool_input: JsonObject) -> bytes:
     """Return an input of the CLI as JSON.
 
-    One that cannot be encoded again (it has a lone surrogate) is sent back as an empty object, for
-    which the CLI runs the input it has.
+    An input with a lone surrogate cannot be encoded. It is sent back as an empty object, and the
+    CLI then runs the original input.
     """
     try:
         return encode_json(tool_input)
@@ -67,7 +67,7 @@ def _sent_back(tool_input: JsonObject) -> bytes:
 
 
 def _payload(result: object, context: CanUseToolContext) -> tuple[JsonObject, tuple[Warned, ...]]:
-    """Return the decision as the CLI spells it, and warnings. It may hold values of the user."""
+    """Return the decision as the CLI expects it, and warnings. It may hold values of the user."""
     if isinstance(result, Deny):
         denial: JsonObject = {"behavior": "deny", "message": as_text(result.reason)}
         if result.interrupt:
@@ -138,7 +138,7 @@ def _answers(
 
 
 def _labels(value: object) -> str:
-    """Return one label as it is, and several in one string, as the CLI lists them."""
+    """Return one label as it is, and several labels in one string, in the format of the CLI."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence):

@@ -182,7 +182,7 @@ class InputPipe:
         except OSError as error:
             self.close()
             if not self._is_ending:
-                # Not now: the caller of `write` is not prepared to be called back.
+                # Report it later, because the caller of `write` does not expect a callback now.
                 self._loop.call_soon(self._on_failed, error.strerror or str(error))
             return 0
 

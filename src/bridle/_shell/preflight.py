@@ -1,4 +1,4 @@
-"""What is checked about a CLI before and while it starts."""
+"""Resolve the options, and check files, the API and the version before or while the CLI starts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from bridle.events import SdkWarning, WarningKind
 from bridle.options import BidirOptions, CliOptions, SdkOptions, StrPath
 
 CONFIG_VARIABLE = "BRIDLE_CONFIG"
-"""The variable that names the configuration file, where ``SdkOptions.config_file`` does not."""
+"""The environment variable with the path of the configuration file."""
 
 FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
-"""Set to 1 in the environment of this process, no CLI is started whose API is not on loopback."""
+"""If set to 1 in the environment of this process, the CLI may use only an API on loopback."""
 
 _BASE_URL = "ANTHROPIC_BASE_URL"
-# Each of these sends requests to a place of its own, whatever the base URL says.
+# Each of these makes the CLI send requests elsewhere and ignore the base URL.
 _ELSEWHERE = (
     "ANTHROPIC_UNIX_SOCKET",
     "CLAUDE_CODE_USE_ANTHROPIC_AWS",
@@ -51,13 +51,13 @@ def settle_options(
     bidir: BidirOptions | None,
     environ: Mapping[str, str] = os.environ,
 ) -> ResolvedOptions:
-    """The final options: what was given, then the environment, then the configuration file.
+    """Return the final options: the arguments, then the environment, then the configuration file.
 
-    Whoever starts something with them reports :func:`option_warnings`.
+    The caller reports :func:`option_warnings`.
 
     Raises:
-        OptionsError: an option is wrong, in whichever source, or a file cannot be read: that one,
-            or one that the CLI would not start without.
+        OptionsError: an option is not valid, or the configuration file or a file that the CLI needs
+            at its start cannot be read.
     """
     named = sdk.config_file if isinstance(sdk, SdkOptions) else None
     options = resolve_options(
@@ -69,7 +69,7 @@ def settle_options(
         config_variable=CONFIG_VARIABLE if named is None else None,
     )
     if options.origin["cli.cli_path"] == "config" and environ.get(VARIABLE):
-        # BRIDLE_CLI is the environment's word for it, and outranks the file as any other does.
+        # The environment takes precedence over the configuration file, also for BRIDLE_CLI.
         options = structs.replace(options, cli=options.cli.replace(cli_path=environ[VARIABLE]))
     if options.bidir.transport_factory is None and options.sdk.runner is None:
         _look_for_files(options)
@@ -77,25 +77,26 @@ def settle_options(
 
 
 def option_warnings(options: ResolvedOptions) -> list[SdkWarning]:
-    """What is to be reported about the options before anything is started with them."""
+    """Return the warnings about ignored settings."""
     return [SdkWarning(WarningKind.SETTING_IGNORED, str(setting)) for setting in options.ignored]
 
 
 def _look_for_files(options: ResolvedOptions) -> None:
-    """Refuse files that a CLI would be started with only to die of them.
+    """Reject files that the CLI could not open. With such a file the CLI would exit at its start.
 
-    None is read: it may be large, and to say what is wrong inside is the CLI's business.
+    The content is not read: it may be large, and the CLI reports errors in it.
     """
     place = options.cli.cwd
     if place is not None and not os.path.isdir(place):
-        return  # that is what is wrong, and whoever goes there says so
+        return  # starting the CLI reports the missing directory
     for name, path in named_files(options.cli).items():
         try:
             mode = os.stat(path).st_mode
-            # Permissions alone do not tell; but whoever writes to a pipe would think it was read.
+            # Permission bits do not tell everything, so open the file. A pipe is not opened: its
+            # writer would take that for a read.
             if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
                 open(path, "rb").close()
-        except (OSError, ValueError) as error:  # no file has a name that cannot be encoded
+        except (OSError, ValueError) as error:  # ValueError: the name cannot be encoded
             is_argument = options.origin[f"cli.{name}"] == "argument"
             blame = name if is_argument else f"config: cli.{name}"
             fix = "Name a file that exists and can be read, or give what it says instead."
@@ -105,20 +106,20 @@ def _look_for_files(options: ResolvedOptions) -> None:
 
 
 def unreadable(blame: str, path: str, error: OSError | ValueError, *, fix: str) -> OptionsError:
-    """The error about a file that was named, and could not be opened."""
+    """Return the error for a file that could not be opened."""
     if not isinstance(error, OSError) or error.errno in (ENOENT, ENOTDIR, EISDIR):
         return OptionsError(blame, f"is no file: {path}", fix=fix)
     return OptionsError(blame, f"{path} cannot be read: {error.strerror}", fix=fix)
 
 
 def _config(named: StrPath | None, environ: Mapping[str, str]) -> Mapping[str, object] | None:
-    """The configuration file, parsed; None where none is named."""
+    """Return the parsed configuration file, or None if no file is named."""
     blame, path = "config_file", named
     if path is None:
         blame, path = CONFIG_VARIABLE, environ.get(CONFIG_VARIABLE) or None
     if path is None:
         return None
-    import tomllib  # for those who have such a file
+    import tomllib  # loaded only if there is a configuration file
 
     name = os.fspath(path)
     try:
@@ -127,16 +128,16 @@ def _config(named: StrPath | None, environ: Mapping[str, str]) -> Mapping[str, o
     except OSError as error:
         fix = "Name an existing TOML file, or none."
         raise OptionsError(blame, f"{name} cannot be read: {error.strerror}", fix=fix) from None
-    except ValueError as error:  # neither TOML nor UTF-8 is what it is
+    except ValueError as error:  # the file is not TOML, or not UTF-8
         fix = "Mend the file; its tables are [cli], [sdk] and [bidir]."
         raise OptionsError(blame, f"{name} is not TOML: {error}", fix=fix) from None
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop everything will run on.
+    """Return the running event loop.
 
     Raises:
-        UsageError: there is none, or it is not asyncio's.
+        UsageError: no asyncio event loop is running.
     """
     try:
         return asyncio.get_running_loop()
@@ -148,19 +149,19 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 CALLS_NOBODY: set[str] = set()
-"""Paths of CLIs that cannot call any API, because they are fakes."""
+"""Paths of fake CLIs, which never call an API."""
 
 
 def refuse_real_api(
     path: str, environ: Mapping[str, str], cli_environ: Mapping[str, str], settings: object
 ) -> None:
-    """Where real calls are forbidden, refuse a CLI that would make one.
+    """Reject a CLI that would call a real API, if BRIDLE_FORBID_REAL_API is set.
 
-    ``settings`` are those of the options: their ``env`` beats the environment, as it does in the
-    CLI. Settings files are not read.
+    ``settings`` are those of the options. Their ``env`` overrides the environment, as it does in
+    the CLI. Settings files are not read.
 
     Raises:
-        OptionsError: it would.
+        OptionsError: the CLI would call an API that is not on loopback.
     """
     if environ.get(FORBID_REAL_API, "") in ("", "0") or path in CALLS_NOBODY:
         return
@@ -183,7 +184,7 @@ def _beyond_loopback(cli_environ: Mapping[str, str]) -> str | None:
     url = cli_environ.get(_BASE_URL, "")
     if not url:
         return f"{_BASE_URL} is not set"
-    from ipaddress import ip_address  # neither is loaded by asyncio, and tests can wait
+    from ipaddress import ip_address  # asyncio loads neither, and only tests need them
     from urllib.parse import urlsplit
 
     try:
@@ -202,9 +203,9 @@ async def check_version(
     describe: Callable[..., None],
     strict: bool = False,
 ) -> SdkWarning | None:
-    """Ask the CLI at ``path`` for its version, and judge the answer.
+    """Ask the CLI at ``path`` for its version and judge the answer.
 
-    ``describe`` is told the version, as the field ``cli_version`` of ``ProcessInfo``.
+    ``describe`` gets the version as the keyword argument ``cli_version``.
 
     Returns:
         A warning if the version is not known.
@@ -220,13 +221,13 @@ async def check_version(
 
 
 def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:
-    """Refuse a CLI that is known to be too old and, if strict, one whose version is not known.
+    """Reject a CLI that is too old and, if ``strict``, a CLI whose version is not known.
 
     Returns:
-        Why the version is not known, in words; None if it is.
+        The reason why the version is not known; None if it is known.
 
     Raises:
-        UnsupportedCliVersionError: it is refused.
+        UnsupportedCliVersionError: the CLI is rejected.
     """
     if isinstance(answer, Version):
         if answer < MINIMUM:
@@ -245,12 +246,12 @@ def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:
 def settings_text(
     cli: CliOptions, bidir: BidirOptions | None = None, *, hooks: object = None
 ) -> bytes | None:
-    """Return the content of the settings file that planning needs, if it needs one.
+    """Return the content of the settings file if planning the launch needs it, otherwise None.
 
-    `bidir` and `hooks` are those of the session, if it is one.
+    `bidir` and `hooks` are those of the session; None for a query.
 
     Raises:
-        OptionsError: it cannot be read.
+        OptionsError: the file cannot be read.
     """
     path = file_to_read(cli, bidir, hooks=hooks)
     if path is None:

@@ -7,7 +7,7 @@ system does not reuse its id while the reaper looks for its descendants.
 A running process takes three descriptors, one for each of its pipes. Its exit is noticed when one
 of them closes: a process descriptor (pidfd) then takes the place of the pipe. The exit of a CLI
 whose descendants hold all three pipes open is noticed within half a second. Where there is no
-process descriptor, the process is looked at in growing intervals after a pipe has closed.
+process descriptor, the process is checked in growing intervals after a pipe has closed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _CLOSE_LIMIT = 5.0
 """Seconds after which `aclose` leaves processes that survive SIGKILL to the watchdog."""
 
 _ABANDON_LIMIT = 1.0
-"""The same where the event loop, or the garbage collector, waits meanwhile."""
+"""The same limit, in seconds, where the event loop or the garbage collector has to wait."""
 
 _PAUSES = (0.001, 0.5)
-"""The shortest and the longest time, in seconds, between two looks at a process."""
+"""The shortest and the longest time, in seconds, between two checks of a process."""
 
 
 class CliProcess:
@@ -186,7 +186,7 @@ class CliProcess:
         return ending.is_complete
 
     def _look_later(self) -> None:
-        # The longest pauses of all processes end together: a loop with many wakes up once.
+        # Long pauses of all processes end at the same times, so a loop with many wakes up once.
         longest = _PAUSES[1]
         now = self._loop.time()
         due = now + self._pause if self._pause < longest else (now // longest + 1) * longest
@@ -200,7 +200,7 @@ class CliProcess:
             self._look_later()
 
     def _watch(self) -> None:
-        """Watch for the exit: a pipe was closed, which may be its sign and frees a descriptor."""
+        """Watch for the exit after a pipe closed: the CLI may exit, and a descriptor is free."""
         resources, notify = self._resources, weakly(CliProcess._on_exit, self)
         if resources.handle is not None or self._has_exited or self._closing is not None:
             return
@@ -294,7 +294,7 @@ class _Resources:
             _close_files([self.handle], self._loop)
 
     def release(self, *, is_ended: bool) -> None:
-        """Release everything but the descriptors; the tree is ended or could not be ended."""
+        """Release all but the descriptors. ``is_ended`` is False if processes are left."""
         self._is_released = True
         _live.discard(self)
         self.popen.poll()  # reaps it

@@ -1,7 +1,6 @@
-"""The actor of a query: it has one reader, and it feeds the prompts.
+"""Run a query: a session with one subscription that sends the prompts itself.
 
-Prompts come from code of the application, so a task of their own draws them, and nothing waits long
-for that task.
+A separate task reads the prompts, because they come from an iterable of the application.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ log = logging.getLogger("bridle.query")
 _KEPT_WARNINGS = 1000
 
 _FEEDER_GRACE = 1.0
-"""Seconds an iterable of prompts has to clean up once the query is over."""
+"""Seconds that the iterable of prompts has to clean up after the query has ended."""
 
 Lines = AsyncGenerator[bytes, None]
 
 
 class QueryActor(Actor):
-    """One query's process, engine, prompts and reader. Belongs to the loop it was made on."""
+    """The process, engine, prompts and subscription of one query, on one event loop."""
 
     def __init__(
         self,
@@ -57,22 +56,22 @@ class QueryActor(Actor):
         )
         self._one_way = engine
         observer.error = lambda: self.error
-        #: The messages that the reader has not taken yet.
+        #: The subscription with the messages that are unread.
         self.messages = self.subscriptions.messages()
         self._feeding: asyncio.Task[None] | None = None
         self._wants_prompts = True
-        # What the iterable of prompts raised.
+        # The exception of the iterable of prompts.
         self._input_error: BaseException | None = None
-        #: The last of what was warned of.
+        #: The last warnings, up to a limit.
         self.warnings: deque[SdkWarning] = deque(maxlen=_KEPT_WARNINGS)
 
     def begin(
         self, spawn: Callable[[Actor], Transport], lines: Lines, *warnings: SdkWarning
     ) -> None:
-        """Start the process and feed it these lines.
+        """Start the process and send it these lines.
 
         Raises:
-            StartError: there is no process.
+            StartError: the process could not be started.
         """
         key = self.launch(spawn, *warnings)
         key.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -87,7 +86,7 @@ class QueryActor(Actor):
         """Return the next message. Cancellation loses nothing.
 
         Raises:
-            Closed: there is none, and no process is left either.
+            Closed: there are no more messages, and no process is left.
         """
         try:
             return await self.messages.take()
@@ -96,14 +95,17 @@ class QueryActor(Actor):
             raise Closed(self.error) from None
 
     async def close(self) -> None:
-        """End it; return when no process is left. Cancelling the wait does not cancel the end."""
+        """Stop the query and wait until no process is left.
+
+        Cancelling the call does not stop the work.
+        """
         self.subscriptions.leave(self.messages)
         self._wants_prompts = False
         await self.stop()
 
     @property
     def error(self) -> BaseException | None:
-        """Why the stream failed, if it did, with what the CLI wrote to stderr."""
+        """The error that ended the query, with the stderr of the CLI, or None."""
         error = self._input_error or self._one_way.error
         clean(error, self._redact)
         if isinstance(error, BridleError) and error.process is None:
@@ -123,7 +125,7 @@ class QueryActor(Actor):
         self.end_input()
 
     def input_failed(self, reason: str) -> None:
-        """The CLI takes no more prompts."""
+        """Stop reading prompts, because the CLI has closed its input."""
         self._stop_feeding()
         super().input_failed(reason)
 

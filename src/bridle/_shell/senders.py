@@ -25,10 +25,10 @@ class Senders:
         self._open.pop(prompt, None)
 
     def context(self, prompt: str | None) -> Context:
-        """Return a copy of the context of whoever sent ``prompt``.
+        """Return a copy of the context in which ``prompt`` was sent.
 
-        For work that belongs to no open prompt it is that of the last one, and before the first
-        prompt the current context.
+        Work that belongs to no open prompt gets the context of the last prompt, and before the
+        first prompt the current context.
         """
         sender = self._open.get(prompt or "") or self._last
         return copy_context() if sender is None else sender.copy()

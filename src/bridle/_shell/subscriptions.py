@@ -1,13 +1,12 @@
-"""The queues of a session's readers: subscriptions, and turns that the program holds.
+"""The queues of a session: one for each subscription, and one for each turn that is in use.
 
-A queue only holds. What goes into it and what is dropped again is decided by the core
-(:mod:`bridle._core.delivery`), which learns from here when a reader opens, takes a batch or leaves.
-Putting into a queue never waits, so control traffic never waits behind a reader. A reader that
-finds items waiting takes them without a task switch.
+The core (:mod:`bridle._core.delivery`) decides what goes into a queue and what is dropped. Queues
+report to it when a reader opens, takes a batch or leaves. Putting into a queue never waits, so
+control traffic never waits for a reader. A reader takes items that are there without a task switch.
 
-Items come and are kept in batches, as they were read from the pipe, so that hundreds of small
-messages cost little more than one. Above a mebibyte only the lines of messages are kept, and
-decoded again when they are taken. Everything here belongs to one event loop.
+Items are kept in batches, as they were read from the pipe, because one batch of hundreds of small
+messages costs little more than one message. Above one mebibyte of unread messages, only their lines
+are kept, and decoded again when they are taken. All methods belong to one event loop.
 """
 
 from __future__ import annotations
@@ -80,11 +79,11 @@ class Queue(Generic[_T]):
         # The batches after that, with their sizes: items, or the lines of messages.
         self._batches: deque[tuple[list[Any], int]] = deque()
         self._batched = 0
-        # What is taken before everything else: that items were dropped.
+        # Taken before all items: the notice that items were dropped.
         self._notice: _T | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed: Closed | None = None
-        #: Bytes that wait here, without the batch that is being read.
+        #: Bytes that are unread, without the batch that is being read.
         self.unread_bytes = 0
 
     def __len__(self) -> int:
@@ -126,13 +125,13 @@ class Queue(Generic[_T]):
         self._notice = notice
 
     def close(self, error: BaseException | None = None) -> None:
-        """Accept no more items. What is here can still be taken."""
+        """Accept no more items. The items in the queue can still be taken."""
         if self._closed is None:
             self._closed = Closed(error)
             self._wake()
 
     def hand_over(self, error: BaseException | None) -> Queue[_T]:
-        """Return another queue with all that is here; this one is empty and closed."""
+        """Move all items to a new queue and return it. This queue is empty and closed."""
         heir: Queue[_T] = Queue(self._loop, self.reader, self._took, self._react)
         heir.ready, heir._batches, heir._batched = self.ready, self._batches, self._batched
         heir.unread_bytes, heir._closed = self.unread_bytes, self._closed
@@ -143,7 +142,7 @@ class Queue(Generic[_T]):
         return heir
 
     def clear(self) -> None:
-        """Drop everything that waits."""
+        """Drop all items."""
         self.ready.clear()
         self._batches.clear()
         self._batched = 0
@@ -223,7 +222,7 @@ class Subscriptions:
     # -- in ----------------------------------------------------------------------------------------
 
     def put(self, readers: Iterable[Reader], messages: list[Message], size: int) -> None:
-        """Put messages into the queues of these readers. One that is gone has no queue."""
+        """Put messages into the queues of these readers. A reader that has left has no queue."""
         queues = self._queues
         for reader in readers:
             queue = queues.get(reader)
@@ -268,7 +267,7 @@ class Subscriptions:
         return first if first is not None else self._open(events=True)
 
     def updates(self) -> Queue[Update]:
-        """Open a subscription to both."""
+        """Open a subscription to messages and events."""
         return self._open(messages=True, events=True)
 
     def _open(self, *, messages: bool = False, events: bool = False) -> Queue[Any]:
@@ -283,7 +282,7 @@ class Subscriptions:
         return queue
 
     def leave(self, queue: Queue[Any]) -> None:
-        """Close a subscription. At any moment, also by the garbage collector."""
+        """Close a subscription. May be called at any time, also by the garbage collector."""
         self._remove(queue.reader)
         queue.close()
         queue.clear()
@@ -294,13 +293,13 @@ class Subscriptions:
         self._react_soon()
 
     def _react_soon(self) -> None:
-        """Have the core act on a reader that left; without a paused session it can wait."""
+        """Let the core act on a reader that left. Only a paused session needs this now."""
         if self.delivery.is_paused:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._react)
 
     def forget_early(self) -> None:
-        """Keep nothing for a first subscription: there will be none. At any moment, as leave."""
+        """Drop what is kept for a first subscription. May be called as :meth:`leave` may."""
         self.delivery.drop_backlog()
         if self._first_events is not None:
             self.leave(self._first_events)
@@ -313,7 +312,7 @@ class Subscriptions:
     # -- turns -------------------------------------------------------------------------------------
 
     def open_turn(self, uuid: str, holder: object, outcome: asyncio.Future[Outcome[Any]]) -> None:
-        """Make a queue for the messages of a turn. It goes when ``holder`` is collected."""
+        """Create a queue for the messages of a turn. It is removed when ``holder`` is collected."""
         self.delivery.open_turn(uuid)
         self._outcomes[uuid] = outcome
         queue: Queue[Message] = Queue(self._loop, uuid, self.delivery.took, self._react)
@@ -326,12 +325,12 @@ class Subscriptions:
         return self._queues[uuid]
 
     def hand_over(self, uuid: str, error: BaseException | None) -> Queue[Message]:
-        """Give the messages of a turn a new queue. Who reads the old one gets ``error``."""
+        """Move the messages of a turn to a new queue. A reader of the old one gets ``error``."""
         queue = self._queues[uuid] = self._queues[uuid].hand_over(error)
         return queue
 
     def leave_loop(self, uuid: str) -> None:
-        """Keep what a loop over a turn has not read. At any moment, as :meth:`leave`."""
+        """Keep the messages that a loop has not read. May be called as :meth:`leave` may."""
         queue = self.hand_over(uuid, None)
         queue.as_lines = True
         self.delivery.left_loop(uuid, *queue.put_back([]))

@@ -25,7 +25,7 @@ class Starter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # What `_keep_step` looks for and finds.
+        # The coroutine that `_keep_step` looks for, and the step that it finds.
         self._work: Work | None = None
         self._step: Callable[[], object] | None = None
 
@@ -91,8 +91,8 @@ class Starter:
 class StartedCoroutine(Coroutine[Any, Any, _T]):
     """A coroutine that takes its first step even if its task is cancelled before that.
 
-    A task that is cancelled before its first step runs nothing of its coroutine, not even a
-    ``finally``. This coroutine then runs up to its first wait and is cancelled there.
+    If a task is cancelled before its first step, an ordinary coroutine does not run at all, and its
+    clean-up is skipped. This coroutine runs up to its first wait and is cancelled there.
     """
 
     def __init__(self, work: Coroutine[Any, Any, _T]) -> None:
@@ -109,7 +109,7 @@ class StartedCoroutine(Coroutine[Any, Any, _T]):
         if not self._is_started:
             waits_for = self.send(None)
             if getattr(waits_for, "_asyncio_future_blocking", False):
-                # Tells the task which gets this future that it is awaited; no task gets it.
+                # The flag tells a task that the future is awaited. No task gets this future.
                 waits_for._asyncio_future_blocking = False
         return self._work.throw(*error)
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 
 _STEP = 60.0
-"""Seconds between two looks at the system time."""
+"""Seconds between two checks of the system time."""
 
 
 async def until(moment: float) -> None:

@@ -38,8 +38,8 @@ def serialise_tool(result: object, request: McpMessage) -> Answer:
 def serialise_mcp(result: object, request: McpMessage) -> Answer:
     """Return the answer to a message for a raw handler.
 
-    A mapping is sent as it is; an McpResponse without an id gets that of the message. The answer
-    to a notification is the same for every result.
+    A mapping is sent as it is. An McpResponse without an id gets the id of the message. If the
+    message is a notification, other results are ignored and the notification is acknowledged.
     """
     try:
         return Answer(checked(encode_json({"mcp_response": _response(result, request.message)})))
@@ -64,7 +64,7 @@ def _response(result: object, message: JsonObject) -> dict[str, object]:
 
 _UNENCODABLE = "unencodable_result"
 
-# How the image formats that models can see begin.
+# The first bytes of the image formats that models can read, with their offset.
 _MAGIC = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
@@ -79,10 +79,10 @@ _encode = msgspec.json.Encoder(enc_hook=dump).encode
 
 
 def encode_result(value: object) -> JsonObject:
-    """Return the MCP result for what a tool returned.
+    """Return the MCP result for the value that a tool returned.
 
     Raises:
-        InvalidResult: The value has no form a model could read.
+        InvalidResult: the value cannot be sent to the model.
     """
     if type(value) is str:
         return {"content": [_text(value)]}
@@ -92,12 +92,12 @@ def encode_result(value: object) -> JsonObject:
         if not math.isfinite(value):
             raise _unencodable(f"{value} is no number in JSON")
         if value.is_integer() and abs(value) < _EXACT:
-            # JSON has one kind of number: the sum of 1 and 2 is 3, whatever Python calls it.
+            # JSON has one kind of number, so send 3 and not 3.0.
             value = int(value)
     data = _json(value)
     result: JsonObject = {"content": [_text(data.decode())]}
     if data.startswith(b"{"):
-        # The model reads the same either way; the application finds it parsed on the wire.
+        # The model reads the text. Applications find the parsed object in the raw message.
         result["structuredContent"] = msgspec.json.decode(data)
     return result
 
@@ -105,11 +105,11 @@ def encode_result(value: object) -> JsonObject:
 _SCALARS = frozenset({int, float, bool, NoneType})
 
 _EXACT = 2**53
-"""Whole numbers beyond this are not what somebody counted, only where a float happens to stop."""
+"""Floats from this number on cannot represent every integer."""
 
 
 def _ready_made(value: object) -> JsonObject | None:
-    """The result for a value that says itself how it is to be shown."""
+    """Return the result for a value with its own MCP form, or None for any other value."""
     if isinstance(value, ToolFailure):
         return encode_failure(as_text(value.text))
     if is_list(value) and any(_is_shown_as_is(item) for item in value):
@@ -126,7 +126,7 @@ def _is_shown_as_is(value: object) -> bool:
 
 
 def _is_result(value: Mapping[object, object]) -> bool:
-    """Whether this is an MCP result already, rather than data that has a "content" in it."""
+    """Return whether a mapping is an MCP result, and not data that has a "content"."""
     content = value.get("content")
     if not is_list(content):
         return False
@@ -148,7 +148,7 @@ def _content(value: object) -> JsonObject:
 def _json(value: object) -> bytes:
     try:
         return _encode(value)
-    except Exception as error:  # whatever the user's own methods raise
+    except Exception as error:  # raised by methods of the user
         raise _unencodable(f"{type(value).__name__} cannot be shown: {words_of(error)}") from error
 
 
@@ -181,7 +181,7 @@ def _block(block: Block) -> JsonObject:
 
 
 def _media(block: ImageBlock | DocumentBlock) -> JsonObject:
-    """An image stays one; a document becomes a resource, which is MCP's word for it."""
+    """Return an image as an image, and a document as an MCP resource."""
     source = block.source
     kind = source["type"]
     title = (block.title if isinstance(block, DocumentBlock) else None) or block.type

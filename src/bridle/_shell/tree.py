@@ -64,7 +64,7 @@ class Tree:
         self.label = label
         # The system reuses process ids; together with the time of its start an id is unique.
         self.started = _started(pid) if started is None else started
-        # Processes found before, which belong to the tree whatever they change about themselves.
+        # Processes found before. They stay members even if they change session or environment.
         self.known: dict[int, int] = {}
 
     def signal(self, number: int) -> int:
@@ -226,7 +226,7 @@ class _Search:
         self._marked: dict[str, set[int]] = {mark: set() for mark in self._marks}
 
     def add(self, pids: set[int]) -> None:
-        """Look at these processes."""
+        """Examine these processes."""
         ordinary = [pid for pid in pids if self._is_ordinary(pid)]
         if len(ordinary) > self._close_looks:
             ordinary = _following(self._first, ordinary)[: self._close_looks]
@@ -235,7 +235,10 @@ class _Search:
             self._read(pid)
 
     def _is_ordinary(self, pid: int) -> bool:
-        """Return whether only the files of a process can tell; read those of any other."""
+        """Return whether only the files of a process can show that it belongs to a tree.
+
+        Read the files of any other process that may belong to one.
+        """
         try:
             limits = _limits_of(pid) if self._labels else ()
             is_near = pid in self._known or os.getsid(pid) in self._sessions
@@ -265,7 +268,7 @@ class _Search:
                 self._marked[mark].add(pid)
 
     def finish(self) -> dict[int, int]:
-        """Set what is known of each tree, and return all of it."""
+        """Set ``known`` of each tree, and return all processes that were found."""
         table = self._table
         children: dict[int, list[int]] = {}
         for pid, status in table.items():
@@ -280,7 +283,7 @@ class _Search:
                 members |= {pid for pid, status in table.items() if status.session == tree.pid}
             members.discard(os.getpid())
             _add_descendants(members, children)
-            # The CLI first: it must not take the end of a child for the child's own failure.
+            # Signal the CLI first. Otherwise it could report the end of a child as a failure.
             order = (tree.pid, *members)
             tree.known = {
                 pid: table[pid].started for pid in order if pid in members and not table[pid].dead
@@ -411,7 +414,7 @@ def _signal(pid: int, started: int, number: int) -> None:
 
             pidfd_send_signal(handle, number)
     except OSError:
-        return  # gone by now, or another user's
+        return  # it is gone, or belongs to another user
     finally:
         if handle is not None:
             os.close(handle)
@@ -427,7 +430,7 @@ def _handle(pid: int) -> int | None:
 
 def _signal_group(pid: int, number: int) -> bool:
     if not pid:
-        return False  # to the system, 0 would mean our own group
+        return False  # the system takes 0 for our own process group
     try:
         os.killpg(pid, number)
     except OSError:
@@ -474,7 +477,8 @@ def watch(descriptor: int, limit: float = 10.0) -> None:
     if guarded:
         trees = [tree for tree, _ in guarded.values()]
         end_all(trees, limit)
-        time.sleep(0.05)  # it may have ended after it started a process and before it labelled it
+        # The other process may have ended between the start of a CLI and its label. Search again.
+        time.sleep(0.05)
         end_all(trees, limit)
     for _, directory in guarded.values():
         remove_directory(directory)

@@ -1,4 +1,4 @@
-"""A turn as the shell keeps it: the queue of its messages, and its outcome."""
+"""The state of a turn in the shell: the queue of its messages, and its outcome."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def taken_over() -> UsageError:
 
 
 class TurnState:
-    """One prompt's turn. When the program drops it, its queue goes too.
+    """The turn of one prompt. When the program drops it, its queue is removed.
 
-    What is kept for the next loop, and for how long, is decided by the core
-    (:mod:`bridle._core.delivery`).
+    The core (:mod:`bridle._core.delivery`) decides what is kept for the next loop, and for how
+    long.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class TurnState:
         return self._subscriptions.queue_of(self.uuid)
 
     def read(self) -> Queue[Message]:
-        """Begin a loop, which takes over from the one before.
+        """Begin a loop. A loop that is still reading ends with an error.
 
         Raises:
-            UsageError: the outcome was awaited while no loop read.
-            ConsumerTooSlow: more messages were left unread than may be.
+            UsageError: the outcome was awaited while no loop was reading.
+            ConsumerTooSlow: too many messages were unread.
         """
         error = self._delivery.begin_loop(self.uuid)
         if error is not None:
@@ -59,7 +59,7 @@ class TurnState:
         return queue
 
     def leave(self, queue: Queue[Message]) -> None:
-        """End a loop; the next one gets what is unread. Also called by the garbage collector."""
+        """End a loop and keep its unread messages. Also called by the garbage collector."""
         if queue is self._reading:
             self._reading = None
             self._subscriptions.leave_loop(self.uuid)

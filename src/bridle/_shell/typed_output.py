@@ -1,8 +1,8 @@
-"""Typed output: from a Python type to the schema the CLI is given, and from its answer back.
+"""Typed output: make the JSON schema of a Python type, and convert structured output to the type.
 
-Dataclasses, TypedDicts and msgspec Structs are msgspec's; pydantic models bring their own methods,
-``model_json_schema`` and ``model_validate``, so pydantic is never imported here. Whatever else has
-these two is taken like one.
+msgspec handles dataclasses, TypedDicts and its Structs. Pydantic models, and any other class with
+``model_json_schema`` and ``model_validate``, are handled by these two methods. So pydantic is never
+imported here.
 """
 
 from __future__ import annotations
@@ -19,37 +19,38 @@ _FIX = "Give a dataclass, a TypedDict, a msgspec.Struct or a pydantic model."
 
 
 def schema_of(output_type: Any) -> dict[str, object]:
-    """The JSON schema of a type, as an object at the top.
+    """Return the JSON schema of a type, with an object at the top.
 
     Raises:
-        OptionsError: the type has no such schema.
+        OptionsError: the type has no JSON schema, or its schema does not describe an object.
     """
     try:
         if _is_model(output_type):
             schema = cast("dict[str, Any]", output_type.model_json_schema())
         else:
             schema = msgspec.json.schema(output_type)
-    except Exception as error:  # a model may bring code of the user's that makes its schema
+    except Exception as error:  # code of the user may make the schema of a model
         raise OptionsError("output_type", f"has no JSON schema: {error}", fix=_FIX) from None
     return _object_schema(schema)
 
 
 def _object_schema(schema: dict[str, Any]) -> dict[str, object]:
-    """The schema with its reference at the top resolved: the CLI's tool wants an object there."""
+    """Resolve the reference at the top of a schema, because the CLI needs an object there."""
     reference = str(schema.get("$ref", ""))
     name = reference.removeprefix("#/$defs/")
     top = {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
     if top.get("type") != "object":
         raise OptionsError("output_type", "is no JSON object", fix=_FIX)
     parts: dict[str, Any] = top.get("$defs", {})
-    if name and not _refers(parts, reference):  # a type that holds itself is a part of itself
+    # A type that refers to itself needs its own definition.
+    if name and not _refers(parts, reference):
         parts = {key: value for key, value in parts.items() if key != name}
     result = {key: value for key, value in top.items() if key != "$defs"}
     return {**result, "$defs": parts} if parts else result
 
 
 def _refers(schema: object, reference: str) -> bool:
-    """Whether a reference to this stands anywhere in a schema."""
+    """Return whether a schema contains this reference."""
     if is_mapping(schema):
         return schema.get("$ref") == reference or any(
             _refers(value, reference) for value in schema.values()
@@ -58,12 +59,12 @@ def _refers(schema: object, reference: str) -> bool:
 
 
 def with_output(outcome: Outcome[Any], output_type: Any) -> Outcome[Any]:
-    """The outcome with its structured output as ``output_type``, or as a failure if it is none."""
+    """Return the outcome with its output converted, or a failed outcome if that is not possible."""
     if not outcome.ok:
         return outcome
     try:
         output = _load(output_type, outcome.structured_output)
-    except Exception as error:  # a model's validators are the user's code and may raise anything
+    except Exception as error:  # validators of a model are code of the user
         detail = f"the structured output does not fit: {_problem(error)}"
         failed = OutcomeReason.OUTPUT_INVALID
         return msgspec.structs.replace(outcome, reason=failed, detail=detail[:500])
@@ -71,7 +72,7 @@ def with_output(outcome: Outcome[Any], output_type: Any) -> Outcome[Any]:
 
 
 def _problem(error: Exception) -> str:
-    """Return what is wrong with an output, without the output itself, which pydantic quotes."""
+    """Describe what is wrong with an output. Omit the output itself, which pydantic quotes."""
     found: object = getattr(error, "errors", None)
     if not callable(found):
         return str(error)
@@ -79,7 +80,7 @@ def _problem(error: Exception) -> str:
         told = cast("list[dict[str, Any]]", found(include_url=False, include_input=False))
         places = [".".join(map(str, one["loc"])) for one in told]
         return "; ".join(f"{place}: {one['msg']}" for place, one in zip(places, told, strict=True))
-    except Exception:  # not pydantic's
+    except Exception:  # the exception is not pydantic's
         return type(error).__name__
 
 

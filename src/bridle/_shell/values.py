@@ -1,4 +1,4 @@
-"""Turn objects of the user into text and JSON. Their own methods may run here, and may raise."""
+"""Turn objects of the user into text and JSON. This runs their methods, which may raise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def kind_of(value: object) -> str:
-    """Return what a value is: its class, or that it is a class (forgotten parentheses)."""
+    """Return the class of a value, or "the class X" for a class (forgotten parentheses)."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
@@ -39,7 +39,7 @@ def as_text(value: object) -> str:
 def as_json(value: JsonObject) -> JsonObject:
     """Return a copy of an object, made of plain JSON values.
 
-    Raises whatever the encoder raises, or an object of the user that it reads.
+    Raises any exception of the encoder or of the user's objects that it reads.
     """
     return cast("JsonObject", msgspec.json.decode(_encode(value)))
 
@@ -47,7 +47,7 @@ def as_json(value: JsonObject) -> JsonObject:
 def as_line(value: object) -> bytes:
     """Return a value as JSON on one line.
 
-    Raises whatever the encoder raises, or an object of the user that it reads.
+    Raises any exception of the encoder or of the user's objects that it reads.
     """
     return checked(_encode(value))
 
