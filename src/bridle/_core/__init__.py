@@ -1,6 +1,5 @@
-"""The protocol, and nothing else: no I/O, no clock, no task, no log, no randomness.
+"""Implement the protocol as pure functions of their inputs, without I/O, clock, tasks or logging.
 
-Everything here is a function of its inputs. Bytes, process exits, operations, callback results
-and the time come in as arguments; what has to happen comes out as actions
-(:mod:`bridle._core.actions`), which a shell performs.
+The shell passes in bytes, process exits, operations, callback results and the current time. The
+engine returns actions (:mod:`bridle._core.actions`), which the shell performs.
 """

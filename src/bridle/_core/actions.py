@@ -1,7 +1,7 @@
-"""What the engine wants done. The shell performs these in order and decides nothing.
+"""Define the actions that the engine returns. The shell performs them in order.
 
-Every input of the engine returns a list of actions. They are plain records: comparing and
-printing them is all a test needs.
+Every input of the engine returns a list of actions. Actions are plain records, so tests can
+compare and print them.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class Write(Struct, frozen=True):
 
 
 class EndInput(Struct, frozen=True):
-    """Close the CLI's standard input once everything written so far has left."""
+    """Close the CLI's standard input after everything written so far has been sent."""
 
 
 class Terminate(Struct, frozen=True):
-    """Ask the whole process tree to end (SIGTERM)."""
+    """Send SIGTERM to the whole process tree."""
 
 
 class Kill(Struct, frozen=True):
-    """End the whole process tree (SIGKILL)."""
+    """Send SIGKILL to the whole process tree."""
 
 
 Reader = int | str
-"""Who has a queue: a subscription, by its number, or a turn, by the uuid of its prompt."""
+"""The owner of a queue: a subscription (its number) or a turn (the uuid of its prompt)."""
 
 
 class Deliver(Struct):
     """Put messages into the queues of ``readers``.
 
-    ``turns`` are the uuids of the prompts that the messages belong to; it is empty for what belongs
-    to none of ours, such as the follow-up turn of a background task. ``size`` counts the bytes of
-    the messages' lines. Both grow as long as the action is in the outbox.
+    ``turns`` are the uuids of the prompts that the messages belong to. It is empty for messages
+    that belong to no prompt of ours, such as the follow-up turn of a background task. ``size`` is
+    the number of bytes of the messages' lines. Both grow while the action is in the outbox.
     """
 
     messages: list[Message]
@@ -55,7 +55,7 @@ class Deliver(Struct):
 
 
 class Attribute(Struct):
-    """Put messages that were delivered to no turn earlier into the queues of their turns."""
+    """Put messages that were delivered without a turn into the queues of their turns."""
 
     messages: list[Message]
     turns: tuple[str, ...]
@@ -64,20 +64,20 @@ class Attribute(Struct):
 
 
 class Discard(Struct, frozen=True):
-    """Clear the queue of a reader. Nothing is put into it any more."""
+    """Clear the queue of a reader. The engine puts nothing more into it."""
 
     reader: Reader
 
 
 class DropOldest(Struct, frozen=True):
-    """Drop the oldest item of a queue. ``notice`` is what its reader takes next instead."""
+    """Drop the oldest item of a queue. The reader takes ``notice`` next."""
 
     reader: Reader
     notice: SessionEvent
 
 
 class PauseReading(Struct, frozen=True):
-    """Leave the CLI's output in its pipe."""
+    """Stop reading the CLI's output. It stays in the pipe."""
 
 
 class ResumeReading(Struct, frozen=True):
@@ -85,27 +85,27 @@ class ResumeReading(Struct, frozen=True):
 
 
 class TurnStarted(Struct, frozen=True):
-    """A prompt is on its way; from here on it is certain to get an outcome."""
+    """Report that a prompt was written. It gets exactly one outcome."""
 
     uuid: str
 
 
 class TurnEnded(Struct, frozen=True):
-    """The one outcome of a prompt."""
+    """Report the outcome of a prompt."""
 
     uuid: str
     outcome: Outcome
 
 
 class Resolve(Struct, frozen=True):
-    """The operation somebody waits for under ``key`` succeeded."""
+    """Resolve the operation that the caller awaits under ``key``."""
 
     key: Hashable
     value: object
 
 
 class Reject(Struct, frozen=True):
-    """The operation somebody waits for under ``key`` failed."""
+    """Fail the operation that the caller awaits under ``key``."""
 
     key: Hashable
     error: BridleError
@@ -126,59 +126,59 @@ class CallKind(StrEnum):
 class Call(Struct, frozen=True):
     """Call a function of the user and report its serialised result with ``call_id``.
 
-    The call may have to wait before it starts. The engine keeps its deadline from the moment it is
-    told that the call has started, withdraws it with :class:`CancelCall` when that passes, and
-    ignores what is reported afterwards.
+    The call may have to wait before it starts. The deadline starts when the shell reports that the
+    call has started. When it passes, the engine emits :class:`CancelCall` and ignores results that
+    are reported later.
     """
 
     call_id: int
     kind: CallKind
-    #: The function itself; opaque to the engine.
+    #: The function itself. The engine only passes it on.
     callback: Any
     #: Its one argument.
     argument: Any
-    #: What it is called for, in words, for logs: "PreToolUse hook of Bash".
+    #: A description of the call for logs: "PreToolUse hook of Bash".
     label: str
     #: The id of the request that it answers.
     request_id: str = ""
-    #: Seconds it may take once it has started; None: no limit.
+    #: Seconds that it may take once it has started. None means no limit.
     timeout: float | None = None
     #: The request as the CLI sent it. The result is serialised for it.
     subject: Any = None
-    #: The uuid of the prompt that the CLI works on; None for work of its own.
+    #: The uuid of the prompt that the CLI works on. None if it works on a turn of its own.
     prompt: str | None = None
-    #: The name of the function, for warnings; empty where the label is enough.
+    #: The name of the function, for warnings. Empty if the label is enough.
     name: str = ""
 
     @property
     def who(self) -> str:
-        """What the call is for and the name of its callback, for warnings."""
+        """Return what the call is for and the name of its callback, for warnings."""
         return f"{self.label} ({self.name})" if self.name else self.label
 
 
 class CancelCall(Struct, frozen=True):
-    """Nobody waits for this call any more. Cancel it if it can be cancelled."""
+    """Cancel this call if possible. The engine no longer needs its result."""
 
     call_id: int
-    #: Whether that is because it missed its deadline.
+    #: True if the call is cancelled because it missed its deadline.
     timed_out: bool = False
 
 
 class Publish(Struct, frozen=True):
-    """Tell the subscribers of events."""
+    """Send an event to the subscribers of events."""
 
     event: SessionEvent
 
 
 class Warn(Struct, frozen=True):
-    """Something was off and the session goes on: log it, and publish it if it is serious."""
+    """Log a warning, and publish it if it is serious. The session goes on."""
 
     kind: WarningKind
     detail: str
 
 
 class Finished(Struct, frozen=True):
-    """The process is gone and everything is settled. No further action will come."""
+    """Report that the process has exited and everything is settled. This is the last action."""
 
 
 Action = (
@@ -205,10 +205,10 @@ Action = (
 
 
 class Outbox:
-    """The actions of one input, in the making.
+    """Collect the actions of one input.
 
-    Messages that follow one another in the same turn share one :class:`Deliver`: a chunk of output
-    often holds hundreds, and what is done for each of them is what reading costs.
+    Consecutive messages of the same turn share one :class:`Deliver`. A chunk of output often holds
+    hundreds of messages, and the cost of reading is the work done for each of them.
     """
 
     __slots__ = ("_actions", "emit")
@@ -219,7 +219,7 @@ class Outbox:
         self.emit: Callable[[Action], None] = self._actions.append
 
     def deliver(self, messages: list[Message], turns: tuple[str, ...], size: int) -> None:
-        """Add the delivery of messages, whose lines have that size; the list is kept."""
+        """Add the delivery of messages whose lines have ``size`` bytes. Keeps the list."""
         last = self._actions[-1] if self._actions else None
         if type(last) is Deliver and last.turns is turns:
             last.messages += messages

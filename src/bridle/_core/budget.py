@@ -1,9 +1,9 @@
-"""Limits of ours on a turn, for what the CLI's own limits let pass.
+"""Enforce the limits of Bridle on turns.
 
-The watch is told of prompts that begin and end, of messages, and of who is being waited for. Time
-counts for a prompt from the moment it is written. The idle clock stands still while a tool runs or
-somebody of ours thinks: silence is then nobody's fault. That the CLI asks something is a sign of
-life, as any message of a turn is.
+The watch observes prompts that begin and end, messages, and callbacks that run. Time counts for a
+prompt from the moment it is written. The idle timer stops while a tool or a callback runs, because
+the CLI is then silent for a good reason. Any message of a turn and any request of the CLI counts
+as activity.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ FIRST_EVENT = "limit: first event"
 IDLE = "limit: idle"
 TOTAL = "limit: total"
 PATIENCE = "limit: patience"
-"""Kinds of deadline tokens; the subject is a prompt's uuid."""
+"""The kinds of the deadline tokens. The subject is the uuid of a prompt."""
 
 _TIMED: dict[str, LimitName] = {FIRST_EVENT: "first_event", IDLE: "idle", TOTAL: "total"}
 
 REACTION = 5.0
-"""Seconds a turn has to end once it was interrupted for a limit; then the session is over."""
+"""Seconds in which an interrupted turn must end. After that the session fails."""
 
 
 _MAX_TOOLS = 1024
-"""Tool calls without a result that are remembered; the oldest one is forgotten first."""
+"""Tool calls without a result that are remembered. The oldest one is forgotten first."""
 
 
 class Budget(Protocol):
-    """The limits of an engine."""
+    """Define what the engine needs from its limits."""
 
     def take(self, now: float) -> list[Action]:
         """Return the actions of an input at ``now``, with those of the limits it reached."""
         ...
 
     def overdue(self, kind: str, subject: str, now: float) -> bool:
-        """Take a deadline that has passed; return False if it is another's."""
+        """Handle a deadline that has passed. Return False if it belongs to another module."""
         ...
 
     def end(self, ending: ProcessEnd, now: float) -> None:
-        """Watch no longer: the session is over."""
+        """Stop watching, because the session has ended."""
         ...
 
 
 class LimitWatch:
-    """The limits of one session's turns.
+    """Watch the limits of the turns of one session.
 
-    A prompt that reaches one is interrupted, or taken back if it still waits for its turn:
+    A prompt that reaches a limit is interrupted, or withdrawn if it still waits for its turn:
     ``note_limit`` returns True for the first, False for the second, None for a prompt that has
-    ended. If the turn does not end then, the session is given up. ``is_waiting`` returns True
-    while a callback runs. ``spending`` and ``running``, the prompts of the running turn, are for
+    ended. If the turn does not end after that, ``give_up`` ends the session. ``is_waiting`` returns
+    True while a callback runs. ``spending`` and ``running`` (the prompts of the running turn) serve
     the limit in dollars.
     """
 
@@ -94,29 +94,29 @@ class LimitWatch:
         self._give_up = give_up
         self._spending = spending
         self._running = running
-        # Prompts that are watched, and the messages of the model each has seen begin.
+        # The prompts that are watched, each with the ids of the model's messages seen so far.
         self._calls: dict[str, set[str]] = {}
-        # Prompts something was heard of.
+        # The prompts for which the CLI has shown activity.
         self._alive: set[str] = set()
-        # Prompts that have reached a limit and have no outcome yet: True for those that run.
+        # Prompts that have reached a limit and have no outcome yet. True for those that run.
         self._reached: dict[str, bool] = {}
         # Prompts whose turn has ended and whose outcome waits for background work.
         self._held: set[str] = set()
-        # Tool calls without a result yet, by the message that made them: whose it is, and its id.
+        # Tool calls without a result, by id: the agent that made the call, and the message's id.
         self._tools: dict[str, tuple[str | None, str | None]] = {}
 
     def observe(self, actions: Sequence[Action], now: float) -> None:
-        """See what the engine does at ``now``."""
+        """Observe the actions of the engine at ``now``."""
         was_open = bool(self._calls)
         for action in actions:
             if isinstance(action, TurnStarted):
                 self.start(action.uuid, now)
             elif isinstance(action, TurnEnded):
                 if action.outcome.result is not None:
-                    self._tools.clear()  # also those of a turn that has reached a limit
+                    self._tools.clear()  # also the tools of a turn that has reached a limit
                 self.end(action.uuid, now)
             elif isinstance(action, Deliver):
-                # What belongs to no turn is background work, or the turn that follows it.
+                # Messages without a turn come from background work, or from the turn after it.
                 for uuid in action.turns or tuple(self._held):
                     self.hear(uuid, action.messages, now)
             elif isinstance(action, Call):
@@ -130,7 +130,7 @@ class LimitWatch:
     def _mind_spending(
         self, spending: Spending, actions: Sequence[Action], now: float, *, was_open: bool
     ) -> None:
-        """Ask what the running turn has spent after its model calls, and end it if too much."""
+        """Request the cost of the running turn after its model calls. End it if it is too high."""
         for action in actions:
             if isinstance(action, TurnEnded):
                 spending.end(action.outcome)
@@ -154,7 +154,7 @@ class LimitWatch:
         spending.request_if_due(now)
 
     def overdue(self, kind: str, uuid: str, now: float) -> bool:
-        """A deadline has passed; False if it is none of the watch."""
+        """Handle a deadline that has passed. Return False if it belongs to another module."""
         if kind == PATIENCE:
             self._give_up("it did not end a turn it was told to end", now)
             return True
@@ -165,14 +165,14 @@ class LimitWatch:
         return True
 
     def start(self, uuid: str, now: float) -> None:
-        """A prompt was written."""
+        """Start watching a prompt that was written."""
         self._calls[uuid] = set()
         if self._limits.total is not None:
             self._deadlines.set((TOTAL, uuid), now + self._limits.total)
         self._expect_life(now)
 
     def hold(self, uuid: str, outcome: Outcome[Any]) -> None:
-        """Watch on although the turn is over: its outcome waits for background work.
+        """Keep watching a prompt whose turn has ended and whose outcome waits for background work.
 
         Silence does not count from here on.
         """
@@ -185,11 +185,11 @@ class LimitWatch:
 
     @property
     def spent(self) -> float:
-        """Dollars spent since the turn began, as far as the CLI was asked."""
+        """Return the dollars spent since the turn began, according to the CLI's last answer."""
         return 0.0 if self._spending is None else self._spending.spent
 
     def end(self, uuid: str, now: float) -> None:
-        """A prompt has its outcome."""
+        """Stop watching a prompt that has its outcome."""
         self._calls.pop(uuid, None)
         self._held.discard(uuid)
         self._alive.discard(uuid)
@@ -200,7 +200,7 @@ class LimitWatch:
         self._expect_life(now)
 
     def stop(self) -> None:
-        """Watch no longer: the session is over."""
+        """Stop watching, because the session has ended."""
         for uuid in (*self._calls, *self._reached):
             self._clear_deadlines(uuid)
 
@@ -210,13 +210,13 @@ class LimitWatch:
 
     @property
     def _oldest(self) -> str | None:
-        """The prompt whose turn it is; None while a turn is being ended for its limit."""
+        """Return the prompt whose turn runs. None while a turn is being ended for its limit."""
         if any(self._reached.values()):
             return None
         return next((uuid for uuid in self._calls if uuid not in self._held), None)
 
     def _expect_life(self, now: float) -> None:
-        """The clock of the first event runs for the prompt whose turn it is: the oldest one."""
+        """Start the timer of the first event for the oldest prompt, which is the one that runs."""
         oldest = self._oldest
         token = (FIRST_EVENT, oldest)
         if self._limits.first_event is None or oldest is None or oldest in self._alive:
@@ -225,18 +225,18 @@ class LimitWatch:
             self._deadlines.set(token, now + self._limits.first_event)
 
     def _note_life(self) -> None:
-        """The CLI asks something, so it works on the prompt whose turn it is."""
+        """Count a request of the CLI as activity of the prompt whose turn runs."""
         oldest = self._oldest
         if oldest is not None:
             self._alive.add(oldest)
             self._deadlines.clear((FIRST_EVENT, oldest))
 
     def hear(self, uuid: str, messages: Sequence[Message], now: float) -> None:
-        """Messages of a prompt's turn came; :meth:`mind_idleness` follows."""
+        """Take messages of a prompt's turn. Call :meth:`mind_idleness` afterwards."""
         if uuid not in self._calls:
             return
         if all(isinstance(message, CommandLifecycle) for message in messages):
-            return  # that a prompt was taken note of is no sign of life
+            return  # the CLI has only acknowledged the prompt, which does not count as activity
         if uuid not in self._held:
             self._alive.add(uuid)
         self._deadlines.clear((FIRST_EVENT, uuid))
@@ -257,7 +257,7 @@ class LimitWatch:
     def _hear_model(self, uuid: str, message: AssistantMessage, now: float) -> None:
         speaker = message.parent_tool_use_id
         if message.message_id is not None:
-            # Who speaks again does not wait for a tool: what has no result by now gets none.
+            # An agent that writes again waits for no tool: calls without a result get none.
             self._forget_tools(speaker, but_of=message.message_id)
         for block in message.content:
             if isinstance(block, ToolUseBlock):
@@ -275,7 +275,7 @@ class LimitWatch:
             self._reach([uuid], LimitHit("turns", limit), now)
 
     def _end_tool(self, tool_use_id: str) -> None:
-        """A tool has its result; if it was a subagent, its own tools are over as well."""
+        """Note that a tool has its result. If it was a subagent, end its own tools as well."""
         self._tools.pop(tool_use_id, None)
         self._forget_tools(tool_use_id)
 
@@ -287,7 +287,7 @@ class LimitWatch:
         }
 
     def mind_idleness(self, now: float) -> None:
-        """Stop the idle clock while something is awaited, and start it anew afterwards."""
+        """Stop the idle timer while a tool or a callback runs, and restart it afterwards."""
         if self._limits.idle is None:
             return
         stands_still = bool(self._tools) or self._is_waiting()
@@ -299,9 +299,9 @@ class LimitWatch:
                 self._deadlines.set(token, now + self._limits.idle)
 
     def _interrupt_begun(self, now: float) -> None:
-        """Interrupt a prompt that waited when it reached its limit and runs now.
+        """Interrupt a prompt that was queued when it reached its limit and runs now.
 
-        The CLI had begun it before the request to take it back came.
+        The CLI had started it before the request to withdraw it arrived.
         """
         running = self._running()
         is_interrupted = any(self._reached.get(uuid) for uuid in running)
@@ -313,7 +313,7 @@ class LimitWatch:
             self._interrupt(now)
 
     def _reach(self, uuids: Iterable[str], hit: LimitHit, now: float) -> None:
-        """End prompts for the first limit they reach; they have `REACTION` seconds then.
+        """End prompts that have reached a limit. They must end within `REACTION` seconds.
 
         Prompts that share a turn are interrupted together, once: a second interrupt could hit the
         next turn.
@@ -337,7 +337,7 @@ class LimitWatch:
 
 
 class TurnBudget:
-    """The limits of a session's turns, and of the background work that their outcomes wait for.
+    """Enforce the limits of turns, and of the background work that their outcomes wait for.
 
     ``ask`` sends a control request: subtype, fields, time, and ``then``, which gets the answer.
     ``is_waiting`` returns True while a callback runs. ``give_up`` ends the session.
@@ -393,11 +393,11 @@ class TurnBudget:
         return actions
 
     def overdue(self, kind: str, subject: str, now: float) -> bool:
-        """Take a deadline that has passed; return False if it is another's."""
+        """Handle a deadline that has passed. Return False if it belongs to another module."""
         return self._watch.overdue(kind, subject, now)
 
     def end(self, ending: ProcessEnd, now: float) -> None:
-        """Watch no longer: the session is over, and no outcome waits any more."""
+        """Stop watching and release the held outcomes, because the session has ended."""
         self._watch.stop()
         for action in () if self._held is None else self._held.end(ending, now):
             self._outbox.emit(action)

@@ -1,11 +1,10 @@
-"""Why a turn ended: facts in, one `OutcomeReason` and its cause in words out.
+"""Decide why a turn ended: facts go in, one `OutcomeReason` and its cause as text come out.
 
-The rule of the file: the CLI's own success is believed only when every field agrees. API failures
-are reported as `subtype: "success"`, older versions call them `terminal_reason: "completed"`, and
-a blocked prompt or a failed slash command looks like a clean answer; so each sign is looked up on
-its own, in tables that are read from top to bottom, and `completed` is what is left when no
-row speaks. `classify` is total: any combination of values, also ones no CLI has sent yet, gets
-exactly one reason.
+The CLI's own success counts only if every field agrees with it. The CLI reports API failures as
+`subtype: "success"`, older versions call them `terminal_reason: "completed"`, and a blocked prompt
+or a failed slash command looks like a normal answer. So each sign of a failure is looked up
+separately, in tables that are read from top to bottom. A turn without such a sign is `completed`.
+`classify` is total: any combination of values gets exactly one reason.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ OutputState: TypeAlias = Literal["unasked", "valid", "missing", "invalid"]
 
 
 class LimitHit(msgspec.Struct, frozen=True):
-    """A limit of ours was reached, and the turn was told to end."""
+    """A limit of ours that a turn has reached. The turn was interrupted for it."""
 
     name: LimitName
     allowed: float
-    #: The turn did not end when it was told to, and the session was ended for that.
+    #: True if the turn did not end after the interrupt and the session was ended for that.
     is_given_up: bool = False
 
 
 class ResultEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """A `result` line came: its verdict, None where the line has no such field."""
+    """The fields of a `result` line that say how the turn ended. None if a field is absent."""
 
     subtype: str | None = None
     is_error: bool | None = None
@@ -46,12 +45,12 @@ class ResultEnd(msgspec.Struct, frozen=True, kw_only=True):
     num_turns: int | None = None
     text: str = ""
     errors: tuple[str, ...] = ()
-    #: Fields that came with a value of the wrong kind, so that what they said is not known.
+    #: Fields whose value has the wrong type, so that their meaning is unknown.
     misfits: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, message: ResultMessage) -> ResultEnd:
-        """What a result message says."""
+        """Return the fields of a result message."""
         return cls(
             subtype=message.subtype,
             is_error=message.is_error,
@@ -66,29 +65,29 @@ class ResultEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultLost(msgspec.Struct, frozen=True):
-    """A `result` line came but could not be read."""
+    """A `result` line arrived but could not be read."""
 
     what: str = ""
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
-    """The prompt was taken out of the CLI's queue before it ran. There is no result then."""
+    """The prompt was withdrawn from the CLI's queue before it ran. There is no result."""
 
 
 class TurnedAway(msgspec.Struct, frozen=True):
-    """The CLI was done with a prompt that never became part of a turn. There is no result then."""
+    """The CLI finished a prompt that never became part of a turn. There is no result."""
 
     #: The reason of the hook that blocked it.
     reason: str = ""
 
 
 class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """The CLI ended, or we gave up on it, before any result."""
+    """The CLI exited, or Bridle gave up on it, before any result."""
 
     process: ProcessInfo | None = None
-    #: We ended it: by a stop, a close, or because the session had failed.
+    #: True if Bridle ended it: by a stop, a close, or because the session had failed.
     by_us: bool = False
-    #: Why, where more is known than the exit code tells.
+    #: The cause, if more is known than the exit code.
     cause: str = ""
 
 
@@ -96,7 +95,7 @@ Ending: TypeAlias = ResultEnd | ResultLost | Withdrawn | TurnedAway | ProcessEnd
 
 
 class HookNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """A `system/informational` line by which the CLI tells what a hook did to the prompt."""
+    """A `system/informational` line that says what a hook did to the prompt."""
 
     prevent_continuation: bool = False
     #: `prompt_submit_outcome.kind` and `.reason`; older CLIs do not send them.
@@ -105,26 +104,26 @@ class HookNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that bears on how one turn ended."""
+    """Everything that decides how one turn ended."""
 
     ending: Ending
     limit: LimitHit | None = None
-    #: An interrupt of ours was sent while the turn ran.
+    #: True if an interrupt of ours was sent while the turn ran.
     interrupt_sent: bool = False
-    #: Why a hook of ours ended the turn, where that took an interrupt: 2.1.197 goes on after a
-    #: tool that was denied with `continue: false`.
+    #: Reason of a hook of ours that ended the turn by an interrupt. 2.1.197 needs the interrupt: it
+    #: goes on after a tool that was denied with `continue: false`.
     ended_by_hook: str | None = None
-    #: Reason of the last hook of ours that ended the turn (`EndTurn`), or blocked its prompt
+    #: Reason of the last hook of ours that ended the turn (`EndTurn`) or blocked its prompt
     #: (`Block`). Not every CLI repeats it.
     hook_reason: str = ""
-    #: `error` of the turn's last assistant message of the main thread: an earlier one was survived.
+    #: `error` of the last message of the main thread. The turn recovered from earlier ones.
     assistant_error: str | None = None
-    #: What a slash command said of its failure, beside the result: `compact_error` of a
-    #: system/status, or the text of an assistant message whose local_command_outcome is failed.
+    #: Error text of a slash command outside the result: `compact_error` of a system/status, or the
+    #: text of an assistant message whose local_command_outcome is failed.
     command_error: str | None = None
     hook_notice: HookNotice | None = None
-    #: The turn's last rate_limit_event was a rejection. It explains a failure, it is none: with
-    #: overage or a fallback model the turn completes all the same.
+    #: True if the turn's last rate_limit_event was a rejection. It explains a failure but does not
+    #: count as one: with overage or a fallback model the turn still completes.
     rate_limit_rejected: bool = False
     output: OutputState = "unasked"
     #: Why the output is invalid.
@@ -143,49 +142,49 @@ _LIMITS: Mapping[LimitName, tuple[OutcomeReason, str]] = {
     "usd": (_R.LIMIT_USD, "more than ${:g} was spent"),
 }
 
-# How a turn ends that we end for its limit, and failures that our interrupt may have caused.
+# Reasons of turns that we end for a limit, and failures that our interrupt may have caused.
 _INTERRUPTED = frozenset({_R.INTERRUPTED, _R.STOPPED})
 _UNEXPLAINED = frozenset({_R.EXECUTION_ERROR, _R.MESSAGE_LOST})
 
 _Verdicts: TypeAlias = Mapping[str | None, tuple[OutcomeReason, str]]
 
-# An interrupt; also a permission denied with interrupt, SIGINT, and end_session in a turn.
+# Caused by an interrupt, a permission denied with interrupt, SIGINT, or end_session in a turn.
 _ABORTED: Mapping[str | None, str] = {
     "aborted_streaming": "interrupted while the model answered",
     "aborted_tools": "interrupted while a tool ran or waited for permission",
 }
 
 _TERMINAL_REASONS: _Verdicts = {
-    # Come with an error subtype too; 2.1.197 names only max_turns here.
+    # These also have an error subtype. 2.1.197 sends only max_turns here.
     "max_turns": (_R.MAX_TURNS, "the CLI reached its max_turns"),
     "budget_exhausted": (_R.MAX_BUDGET, "the CLI reached its max_budget_usd"),
     "structured_output_retry_exhausted": (
         _R.OUTPUT_INVALID,
         "the model did not produce valid structured output",
     ),
-    # The next three come as subtype success with is_error false. A hook's `continue: false`:
+    # The next three have subtype success and is_error false. A hook's `continue: false`:
     "hook_stopped": (_R.STOPPED_BY_HOOK, "a hook ended the turn"),
     "stop_hook_prevented": (_R.STOPPED_BY_HOOK, "a Stop hook ended the turn"),
     "tool_deferred": (_R.TOOL_DEFERRED, "a hook deferred a tool call"),
 }
 
 _SUBTYPES: _Verdicts = {
-    # 2.1.197 tells the last two by subtype alone.
+    # 2.1.197 reports the last two by subtype only.
     "error_max_turns": _TERMINAL_REASONS["max_turns"],
     "error_max_budget_usd": _TERMINAL_REASONS["budget_exhausted"],
     "error_max_structured_output_retries": _TERMINAL_REASONS["structured_output_retry_exhausted"],
 }
 
 _STOP_REASONS: _Verdicts = {
-    # 2.1.197 ends with is_error and assistant error "invalid_request"; 2.1.325 asks the model again
-    # first, and then this field speaks of the second answer.
+    # 2.1.197 ends with is_error and assistant error "invalid_request". 2.1.325 first asks the model
+    # again, and then this field describes the second answer.
     "refusal": (_R.REFUSED, "the model declined to answer"),
     "tool_deferred": _TERMINAL_REASONS["tool_deferred"],
 }
 
-# The answer is only a part of one. The CLI asks for the rest a few times and then reports an API
-# failure (assistant error "max_output_tokens"); these stop reasons of the API have not been seen in
-# a result, and are for a CLI that passes the part as the whole.
+# The answer is incomplete. The CLI requests the rest a few times and then reports an API failure
+# (assistant error "max_output_tokens"). No CLI was seen to send these stop reasons of the API in a
+# result. They are listed in case a CLI passes an incomplete answer as complete.
 _CUT_OFF: _Verdicts = {
     "max_tokens": (_R.API_ERROR, "the answer was cut off at the model's output limit"),
     "model_context_window_exceeded": (
@@ -195,9 +194,9 @@ _CUT_OFF: _Verdicts = {
     "pause_turn": (_R.API_ERROR, "the model paused and was not asked to go on"),
 }
 
-# Which API failure it was: by the assistant message's error, else by the HTTP status. Their other
+# The kind of API failure: by the assistant message's error, else by the HTTP status. The other
 # values (billing_error, invalid_request, model_not_found, server_error, max_output_tokens, unknown;
-# 400, 404, 413, 5xx) have no reason of their own. Not being logged in has no status at all.
+# 400, 404, 413, 5xx) have no reason of their own. A missing login has no status.
 # oauth_org_not_allowed has not been seen.
 _ASSISTANT_ERRORS: Mapping[str | None, OutcomeReason] = {
     "authentication_failed": _R.AUTH_FAILED,
@@ -210,16 +209,16 @@ _API_STATUSES: Mapping[int | None, OutcomeReason] = {
     429: _R.RATE_LIMITED,
 }
 
-# All that 2.1.197 tells of a prompt that did not get to the model; each with num_turns 0.
+# The only signs in 2.1.197 of a prompt that did not reach the model, each with num_turns 0.
 _BLOCKED_TEXT = "UserPromptSubmit operation blocked by hook:"
 _STOPPED_TEXT = "Operation stopped by hook:"
 _ORIGINAL_PROMPT = "\n\nOriginal prompt:"
 
-# A success whose terminal reason is neither is one nobody can vouch for. 2.0 has no such field, nor
-# do slash commands and blocked prompts.
+# A success with another terminal reason cannot be trusted. 2.0, slash commands and blocked prompts
+# have no such field.
 _CLEAN_TERMINAL_REASONS = (None, "completed")
 
-# Nor can anyone vouch for a success if one of these could not be read.
+# A success cannot be trusted either if one of these fields could not be read.
 _VERDICT_FIELDS = frozenset(
     {"subtype", "is_error", "terminal_reason", "stop_reason", "api_error_status", "errors"}
 )
@@ -231,15 +230,17 @@ def ends_at_budget(message: ResultMessage) -> bool:
     return any(verdict is not None and verdict[0] is _R.MAX_BUDGET for verdict in verdicts)
 
 
-# ---------------------------------------------------------------- signs of a result line
+# ---------------------------------------------------------------- reading a result line
 
 _Verdict: TypeAlias = tuple[OutcomeReason, str]
 _Sign: TypeAlias = Callable[[Facts, ResultEnd], _Verdict | None]
 
 
 def _aborted(facts: Facts, result: ResultEnd) -> _Verdict | None:
-    """The turn was broken off. Where there is no terminal_reason, as in 2.0, a failure after an
-    interrupt of ours is taken to be its effect; that has not been seen on the wire.
+    """Detect an interrupted turn.
+
+    In 2.0, which has no terminal_reason, a failure after an interrupt of ours counts as its effect.
+    This was not seen on the wire.
     """
     unexplained = result.subtype == "error_during_execution" and result.terminal_reason is None
     if result.terminal_reason not in _ABORTED and not (facts.interrupt_sent and unexplained):
@@ -250,7 +251,7 @@ def _aborted(facts: Facts, result: ResultEnd) -> _Verdict | None:
 
 
 def _named(facts: Facts, result: ResultEnd) -> _Verdict | None:
-    """A field names the reason outright; the more specific field first."""
+    """Look for a field that names the reason. The more specific field comes first."""
     verdict = (
         _TERMINAL_REASONS.get(result.terminal_reason)
         or _SUBTYPES.get(result.subtype)
@@ -265,10 +266,10 @@ def _named(facts: Facts, result: ResultEnd) -> _Verdict | None:
 
 
 def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
-    """A UserPromptSubmit hook kept the prompt from the model: a clean success with no turns.
+    """Detect a prompt that a UserPromptSubmit hook kept from the model: a success with no turns.
 
-    It has no terminal_reason. One that has is a turn that went on, and the notice then spoke of
-    another prompt, blocked on its way into that turn.
+    Such a result has no terminal_reason. A result that has one belongs to a turn that went on. The
+    notice was then about another prompt, which was blocked on its way into that turn.
     """
     if (result.subtype, result.is_error, result.terminal_reason) != ("success", False, None):
         return None
@@ -287,7 +288,7 @@ def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
 
 
 def _api_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
-    """The model API failed. Always `subtype: success` with is_error, the message as the text."""
+    """Detect an API failure: `subtype: success` with is_error, and the message as the text."""
     rejected = facts.rate_limit_rejected and result.is_error is not False
     if not (
         rejected
@@ -300,7 +301,7 @@ def _api_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
     reason = (
         _ASSISTANT_ERRORS.get(facts.assistant_error)
         or _API_STATUSES.get(result.api_error_status)
-        # A rejection explains a failure that nothing else does.
+        # A rate limit rejection explains a failure that nothing else explains.
         or (_R.RATE_LIMITED if rejected and result.api_error_status is None else _R.API_ERROR)
     )
     status = result.api_error_status
@@ -309,9 +310,9 @@ def _api_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
 
 
 def _command_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
-    """A slash command failed: a clean success without terminal_reason, its complaint as the text.
+    """Detect a failed slash command: a success without terminal_reason, with the error as the text.
 
-    In a turn of the model, which has one, a compaction that failed was survived.
+    A turn of the model, which has a terminal_reason, recovered from a failed compaction.
     """
     error = facts.command_error
     if error is None and _local_text(result).startswith(UNKNOWN_COMMAND):
@@ -322,12 +323,12 @@ def _command_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
 
 
 def _cut_off(_: Facts, result: ResultEnd) -> _Verdict | None:
-    """The model did not get to the end of its answer."""
+    """Detect an answer that the model did not finish."""
     return _CUT_OFF.get(result.stop_reason)
 
 
 def _unproven(_: Facts, result: ResultEnd) -> _Verdict | None:
-    """Whatever else is not a success in every field: failures to resume, new kinds, bad lines."""
+    """Detect other results that are not a success in all fields: failures to resume, new kinds."""
     unread = [name for name in result.misfits if name in _VERDICT_FIELDS]
     if unread:
         return _R.EXECUTION_ERROR, f"the result cannot be read: {', '.join(unread)}"
@@ -343,7 +344,7 @@ def _unproven(_: Facts, result: ResultEnd) -> _Verdict | None:
 
 
 def _output_lacking(facts: Facts, _: ResultEnd) -> _Verdict | None:
-    """A success without the structure asked for: the CLI insists once, then lets it pass."""
+    """Detect a success without the requested output. The CLI requests it again only once."""
     if facts.output == "missing":
         return _R.OUTPUT_MISSING, "structured output was asked for and none came"
     if facts.output == "invalid":
@@ -352,8 +353,8 @@ def _output_lacking(facts: Facts, _: ResultEnd) -> _Verdict | None:
     return None
 
 
-# In this order; the first sign that speaks decides. How the turn was ended goes before what went
-# wrong in it, and output is only asked after once everything else is in order.
+# The first function that returns a reason decides. The way the turn was ended comes before the
+# errors in it. The output is checked last, when everything else succeeded.
 _SIGNS: tuple[_Sign, ...] = (
     _aborted,
     _named,
@@ -370,11 +371,11 @@ _SIGNS: tuple[_Sign, ...] = (
 
 
 def classify(facts: Facts) -> tuple[OutcomeReason, str]:
-    """Return the reason and its cause in words; the words are empty only for `completed`.
+    """Return the reason and its cause as text. The text is empty only for `completed`.
 
-    A limit is the reason if the turn ended because of it: by our interrupt or our giving up, or in
-    a failure that nothing else explains. A turn that ended for another reason after it had reached
-    a limit keeps that reason, and an answer that completed stays completed.
+    A limit is the reason if the turn ended because of it: by our interrupt, because we gave up on
+    the turn, or in a failure that nothing else explains. A turn that ended for another reason after
+    reaching a limit keeps that reason, and an answer that completed stays completed.
     """
     reason, words = _judge(facts)
     limit = facts.limit
@@ -390,7 +391,7 @@ def classify(facts: Facts) -> tuple[OutcomeReason, str]:
 
 
 def _judge(facts: Facts) -> tuple[OutcomeReason, str]:
-    """Return how the turn ended, whatever limit it had reached."""
+    """Return how the turn ended, ignoring limits."""
     match facts.ending:
         case ResultEnd() as result:
             spoken = (sign(facts, result) for sign in _SIGNS)
@@ -400,7 +401,7 @@ def _judge(facts: Facts) -> tuple[OutcomeReason, str]:
         case Withdrawn():
             return _R.INTERRUPTED, "the prompt was withdrawn before it ran"
         case TurnedAway(why):
-            # So 2.1.325 does with a prompt that a hook blocks on its way into a running turn.
+            # 2.1.325 does this with a prompt that a hook blocks on its way into a running turn.
             return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", _clip(why))
         case ProcessEnd() as end:
             if end.by_us:
@@ -411,21 +412,21 @@ def _judge(facts: Facts) -> tuple[OutcomeReason, str]:
             assert_never(facts.ending)
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- texts
 
 _MAX_WORDS = 500
-# Lines the CLI adds for its own developers.
+# Lines that the CLI adds for its own developers.
 _DIAGNOSTIC = "[ede_diagnostic]"
 
 
 def _with_words(sentence: str, result: ResultEnd) -> str:
-    """The sentence and what the CLI said itself; `text` speaks of the failure only in an error."""
+    """Append the CLI's own error text. `text` describes the failure only if `is_error` is set."""
     errors = "; ".join(error for error in result.errors if not error.startswith(_DIAGNOSTIC))
     return _join(sentence, _clip(errors or (result.text if result.is_error else "")))
 
 
 def _local_text(result: ResultEnd) -> str:
-    """The text, if the CLI wrote it itself: no model was called."""
+    """Return the text if the CLI wrote it without calling a model, else ""."""
     return result.text if result.num_turns == 0 else ""
 
 

@@ -1,6 +1,6 @@
-"""A gentle close: interrupt the turn, reject what is open, close the input, wait a little.
+"""Close a session gently: interrupt the turn, reject open requests, close the input, wait.
 
-It stands above the tables of turns and requests, which it uses, and below the engine.
+This module uses the tables of turns and requests. The engine uses this module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AND_THE_QUEUE = {"cancel_queued": True}
 
 
 class GentleClose:
-    """The gentle close of one session. ``ask`` sends a control request of our own."""
+    """Close one session gently. ``ask`` sends a control request of our own."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class GentleClose:
         self._ask = ask
 
     def begin(self, now: float) -> None:
-        """Reject what is open, and interrupt the turn if one runs."""
+        """Reject open requests, and interrupt the turn if one runs."""
         self._outgoing.reject_all(SessionStopped)
         self._incoming.refuse_all(now)
         if self._turns.is_idle or self._shutdown.input_ended:
@@ -44,14 +44,14 @@ class GentleClose:
             self._ask(INTERRUPT, _AND_THE_QUEUE, now)
 
     def turn_ended(self, now: float) -> None:
-        """Go on if that was the turn that was interrupted; else interrupt the next one."""
+        """Continue with the close after the interrupted turn ended, or interrupt the next turn."""
         has_room = len(self._outgoing) < MAX_PENDING_REQUESTS
         if self._is_interrupting and not self.drain_if_idle(now) and has_room:
-            # Older CLIs run the prompts that waited, whatever the interrupt asked for.
+            # Older CLIs run the queued prompts although the interrupt asked to cancel them.
             self._ask(INTERRUPT, _AND_THE_QUEUE, now)
 
     def drain_if_idle(self, now: float) -> bool:
-        """Close the input if no turn runs any more. Return True unless a turn is awaited."""
+        """Close the input if no turn runs. Return False while a turn still has to end."""
         if self._is_interrupting and self._turns.is_idle:
             self._shutdown.enter(ShutdownStep.DRAINING, now)
         return not self._is_interrupting

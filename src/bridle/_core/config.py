@@ -1,4 +1,4 @@
-"""What the engine of one session is told before it starts."""
+"""Define the configuration that the engine of one session starts with."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from bridle.options import Limits
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
-    """What a session is, once its options are settled."""
+    """The settings of one session after its options were resolved."""
 
-    #: The members of the initialize request.
+    #: The fields of the initialize request.
     initialize: Mapping[str, object] = {}
     incoming: IncomingConfig = IncomingConfig()
     delivery: DeliveryConfig = DeliveryConfig()
-    #: The id we gave the session; empty where the CLI chooses (a resumed one).
+    #: The id that we gave the session. Empty if the CLI chooses it (for a resumed session).
     session_id: str = ""
     control_timeout: float = 30.0
     init_timeout: float = 60.0
     max_line: int = MAX_LINE
     limits: Limits = Limits()
-    #: A JSON schema was given: a result without structured output is not a success.
+    #: True if a JSON schema was given: a result without structured output is not a success.
     wants_output: bool = False
-    #: File checkpoints are on, so files can be rewound.
+    #: True if file checkpoints are on, so that files can be rewound.
     checkpointing: bool = False
-    #: The outcome of a turn waits for the background work that the turn started.
+    #: True if the outcome of a turn waits for the background work that the turn started.
     awaits_follow_ups: bool = False

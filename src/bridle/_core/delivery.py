@@ -1,9 +1,9 @@
-"""What readers get, and how the memory of unread messages is bounded.
+"""Decide which readers get a message, and bound the memory of unread messages.
 
-A reader is a subscription, known by a number, or a turn that the program holds, known by the uuid
-of its prompt. The shell holds one queue for each reader. This module decides what goes into a
-queue, what is dropped again, and when a slow reader leads to a warning, to a pause in reading or
-to the end of the session.
+A reader is a subscription (identified by a number) or a turn that the program holds (identified by
+the uuid of its prompt). The shell holds one queue for each reader. This module decides what goes
+into a queue, what is dropped, and when a slow reader causes a warning, a pause in reading or the
+end of the session.
 
 Sizes are bytes of lines. A message counts for every reader that has not taken it, although the
 queues share its line.
@@ -35,55 +35,55 @@ from bridle.events import SdkWarning, SessionEvent, WarningKind
 from bridle.messages import Message, UserMessage
 
 EVENT_COST = 256
-"""Bytes that an event counts for, roughly what it takes."""
+"""Bytes that an event counts for. This is roughly its size in memory."""
 
 LINE_COST = 41
-"""Bytes that Python adds to a line that is held: the rest of the object, and a reference to it."""
+"""Bytes that Python adds to a line: the rest of the object, and a reference to it."""
 
 FAIL_FACTOR = 4
 """The session fails when a reader has this many times `max_unread` bytes unread."""
 
 _HIGH_WATER = 4 << 20
-"""Unread bytes at which a session that pauses reading does so, unless `max_unread` is less."""
+"""Unread bytes at which a query pauses reading, unless `max_unread` is less."""
 
 
 class DeliveryConfig(Struct, frozen=True, kw_only=True):
-    """The bounds of what readers have not taken."""
+    """The bounds of unread messages and events."""
 
-    #: Bytes that one reader may have unread before the warning. Also the bytes that are held for
-    #: all turns together that no loop reads.
+    #: Unread bytes of one reader at which a warning is given. Also the bytes that are held for all
+    #: turns together that no loop reads.
     max_unread: int = 64 << 20
-    #: Bytes that are held for those turns among them that no loop has read yet, with `LINE_COST`
-    #: for each message, because a program that never reads them should not notice them. The CLI's
-    #: repetitions of prompts do not count: they are as long as the program made them.
+    #: Bytes that are held for those of these turns that no loop has ever read, with `LINE_COST` for
+    #: each message. It is small so that a program that never reads them uses little memory. The
+    #: CLI's echoes of prompts do not count, because the program chose their size.
     max_unbegun: int = 8 << 20
-    #: What is kept for the first subscription to messages.
+    #: The messages kept for the first subscription to messages.
     backlog_items: int = 256
     backlog_bytes: int = 1 << 20
-    #: Unread events that are kept for a subscription to events alone.
+    #: Unread events kept for a subscription that receives only events.
     max_events: int = 256
     #: Pause reading for a slow reader instead of warning and failing. Only for a session in which
-    #: the CLI asks nothing: its requests would wait too.
+    #: the CLI sends no requests, because a pause delays them too.
     pauses_reading: bool = False
 
 
 Batch = tuple[list[bytes] | list[SessionEvent], int]
-"""Lines of messages, or events, with their size."""
+"""The lines of messages, or events, with their size in bytes."""
 
 
 class Opened(Struct, frozen=True):
-    """A new subscription: its number, and what its queue begins with."""
+    """A new subscription: its number, and the first items of its queue."""
 
     reader: int
     backlog: Sequence[Batch] = ()
 
 
 class _Account(Struct):
-    """What a reader has not taken."""
+    """The unread items of a reader."""
 
     unread: int = 0
     items: int = 0
-    #: Items that were dropped since the reader last took one.
+    #: Items dropped since the reader last took one.
     dropped: int = 0
 
 
@@ -96,28 +96,28 @@ class _Turn(_Account, kw_only=True):
     """A turn that the program holds."""
 
     uuid: str
-    #: Unread bytes that are repetitions of prompts.
+    #: Unread bytes that are echoes of prompts.
     repeated: int = 0
-    #: Whether a loop reads the turn now, and whether one ever did.
+    #: Whether a loop reads the turn now, and whether a loop ever read it.
     is_read: bool = False
     was_read: bool = False
     has_ended: bool = False
-    #: How many tasks wait for the outcome.
+    #: Number of tasks that wait for the outcome.
     waiting: int = 0
-    #: Why messages are missing; the next loop raises it.
+    #: Why messages are missing. The next loop raises it.
     lost: BridleError | None = None
 
     @property
     def unbegun(self) -> int:
-        """The bytes that count against `DeliveryConfig.max_unbegun`."""
+        """Return the bytes that count against `DeliveryConfig.max_unbegun`."""
         return 0 if self.was_read else self.unread - self.repeated + LINE_COST * self.items
 
 
 class Delivery:
     """The readers of one session. Inputs return decisions, or emit actions.
 
-    Actions that the inputs of readers emit are taken with ``Engine.react_to_readers``.
-    ``failure`` is set when a reader is too slow. The engine then ends the session.
+    ``Engine.react_to_readers`` returns the actions that the inputs of readers emit. ``failure`` is
+    set when a reader is too slow. The engine then ends the session.
     """
 
     def __init__(self, config: DeliveryConfig, emit: Callable[[Action], None]) -> None:
@@ -130,28 +130,28 @@ class Delivery:
         self._subscriptions: dict[int, _Subscription] = {}
         self._turns: dict[str, _Turn] = {}
         self._opened = 0
-        # The subscriptions to messages, so that they need not be looked up for each batch.
+        # The subscriptions to messages, kept here so that a batch needs no lookup.
         self._of_messages: tuple[_Subscription, ...] = ()
         self._message_readers: tuple[Reader, ...] = ()
-        # What came since the start, for the first subscription to messages; then None.
+        # Messages since the start, for the first subscription to messages. None after that.
         self._backlog: _Backlog | None = _Backlog(config.backlog_items, config.backlog_bytes)
-        # Turns that no loop reads and that have unread messages, the one left unread first in
-        # front, with the sums of their bytes.
+        # Turns with unread messages that no loop reads, with the sums of their bytes. The turn that
+        # has been unread for longest comes first.
         self._held: dict[str, _Turn] = {}
         self._held_bytes = 0
         self._unbegun_bytes = 0
         self._max_unbegun = min(config.max_unbegun, config.max_unread)
-        # What readers did that may happen at any moment, as in garbage collection. It takes effect
-        # with the next input.
+        # Notes of readers that may arrive at any moment, for example during garbage collection.
+        # They take effect with the next input.
         self._notes: deque[tuple[Reader, int, int] | tuple[Reader]] = deque()
         self._has_warned = False
         self.is_paused = False
         self.failure: ConsumerTooSlow | None = None
 
-    # -- what comes --------------------------------------------------------------------------------
+    # -- messages and events -----------------------------------------------------------------------
 
     def account(self, actions: Iterable[Action]) -> ConsumerTooSlow | None:
-        """Decide which queues the messages in these actions go into. Return :attr:`failure`."""
+        """Decide which queues get the messages in these actions. Return :attr:`failure`."""
         if self._notes:
             self._read_notes()
         for action in actions:
@@ -172,7 +172,7 @@ class Delivery:
             if unread > most:
                 most = unread
         action.readers = self._message_readers
-        backlog = self._backlog  # which may be dropped at any moment
+        backlog = self._backlog  # drop_backlog() may clear it at any moment
         if backlog is not None:
             backlog.put_messages(action.messages, size)
         if action.turns:
@@ -231,7 +231,7 @@ class Delivery:
     # -- subscriptions -----------------------------------------------------------------------------
 
     def subscribe(self, *, messages: bool = False, events: bool = False) -> Opened:
-        """Open a subscription. The first one to messages begins with what came since the start."""
+        """Open a subscription. The first one to messages gets the messages since the start."""
         self._read_notes()
         self._opened += 1
         account = _Subscription(messages=messages, events=events)
@@ -260,9 +260,9 @@ class Delivery:
         self._message_readers = tuple(found)
 
     def took(self, reader: Reader, size: int, items: int) -> bool:
-        """Note that a reader took ``items`` of ``size`` bytes. True if there is an action to take.
+        """Note that a reader took ``items`` of ``size`` bytes. Return True if there is an action.
 
-        Called once for each batch: a reader takes it as a whole.
+        A reader takes a whole batch at once, so this is called once for each batch.
         """
         account: _Account | None = (
             self._subscriptions.get(reader) if isinstance(reader, int) else self._turns.get(reader)
@@ -274,7 +274,7 @@ class Delivery:
         return self.is_paused and self._resume()
 
     def _resume(self) -> bool:
-        """Read on if all readers have caught up half way."""
+        """Resume reading if every reader has at most half of its limit unread."""
         read = [turn for turn in self._turns.values() if turn.is_read]
         most = max((each.unread for each in (*self._of_messages, *read)), default=0)
         if 2 * most > self._slow_at:
@@ -295,7 +295,7 @@ class Delivery:
         self._notes.append((reader,))
 
     def drop_backlog(self) -> None:
-        """Keep nothing for a first subscription: there will be none. At any moment."""
+        """Keep no messages, because no subscription will follow. May be called at any moment."""
         self._backlog = None
 
     def _read_notes(self) -> None:
@@ -333,11 +333,11 @@ class Delivery:
         return turn.lost
 
     def left_loop(self, uuid: str, size: int, items: int) -> None:
-        """Note that a loop was left, with so much of the batch that it was reading unread."""
+        """Note that a loop was left with ``items`` of its current batch unread."""
         self._notes.append((uuid, size, items))
 
     def put_back(self, uuid: str, size: int, items: int) -> bool:
-        """Note that taken messages were put back. False if they are not to be kept."""
+        """Note that taken messages were put back. Return False if they must not be kept."""
         self._read_notes()
         turn = self._turns[uuid]
         if turn.lost is None:
@@ -349,10 +349,10 @@ class Delivery:
         self._turns[uuid].waiting += 1
 
     def end_wait(self, uuid: str) -> bool:
-        """Note that a task no longer waits. True if the queue of the turn is to be cleared.
+        """Note that a task no longer waits. Return True if the queue of the turn must be cleared.
 
-        Waiting for the outcome discards the messages that no loop reads: a program that only
-        awaits turns holds none.
+        Waiting for the outcome discards the messages that no loop reads, so a program that only
+        awaits turns holds no messages.
         """
         self._read_notes()
         turn = self._turns[uuid]
@@ -366,7 +366,7 @@ class Delivery:
     def _add_to_turns(
         self, uuids: Iterable[str], messages: list[Message], size: int, most: int
     ) -> tuple[tuple[Reader, ...], int]:
-        """Return the turns that get these messages, and the most bytes that a loop has unread."""
+        """Return the turns that get these messages, and the largest unread size of a loop."""
         readers: tuple[Reader, ...] = ()
         for uuid in uuids:
             turn = self._turns.get(uuid)
@@ -399,7 +399,7 @@ class Delivery:
             self._unbegun_bytes += size - repeated + LINE_COST * len(messages)
 
     def _return(self, turn: _Turn, size: int, items: int) -> None:
-        """Add messages that a loop has taken and not read."""
+        """Add messages that a loop has taken but not read."""
         is_held = turn.uuid in self._held
         turn.unread += size
         turn.items += items
@@ -410,7 +410,7 @@ class Delivery:
             self._held_bytes += turn.unread
 
     def _release(self, turn: _Turn) -> None:
-        """Count a turn no longer among those that no loop reads."""
+        """Remove a turn from the turns that no loop reads."""
         if self._held.pop(turn.uuid, None) is not None:
             self._held_bytes -= turn.unread
             self._unbegun_bytes -= turn.unbegun
@@ -421,7 +421,7 @@ class Delivery:
         turn.unread = turn.items = turn.repeated = 0
 
     def _shrink(self) -> None:
-        """Drop the messages of the turns that were left unread first, until the rest may stay."""
+        """Drop the messages of turns that no loop reads, oldest first, until the limits hold."""
         for turn in tuple(self._held.values()):
             limit = self._config.max_unread
             if turn.unbegun and self._unbegun_bytes > self._max_unbegun:
@@ -445,10 +445,10 @@ def _awaited() -> UsageError:
 
 
 class _Backlog:
-    """The newest of what came before the first subscription; of messages, the lines.
+    """The newest messages (as lines) and events before the first subscription.
 
-    Whole batches are dropped, so that a batch costs the same however many messages it holds. Up
-    to twice the bounds are kept; :meth:`take` returns what the bounds allow.
+    Whole batches are dropped, so that the cost of a batch does not depend on its length. Up to
+    twice the bounds are kept. :meth:`take` returns what the bounds allow.
     """
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
@@ -464,7 +464,7 @@ class _Backlog:
         """Add messages of ``size`` bytes."""
         lines: list[Any] = lines_of(messages)
         if len(lines) > self._max_items or size > self._max_bytes:
-            # Nothing older stays, and of these only what fits.
+            # Drop everything older, and keep only the part of these messages that fits.
             self._put(lines, size)
             kept = self.take(with_events=True)
             self._batches.clear()
@@ -497,7 +497,7 @@ class _Backlog:
                 self.dropped_events += 1
 
     def take(self, *, with_events: bool) -> list[Batch]:
-        """Return what is kept, in order, and count what is not."""
+        """Return the items that the bounds allow, in order, and count the others as dropped."""
         items = [item for batch, _ in self._batches for item in batch]
         first = max(0, len(items) - self._max_items)
         size = sum(map(_size_of, items[first:]))

@@ -1,7 +1,7 @@
-"""The protocol of one session: inputs say what happened, and each returns the actions to perform.
+"""Run the protocol of one session: each input reports an event and returns the actions to perform.
 
-The engine never raises for anything the CLI does, never waits and owns no resource. The shell feeds
-inputs, performs actions, and calls :meth:`Engine.advance` when :attr:`Engine.next_deadline` comes.
+The engine never raises for anything the CLI does, never waits and owns no resource. The shell calls
+the inputs, performs the actions, and calls :meth:`Engine.advance` at :attr:`Engine.next_deadline`.
 It reports the end of the output and the exit of the process separately, in either order.
 """
 
@@ -58,17 +58,17 @@ from bridle.messages import (
 )
 from bridle.options import Limits
 
-_INIT_SENT = Lifecycle.INIT_SENT  # at hand: reaching a member by its name is slow
+_INIT_SENT = Lifecycle.INIT_SENT  # bound to a local name because enum attribute access is slow
 
 _CONFIRMING = frozenset({controls.HookCallbackRequest, controls.CanUseToolRequest})
-"""Requests that a CLI only makes in a session it has accepted. MCP servers it opens earlier."""
+"""Requests that a CLI makes only in a session it has accepted. It opens MCP servers earlier."""
 
 
 class Engine:
-    """One session. Not safe for concurrent use: inputs come one at a time.
+    """One session. Not safe for concurrent use: call one input at a time.
 
-    Keys (``key``) are the caller's handles for what it waits for: any hashable value, unique
-    among those in use. Each one is resolved or rejected exactly once, unless it is cancelled.
+    A ``key`` identifies an operation that the caller awaits: any hashable value, unique among
+    those in use. Each key is resolved or rejected exactly once, unless it is cancelled.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -112,9 +112,9 @@ class Engine:
         )
         self._lifecycle = Lifecycle.STARTING
         self.handshake = Handshake(self._emit, config.initialize)
-        self.process = ProcessInfo()  #: what is known of it, for errors to carry
+        self.process = ProcessInfo()  #: what is known about the process; errors carry it
         self._session_id = config.session_id
-        #: Outcomes that wait for background work, where they include it.
+        #: Outcomes that wait for background work. None if outcomes do not include that work.
         self.held = HeldOutcomes() if config.awaits_follow_ups else None
         self._budget: Budget | None = None
         if config.limits != Limits() or self.held is not None:
@@ -129,40 +129,40 @@ class Engine:
                 give_up=self._lose_contact,
             )
         self._news = News()
-        #: Why the session failed, if it did.
+        #: Why the session failed. None if it did not fail.
         self.error: errors.BridleError | None = None
         self._failure = ""
-        # What the CLI last complained of, should it leave without a word on stderr.
+        # The errors of the last result, in case the CLI exits without text on stderr.
         self._last_errors: tuple[str, ...] = ()
 
     # -- state for the shell -----------------------------------------------------------------------
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """Where the session stands."""
+        """Return the lifecycle state of the session."""
         return self._lifecycle
 
     @property
     def next_deadline(self) -> float | None:
-        """When :meth:`advance` has to be called next, if nothing else happens before."""
+        """Return when :meth:`advance` has to be called next, if no other input comes before."""
         return self.deadlines.next
 
     @property
     def session_id(self) -> str:
-        """The conversation's id; it changes when the user clears the conversation."""
+        """Return the conversation's id. It changes when the user clears the conversation."""
         return self._session_id
 
     @property
     def is_closing(self) -> bool:
-        """True once the end has been asked for."""
+        """True once a shutdown was requested."""
         return self._shutdown.is_asked_for
 
     def describe(self, **known: object) -> None:
-        """Tell what is known of the process (fields of ``ProcessInfo``), for errors to carry."""
+        """Set what is known about the process (fields of ``ProcessInfo``). Errors carry it."""
         self.process = structs.replace(self.process, **known)
 
     def _take(self, now: float) -> list[act.Action]:
-        """Return the actions of an input, with those of limits reached and of slow readers."""
+        """Return the actions of an input, of limits that it reached, and of slow readers."""
         outbox, budget = self._outbox, self._budget
         actions = taken = outbox.take() if budget is None else budget.take(now)
         while True:
@@ -177,7 +177,7 @@ class Engine:
     # -- inputs: the process -----------------------------------------------------------------------
 
     def start(self, key: Hashable, now: float) -> list[act.Action]:
-        """The process runs. ``key`` is resolved when the session is running, or rejected."""
+        """Start the protocol, because the process runs. ``key`` is settled with the handshake."""
         self._shutdown.spawned = True
         self._outgoing.begin()
         self.handshake.wait(key)
@@ -190,7 +190,7 @@ class Engine:
         return self._take(now)
 
     def spawn_failed(self, key: Hashable, error: errors.StartError, now: float) -> list[act.Action]:
-        """There is no process and there will be none."""
+        """Fail the session, because the process could not be started."""
         self._shutdown.exited = self._shutdown.output_ended = True
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
@@ -201,14 +201,14 @@ class Engine:
         return self._take(now)
 
     def receive(self, data: bytes, now: float) -> list[act.Action]:
-        """The CLI wrote something: any piece of its output, in order."""
+        """Read bytes of the CLI's output. Chunks may be cut anywhere but must come in order."""
         if self._lifecycle in TERMINAL:
             return []
         self._read(self._framer.feed(data), now)
         return self._take(now)
 
     def output_ended(self, now: float) -> list[act.Action]:
-        """The CLI's output is at its end."""
+        """Note that the CLI's output has ended."""
         if not self._shutdown.output_ended:
             self._shutdown.output_ended = True
             if self._lifecycle not in TERMINAL:
@@ -217,7 +217,7 @@ class Engine:
         return self._take(now)
 
     def exited(self, exit_code: int | None, stderr_tail: str, now: float) -> list[act.Action]:
-        """The process is gone. ``exit_code`` is negative for a signal, None if unknown."""
+        """Note that the process exited. ``exit_code``: negative for a signal, None if unknown."""
         if not self._shutdown.exited:
             self._shutdown.exited = True
             self.describe(exit_code=exit_code, stderr_tail=stderr_tail)
@@ -225,7 +225,7 @@ class Engine:
         return self._take(now)
 
     def write_failed(self, reason: str, now: float) -> list[act.Action]:
-        """The CLI's input is broken. It usually ends by itself then, given a moment."""
+        """Note that writing to the CLI failed. The CLI usually exits shortly after that."""
         if self._lifecycle not in TERMINAL and not self._shutdown.input_ended:
             self._outgoing.reject_callers(
                 lambda operation, request_id: TransportError(operation, request_id, reason)
@@ -235,13 +235,13 @@ class Engine:
         return self._take(now)
 
     def version_accepted(self, now: float) -> list[act.Action]:
-        """The CLI's version, which the handshake was told to await, is one we can talk to."""
+        """Note that the CLI's version, which the handshake waits for, is supported."""
         if self.handshake.accept_version() and self._lifecycle is _INIT_SENT:
             self._confirm(now)
         return self._take(now)
 
     def advance(self, now: float) -> list[act.Action]:
-        """Time has come to ``now``: whatever is due happens."""
+        """Handle every deadline that is due at ``now``."""
         for token in self.deadlines.pop_expired(now):
             kind, subject = cast("tuple[str, Any]", token)
             if self._budget is not None and self._budget.overdue(kind, subject, now):
@@ -259,14 +259,14 @@ class Engine:
         now: float,
         timeout: float | None = None,
     ) -> list[act.Action]:
-        """Send a control request; ``key`` gets the payload of its answer."""
+        """Send a control request. ``key`` is resolved with the payload of the response."""
         self._outgoing.submit(key, operation, fields, now, timeout)
         return self._take(now)
 
     def send(
         self, key: Hashable, uuid: str, content: Content | bytes, now: float
     ) -> list[act.Action]:
-        """Send a prompt; ``key`` is resolved once it is written and its turn has begun.
+        """Send a prompt. ``key`` is resolved once the prompt is written and its turn has begun.
 
         ``content`` may be the whole line, encoded with that uuid.
         """
@@ -274,36 +274,36 @@ class Engine:
         return self._take(now)
 
     def cancel(self, key: Hashable) -> list[act.Action]:
-        """Nobody waits for ``key`` any more. An answer that still comes is dropped."""
+        """Stop waiting for ``key``. A response that still comes is dropped."""
         self._outgoing.cancel(key)
         self.handshake.cancel(key)
         return []
 
     def started_call(self, call_id: int, now: float) -> list[act.Action]:
-        """A callback started at ``now`` and goes on; its deadline counts from there."""
+        """Note that a callback started at ``now`` and still runs. Its deadline starts now."""
         self._incoming.table.started(call_id, now)
         return self._take(now)
 
     def finished_call(self, call_id: int, result: object, now: float) -> list[act.Action]:
-        """A callback returned ``result``, which is serialised."""
+        """Take the serialised ``result`` of a callback."""
         self._incoming.finished(call_id, result, now)
         return self._take(now)
 
     def failed_call(
         self, call_id: int, detail: str, now: float, *, was_called: bool = True
     ) -> list[act.Action]:
-        """A callback raised, or could not be called; ``detail`` says why, for the logs."""
+        """Note that a callback raised or could not be called. ``detail`` says why, for logs."""
         self._incoming.failed(call_id, detail, now, was_called=was_called)
         return self._take(now)
 
     def end_input(self, now: float) -> list[act.Action]:
-        """No more prompts: the CLI finishes what it has and leaves."""
+        """Close the CLI's input after the last prompt. The CLI finishes its work and exits."""
         self._shutdown.input_end_is_due = True
         self._end_input_if_due(now)
         return self._take(now)
 
     def close(self, now: float) -> list[act.Action]:
-        """End gently: interrupt the turn, answer what is open, close the input, wait a little."""
+        """Shut down gently: interrupt the turn, reject open requests, close the input, wait."""
         if self._lifecycle in TERMINAL or self.is_closing:
             return []
         if self._lifecycle is not Lifecycle.RUNNING:
@@ -312,7 +312,7 @@ class Engine:
         return self._take(now)
 
     def stop(self, now: float) -> list[act.Action]:
-        """End now: everything pending is settled and the process tree is told to go."""
+        """Settle everything that is pending and terminate the process tree now."""
         if self._lifecycle not in TERMINAL:
             self._stop(now)
         return self._take(now)
@@ -323,18 +323,18 @@ class Engine:
         self._shutdown.stop(now)
 
     def break_off(self, error: errors.BridleError, now: float) -> list[act.Action]:
-        """The session cannot go on, for a reason of ours."""
+        """Fail the session for a reason on our side."""
         self._break_off(error, now)
         return self._take(now)
 
     def react_to_readers(self, now: float) -> list[act.Action]:
-        """Return what follows from the inputs of readers to :attr:`delivery`."""
+        """Return the actions that follow from the inputs of readers to :attr:`delivery`."""
         return self._take(now)
 
     # -- frames ------------------------------------------------------------------------------------
 
     def _read(self, items: Sequence[Item], now: float) -> None:
-        """The busy loop: most reads are conversation, to be delivered and nothing else."""
+        """Handle the lines of one read. Most reads hold only messages, delivered at once."""
         handlers = self._HANDLERS
         if len(items) == 1 and type(items[0]) is bytes:
             frames: list[Any] = [decode_line(items[0])]
@@ -382,13 +382,13 @@ class Engine:
                 self._closing.drain_if_idle(now)
         request = self._outgoing.answer(request_id, response)
         if request is None:
-            # The CLI repeats our own answers on its output, among others.
+            # The CLI repeats our own answers on its output, for example.
             if not self._incoming.table.was_answered(request_id):
                 self._outgoing.report_stranger(request_id)
         elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
 
-    # -- what messages tell the session ------------------------------------------------------------
+    # -- messages that change the session ----------------------------------------------------------
 
     def _on_session_init(self, message: InitMessage, _: float) -> None:
         self._turns.deliver(message)
@@ -412,12 +412,12 @@ class Engine:
         self._turns.deliver(message)
         self._unreadable.report_unknown(message)
 
-    # -- getting going -----------------------------------------------------------------------------
+    # -- the handshake -----------------------------------------------------------------------------
 
     def _on_handshake(
         self, response: controls.ControlSuccess | controls.ControlFailure, now: float
     ) -> None:
-        """The CLI answers initialize; it may have confirmed the session already, by asking."""
+        """Handle the response to initialize. A request may have confirmed the session before it."""
         confirmed = self._lifecycle is not Lifecycle.INIT_SENT
         if isinstance(response, controls.ControlSuccess):
             self.handshake.answered(response.payload)
@@ -447,10 +447,10 @@ class Engine:
             self._incoming.refuse_all(now)
             self._shutdown.close_input()
 
-    # -- requests of ours --------------------------------------------------------------------------
+    # -- outgoing requests -------------------------------------------------------------------------
 
     def _refusal(self, operation: str) -> errors.BridleError | None:
-        """Why an operation cannot be taken now, if it cannot."""
+        """Return why an operation cannot be accepted now, or None."""
         if self._lifecycle in TERMINAL or self._shutdown.is_asked_for:
             if self._lifecycle is Lifecycle.FAILED and not self.handshake.is_done:
                 return errors.SessionNotInitialized(operation, "it failed to start")
@@ -464,7 +464,7 @@ class Engine:
     def _ask(
         self, what: str, fields: Fields, now: float, timeout: float = 0.0, then: Then = None
     ) -> None:
-        """Ask on our own account, if that can still be said; ``then`` gets answer or error."""
+        """Send our own request if the input is open. ``then`` gets the payload or the error."""
         if not self._shutdown.input_ended:
             limit = timeout or self._config.control_timeout
             self._outgoing.ask(Request(None, what, fields, limit, then), now)
@@ -475,7 +475,7 @@ class Engine:
         self._emit(act.Resolve(prompt.key, prompt.uuid))
 
     def _on_hook_verdict(self, event: str, answer: HookAnswer, now: float) -> None:
-        """Note why a hook ended the turn; interrupt it if the answer alone does not end it."""
+        """Note why a hook ended the turn. Interrupt it if the answer alone does not end it."""
         older = self.handshake.is_with_older_cli
         if self._turns.note_hook(answer, interrupt=needs_interrupt(event, answer, older=older)):
             self._ask(INTERRUPT, {}, now)
@@ -490,12 +490,12 @@ class Engine:
         else:
             self._warn(WarningKind.INIT_FAILED_LATE, "initialize was never answered")
 
-    # -- the way out -------------------------------------------------------------------------------
+    # -- shutdown ----------------------------------------------------------------------------------
 
     def _fail(
         self, cause: Cause, error: errors.BridleError, now: float, *, by_us: bool = False
     ) -> None:
-        """The session is over for a reason nobody asked for."""
+        """End the session with an error."""
         self._lifecycle = transition(self._lifecycle, cause)
         self.error = error.with_process(self.process)
         self.handshake.fail(error)
@@ -510,7 +510,7 @@ class Engine:
             self._fail(Cause.BROKEN, error, now, by_us=True)
 
     def _settle(self, ending: ProcessEnd, now: float) -> None:
-        """Settle all requests, ours and the CLI's, and all turns. No limit counts any more."""
+        """Settle all outgoing and incoming requests and all turns, and stop watching the limits."""
         self.handshake.fail(SessionStopped("start").with_process(self.process))
         self._outgoing.reject_all(lambda what, id: SessionStopped(what, id, self._failure))
         self._incoming.drop_all()
@@ -519,7 +519,7 @@ class Engine:
             self._budget.end(ending, now)
 
     def _on_part_gone(self, now: float) -> None:
-        """Output and process end separately; the session is over when both have."""
+        """End the session once both the output and the process have ended."""
         self._shutdown.wait_for_rest(now)
         if self._shutdown.is_complete:
             self._gone(now)
@@ -546,13 +546,13 @@ class Engine:
             self._fail(Cause.PROCESS_ENDED, errors.CliExitedDuringInit(what), now)
 
     def _gone(self, now: float) -> None:
-        """The process is gone and has said all it had to say."""
+        """Finish, because the process has exited and all its output was read."""
         self._conclude(now)
         self.deadlines.clear_all()
         self._emit(act.Finished())
 
     def _conclude(self, now: float) -> None:
-        """Settle how the session ended."""
+        """Decide how the session ended."""
         if self._lifecycle in UNCONFIRMED:
             self._fail(Cause.PROCESS_ENDED, early_exit(self.process, self._last_errors), now)
         elif self._lifecycle is Lifecycle.RUNNING:
@@ -580,7 +580,7 @@ class Engine:
         UnknownMessage: _on_unknown,
         UnknownSystemMessage: _on_unknown,
     }
-    """Who takes a frame. Kinds without a row are conversation: they are delivered, no more."""
+    """The handler of each kind of frame. Other kinds are messages, which are only delivered."""
 
     _ON_DEADLINE: ClassVar[dict[str, Callable[[Engine, Any, float], None]]] = {
         REQUEST: _on_request_overdue,
@@ -591,4 +591,4 @@ class Engine:
         OUTPUT: _on_output_overdue,
         PIPE: _on_pipe_overdue,
     }
-    """Who is told when a deadline passes."""
+    """The handler of each kind of deadline."""

@@ -1,4 +1,4 @@
-"""Messages that also become events of the session: rate limits and API retries."""
+"""Make session events from messages about rate limits and API retries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _rate_limited(message: RateLimitEvent) -> RateLimited:
 
 
 def api_retry(message: ApiRetryMessage) -> ApiRetry:
-    """Return the event that a message about a retry becomes."""
+    """Return the event for a message about a retry."""
     return ApiRetry(
         attempt=message.attempt,
         max_retries=message.max_retries,
@@ -39,19 +39,19 @@ NEWS: dict[type[Message], Callable[[Any], SessionEvent]] = {
     RateLimitEvent: _rate_limited,
     ApiRetryMessage: api_retry,
 }
-"""The event that each of these kinds becomes, beside being delivered."""
+"""Makes the event for each of these kinds. The messages are delivered as well."""
 
 
 class News:
-    """Makes the events of one session or query."""
+    """Make the events of one session or query."""
 
     def __init__(self) -> None:
         self._failing_since = 0.0
 
     def event_of(self, message: Message, now: float) -> SessionEvent:
-        """Return the event that a message of a kind in ``NEWS`` becomes.
+        """Return the event for a message of a kind in ``NEWS``.
 
-        A retry tells how long the API request has been failing: since its first retry.
+        A retry event says how long the API request has been failing, counted from its first retry.
         """
         event = NEWS[type(message)](message)
         if not isinstance(event, ApiRetry):

@@ -1,9 +1,10 @@
-"""When an answer is complete: background work that a turn started reports in turns of its own.
+"""Decide when an answer is complete: background work of a turn is reported in later turns.
 
-A turn's result may come while a subagent or a shell it started still runs. When such a task ends,
-the CLI runs another turn by itself, whose result is the rest of the answer. :class:`FollowUps`
-reads a session's messages and tells whether more is to come. :class:`HeldOutcomes` keeps the
-outcome of a turn until then, for a caller that wants the whole answer.
+A turn's result may come while a subagent or a shell that it started still runs. When such a task
+ends, the CLI runs another turn by itself, whose result is the rest of the answer.
+:class:`FollowUps` reads a session's messages and knows whether another turn follows.
+:class:`HeldOutcomes` holds the outcome of a turn until then, for a caller that wants the whole
+answer.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ _NOTICE = "<task-notification>"
 
 
 class FollowUps:
-    """The background work of one conversation, and the results it led to.
+    """The background work of one conversation, and the results of the turns that followed it.
 
-    A task is in the background once its call has a result, or its turn is over, and it still runs.
-    When it ends, the CLI says so to the model: in the running turn if a tool runs there, else in a
-    turn of its own. Which of the two is only seen where the CLI ``echoes`` what it tells the model,
-    as it does in a session; elsewhere nothing is known to follow before it is announced.
+    A task is in the background if it still runs after its tool call has a result or its turn has
+    ended. When it ends, the CLI notifies the model: in the running turn if a tool runs there, else
+    in a turn of its own. The difference is visible only if the CLI ``echoes`` what it sends to the
+    model, as it does in a session. Otherwise a follow-up turn is known only once it is announced.
     """
 
     def __init__(self, *, echoes: bool = True) -> None:
         self._echoes = echoes
-        # Tasks that run, with the calls that started them.
+        # The running tasks, each with the id of the tool call that started it.
         self._living: dict[str, str | None] = {}
         self._in_background: set[str] = set()
-        # Tasks that ended in the background and whose turn has not come yet, in that order.
+        # Tasks that ended in the background and whose turn has not run yet, in that order.
         self._announced: list[str] = []
         self._results: list[ResultMessage] = []
         # Retries of API requests since the turn's own result.
         self._retries: list[ApiRetry] = []
 
     def observe(self, message: Message) -> None:
-        """See the next message of the session."""
+        """Observe the next message of the session."""
         if isinstance(message, TaskStartedMessage):
             self._living[message.task_id] = message.tool_use_id
         elif isinstance(message, TaskUpdatedMessage):
@@ -76,7 +77,7 @@ class FollowUps:
 
     def _observe_end(self, message: TaskNotificationMessage) -> None:
         self._living.pop(message.task_id, None)
-        # What ended in the foreground is part of its turn, and of what was stopped nobody is told.
+        # A task that ended in the foreground is part of its turn. A stopped task is not announced.
         if message.task_id in self._in_background and message.status != "stopped":
             self._announced.append(message.task_id)
         self._in_background.discard(message.task_id)
@@ -108,11 +109,11 @@ class FollowUps:
 
     @property
     def is_pending(self) -> bool:
-        """True while background work runs, or its turn is to come."""
+        """True while background work runs, or its follow-up turn has not run yet."""
         return self.is_working or bool(self._announced)
 
     def complete(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """The outcome of the turn together with what followed it."""
+        """Return the outcome of the turn combined with the results that followed it."""
         for result in self._results:
             outcome = _continued(outcome, result)
         if self._retries:
@@ -122,18 +123,18 @@ class FollowUps:
 
 
 class HeldOutcomes:
-    """Outcomes of turns that succeeded, held while their background work goes on."""
+    """The outcomes of successful turns, held while their background work runs."""
 
     def __init__(self) -> None:
-        #: Told the outcome of each turn that is held.
+        #: Called with each outcome that is held.
         self.on_hold: Callable[[str, Outcome[Any]], None] = lambda uuid, outcome: None
         self._follow_ups = FollowUps()
-        # With the time when the turn ended: the rest counts towards the duration.
+        # Each with the time its turn ended, because the rest counts towards the duration.
         self._held: dict[str, tuple[Outcome[Any], float]] = {}
 
     @property
     def is_pending(self) -> bool:
-        """True while background work runs, or its turn is to come."""
+        """True while background work runs, or its follow-up turn has not run yet."""
         return self._follow_ups.is_pending
 
     def __contains__(self, uuid: str) -> bool:
@@ -144,7 +145,7 @@ class HeldOutcomes:
         return len(self._held)
 
     def sift(self, actions: Iterable[Action], now: float) -> list[Action]:
-        """Return the actions without outcomes to hold, and with those whose work is done."""
+        """Return the actions without the outcomes to hold, and with those that are complete."""
         sifted: list[Action] = []
         for action in actions:
             if isinstance(action, TurnEnded) and action.outcome.ok and self.is_pending:
@@ -160,11 +161,11 @@ class HeldOutcomes:
         return sifted
 
     def end(self, ending: ProcessEnd, now: float) -> list[Action]:
-        """Release every outcome, as the CLI has ended before its background work."""
+        """Release every outcome, because the CLI exited before its background work ended."""
         return self._release(now, ending)
 
     def reach(self, hit: LimitHit, now: float, spent: float) -> list[Action]:
-        """Release every outcome, as a limit was reached; ``spent`` counts the dollars so far."""
+        """Release every outcome, because a limit was reached. ``spent`` is the cost in dollars."""
         return self._release(now, ProcessEnd(by_us=True), hit, spent)
 
     def _release(
@@ -193,7 +194,7 @@ class HeldOutcomes:
 
 
 def _continued(outcome: Outcome[Any], result: ResultMessage) -> Outcome[Any]:
-    """The last turn decides how it ended and what the answer is; costs add up."""
+    """Take reason and answer from the later result, and add up the costs."""
     if not outcome.ok:
         return outcome
     reason, detail = classify(Facts(ending=ResultEnd.of(result)))
@@ -216,6 +217,6 @@ def _continued(outcome: Outcome[Any], result: ResultMessage) -> Outcome[Any]:
 
 
 def _cost_between(before: ResultMessage | None, after: ResultMessage) -> float:
-    """What the CLI, which counts from its start, spent between two results."""
+    """Return the cost between two results. The CLI's totals count from its start."""
     totals = [message.total_cost_usd or 0.0 for message in (before, after) if message is not None]
     return max(0.0, totals[-1] - totals[0]) if len(totals) > 1 else totals[-1]

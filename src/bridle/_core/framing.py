@@ -1,8 +1,8 @@
-"""Framing: the CLI's bytes, as they come, to lines.
+"""Split the CLI's bytes into lines.
 
-A line ends at byte 0x0A and nowhere else, and keeps its ending, which JSON allows: taking it off
-would mean copying the line. Empty lines are dropped. The rule of this file: what comes out depends
-on the bytes alone, never on how they were cut into reads, and costs time linear in them.
+A line ends only at byte 0x0A. It keeps its line ending, which JSON allows, because removing it
+would copy the line. Empty lines are dropped. The output depends only on the bytes, not on how they
+were split into reads, and the cost is linear in the number of bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SMALL_PIECE = 1024
 
 
 def _cut(data: bytes) -> list[bytes]:
-    """Cut behind each newline. A file in memory does that many times faster than `split`."""
+    """Split after each newline. `BytesIO.readlines` is many times faster than `split`."""
     return BytesIO(data).readlines() if 0x0A in data else [data]
 
 
@@ -30,22 +30,22 @@ _EMPTY = (b"\n", b"\r\n")
 
 
 class LongLine(msgspec.Struct, frozen=True):
-    """A line has grown past the warning size; the line itself, or its report, follows.
+    """A line has grown past the warning size. The line itself, or its report, follows.
 
-    `size` is how much of it had come by then.
+    `size` is the number of bytes received by then.
     """
 
     size: int
 
 
 class OversizedLine(LineIdentity, frozen=True):
-    """Stands for a line over the limit, which was discarded: its size and what it was."""
+    """Replaces a line over the limit, which was discarded: its size and identity."""
 
     size: int
 
 
 class PartialLine(msgspec.Struct, frozen=True):
-    """What followed the last newline at the end of the stream: a whole line or a cut one."""
+    """The bytes after the last newline at the end of the stream: a whole line or a part of one."""
 
     line: bytes
 
@@ -54,12 +54,12 @@ Item: TypeAlias = bytes | LongLine | OversizedLine | PartialLine
 
 
 class LineFramer:
-    """Cuts a byte stream into lines; reports stand among them where they belong.
+    """Split a byte stream into lines. A report appears at the position of its line.
 
     Sizes count a line without its ending: a newline, and a carriage return before it. A line of
-    `max_line` bytes passes; of a longer one only an `OversizedLine` remains. One `LongLine`
-    precedes each line, or its report, that is longer than `warn_at`; there is none if `warn_at` is
-    not below `max_line`, as so much is never held.
+    `max_line` bytes passes. A longer line is replaced by an `OversizedLine`. One `LongLine`
+    precedes each line, or its report, that is longer than `warn_at`. There is none if `warn_at`
+    is not below `max_line`, because such a line is never held.
     """
 
     __slots__ = (
@@ -80,10 +80,10 @@ class LineFramer:
         self._start_line()
 
     def feed(self, data: bytes) -> Sequence[Item]:
-        """The lines that `data` completes, as `bytes`, and any reports, in stream order."""
+        """Return the lines that `data` completes, as `bytes`, and any reports, in stream order."""
         if self._held + len(data) > self._unmeasured:
             return self._feed_measured(data)
-        # No line in it can pass a limit, and most reads are one line, neither more nor less.
+        # No line here can pass a limit, and most reads consist of exactly one line.
         if not self._held and data.find(b"\n") + 1 == len(data) > 2:
             return [data]
         lines = _cut(data)
@@ -99,7 +99,7 @@ class LineFramer:
         return lines
 
     def finish(self) -> Sequence[Item]:
-        """What is left at the end of the stream: nothing or one item. The framer is then empty."""
+        """Return the rest at the end of the stream: no item or one. Empties the framer."""
         item = self._end_line()
         if isinstance(item, OversizedLine):
             return (item,)
@@ -116,7 +116,7 @@ class LineFramer:
         self._scan: ShallowScan | None = None
 
     def _feed_measured(self, data: bytes) -> list[Item]:
-        """`feed` for data in which some line may pass a limit."""
+        """Do the work of `feed` for data in which a line may pass a limit."""
         items: list[Item] = []
         for piece in _cut(data):
             self._grow_line(piece, items)
@@ -138,7 +138,7 @@ class LineFramer:
             self._discard()
 
     def _hold(self, piece: bytes) -> None:
-        """Keep a piece of the line, copying only small ones: each object has its price too."""
+        """Keep a piece of the line. Copy only small pieces, to limit the number of objects."""
         self._measure(piece)
         pieces = self._pieces
         if len(piece) >= _SMALL_PIECE:
@@ -154,19 +154,19 @@ class LineFramer:
 
     @property
     def _content(self) -> int:
-        """The size of the line so far, less what is, or may yet prove to be, its ending."""
+        """Return the size of the line so far, without its ending or a possible part of it."""
         tail = self._tail.removesuffix(b"\n").removesuffix(b"\r")
         return self._held - len(self._tail) + len(tail)
 
     def _discard(self) -> None:
-        """From now on the line is only scanned."""
+        """Drop the content of the line and only scan it from now on."""
         self._scan = ShallowScan()
         for piece in self._pieces:
             self._scan.feed(piece)
         self._pieces.clear()
 
     def _end_line(self) -> bytes | OversizedLine:
-        """The finished line (it may be empty), or the report in its place."""
+        """Return the finished line (it may be empty), or the report in its place."""
         item: bytes | OversizedLine
         if self._scan is None:
             item = b"".join(self._pieces)

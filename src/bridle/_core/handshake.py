@@ -1,4 +1,4 @@
-"""The start of a session: who waits for it, and what the CLI says of itself."""
+"""Manage the start of a session: the caller that waits for it, and the CLI's own description."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from bridle.errors import (
 from bridle.events import SessionReady, WarningKind
 
 MINIMUM_CLI_VERSION = "2.0.0"
-"""The oldest CLI that speaks the control protocol as sessions need it."""
+"""The oldest CLI whose control protocol supports sessions."""
 
 
 class Handshake:
-    """The initialize request seen from our side. Whoever waits for it is told once.
+    """The initialize request. Resolves or rejects the key of the waiting caller exactly once.
 
     Raises:
         OptionsError: ``fields``, the members of the request, hold something JSON cannot carry.
-            It is said here because nothing has been started yet.
+            It is raised here because nothing has been started yet.
     """
 
     def __init__(self, emit: Callable[[Action], None], fields: Mapping[str, object]) -> None:
@@ -39,38 +39,39 @@ class Handshake:
             raise OptionsError("options", str(problem), fix="Use JSON values.") from None
         self._emit = emit
         self._key: Hashable | None = None
-        #: The CLI's version is still being checked: the session does not run before that is over.
+        #: True while the CLI's version is being checked. The session runs only after that.
         self.awaits_version = False
         self._is_confirmed = False
-        #: The session sends control requests, which the CLI's capabilities are about.
+        #: True if the session sends control requests, for which the capabilities matter.
         self.wants_capabilities = True
-        #: The session has been running at some time.
+        #: True once the session has been running.
         self.is_done = False
-        #: The CLI's answer as it came; None before, or if it had no content.
+        #: The payload of the CLI's response. None before it, or if it was empty.
         self.server_info: Mapping[str, object] | None = None
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What the CLI says it can do. Informational: nothing is switched off for lack of one."""
+        """Return the CLI's list of capabilities. Informational: a missing one disables nothing."""
         named = (self.server_info or {}).get("capabilities")
         listed = cast("list[object]", named) if isinstance(named, list) else []
         return tuple(name for name in listed if isinstance(name, str))
 
     @property
     def cli_version(self) -> str | None:
-        """The version the CLI says it is; None for older ones, which do not say."""
+        """Return the version in the CLI's response. None for older CLIs, which do not send it."""
         named = (self.server_info or {}).get("claude_code_version")
         return named if isinstance(named, str) else None
 
     @property
     def is_with_older_cli(self) -> bool:
-        """True for a CLI that does not tell its version here. Such a CLI also goes on with a
-        turn that a hook ended, once the tool is skipped.
+        """True for a CLI that does not send its version in the response.
+
+        Such a CLI also continues a turn that a hook ended, once the tool is skipped.
         """
         return "claude_code_version" not in (self.server_info or {})
 
     def answered(self, info: Mapping[str, object] | None) -> None:
-        """The CLI answered initialize."""
+        """Take the payload of the response to initialize."""
         self.server_info = info
         if self.wants_capabilities and not self.capabilities:
             self._emit(Warn(WarningKind.MISSING_CAPABILITIES, "initialize named none"))
@@ -81,39 +82,39 @@ class Handshake:
         return SessionReady(session_id or None, self.capabilities, version)
 
     def confirm(self) -> bool:
-        """Note that the CLI accepts the session. Return whether it may run now."""
+        """Note that the CLI accepts the session. Return True if it may run now."""
         self._is_confirmed = True
         return not self.awaits_version
 
     def accept_version(self) -> bool:
-        """Note that the CLI's version is accepted. Return whether the session may run now."""
+        """Note that the CLI's version is supported. Return True if the session may run now."""
         self.awaits_version = False
         return self._is_confirmed
 
     def wait(self, key: Hashable) -> None:
-        """``key`` is to be told how it ends."""
+        """Set the key that is resolved or rejected when the handshake ends."""
         self._key = key
 
     def cancel(self, key: Hashable) -> None:
-        """``key`` no longer waits."""
+        """Stop waiting for ``key``."""
         if self._key == key:
             self._key = None
 
     def succeed(self) -> None:
-        """The session runs."""
+        """Resolve the key, because the session runs."""
         self.is_done = True
         if self._key is not None:
             self._emit(Resolve(self._key, None))
             self._key = None
 
     def fail(self, error: BridleError) -> None:
-        """The session will never run."""
+        """Reject the key, because the session will never run."""
         if self._key is not None:
             self._emit(Reject(self._key, error))
             self._key = None
 
 
-# What CLIs say about a conversation that they cannot resume, and the id or title they quote.
+# Errors of CLIs that cannot resume a conversation, with the id or title they quote.
 _NOT_FOUND = (
     re.compile(r"No conversation found with session ID: (.+)"),
     re.compile(r'--resume requires a valid session ID.* Provided value "(.*)" is not a UUID'),
@@ -130,7 +131,7 @@ def unknown_session(
 
 
 def early_exit(process: ProcessInfo, last_errors: tuple[str, ...]) -> StartError:
-    """Return the error for a CLI that exited before it was ready, by what it said."""
+    """Return the error for a CLI that exited before it was ready, based on its error output."""
     if error := unknown_session(process, last_errors):
         return error
     if "unknown option" in process.stderr_tail:

@@ -1,10 +1,10 @@
-"""From options to a process: arguments, environment, private files and the handshake.
+"""Turn options into a process launch: arguments, environment, private files and the handshake.
 
-The tables of the option records say where every option goes; this module walks them and writes
-each value in the form its channel wants. Two rules hold whatever the caller says. No value can
-become an argument of its own: every argument is `--flag` or `--flag=value`. And nothing that may
-be a secret is on the command line, where every user of the machine can read it: prompts, agents
-and schemas travel in the handshake, settings and server configurations in private files.
+The tables of the option records say which channel each option uses. This module encodes each value
+for its channel. Two rules always hold. A value never becomes an argument of its own: every argument
+is `--flag` or `--flag=value`. Possible secrets never go on the command line, which every user of
+the machine can read: prompts, agents and schemas travel in the handshake, settings and server
+configurations in private files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from bridle.options import (
     managed_flags,
 )
 
-# What every conversation needs; `--verbose` is the CLI's own condition for stream-json.
+# Flags of every session and query. The CLI requires `--verbose` for stream-json.
 _QUERY_FLAGS = ("--output-format=stream-json", "--input-format=stream-json", "--verbose")
 _SESSION_FLAGS = (*_QUERY_FLAGS, "--replay-user-messages")
 
-# Set by a CLI for what runs inside it. A session of ours is not part of that one.
+# A CLI sets these for processes that it starts. Our session is not part of that CLI's session.
 _OUTER_SESSION = (
     "CLAUDECODE",
     "CLAUDE_CODE_SESSION_ID",
@@ -47,10 +47,10 @@ _CHECKPOINTING = BidirOptions.fields["file_checkpointing_enabled"].channel.name
 
 
 class LaunchFile(msgspec.Struct, frozen=True):
-    """A file to write for the owner alone (mode 0600) before the CLI starts, and remove at its end.
+    """A file to write with mode 0600 before the CLI starts, and to remove when it ends.
 
-    `token` stands for its path in the arguments. It holds a NUL, which no option value may: nothing
-    can be mistaken for it, and an argument left unfinished cannot be executed.
+    `token` stands for its path in the arguments. It contains a NUL, which option values cannot
+    contain. So it is unique, and an argument with an unreplaced token cannot be executed.
     """
 
     token: str
@@ -59,10 +59,10 @@ class LaunchFile(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the shell needs to start the CLI and greet it.
+    """Everything the shell needs to start the CLI and send the handshake.
 
-    `session_id` is the id the session will have, if that is known beforehand; `initialize` holds
-    the fields of the handshake, without its subtype.
+    `session_id` is the id that the session will have, if it is known beforehand. `initialize` holds
+    the fields of the handshake without its subtype.
     """
 
     argv: tuple[str, ...]
@@ -75,7 +75,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None
 
     def arguments(self, paths: Mapping[str, str]) -> tuple[str, ...]:
-        """The arguments with the path of every file, by its token, in place."""
+        """Return the arguments with each token replaced by the path of its file."""
         return tuple(
             next(
                 (arg.replace(token, path) for token, path in paths.items() if arg.endswith(token)),
@@ -85,7 +85,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The CLI's whole environment, given that of this process."""
+        """Return the CLI's whole environment, made from the environment of this process."""
         allowed = environ if self.inherit_env is True else self.inherit_env or ()
         inherited = {
             name: environ[name]
@@ -104,11 +104,11 @@ def plan_session(
     hooks: Mapping[str, object] | None = None,
     settings_text: bytes | None = None,
 ) -> Launch:
-    """Plan a full-duplex session; `session_id` is ours to use where a new one begins.
+    """Plan a full-duplex session. A new conversation gets the id `session_id`.
 
-    `hooks` is the handshake's account of the registered hooks. `settings_text` is the content of
-    `file_to_read(cli, bidir, hooks=...)`, when that names one. What would switch off the gates of
-    the program in settings files of the user and the project is overridden here.
+    `hooks` is the handshake's field about the registered hooks. `settings_text` is the content of
+    the file that `file_to_read(cli, bidir, hooks=...)` returns, if any. Settings files of the user
+    and the project could switch off the program's gates. Such settings are overridden here.
     """
     check_session(cli, bidir)
     ours: dict[str, object] = {}
@@ -133,14 +133,14 @@ def plan_session(
 
 
 def plan_query(cli: CliOptions, sdk: SdkOptions, *, settings_text: bytes | None = None) -> Launch:
-    """Plan a one-way query: nothing is asked back, so nothing is offered to answer."""
+    """Plan a one-way query, without hooks, permission requests or MCP servers."""
     return _launch(_QUERY_FLAGS, cli, sdk, {}, {}, settings_text)
 
 
 def with_budget(cli: CliOptions, limits: Limits) -> CliOptions:
-    """Return options that make the CLI enforce ``limits.usd`` itself; the same ones if it need not.
+    """Return options that make the CLI enforce ``limits.usd``, or the same options if not needed.
 
-    This is for a process that gives a single answer and cannot be asked what it spends: the CLI's
+    Use this for a process that gives a single answer and takes no requests for its cost: the CLI's
     budget counts per process, and an answer whose last model call passes it is an error.
     """
     own, ours = cli.max_budget_usd, limits.usd
@@ -152,9 +152,9 @@ def with_budget(cli: CliOptions, limits: Limits) -> CliOptions:
 def file_to_read(
     cli: CliOptions, bidir: BidirOptions | None = None, *, hooks: object = None
 ) -> str | None:
-    """Return the settings file whose content planning needs, if it needs one.
+    """Return the settings file whose content planning needs, or None.
 
-    `hooks` are those of the session, if it has any.
+    `hooks` are the hooks of the session, if it has any.
     """
     asks = bidir is not None and bidir.on_can_use_tool is not None
     is_needed = hooks or asks or cli.sandbox is not None
@@ -162,10 +162,10 @@ def file_to_read(
 
 
 def anchored_settings(text: bytes, directory: str) -> bytes:
-    """Return the content of a settings file for a copy that is kept in another directory.
+    """Return the content of a settings file for a copy in another directory.
 
     The CLI reads `Read(/docs/**)` as a path below the directory of the file. Such rules are
-    rewritten with the whole path, which begins with two slashes.
+    rewritten with the absolute path, which begins with two slashes.
     """
     settings = json_object("settings", text.decode("utf-8-sig", "replace"))
     permissions = settings.get("permissions")
@@ -186,7 +186,7 @@ def _anchored(rule: object, directory: str) -> object:
 
 
 def named_files(cli: CliOptions) -> dict[str, str]:
-    """By option: the files the CLI does not start without, by the path it finds them under."""
+    """Return the files that the CLI needs at its start: the path of each by option."""
     values = {row.name: value for row, value in _said(cli, "document")}
     values["system_prompt_file"] = cli.system_prompt_file
     place = cast("str | None", cli.cwd)
@@ -196,13 +196,13 @@ def named_files(cli: CliOptions) -> dict[str, str]:
 
 
 def redact(argv: Sequence[str]) -> tuple[str, ...]:
-    """Arguments fit for an error message: no value of an unknown flag, no content of a rule."""
+    """Return arguments for an error message, without values of unknown flags or rules."""
     known = {*managed_flags(), *(flag.partition("=")[0] for flag in _SESSION_FLAGS)}
     return tuple(_redacted(arg, known) for arg in argv)
 
 
 def secrets(launch: Launch) -> Iterator[str]:
-    """What the CLI is told that is a secret, or may be one."""
+    """Yield every value of a launch that is or may be a secret."""
     yield from secret_variables(launch.env, given=True)
     yield from secrets_in(launch.initialize)
     for file in launch.files:
@@ -214,7 +214,7 @@ def secrets(launch: Launch) -> Iterator[str]:
 
 
 def named_documents(launch: Launch) -> list[str]:
-    """The paths of settings and configurations that the CLI reads by itself."""
+    """Return the paths of settings and configuration files that the CLI reads itself."""
     flags = {
         row.channel.name for row in CliOptions.fields.values() if row.channel.kind == "document"
     }
@@ -227,7 +227,7 @@ def named_documents(launch: Launch) -> list[str]:
 
 
 def _seen_from(cwd: str | None, path: str) -> str:
-    """A path as the CLI takes it: from its own working directory, and with no idea of `~`."""
+    """Resolve a path as the CLI does: against its working directory, without expanding `~`."""
     return path if cwd is None or path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
 
 
@@ -247,7 +247,7 @@ _RULE_FLAGS = {
 }
 
 
-# ---------------------------------------------------------------- walking the tables
+# ---------------------------------------------------------------- reading the tables
 
 
 def _launch(
@@ -258,7 +258,7 @@ def _launch(
     variables: Mapping[str, str],
     settings_text: bytes | None,
 ) -> Launch:
-    """What sessions and queries share."""
+    """Build the parts that sessions and queries share."""
     where: list[str] = []
     files: list[LaunchFile] = []
     for flag, content in _documents(cli, settings_text).items():
@@ -280,13 +280,13 @@ def _launch(
 
 
 def _resumed_id(cli: CliOptions) -> str | None:
-    """The id of the conversation that is resumed; None if it is named by title or path."""
+    """Return the id of the resumed conversation. None if it is named by title or path."""
     named = cli.resume_session_id or ""
     return named if re.fullmatch(UUID, named) else None
 
 
 def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:
-    """The rows of these channels whose value is not just the default."""
+    """Yield the fields of these channels whose value is not the default."""
     for name, row in record.fields.items():
         value: object = getattr(record, name)
         if row.channel.kind in kinds and value is not None and value is not row.default:
@@ -301,7 +301,7 @@ def _flags(cli: CliOptions) -> Iterator[str]:
             yield from (f"{row.channel.name}={item}" for item in value)
         elif value is True:
             yield row.channel.name
-        else:  # an empty list is said, too: no tools, no settings files
+        else:  # an empty list is passed too: it means no tools, no settings files
             words = ",".join(map(str, value)) if is_list(value) else value
             yield f"{row.channel.name}={words}"
 
@@ -323,7 +323,7 @@ def _initialize(cli: CliOptions) -> dict[str, object]:
 
 
 def _documents(cli: CliOptions, settings_text: bytes | None) -> dict[str, str | bytes]:
-    """By flag: the path the caller gave, or the content of a private file."""
+    """Return, by flag, the path that the caller gave or the content of a private file."""
     values = {row.channel.name: value for row, value in _said(cli, "document")}
     inside = {row.channel.name: value for row, value in _said(cli, "settings")}
     if inside:
@@ -336,10 +336,10 @@ def _documents(cli: CliOptions, settings_text: bytes | None) -> dict[str, str | 
 
 
 def _with_hooks_on(cli: CliOptions, settings_text: bytes | None) -> Mapping[str, object]:
-    """Return the caller's settings, with the variables overridden that make the CLI skip hooks.
+    """Return the caller's settings with the variables overridden that make the CLI skip hooks.
 
-    Seen: 2.1.197 takes them from the settings of user, project and directory, 2.1.325 from those
-    of the user. Settings on the command line win over these, also when a file changes later.
+    2.1.197 takes these variables from the settings of user, project and directory, 2.1.325 from
+    those of the user. Settings on the command line win over these, even if a file changes later.
     """
     settings = _settings(cli, settings_text)
     given = settings.get("env")
@@ -349,7 +349,7 @@ def _with_hooks_on(cli: CliOptions, settings_text: bytes | None) -> Mapping[str,
 
 
 def _has_default_mode(cli: CliOptions, settings_text: bytes | None) -> bool:
-    """Return whether the caller's own settings choose the permission mode to start in."""
+    """Return True if the caller's own settings choose the permission mode to start in."""
     permissions = _settings(cli, settings_text).get("permissions")
     return is_mapping(permissions) and "defaultMode" in permissions
 
@@ -363,11 +363,11 @@ def _settings(cli: CliOptions, settings_text: bytes | None) -> Mapping[str, obje
     return json_object("settings", settings_text.decode("utf-8-sig", "replace"))
 
 
-# ---------------------------------------------------------------- spellings of their own
+# ---------------------------------------------------------------- special encodings
 
 
 def _plain(value: object) -> object:
-    """A kept value as plain JSON."""
+    """Convert a stored value to plain JSON."""
     if is_mapping(value):
         return {str(key): _plain(item) for key, item in value.items()}
     if is_list(value):
@@ -384,7 +384,7 @@ def _agent(agent: AgentConfig) -> dict[str, object]:
 
 
 def _thinking(value: object) -> Iterator[str]:
-    """A budget is said alone: beside `--thinking` the CLI would ignore it."""
+    """Pass a token budget without `--thinking`, because the CLI would ignore the budget."""
     said = cast("Mapping[str, object]", value)
     if "budget_tokens" in said:
         yield f"--max-thinking-tokens={said['budget_tokens']}"
@@ -403,7 +403,7 @@ def _plugins(value: object) -> Iterator[str]:
 
 
 def _permission_mode(value: object) -> Iterator[str]:
-    """The newer name of a mode goes out under the older one, which every CLI knows."""
+    """Pass the newer name of a mode under its older name, which every CLI knows."""
     yield f"--permission-mode={'default' if value == 'manual' else value}"
 
 
@@ -415,7 +415,7 @@ _SPELLINGS: dict[str, Callable[[object], Iterator[str]]] = {
 
 
 def _joined(args: Sequence[str]) -> Iterator[str]:
-    """Raw arguments as single ones: a value never stands alone, where it could be a subcommand."""
+    """Join raw arguments with their values, because a lone value could be read as a subcommand."""
     flag = bare = ""
     for arg in args:
         if arg.startswith("--"):

@@ -1,9 +1,9 @@
-"""The one-way configuration of the engine: prompts go in, messages come out.
+"""Configure the engine one-way, for queries: prompts go in, messages come out.
 
-A query does not answer requests of the CLI and sends no control request besides ``initialize``,
-whose answer the prompts do not wait for. What its results say is for the application to judge. The
-stream ends with an error if the CLI did not start, if it ended without a result, if its output
-cannot be read, or if a limit of ours was reached.
+A query does not answer requests of the CLI. Its only control request is ``initialize``, and the
+prompts do not wait for the response. The application judges the results. The stream ends with an
+error if the CLI did not start, if it ended without a result, if its output cannot be read, or if a
+limit of ours was reached.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ MAX_MALFORMED = 5
 """Number of consecutive lines that are not JSON after which the stream fails."""
 
 EXIT_GRACE = 30.0
-"""Seconds of silence a CLI has to exit in once it has answered everything."""
+"""Seconds of silence within which a CLI must exit after it has answered every prompt."""
 
 UNSURE_EXIT_GRACE = 600.0
-"""The same where it may still have a prompt to answer: older CLIs do not say which they did."""
+"""The same if a prompt may be unanswered: older CLIs do not say which prompts they answered."""
 
 _EXIT = "exit"
-"""The kind of deadline token set here."""
+"""The kind of the deadline token set here."""
 
-_QUOTED = 200  # bytes of a complaint that an error quotes
+_QUOTED = 200  # bytes of an unreadable line that an error quotes
 
 
 class OneWayEngine(Engine):
     """The engine of a query. Prompts are given as lines and have no turns of their own."""
 
     def __init__(self, config: EngineConfig, *, has_budget: bool = False) -> None:
-        # The limits are those of the stream, not of turns.
+        # The limits apply to the stream, not to turns.
         super().__init__(structs.replace(config, limits=Limits()))
-        # A line is reported the moment it is over the limit.
+        # This reports a line as soon as it is over the limit.
         self._framer = LineFramer(config.max_line + 1, warn_at=config.max_line)
         self.handshake.wants_capabilities = False
         self._follow_ups = FollowUps(echoes=False)
@@ -79,16 +79,16 @@ class OneWayEngine(Engine):
                 has_budget=has_budget,
                 on_limit=self._on_limit,
             )
-        # A message came, so the CLI works.
+        # True once a message arrived, which shows that the CLI works.
         self._has_begun = False
         self._has_result = False
-        # Prompts without a result, as far as results name them; and whether a turn runs.
+        # Prompts without a result, as far as results name them, and whether a turn runs.
         self._unanswered = 0
         self._is_in_turn = False
         self._malformed_in_a_row = 0
-        # The last line that could not be read: it may say why the CLI ended.
+        # The last line that could not be read. It may say why the CLI exited.
         self._last_malformed: MalformedLine | None = None
-        # What follows the last newline, if it cannot be read.
+        # The bytes after the last newline, if they cannot be read.
         self._rest: MalformedLine | None = None
 
     # -- inputs ------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class OneWayEngine(Engine):
         return self._take(now)
 
     def receive(self, data: bytes, now: float) -> list[act.Action]:
-        """Read any piece of the CLI's output, in order."""
+        """Read bytes of the CLI's output. Chunks may be cut anywhere but must come in order."""
         actions = super().receive(data, now)
         if self._has_result:
             self._expect_exit(now)
@@ -130,7 +130,7 @@ class OneWayEngine(Engine):
         return actions
 
     def _pause(self, now: float) -> None:
-        """While the reader is behind, the silence of the CLI means nothing."""
+        """Stop the timers of silence, because reading is paused and the CLI only seems silent."""
         if self._stream_budget is not None:
             self._stream_budget.pause(now)
         self.deadlines.clear((_EXIT, None))
@@ -165,7 +165,7 @@ class OneWayEngine(Engine):
                 break
 
     def _on_unanswerable(self, frame: controls.ControlRequest, _: float) -> None:
-        """The CLI was offered nothing to ask for, so none should come."""
+        """Warn about a request of the CLI. A query registers nothing that the CLI could request."""
         body = frame.request
         kind = body.subtype if isinstance(body, controls.UnknownControlRequest) else tag_of(body)
         self._warn(WarningKind.UNANSWERED_REQUEST, f"{kind}: a query answers nothing")
@@ -205,11 +205,11 @@ class OneWayEngine(Engine):
         self._follow(message)
 
     def _follow(self, message: Message) -> None:
-        if self._stream_budget is None:  # which does it otherwise, message by message
+        if self._stream_budget is None:  # a stream budget passes the messages on itself
             self._follow_ups.observe(message)
 
     def _note_life(self) -> None:
-        """The CLI works: how long it takes for the rest is the application's business."""
+        """Remove the deadline of initialize, because the CLI works."""
         self._has_begun = True
         self._outgoing.stop_waiting()
 
@@ -222,7 +222,7 @@ class OneWayEngine(Engine):
             self._fail(Cause.BROKEN, OUTCOME_ERRORS[outcome.reason](outcome), now, by_us=True)
 
     def _expect_exit(self, now: float) -> None:
-        """Limit the silence of a CLI that has answered everything and was told to exit."""
+        """Limit the silence of a CLI that has answered every prompt and whose input is closed."""
         cannot_tell = self._lifecycle in TERMINAL or self.delivery.is_paused
         is_done = self._has_result and self._shutdown.input_ended and not self._is_in_turn
         if cannot_tell or not is_done or self._follow_ups.is_pending:
@@ -246,9 +246,9 @@ class OneWayEngine(Engine):
             self._fail(Cause.PROCESS_ENDED, CliExitedDuringInit(what), now)
 
     def _conclude(self, now: float) -> None:
-        """Settle whether the CLI did what it was asked for."""
+        """Decide whether the query succeeded."""
         if self._lifecycle not in TERMINAL:
-            # Another process may hold the output open, so its end was not seen.
+            # Another process may hold the output open, so that its end was not seen.
             self._read(self._framer.finish(), now)
         if self._lifecycle in TERMINAL:
             return
@@ -259,11 +259,11 @@ class OneWayEngine(Engine):
             self._stop(now)
 
     def _judge(self) -> BridleError | None:
-        """Return why the stream ends with an error; warn of what else is worth knowing."""
+        """Return the error that ends the stream, or None. Warn of other problems."""
         is_greeted = self._lifecycle is Lifecycle.RUNNING
         is_clean = self.process.exit_code == 0
         if not is_greeted and not is_clean:
-            # A CLI that cannot resume says so in a result, but there was no conversation.
+            # A CLI that cannot resume reports it in a result, although there was no conversation.
             error = unknown_session(self.process, self._last_errors)
             if error is not None:
                 return error
@@ -290,8 +290,8 @@ class OneWayEngine(Engine):
     def _complaint(self, frame: MalformedLine) -> str:
         """Describe a line for an error.
 
-        Plain text in place of the handshake is quoted: a program that cannot run as the CLI says
-        there why, and there is no conversation yet.
+        Plain text before the handshake is quoted: it often says why the program cannot run as the
+        CLI, and it cannot be part of a conversation yet.
         """
         words = frame.line[:_QUOTED].decode("utf-8", "backslashreplace")
         is_plain = not any(mark in words for mark in '{"')
@@ -325,5 +325,5 @@ class OneWayEngine(Engine):
 
 
 def _described(frame: MalformedLine) -> str:
-    """Describe a line without quoting it: it may be a part of the conversation."""
+    """Describe a line without quoting it, because it may be part of the conversation."""
     return f"{frame.reason}: {shape_of(frame.line)}"

@@ -1,8 +1,8 @@
-"""Control operations: what each one needs, checked before anything is written.
+"""Check the fields of control operations before anything is written.
 
-Older CLIs do not answer a request whose fields they cannot use: their reader dies and the process
-hangs, deaf, until it is killed. So a malformed request never leaves. Subtypes without a row pass
-as they are: the CLI knows many, and gains more.
+Older CLIs do not answer a request with invalid fields: their reader fails and the process hangs
+until it is killed. So an invalid request is never sent. Subtypes without a row are not checked,
+because the CLI supports many more and new ones are added.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PERMISSION_MODES: tuple[str, ...] = get_args(PermissionMode)
 
 Check = Callable[[object], bool]
 
-_MISSING = object()  # what no check lets pass
+_MISSING = object()  # fails every check
 
 
 class Field(NamedTuple):
-    """One field of an operation: a test of its value, and what to say when it fails."""
+    """One field of an operation: the check of its value, and the text for a failed check."""
 
     name: str
     is_valid: Check
@@ -88,16 +88,16 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 
 
 _SLOW_OPERATIONS = {"rewind_files": 4}
-"""Operations that take longer than others, such as one that writes many files, and by how much."""
+"""Operations that take longer, such as writing many files, with the factor for their timeout."""
 
 
 def default_timeout(operation: str, control_timeout: float) -> float:
-    """Return the seconds an operation waits for its answer if the caller says nothing."""
+    """Return the seconds that an operation waits for its response by default."""
     return control_timeout * _SLOW_OPERATIONS.get(operation, 1)
 
 
 def check_timeout(timeout: object) -> None:
-    """Refuse what is no time to wait. Raises OptionsError."""
+    """Raise OptionsError if ``timeout`` is not a positive number or None."""
     if timeout is not None:
         positive("timeout", timeout)
 
@@ -105,11 +105,11 @@ def check_timeout(timeout: object) -> None:
 def prepare_operation(
     operation: object, fields: Mapping[str, object], timeout: float | None = None
 ) -> Mapping[str, object]:
-    """The fields to send, once it is certain that the CLI can take the request.
+    """Return the fields to send, after checking that the CLI can accept the request.
 
     Raises:
-        OptionsError: the operation is not for callers, a field is missing or of the wrong kind,
-            or the timeout is no time.
+        OptionsError: the operation is not for callers, a field is missing or of the wrong type,
+            or the timeout is not positive.
     """
     if not isinstance(operation, str) or not operation:
         raise OptionsError("subtype", "is no name", fix="Name the control operation.")
@@ -129,6 +129,6 @@ def prepare_operation(
         problem = "is missing" if value is _MISSING else f"is {value!r:.80}"
         raise OptionsError(f"{operation}.{name}", problem, fix=f"Give {expected}.")
     if operation == "set_permission_mode" and fields["mode"] == "manual":
-        # The newest name of the default mode: older CLIs take it for one, and do nothing.
+        # "manual" is the newest name of the default mode. Older CLIs accept it and do nothing.
         return {**fields, "mode": "default"}
     return fields

@@ -1,10 +1,10 @@
-"""Outgoing requests: queued until the session is confirmed, then pending, then settled.
+"""Manage outgoing requests: queued until the session is confirmed, then pending, then settled.
 
-The key of each caller is resolved or rejected exactly once. A key leaves this table with that, so
-nothing that happens later can settle it again.
+The key of each caller is resolved or rejected exactly once, and removed from this table in the same
+step. So later events cannot settle it again.
 
-Request ids are ``req_<n>`` with a counter that only grows. So an id that is no longer pending can
-be judged without a history: the answer to an id we issued is late, any other id is unknown.
+Request ids are ``req_<n>`` with a counter that only grows. So no history is needed to judge an id
+that is no longer pending: the response to an id we issued is late, any other id is unknown.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from bridle.errors import (
 from bridle.events import WarningKind
 
 MAX_PENDING_REQUESTS = 64
-"""Requests that may wait for the CLI at once; the next one is rejected."""
+"""Requests that may be pending at once. The next one is rejected."""
 
 _PREFIX = "req_"
 
 MAX_QUEUED = 16
-"""Operations that may wait for the session to be confirmed; the next one is refused."""
+"""Operations that may wait for the session to be confirmed. The next one is rejected."""
 
 REQUEST = "request"
 UNSTARTED = "unstarted"
-"""The kinds of deadline tokens this table sets."""
+"""The kinds of the deadline tokens set here."""
 
 INITIALIZE = "initialize"
 INTERRUPT = "interrupt"
@@ -49,45 +49,45 @@ SEND_USER_MESSAGE = "send_user_message"
 CANCEL_PROMPT = "cancel_async_message"
 
 _REMEMBERED_WITHDRAWALS = 64
-"""Requests to withdraw a prompt whose answer is still understood after its caller has left."""
+"""Requests to withdraw a prompt whose response is still used after the caller was cancelled."""
 
 
 Fields = Mapping[str, object]
 """The fields of a request, without its subtype."""
 
 Then = Callable[[object], None] | None
-"""Takes the payload of an answer, or the error in its place."""
+"""Takes the payload of a response, or the error in its place."""
 
 
 class Request(Struct, frozen=True):
-    """One of our requests: it waits for the session first, if it has to, then for its answer."""
+    """An outgoing request. It may wait for the session first, then for its response."""
 
-    #: The caller's handle: what the engine resolves or rejects. None: nobody waits for it.
+    #: The caller's key, which the engine resolves or rejects. None for our own requests.
     key: Hashable | None
-    #: The control subtype, as errors name it.
+    #: The control subtype. Errors name it.
     operation: str
     fields: Fields
-    #: Seconds the CLI has for its answer.
+    #: Seconds that the CLI may take to respond.
     timeout: float
-    #: Called with the payload of the answer, or with the error, where the engine itself asks.
+    #: Called with the payload or the error, for requests of the engine itself.
     then: Then = None
 
 
 class Ledger:
-    """Our requests that the CLI has not answered yet."""
+    """Outgoing requests that the CLI has not answered yet."""
 
     def __init__(self) -> None:
         #: By id, in the order they were issued.
         self.pending: dict[str, Request] = {}
-        #: The id the next request will have.
+        #: The id of the next request.
         self.next_id = f"{_PREFIX}0"
         self._issued = 0
 
     def issue(self, request: Request) -> str:
-        """Enter a new request under a fresh id, which is returned.
+        """Add a new request and return its id.
 
-        The limit is the caller's to check first: some requests of our own making (the interrupt
-        of a gentle close) must go out even when callers have filled the ledger.
+        The caller checks the limit first, because some of our own requests (the interrupt of a
+        gentle close) must go out even if callers have filled the ledger.
         """
         request_id = self.next_id
         self.pending[request_id] = request
@@ -96,22 +96,22 @@ class Ledger:
         return request_id
 
     def id_for(self, key: Hashable) -> str | None:
-        """The request somebody waits for under ``key``."""
+        """Return the id of the request that the caller awaits under ``key``."""
         return next((id for id, request in self.pending.items() if request.key == key), None)
 
     def was_issued(self, request_id: str) -> bool:
-        """True if ``request_id`` is one of ours, pending or not."""
+        """Return True if we issued ``request_id``, pending or not."""
         digits = request_id.removeprefix(_PREFIX)
-        # No number of ours has more digits than the next one; longer ones int() may even refuse.
+        # Longer numbers cannot be ours, and int() may reject very long ones.
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(self._issued))
         if digits == request_id or not is_number:
             return False
-        # Only the spelling we use ourselves: "req_007" is nobody's.
+        # Accept only our own form: "req_007" is not ours.
         return str(int(digits)) == digits and int(digits) < self._issued
 
 
 class QueuedPrompt(Struct, frozen=True):
-    """A prompt that waits for the session."""
+    """A prompt that waits for the session to be confirmed."""
 
     key: Hashable
     uuid: str
@@ -123,12 +123,13 @@ Queued = Request | QueuedPrompt
 
 
 class Outgoing:
-    """The requests of one session.
+    """The outgoing requests of one session.
 
-    ``refusal`` returns why an operation cannot be taken now, if it cannot; ``is_running`` whether
-    requests are sent at once. ``process`` returns what errors say about the CLI. ``on_interrupt``
-    is called for each interrupt that is sent, ``on_prompt`` sends a prompt. ``timeout`` is the
-    default, in seconds; it also limits how long a prompt waits for a session that is never started.
+    ``refusal`` returns the error if an operation cannot be accepted now, ``is_running`` whether
+    requests are sent at once. ``process`` returns the process information for errors.
+    ``on_interrupt`` is called for each interrupt that is sent, ``on_prompt`` sends a prompt.
+    ``timeout`` is the default in seconds. It also limits how long a prompt waits for a session that
+    is never started.
     """
 
     def __init__(
@@ -154,13 +155,13 @@ class Outgoing:
         self._has_begun = False
         self._ledger = Ledger()
         self._queue: list[Queued] = []
-        #: Which prompt each request to withdraw one was about.
+        #: The uuid of the prompt that each withdrawal request is about, by request id.
         self.withdrawals: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._ledger.pending)
 
-    # -- out ---------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -170,7 +171,7 @@ class Outgoing:
         now: float,
         timeout: float | None,
     ) -> None:
-        """Send the control request of a caller, or queue or reject it."""
+        """Send, queue or reject the control request of a caller."""
         try:
             fields = prepare_operation(operation, fields, timeout)
             error = self._refusal(operation)
@@ -188,7 +189,7 @@ class Outgoing:
     def send(
         self, key: Hashable, uuid: str, content: Content | bytes, now: float, *, is_used: bool
     ) -> None:
-        """Send a prompt, or queue it; reject it if it cannot be sent, or its uuid is used."""
+        """Send or queue a prompt. Reject it if it cannot be sent or its uuid is in use."""
         error = self._refusal(SEND_USER_MESSAGE)
         if is_used:
             error = error or OptionsError("uuid", "is in use", fix="Give each prompt its own.")
@@ -206,13 +207,13 @@ class Outgoing:
             self.enqueue(prompt, now)
 
     def begin(self) -> None:
-        """The session is being started: what waits for it has a reason to."""
+        """Remove the deadlines of queued operations, because the session is being started."""
         self._has_begun = True
         for queued in self._queue:
             self._deadlines.clear((UNSTARTED, queued.key))
 
     def enqueue(self, queued: Queued, now: float) -> None:
-        """Keep an operation until the session is confirmed, if there is room."""
+        """Queue an operation until the session is confirmed. Reject it if the queue is full."""
         if len(self._queue) < MAX_QUEUED:
             self._queue.append(queued)
             if not self._has_begun:
@@ -224,7 +225,7 @@ class Outgoing:
         self.reject(queued.key, InitQueueOverflow(queued.operation, MAX_QUEUED))
 
     def give_up(self, key: Hashable) -> None:
-        """Nobody has started the session that the operation under ``key`` waits for."""
+        """Reject the operation under ``key``, because the session was not started in time."""
         for queued in self._queue:
             if queued.key == key:
                 self.reject(
@@ -233,22 +234,22 @@ class Outgoing:
         self.cancel(key)
 
     def stop_waiting(self) -> None:
-        """Let the requests that are under way wait for their answers without a deadline."""
+        """Remove the deadlines of pending requests."""
         for request_id in self._ledger.pending:
             self._deadlines.clear((REQUEST, request_id))
 
     def take_queue(self) -> list[Queued]:
-        """Remove and return what waits for the session, in order."""
+        """Remove and return the queued operations, in order."""
         queue, self._queue = self._queue, []
         for queued in queue:
             self._deadlines.clear((UNSTARTED, queued.key))
         return queue
 
     def ask(self, request: Request, now: float) -> None:
-        """Send a request, or refuse it.
+        """Send a request, or reject it.
 
-        How many may be pending is a limit for callers. What we ask on our own account is never
-        held up: the way out may depend on it.
+        The limit of pending requests applies only to callers. Our own requests are always sent,
+        because the shutdown may depend on them.
         """
         ledger, operation = self._ledger, request.operation
         if len(ledger.pending) >= MAX_PENDING_REQUESTS and request.key is not None:
@@ -260,7 +261,7 @@ class Outgoing:
             line = encode_request(ledger.next_id, operation, request.fields)
         except Unencodable as problem:
             if request.key is None:
-                raise  # nobody would hear of it
+                raise  # a request of our own has no caller to report the error to
             self.fail(request, OptionsError(operation, str(problem), fix="Use JSON values."))
             return
         request_id = ledger.issue(request)
@@ -276,15 +277,15 @@ class Outgoing:
         if len(self.withdrawals) > _REMEMBERED_WITHDRAWALS:
             del self.withdrawals[next(iter(self.withdrawals))]
 
-    # -- in ----------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def withdrawn_prompt(
         self, request_id: str, response: ControlSuccess | ControlFailure
     ) -> str | None:
-        """The uuid of the prompt that this answer says was taken out of the CLI's queue, if any.
+        """Return the uuid of the prompt if this response confirms its withdrawal, else None.
 
-        Newer CLIs say so in a line of its own as well; older ones only here, so it counts even
-        when nobody waits for the answer any more.
+        Newer CLIs also confirm it in a separate line, older ones only here. So the response counts
+        even if its caller was cancelled.
         """
         uuid = self.withdrawals.pop(request_id, None)
         if isinstance(response, ControlFailure) or response.payload is None:
@@ -292,7 +293,7 @@ class Outgoing:
         return uuid if response.payload.get("cancelled") is True else None
 
     def answer(self, request_id: str, response: ControlSuccess | ControlFailure) -> Request | None:
-        """The CLI answers. Tell whoever waits; None if no such request is pending."""
+        """Settle a request with its response. Return it, or None if no such request is pending."""
         request = self._ledger.pending.pop(request_id, None)
         if request is None:
             return None
@@ -308,31 +309,31 @@ class Outgoing:
         return request
 
     def report_stranger(self, request_id: str) -> None:
-        """An answer nobody waits for came: a late one, or one to no question of ours."""
+        """Warn of a response without a pending request: it is late, or its id is unknown."""
         late = self._ledger.was_issued(request_id)
         kind = WarningKind.LATE_RESPONSE if late else WarningKind.ORPHAN_RESPONSE
         self._emit(Warn(kind, f"request id {request_id!r:.80}"))
 
     def take(self, request_id: str) -> Request | None:
-        """Remove and return a pending request, whatever has become of it."""
+        """Remove and return a pending request, or None. Does not settle it."""
         request = self._ledger.pending.pop(request_id, None)
         if request is not None:
             self._deadlines.clear((REQUEST, request_id))
         return request
 
     def fail(self, request: Request, error: BridleError) -> None:
-        """Tell whoever waits for a request that was taken, or was never sent."""
+        """Report an error to the caller of a request that is no longer pending."""
         if request.key is not None:
             self.reject(request.key, error)
         elif request.then is not None:
             request.then(error)
 
     def time_out(self, request: Request, request_id: str) -> None:
-        """Tell whoever waits for a request that was taken because its time is up."""
+        """Report a timeout to the caller of a request that is no longer pending."""
         self.fail(request, ControlTimeout(request.operation, request_id, request.timeout))
 
     def cancel(self, key: Hashable) -> None:
-        """Nobody waits for ``key`` any more."""
+        """Stop waiting for ``key``."""
         request_id = self._ledger.id_for(key)
         if request_id is not None:
             self.take(request_id)
@@ -340,13 +341,13 @@ class Outgoing:
         self._deadlines.clear((UNSTARTED, key))
 
     def reject_all(self, error_for: Callable[[str, str | None], BridleError]) -> None:
-        """Settle everything; ``error_for`` makes the error of (operation, request id if sent)."""
+        """Settle everything. ``error_for`` gets the operation, and the id if it was sent."""
         self.reject_callers(error_for)
         for request_id in list(self._ledger.pending):
             self.take(request_id)
 
     def reject_callers(self, error_for: Callable[[str, str | None], BridleError]) -> None:
-        """Settle what callers wait for; what we asked on our own account keeps its deadline."""
+        """Settle the requests of callers. Our own requests keep their deadlines."""
         for request_id, request in list(self._ledger.pending.items()):
             if request.key is not None:
                 self.take(request_id)
@@ -354,10 +355,10 @@ class Outgoing:
         self.reject_queue(lambda operation: error_for(operation, None))
 
     def reject_queue(self, error_for: Callable[[str], BridleError]) -> None:
-        """Settle everything that waits; ``error_for`` makes the error of an operation."""
+        """Reject every queued operation. ``error_for`` makes the error from the operation."""
         for queued in self.take_queue():
             self.reject(queued.key, error_for(queued.operation))
 
     def reject(self, key: Hashable, error: BridleError) -> None:
-        """Tell whoever waits under ``key``."""
+        """Reject ``key`` with an error that carries the process information."""
         self._emit(Reject(key, error.with_process(self._process())))

@@ -1,12 +1,12 @@
-"""The shallow scan: who is speaking on a line that is too long to keep.
+"""Find out the identity of a line that is too long to keep.
 
-`ShallowScan` reads one JSON object's bytes in pieces of any size, keeps none of them, and reports
-the few strings that say what the line was. The rule of this file: linear time, constant memory,
-no exceptions. Whatever is malformed costs fields (`None`), nothing else.
+`ShallowScan` reads the bytes of one JSON object in pieces of any size, keeps none of them, and
+reports the few strings that identify the line. It takes linear time and constant memory and never
+raises. Malformed input only makes fields `None`.
 
-Speed comes from leaving the bytes to C. Escapes are masked first, so that from then on a string
-is whatever lies between two quotes; and values of no interest are leapt over a window at a time
-by cancelling their brackets.
+Most of the work runs in C for speed. Escapes are masked first, so that a string is everything
+between two quotes. Values that are not needed are skipped a window at a time by cancelling their
+brackets.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 
 def shape_of(line: bytes) -> str:
-    """Describe a line that cannot be read, without quoting it: its length, and what it looks like.
+    """Describe an unreadable line by its length and form, without quoting it.
 
-    It may be a piece of the conversation.
+    It may be part of the conversation.
     """
     start = line.lstrip()[:1]
     if start == b"{":
@@ -35,7 +35,7 @@ _LOOK = 1024
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\xff]")
 
 _TOP = ""
-# Where the fields of a control frame live: line type -> top-level key of the object holding them.
+# The fields of a control frame are in a nested object: line type -> key of that object.
 _BODY = {"control_request": "request", "control_response": "response"}
 _BODIES = frozenset(_BODY.values())
 _WANTED = frozenset(
@@ -68,7 +68,7 @@ _decode_string = msgspec.json.Decoder(str).decode
 
 
 class LineIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a line was, as far as its bytes tell; `None` is absent, not a string, or too long.
+    """The identity of a line. A field is `None` if it is absent, not a string, or too long.
 
     `subtype` and `request_id` are those of the frame: a control request keeps its subtype inside
     `request`, a control response keeps both inside `response`.
@@ -80,12 +80,12 @@ class LineIdentity(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str | None = None
     user_message_uuid: str | None = None
     parent_tool_use_id: str | None = None
-    #: Of a control request: which hook it is for.
+    #: Of a control request: the id of the hook callback.
     callback_id: str | None = None
 
 
 class ShallowScan:
-    """Incremental scan of one line; the answer does not depend on how the line is cut."""
+    """Scan one line incrementally. The result does not depend on how the line is split."""
 
     __slots__ = (
         "_captured",
@@ -104,16 +104,16 @@ class ShallowScan:
         self._found: dict[tuple[str, str], str] = {}
         self._opened = False
         self._done = False
-        # The object being read: the line itself or one of the bodies.
+        # The object being read: the line itself or one of the nested objects.
         self._container = _TOP
-        # How deep inside a value of no interest.
+        # The nesting depth inside a value that is skipped.
         self._ignored = 0
         # The last string in key position, and the key whose value is being read.
         self._label: str | None = None
         self._key: str | None = None
         self._in_string = False
         self._captured: bytes | None = None
-        # The window ended in the first half of an escape.
+        # True if the window ended after the backslash of an escape.
         self._escaped = False
 
     def feed(self, data: bytes | bytearray) -> None:
@@ -124,7 +124,7 @@ class ShallowScan:
             self._read(bytes(data[start : start + _WINDOW]))
 
     def identity(self) -> LineIdentity:
-        """What has been found so far."""
+        """Return what has been found so far."""
         found = self._found.get
         kind = found((_TOP, "type"))
         body = _BODY.get(kind or "", _TOP)
@@ -143,7 +143,7 @@ class ShallowScan:
         start = self._continue_string(raw, text) if self._in_string else 0
         if self._in_string:
             return
-        # Once per window only: a leap costs the whole window, however soon the value ends.
+        # Only once per window, because a leap always costs the whole window.
         if self._ignored and self._leap(text[start:]):
             return
         for match in _TOKEN.finditer(text, start):
@@ -163,7 +163,7 @@ class ShallowScan:
                 return
 
     def _mask(self, raw: bytes) -> bytes:
-        """Same length, with every escaped backslash and quote made inert."""
+        """Replace every escaped backslash and quote by a neutral character of the same length."""
         if self._escaped and raw[0] in b'\\"':
             raw = b"_" + raw[1:]
         self._escaped = False
@@ -174,7 +174,7 @@ class ShallowScan:
         return text
 
     def _leap(self, text: bytes) -> bool:
-        """Pass over all of `text` if the ignored value surely does not end in it."""
+        """Skip all of `text` if the skipped value certainly does not end in it."""
         between_quotes = text.split(b'"')
         rest = _unmatched_brackets(b"".join(between_quotes[::2]))
         if rest is None:
@@ -188,7 +188,7 @@ class ShallowScan:
         return True
 
     def _read_string(self, quoted: bytes, *, whole: bool) -> None:
-        """`quoted` starts with its quote and, if whole, ends with one."""
+        """Read a string. `quoted` starts with its quote and, if whole, ends with one."""
         captured = quoted if self._wants_string() else None
         if whole:
             self._take_string(captured)
@@ -197,7 +197,7 @@ class ShallowScan:
             self._captured = captured
 
     def _continue_string(self, raw: bytes, text: bytes) -> int:
-        """Read on in a string cut by the window; the offset behind it."""
+        """Continue a string that was split between windows. Return the offset after it."""
         end = text.find(b'"') + 1
         stop = end or len(text)
         if self._captured is not None:
@@ -239,7 +239,7 @@ class ShallowScan:
             self._container, self._key = _TOP, ""
 
     def _forget(self, container: str, key: str) -> None:
-        """Of equal keys the last one counts, whatever its value."""
+        """Remove earlier values of a repeated key, because the last one counts."""
         self._found.pop((container, key), None)
         if container == _TOP and key in _BODIES:
             self._found.pop((key, "subtype"), None)
@@ -247,7 +247,7 @@ class ShallowScan:
 
 
 def _unmatched_brackets(text: bytes) -> bytes | None:
-    """The brackets of `text` without a partner, as `]]…[[…`; `None` if nested too deep to say."""
+    """Return the unmatched brackets of `text` as `]]…[[…`, or `None` if nested too deeply."""
     brackets = text.translate(_TO_SQUARE, _NOT_BRACKETS)
     for _ in range(_MOST_NESTED):
         shorter = brackets.replace(b"[]", b"")
@@ -267,7 +267,7 @@ def _unquote(quoted: bytes | None) -> str | None:
 
 
 def identify(line: bytes) -> LineIdentity:
-    """What a whole line was, as far as its bytes tell."""
+    """Return the identity of a whole line."""
     scan = ShallowScan()
     scan.feed(line)
     return scan.identity()

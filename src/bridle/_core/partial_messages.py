@@ -1,4 +1,4 @@
-"""Messages as far as they are written: stream events put together, event by event."""
+"""Assemble partial messages from stream events."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ from bridle.messages import (
 
 
 class PartialMessages:
-    """Makes growing messages of stream events.
+    """Assemble messages from stream events while the model writes them.
 
-    Feed it every message of a turn or a session; whenever the model has written more, it returns
-    what there is so far, with ``is_partial`` set. The whole message comes from the CLI itself,
-    block by block, and is not partial. Needs ``CliOptions(include_partial_messages=True)``::
+    Feed it every message of a turn or a session. Whenever the model has written more,
+    :meth:`feed` returns the message so far, with ``is_partial`` set. The CLI also sends the
+    complete message, block by block, which is not partial. Requires
+    ``CliOptions(include_partial_messages=True)``::
 
-        growing = PartialMessages()
+        partial_messages = PartialMessages()
         async for message in turn:
-            if (sofar := growing.feed(message)) is not None:
-                show(sofar.text)
+            if (so_far := partial_messages.feed(message)) is not None:
+                show(so_far.text)
 
-    What subagents write is kept apart; ``parent_tool_use_id`` tells whose a message is.
+    Messages of subagents are kept apart. ``parent_tool_use_id`` says which agent wrote a message.
     """
 
     def __init__(self) -> None:
-        # By who is writing: the main conversation, or the subagent of a tool call.
+        # By writer: None for the main conversation, or the tool call of a subagent.
         self._open: dict[str | None, _Growing] = {}
 
     def feed(self, message: Message) -> AssistantMessage | None:
-        """The message that ``message`` adds to, as far as it is written; None if it adds nothing.
+        """Return the message so far if ``message`` adds to it, else None.
 
-        The input of a tool is there when it is whole.
+        The input of a tool is included once it is complete.
         """
         if not isinstance(message, StreamEvent):
             return None
@@ -75,7 +76,7 @@ class _Growing:
     def __init__(self, message: ApiMessage) -> None:
         self._message = message
         self._blocks: dict[int, ContentBlock] = dict(enumerate(message.content))
-        # Inputs of tools, as JSON text that is not whole yet.
+        # Inputs of tools, as incomplete JSON text.
         self._inputs: dict[int, str] = {}
 
     def so_far(self) -> ApiMessage:
@@ -83,7 +84,7 @@ class _Growing:
         return msgspec.structs.replace(self._message, content=content)
 
     def take(self, event: ApiEvent) -> bool:
-        """Add what an event brings; False if that is nothing to be seen."""
+        """Add the content of an event. Return False if nothing visible changed."""
         match event:
             case MessageStart():
                 return True
@@ -118,7 +119,7 @@ class _Growing:
                 grown = msgspec.structs.replace(block, thinking=block.thinking + delta.thinking)
             case ThinkingBlock(), SignatureDelta():
                 grown = msgspec.structs.replace(block, signature=delta.signature)
-            case _:  # a delta of tomorrow, or one for a block that never began
+            case _:  # an unknown delta, or one for a block that was not started
                 return False
         self._blocks[event.index] = grown
         return True
@@ -129,7 +130,7 @@ class _Growing:
             return False
         try:
             whole = msgspec.json.decode(text, type=dict[str, object])
-        except msgspec.DecodeError:  # broken off: what the tool is called with will say itself
+        except msgspec.DecodeError:  # cut off; the complete message holds the input
             return False
         self._blocks[index] = msgspec.structs.replace(block, input=whole)
         return True

@@ -1,14 +1,14 @@
-"""Which source of an option wins, highest first.
+"""Combine the sources of options. The first source in this list that sets an option wins.
 
-    argument             what the caller put into the records
-    environment          CLAUDE_<FIELD>, for a closed list of scalar settings; empty counts as unset
+    argument             the fields of the records that the caller passed
+    environment          CLAUDE_<FIELD>, for some scalar settings; an empty value counts as unset
     configuration        the tables [cli], [sdk] and [bidir] of bridle.toml, already parsed
-    default              what the record says
+    default              the default of the record
 
-The highest source that says a field replaces the others whole, with two exceptions: `env` and
-`settings` merge key by key and deeply, the higher source winning a key; `add_dirs` and `extra_args`
-append, configuration first, duplicates kept. Every value passes the same check wherever it comes
-from, and an error names the source. Nothing is read here: the caller hands the sources in.
+The highest source that sets a field replaces the others, with two exceptions: `env` and `settings`
+merge deeply key by key, and the higher source wins a key; `add_dirs` and `extra_args` append,
+configuration first, and keep duplicates. Every value passes the same check in every source, and an
+error names the source. Nothing is read here: the caller passes the sources in.
 
 A value that can weaken a gate (`Field.weakens`) counts only from an argument, or from a
 configuration that the program named. From the environment, or from a configuration that a variable
@@ -34,7 +34,7 @@ from bridle.options import (
     check_session,
 )
 
-# Inside a tool call of another session the CLI exports these about itself: no wish of the user's.
+# The CLI exports these to the tools it runs. They describe that session, not the user's choice.
 _EXPORTED_BY_CLI = {"CLAUDE_EFFORT"}
 _MARK_OF_CLI = "CLAUDECODE"
 
@@ -42,11 +42,11 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
 class IgnoredSetting(msgspec.Struct, frozen=True):
-    """A setting that was left out because it could weaken a gate; `str()` says what to do."""
+    """A setting that was left out because it could weaken a gate. `str()` says what to do."""
 
-    #: The field it would have set, such as `"bidir.callback_timeout"`.
+    #: The field that it would have set, such as `"bidir.callback_timeout"`.
     field: str
-    #: The environment variable that set it, or that named the file it stands in.
+    #: The environment variable that set it, or that named its configuration file.
     variable: str
 
     def __str__(self) -> str:
@@ -71,7 +71,8 @@ class ResolvedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The final records, and for every field (`"cli.model"`) the source it came from.
 
     Origins are `argument`, `environment:CLAUDE_MODEL`, `config`, `default`, and `config+argument`
-    for a field merged from both. `ignored` lists what was left out because it could weaken a gate.
+    for a field merged from both. `ignored` lists settings that were left out because they could
+    weaken a gate.
     """
 
     cli: CliOptions
@@ -92,11 +93,11 @@ def resolve_options(
 ) -> ResolvedOptions:
     """Combine the sources into final records. Pure: reads neither environment nor files.
 
-    `config_variable` is the environment variable that named the configuration file; None if the
+    `config_variable` is the environment variable that named the configuration file. None if the
     program named it.
 
     Raises:
-        OptionsError: a value is wrong, or contradicts another one.
+        OptionsError: a value is invalid, or contradicts another one.
     """
     given: dict[str, Record | None] = {"cli": cli, "sdk": sdk, "bidir": bidir}
     tables = _tables(config or {})
@@ -135,18 +136,18 @@ def resolve_options(
 
 
 class _Layer(NamedTuple):
-    """What one source says about a field; None if it says nothing."""
+    """The value of a field in one source. None if the source does not set it."""
 
     source: str
     value: object
-    #: The variable of the environment that is behind it; None if the program is.
+    #: The environment variable that it comes from. None if it comes from the program.
     variable: str | None = None
 
 
 def _effective(
     field: str, row: Field, layers: Iterable[_Layer], ignored: list[IgnoredSetting]
 ) -> list[_Layer]:
-    """The layers that make up the value, lowest first, out of all of them, highest first."""
+    """Return the layers that make up the value, lowest first. ``layers`` come highest first."""
     kept: list[_Layer] = []
     for layer in layers:
         if layer.value is None:
@@ -163,7 +164,7 @@ def _effective(
 def _withheld_variables(
     options: ResolvedOptions, environ: Mapping[str, str]
 ) -> Iterator[IgnoredSetting]:
-    """The variables that switch hooks off and that the CLI would otherwise have inherited."""
+    """Yield the variables that switch hooks off and that the CLI would inherit otherwise."""
     inherits = options.sdk.inherit_env
     for name in GATE_VARIABLES:
         is_on = environ.get(name, "").strip().lower() not in _OFF
@@ -176,7 +177,7 @@ def _withheld_variables(
 
 
 def variable_of(row: Field) -> str:
-    """The environment variable of a field."""
+    """Return the name of the environment variable of a field."""
     return f"CLAUDE_{row.name.upper()}"
 
 
@@ -198,7 +199,7 @@ def _from_environment(row: Field, environ: Mapping[str, str]) -> object:
 
 
 def _tables(config: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
-    """The tables of a configuration, with every name in them known."""
+    """Return the tables of a configuration, after checking every name in them."""
     tables: dict[str, Mapping[str, object]] = {}
     for table, content in config.items():
         if table not in RECORDS:
@@ -226,7 +227,7 @@ def _from_config(table: str, row: Field, configured: Mapping[str, object]) -> ob
 
 
 def _merged(name: str, low: object, high: object) -> object:
-    """Two sources of one field as one; anything over nothing is itself."""
+    """Merge the values of two sources of one field."""
     if low is None:
         return high
     if is_list(low) and is_list(high):
@@ -238,7 +239,7 @@ def _merged(name: str, low: object, high: object) -> object:
 
 
 def deep_merge(low: Mapping[object, object], high: Mapping[object, object]) -> dict[object, object]:
-    """Both mappings in one: objects merge, anything else is the higher one's."""
+    """Merge two mappings. Nested mappings merge, for other values ``high`` wins."""
     merged = dict(low)
     for key, value in high.items():
         below = merged.get(key)

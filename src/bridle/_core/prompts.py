@@ -1,7 +1,7 @@
-"""The prompts of a query: one prompt or several, each as one line for the CLI.
+"""Encode the prompts of a query: one prompt or several, each as one line for the CLI.
 
-A prompt is a text, a list of content blocks, or a whole user message as a mapping. What the CLI
-would choke on (it exits, or silently does nothing) is refused here, before anything is sent.
+A prompt is a text, a list of content blocks, or a whole user message as a mapping. Prompts that
+would make the CLI exit or do nothing are rejected here, before anything is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHAPE = '{"type": "user", "message": {"role": "user", "content": ...}}'
 
 _BYTES = (bytes, bytearray, memoryview)  # iterables, but of numbers
 
-# Members of a user message beside its content, and the argument of the encoder each one is.
+# Other fields of a user message, with the matching arguments of the encoder.
 _MEMBERS = {
     "uuid": "uuid",
     "session_id": "session_id",
@@ -31,13 +31,12 @@ _MEMBERS = {
 
 
 def prompts_at_hand(prompts: object) -> Sequence[object] | None:
-    """The prompts, if they are there to be looked at; None for an iterable yet to be drawn from.
+    """Return the prompts as a sequence, or None for an iterable that has to be read first.
 
-    A list that holds nothing but content blocks is one prompt; any other list is as many prompts
-    as it has items.
+    A list that holds only content blocks is one prompt. Any other list holds one prompt per item.
 
     Raises:
-        OptionsError: these are no prompts.
+        OptionsError: the value is not a prompt.
     """
     if isinstance(prompts, str) or is_mapping(prompts):
         return [prompts]
@@ -52,10 +51,10 @@ def prompts_at_hand(prompts: object) -> Sequence[object] | None:
 
 
 def encode_prompt(prompt: object, uuid: str) -> bytes:
-    """A prompt as a line for the CLI; ``uuid`` is used unless the prompt brings its own.
+    """Return a prompt as a line for the CLI. ``uuid`` is used unless the prompt has its own.
 
     Raises:
-        OptionsError: it is no prompt, or holds what JSON cannot carry.
+        OptionsError: the value is not a prompt, or JSON cannot carry its content.
     """
     try:
         if isinstance(prompt, str):
@@ -70,7 +69,7 @@ def encode_prompt(prompt: object, uuid: str) -> bytes:
 
 
 def uuid_of(prompt: object) -> str | None:
-    """Return the uuid that a prompt brings itself, if it does."""
+    """Return the uuid that a prompt contains, or None."""
     named = prompt.get("uuid") if is_mapping(prompt) else None
     return named if isinstance(named, str) else None
 

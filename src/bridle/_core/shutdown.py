@@ -1,4 +1,4 @@
-"""The steps that shut a process down, and the time limit of each.
+"""Shut a process down in steps, each with a time limit.
 
 A gentle close goes through every step, and a stop begins at ``TERMINATING``. The process may exit
 at any step. Each step has a deadline after which the next one follows.
@@ -17,11 +17,11 @@ from bridle.events import SessionCompleted, SessionEnded, SessionFailed
 STEP = "step"
 OUTPUT = "output"
 PIPE = "pipe"
-"""Kinds of deadline tokens set here."""
+"""The kinds of the deadline tokens set here."""
 
 
 class ShutdownStep(IntEnum):
-    """How far the shutdown has come. A higher step is less gentle."""
+    """The steps of a shutdown. A higher step is less gentle."""
 
     #: No shutdown was requested.
     NONE = 0
@@ -45,9 +45,9 @@ NEXT_STEP: dict[ShutdownStep, ShutdownStep] = {
 HOLD: dict[ShutdownStep, float] = {
     # A working CLI answers an interrupt within tens of milliseconds.
     ShutdownStep.INTERRUPTING: 2.0,
-    # Time to finish the transcript. Background shells may outlive their turn: they do not delay us.
+    # Time to write the transcript. Background shells may run longer but do not delay the shutdown.
     ShutdownStep.DRAINING: 5.0,
-    # The CLI kills its own children on SIGTERM; give it the time to do so.
+    # The CLI kills its own children on SIGTERM. This gives it the time to do so.
     ShutdownStep.TERMINATING: 5.0,
 }
 """Seconds before the next step follows."""
@@ -60,32 +60,32 @@ A child process that inherited the pipe can hold it open forever.
 
 
 class Shutdown:
-    """The shutdown of one process: what has ended already, and the step that ends the rest."""
+    """The shutdown of one process: which parts have ended, and the current step."""
 
     def __init__(self, deadlines: Deadlines, emit: Callable[[Action], None]) -> None:
         self._deadlines = deadlines
         self._emit = emit
         self.step = ShutdownStep.NONE
-        #: True once somebody wants the end.
+        #: True once a shutdown was requested.
         self.is_asked_for = False
-        #: A process is being brought down by `stop`; the session's last event tells its exit code.
+        #: True if `stop` ends the process. The session's last event then carries its exit code.
         self.is_stopped = False
-        #: There is, or was, a process.
+        #: True once a process was started.
         self.spawned = False
         self.exited = False
         self.output_ended = False
-        #: The end of the input was asked for before the session was running.
+        #: True if the end of the input was requested before the session was running.
         self.input_end_is_due = False
-        #: Nothing can be written any more: closed by us, broken, or not worth it.
+        #: True if nothing can be written any more: the input is closed, broken, or not needed.
         self.input_ended = False
 
     @property
     def is_complete(self) -> bool:
-        """True once the process is gone and has said all it had to say."""
+        """True once the process has exited and all its output was read."""
         return self.exited and self.output_ended
 
     def enter(self, step: ShutdownStep, now: float) -> None:
-        """Step onto ``step`` and do what it stands for."""
+        """Enter ``step`` and perform its action."""
         self.step = step
         self.is_asked_for = True
         if step is ShutdownStep.DRAINING:
@@ -98,36 +98,36 @@ class Shutdown:
             self._deadlines.set((STEP, None), now + HOLD[step])
 
     def enter_next(self, now: float) -> None:
-        """The step has held long enough."""
+        """Enter the next step, because the time of the current one is over."""
         self.enter(NEXT_STEP[self.step], now)
 
     def close_input(self) -> None:
-        """Tell the CLI that nothing more comes, once."""
+        """Close the CLI's input, once."""
         if not self.input_ended:
             self.input_ended = True
             self._emit(EndInput())
 
     def lose_input(self, reason: str, now: float) -> None:
-        """The pipe broke. The CLI is most likely leaving; it gets a moment to do so."""
+        """Note that the pipe broke. The CLI is probably exiting, so give it a moment."""
         self.input_ended = True
         self._deadlines.set((PIPE, reason), now + OUTPUT_GRACE)
 
     def wait_for_rest(self, now: float) -> None:
-        """One of output and process has ended: the other is waited for, but not for long."""
+        """Wait a short time for the output or the process, after the other one has ended."""
         if self.exited:
             self._deadlines.clear((STEP, None))
         if not self.is_complete:
             self._deadlines.set((OUTPUT, None), now + OUTPUT_GRACE)
 
     def stop(self, now: float) -> None:
-        """The session was told to end: bring the process down, and tell of its end afterwards."""
+        """End the process on request, and publish the last event after its exit."""
         self.is_stopped = self.spawned
         if not self.spawned:
             self._emit(Publish(SessionEnded()))
         self.shut_down(now)
 
     def shut_down(self, now: float) -> None:
-        """The session is over: bring the process down, if there is one."""
+        """Terminate the process, if there is one, because the session has ended."""
         self.input_ended = True
         if self.spawned and not self.exited and self.step < ShutdownStep.TERMINATING:
             self.enter(ShutdownStep.TERMINATING, now)
@@ -136,7 +136,7 @@ class Shutdown:
 def last_event(
     process: ProcessInfo, *, asked_for: bool
 ) -> SessionCompleted | SessionEnded | SessionFailed:
-    """The last event of a session that was running when its process came to an end."""
+    """Return the last event of a session that was running when its process exited."""
     if asked_for:
         return SessionEnded(process.exit_code)
     if process.exit_code == 0:

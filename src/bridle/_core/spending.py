@@ -1,8 +1,8 @@
-"""What turns cost: by their results, and while they run.
+"""Calculate the cost of turns, from their results and while they run.
 
-Lines of the conversation carry no cost. A result carries the CLI's total so far, and in between the
-CLI tells its total when it is asked (``get_session_cost``, as text). The total counts every model
-call of the process, those of subagents and background tasks included.
+Messages carry no cost. A result carries the CLI's total so far. In between, the CLI returns its
+total on request (``get_session_cost``, as text). The total counts every model call of the process,
+including those of subagents and background tasks.
 """
 
 from __future__ import annotations
@@ -31,46 +31,46 @@ from bridle.outcomes import Outcome, OutcomeReason
 SESSION_COST = "get_session_cost"
 
 _MAX_TASKS = 1024
-"""Running tasks that are remembered; the oldest one is forgotten first."""
+"""Running tasks that are remembered. The oldest one is forgotten first."""
 
 _TOTAL = re.compile(r"Total cost:\s*\$([\d,]+(?:\.(\d+))?)")
 
 
 class Meter:
-    """The CLI's total as of the last result, and what each result added to it."""
+    """The CLI's total at the last result, and the amount that each result adds."""
 
     def __init__(self) -> None:
         #: Dollars; None before the first result.
         self.total: float | None = None
 
     def charge(self, result: ResultMessage) -> float | None:
-        """Return what was spent since the last result; None if the CLI does not tell."""
+        """Return the cost since the last result. None if the result has no total."""
         total = result.total_cost_usd
         if total is None or not math.isfinite(total):
             return None
         before, self.total = self.total, total
         added = result.model_usage_since_last_result
         if before is None and added is not None:
-            # Newer CLIs continue the total of a conversation that is resumed.
+            # Newer CLIs continue the total of a resumed conversation.
             return min(total, sum(usage.cost_usd for usage in added.values()))
-        # A total that fell has begun anew.
+        # A lower total means that the CLI's counter was reset.
         return total - before if before is not None and total >= before else total
 
     def charge_late(self, result: ResultMessage) -> None:
-        """Count a result that came late: it does not lower the total."""
+        """Count a late result, which must not lower the total."""
         if (result.total_cost_usd or 0.0) >= (self.total or 0.0):
             self.charge(result)
 
 
 class Told(Struct, frozen=True):
-    """The total as the CLI tells it, which it rounds: to cents above half a dollar."""
+    """The total as a range, because the CLI rounds it: to cents above half a dollar."""
 
     low: float
     high: float
 
 
 def read_total(payload: object) -> Told | None:
-    """Return what an answer to ``get_session_cost`` says; None if it cannot be read."""
+    """Return the total in a response to ``get_session_cost``, or None if it cannot be read."""
     text = payload.get("text") if is_mapping(payload) else None
     found = _TOTAL.search(text) if isinstance(text, str) else None
     if found is None:
@@ -81,12 +81,12 @@ def read_total(payload: object) -> Told | None:
 
 
 class Spending:
-    """What the running turn has spent so far, for a limit of ``allowed`` dollars.
+    """The cost of the running turn so far, for a limit of ``allowed`` dollars.
 
-    The CLI is asked after each model call that another one may follow, with at most one request
-    under way: when a tool is called, and when the tool's result comes if the answer did not count
-    that call yet. ``ask`` sends the request, and passes the answer or the error to the function it
-    is given.
+    The total is requested after each model call that another one may follow, with at most one
+    pending request: when a tool is called, and when the tool's result arrives if the last response
+    did not include that call yet. ``ask`` sends the request and passes the response or the error to
+    the function that it is given.
     """
 
     def __init__(
@@ -101,29 +101,29 @@ class Spending:
         self._meter = meter
         self._ask = ask
         self._warn = warn
-        # The total when the turn began, where the last result does not tell it, and now.
+        # The total at the start of the turn, if the last result does not have it.
         self._start: Told | None = None
-        # The total when the turn began, once its result came and its background work goes on.
+        # The total at the start of a turn whose result arrived and whose background work runs.
         self._held_base: float | None = None
-        # The CLI was asked for the total at the start and has not answered.
+        # True while a request for the total at the start is pending.
         self._awaits_start = False
-        # Tasks that run, and whether something was spent since the last result.
+        # The running tasks, and whether the cost has changed since the last result.
         self._tasks: dict[str, None] = {}
         self._is_outdated = False
         self._now: Told | None = None
         self._is_asking = False
-        # A model call has ended since the request under way was sent.
+        # True if a model call has ended since the pending request was sent.
         self._is_due = False
-        # A model call was seen that the total may not include.
+        # True if the total may not include a model call that was seen.
         self._is_behind = False
         self._last_message: str | None = None
-        # The CLI cannot tell its total: it is not asked again in this turn.
+        # True if the CLI cannot report its total. It is not requested again in this turn.
         self._is_unknown = False
         self._has_warned = False
 
     @property
     def is_passed(self) -> bool:
-        """True if the turn has spent more than allowed, whatever the CLI rounded."""
+        """True if the turn has certainly spent more than allowed, despite the CLI's rounding."""
         before = self._before
         total, base = self._meter.total, self._held_base
         if base is not None and total is not None and total - base > self.allowed:
@@ -131,12 +131,12 @@ class Spending:
         if self._now is None or before is None:
             return False
         if self._now.high < before:
-            before = 0.0  # the conversation was cleared, and the total has begun anew
+            before = 0.0  # the conversation was cleared, which resets the total
         return self._now.low - before > self.allowed
 
     @property
     def spent(self) -> float:
-        """Dollars spent since the start, as the CLI told last; 0.0 if it has not told."""
+        """Return the dollars spent since the start, by the last response, or 0.0 without one."""
         if self._now is None:
             return 0.0
         told = (self._now.low + self._now.high) / 2
@@ -144,9 +144,9 @@ class Spending:
 
     @property
     def _before(self) -> float | None:
-        """The total at the start of the turn; None if it is not known.
+        """Return the total at the start of the turn. None if it is unknown.
 
-        A result that comes after the start was asked for tells a later total.
+        A result that arrives after the request for the start has a later total.
         """
         if self._awaits_start:
             return None
@@ -155,16 +155,16 @@ class Spending:
         return max((total for total in totals if total is not None), default=None)
 
     def begin(self, now: float) -> None:
-        """Learn the total that a turn starts from: a prompt was written while none was open.
+        """Request the total at the start of a turn: a prompt was written while none was open.
 
-        The last result tells it, unless background work has spent something since.
+        The last result has it, unless background work has spent something since.
         """
         if self._meter.total is None or self._is_outdated:
             self._awaits_start = True
             self._request(now)
 
     def observe(self, message: Message) -> None:
-        """Note whether the total of the last result is still true; any message of the session."""
+        """Note whether the total of the last result is still current. Takes every message."""
         if isinstance(message, ResultMessage):
             self._is_outdated = bool(self._tasks)
         elif isinstance(message, AssistantMessage):
@@ -177,7 +177,7 @@ class Spending:
             self._tasks.pop(message.task_id, None)
 
     def hear(self, message: Message, now: float) -> None:
-        """The next message of the running turn, or of a task it has started, came."""
+        """Take the next message of the running turn, or of a task it has started."""
         if isinstance(message, AssistantMessage):
             is_next_call = message.message_id != self._last_message
             self._last_message = message.message_id
@@ -191,21 +191,21 @@ class Spending:
                 self._request(now)
 
     def request_if_due(self, now: float) -> None:
-        """Ask again if a model call has ended since the CLI was asked last."""
+        """Request the total again if a model call has ended since the last request."""
         if self._is_due and not self._is_asking:
             self._is_due = False
             if self._is_behind:
                 self._request(now)
 
     def hold(self, outcome: Outcome[Any]) -> None:
-        """Count on from the start of the turn: its result came, its background work goes on."""
+        """Keep counting from the start of the turn while its background work runs."""
         if self._meter.total is not None:
             self._held_base = self._meter.total - (outcome.cost_usd or 0.0)
 
     def end(self, outcome: Outcome[Any]) -> None:
-        """A turn ended: warn if it cost more than allowed and was not ended for that.
+        """Warn if a turn that has ended cost more than allowed and was not ended for that.
 
-        A prompt that was taken back ended no turn: the running one goes on.
+        A prompt that was withdrawn has not ended a turn, so the running turn goes on.
         """
         if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
             return
@@ -213,7 +213,7 @@ class Spending:
         self._now = self._held_base = None
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
-            # What background work spent before the turn is in its cost, but was not its own.
+            # The turn's cost includes what background work spent before it, which was not its own.
             cost = min(cost, (outcome.result.total_cost_usd or 0.0) - self._start.low)
         if self._meter.total is not None:
             self._start = None
@@ -244,7 +244,7 @@ class Spending:
         self._now = told
 
     def _note_failure(self, answer: object) -> None:
-        """Warn once a turn. A request that timed out is sent again after the next model call."""
+        """Warn once per turn. A request that timed out is sent again after the next model call."""
         if isinstance(answer, SessionStopped):
             return
         is_error = isinstance(answer, Exception)

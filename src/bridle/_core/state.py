@@ -1,10 +1,10 @@
-"""The lifecycle of a session, as a table.
+"""Define the lifecycle of a session as a table.
 
-Two rules of this file: every move a session can make is a row of :data:`MOVES`, and a move that
-is not a row is refused and changes nothing. Nothing else in Bridle assigns a lifecycle.
+Every transition of a session is a row of :data:`MOVES`. Any other transition is rejected and
+changes nothing. No other code in Bridle assigns a lifecycle.
 
-A gentle close is not a state. The session stays ``running`` while its last turn winds down,
-because it still talks to the CLI; :mod:`bridle._core.shutdown` has its steps.
+A gentle close is not a state. The session stays ``running`` while its last turn ends, because it
+still communicates with the CLI. :mod:`bridle._core.shutdown` defines the steps of the close.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from enum import StrEnum
 
 
 class Lifecycle(StrEnum):
-    """Where a session stands."""
+    """The state of a session."""
 
-    #: Nothing has been written yet; the process may or may not exist.
+    #: Nothing has been written yet. The process may or may not exist.
     STARTING = "starting"
-    #: The initialize request is on its way; operations wait in the queue.
+    #: The initialize request was sent. Operations wait in the queue.
     INIT_SENT = "init_sent"
-    #: The CLI has confirmed the session, by its answer or by asking something first.
+    #: The CLI has confirmed the session, by its response or by an earlier request.
     RUNNING = "running"
-    #: Over: stopped by us, or the process came to its end.
+    #: Ended: Bridle stopped it, or the process exited.
     STOPPED = "stopped"
-    #: Over: it never got going, or it broke a promise it cannot recover from.
+    #: Ended: it did not start, or an error occurred that it cannot recover from.
     FAILED = "failed"
 
 
 class Cause(StrEnum):
-    """What moves a session from one lifecycle to the next."""
+    """The events that move a session from one lifecycle state to the next."""
 
     SPAWNED = "spawned"
     SPAWN_FAILED = "spawn_failed"
@@ -61,7 +61,7 @@ TERMINAL = frozenset({Lifecycle.STOPPED, Lifecycle.FAILED})
 
 
 class InvalidTransition(Exception):
-    """A move that is not in the table: a defect in the caller, never something the CLI did."""
+    """A transition that is not in the table. It is a bug in the caller, never caused by the CLI."""
 
     def __init__(self, state: Lifecycle, cause: Cause) -> None:
         super().__init__(state, cause)
@@ -73,10 +73,10 @@ class InvalidTransition(Exception):
 
 
 def transition(state: Lifecycle, cause: Cause) -> Lifecycle:
-    """Return the lifecycle that follows ``state`` upon ``cause``.
+    """Return the lifecycle that follows ``state`` after ``cause``.
 
     Raises:
-        InvalidTransition: the table has no such move.
+        InvalidTransition: the table has no such transition.
     """
     try:
         return MOVES[state, cause]

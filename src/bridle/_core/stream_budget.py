@@ -1,14 +1,14 @@
-"""The limits of a query: one budget for its stream of answers.
+"""Enforce the limits of a query on its stream of answers.
 
 ``total`` limits the whole stream, from the first prompt on. ``first_event`` and ``idle`` limit
-silence while the CLI has something to do: a prompt to answer, the turn of background work that
-ended, or, once its input has ended, its own exit. Silence does not count while a tool or
-background work runs, or while reading is paused. ``turns`` and ``usd`` limit each answer.
+silence while the CLI has something to do: a prompt to answer, the follow-up turn of background
+work, or, once its input is closed, its own exit. Silence does not count while a tool or background
+work runs, or while reading is paused. ``turns`` and ``usd`` limit each answer.
 
-A query cannot always tell which prompt a turn answers: older CLIs do not name the prompts, and may
-answer several at once. So a result without names counts as the answer to every prompt before it.
-An answer begins with a prompt, or with a turn that no prompt announced, and ends with a result
-after which no background work is left.
+A query cannot always match turns to prompts: older CLIs do not name the prompts, and may answer
+several at once. So a result without names counts as the answer to every prompt before it. An
+answer begins with a prompt, or with a turn that no prompt announced, and ends with a result after
+which no background work is left.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _nothing(*_: object) -> None:
 class StreamBudget:
     """The answers of a query, one after the other, and the first limit that one of them reaches.
 
-    ``follow_ups`` knows the background work; the budget feeds it. ``has_budget`` is True if the
-    CLI was started with ``limits.usd`` as its own budget. ``on_limit`` is called once, with the
+    ``follow_ups`` tracks the background work and is fed by the budget. ``has_budget`` is True if
+    the CLI was started with ``limits.usd`` as its own budget. ``on_limit`` is called once, with the
     time, when a limit is reached.
     """
 
@@ -67,7 +67,7 @@ class StreamBudget:
             deadlines,
             note_limit=self._note_limit,
             is_waiting=lambda: self._is_paused or self._follow_ups.is_working,
-            # The query ends when a limit is reached, so no turn has to be ended.
+            # The query ends when a limit is reached, so there is no turn to end.
             interrupt=_nothing,
             withdraw=_nothing,
             give_up=_nothing,
@@ -76,7 +76,7 @@ class StreamBudget:
         self._is_paused = False
         # Prompts without a result.
         self._unanswered = 0
-        # No prompt will follow: the CLI has to exit.
+        # True if no prompt will follow, so that the CLI has to exit.
         self._is_last = False
         self._session_id: str | None = None
         # When the first prompt was written.
@@ -86,7 +86,7 @@ class StreamBudget:
         self._meter = Meter()
         # Dollars the answer has cost so far; None before its first result.
         self._cost: float | None = None
-        # An answer is under way.
+        # True while an answer is in progress.
         self._is_open = False
         #: The limit that was reached.
         self.hit: LimitHit | None = None
@@ -94,7 +94,7 @@ class StreamBudget:
     # -- inputs ------------------------------------------------------------------------------------
 
     def prompt(self, now: float) -> None:
-        """A prompt was written."""
+        """Count a prompt that was written."""
         self._unanswered += 1
         if self._began is None:
             self._began = now
@@ -103,7 +103,7 @@ class StreamBudget:
         self._open(now)
 
     def input_ended(self, now: float) -> None:
-        """No prompt will follow."""
+        """Note that no prompt will follow."""
         self._is_last = True
         if not self._is_open:
             self._await_exit(now)
@@ -120,17 +120,17 @@ class StreamBudget:
         return actions + self._outbox.take()
 
     def pause(self, now: float) -> None:
-        """Reading is paused: the CLI cannot break its silence."""
+        """Stop counting silence, because reading is paused."""
         self._is_paused = True
         self._watch.mind_idleness(now)
 
     def resume(self, now: float) -> None:
-        """Reading goes on."""
+        """Count silence again, because reading goes on."""
         self._is_paused = False
         self._watch.mind_idleness(now)
 
     def overdue(self, kind: str, subject: str, now: float) -> bool:
-        """Take a deadline that has passed; return False if it is another's."""
+        """Handle a deadline that has passed. Return False if it belongs to another module."""
         if subject == _STREAM and self._limits.total is not None:
             self._note_limit(_ANSWER, LimitHit("total", self._limits.total))
         elif not self._watch.overdue(kind, _ANSWER, now):
@@ -139,11 +139,11 @@ class StreamBudget:
         return True
 
     def end(self, ending: ProcessEnd, now: float) -> None:
-        """Watch no longer: the query is over."""
+        """Stop watching, because the query has ended."""
         self._watch.stop()
         self._deadlines.clear((TOTAL, _STREAM))
 
-    # -- one answer after the other ----------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------
 
     def _hear(self, message: Message, now: float) -> None:
         self._follow_ups.observe(message)
@@ -165,7 +165,7 @@ class StreamBudget:
         self._watch.start(_ANSWER, now)
 
     def _await_exit(self, now: float) -> None:
-        """Silence counts from here on, whether or not a last answer comes."""
+        """Count silence until the CLI exits, whether or not another answer comes."""
         self._watch.start(_ANSWER, now)
         if self._result is not None:
             self._watch.hear(_ANSWER, (self._result,), now)
@@ -201,7 +201,7 @@ class StreamBudget:
         elif self._is_last:
             self._await_exit(now)
 
-    # -- the limit that was reached ----------------------------------------------------------------
+    # -- the reached limit -------------------------------------------------------------------------
 
     def _note_limit(self, _: str, hit: LimitHit, __: float = 0.0) -> bool:
         self.hit = self.hit or hit
@@ -212,7 +212,7 @@ class StreamBudget:
             self._on_limit(now)
 
     def outcome(self, process: ProcessInfo, now: float) -> Outcome[Any]:
-        """Return the outcome of the answer that reached its limit, as far as it got.
+        """Return the outcome of the answer that reached its limit, with the results so far.
 
         Its duration counts from the first prompt.
         """

@@ -1,8 +1,8 @@
-"""The text of a turn: what the model wrote, each part once, without the CLI's error messages.
+"""Extract the text of a turn: what the model wrote, once, without the CLI's error messages.
 
 With partial messages the CLI sends each text twice: as deltas while the model writes, and whole
-when the block is complete. Without them it sends the whole block only. :class:`TextStream` returns
-each part once in both cases. :func:`result_text` returns the text of a turn's end.
+when the block is complete. Without them it sends only the whole block. :class:`TextStream` returns
+each part once in both cases. :func:`result_text` returns the text at the end of a turn.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SYNTHETIC = "<synthetic>"
 """The model name of messages that the CLI wrote itself."""
 
 UNKNOWN_COMMAND = "Unknown command:"
-"""How the CLI begins its answer to a slash command that does not exist."""
+"""The beginning of the CLI's answer to an unknown slash command."""
 
-# 2.1.197 marks a failed slash command by its wording only.
+# 2.1.197 marks a failed slash command only by its wording.
 _FAILED_COMMAND = ("Error:", "Error during compaction:", UNKNOWN_COMMAND)
 
 _CONVERSATION = (StreamEvent, AssistantMessage, UserMessage, ResultMessage)
@@ -59,11 +59,11 @@ def model_text(message: AssistantMessage) -> str:
 
 
 def result_text(result: ResultMessage, last: str, *, completed: bool) -> str:
-    """Return what the model said at the end of a turn: never the CLI's report of a failure.
+    """Return the model's text at the end of a turn, never the CLI's report of a failure.
 
-    That is the text of the result if the turn completed. If it did not, the text of the result may
-    be a report: always with ``is_error``, and without a model call (a slash command that failed, a
-    prompt that a hook blocked). Then it is ``last``, the last text the model wrote.
+    If the turn completed, this is the text of the result. Otherwise the text of the result may be
+    a report: always with ``is_error``, and also without a model call (a slash command that failed,
+    a prompt that a hook blocked). In these cases this is ``last``, the last text the model wrote.
     """
     if completed:
         return result.result or ""
@@ -72,35 +72,35 @@ def result_text(result: ResultMessage, last: str, *, completed: bool) -> str:
 
 
 class TextStream:
-    """Returns the text that each message of a conversation adds.
+    """Return the text that each message of a conversation adds.
 
     Text blocks are separated by ``separator``. Messages of subagents and error reports of the CLI
     add nothing.
 
     A safety classifier of the API may stop an answer (``stop_reason: "refusal"``) whose text has
-    been returned already. Newer CLIs then ask the model once more. The text of that second answer
+    already been returned. Newer CLIs then ask the model once more. The text of that second answer
     is held back until the answer has ended, and dropped if it was stopped too.
 
-    If the API's stream breaks off, the CLI asks the model again: older CLIs have sent a part of the
-    answer in deltas by then. Of the new answer, what it repeats of that part is left out.
+    If the API's stream breaks off, the CLI asks the model again. Older CLIs have already sent a
+    part of the answer in deltas by then. The part that the new answer repeats is left out.
     """
 
     def __init__(self, separator: str = SEPARATOR) -> None:
         self._separator = separator
-        # The id of the message that comes in deltas; its whole blocks are skipped.
+        # The id of the message that comes in deltas. Its whole blocks are skipped.
         self._in_deltas: str | None = None
         self._is_new_block = True
         self._has_text = False
-        # Text of an answer after a refusal, until it is known whether that answer stands.
+        # Text of an answer after a refusal, until it is known whether that answer is valid.
         self._held: list[str] | None = None
-        # Text that came in deltas of a block that is not complete yet.
+        # Text from deltas of a block that is not complete yet.
         self._incomplete: list[str] = []
-        # Text of an answer whose stream broke off, and as much of it as the next one has repeated.
+        # Text of an answer whose stream broke off, and the part that the next one has repeated.
         self._broken = ""
         self._repeated: str = ""
 
     def feed(self, message: Message) -> str:
-        """Return the text to show now that ``message`` came; "" if there is none."""
+        """Return the text that ``message`` adds, or ""."""
         if not isinstance(message, _CONVERSATION):
             return ""
         if not isinstance(message, ResultMessage) and message.parent_tool_use_id is not None:
@@ -120,7 +120,7 @@ class TextStream:
         return self._show(text) if text else ""
 
     def end(self) -> str:
-        """Return the text that is still held back, now that no message follows."""
+        """Return the text that is still held back, after the last message."""
         held, self._held = self._held, None
         text = "".join(held or ())
         return self._show(text) if text else ""
@@ -138,7 +138,7 @@ class TextStream:
         if not delta:
             return ""
         if self._in_deltas is None:
-            self._in_deltas = _UNKNOWN_ID  # this reader came after the message had begun
+            self._in_deltas = _UNKNOWN_ID  # this reader started after the message had begun
             self._is_new_block = False
         text = self._begin(delta)
         self._incomplete.append(text)
@@ -172,12 +172,12 @@ class TextStream:
         return self._separator + text if is_new else text
 
     def _complete(self) -> None:
-        """Note that no answer is incomplete: the next one repeats nothing."""
+        """Note that no answer is incomplete, so the next one repeats nothing."""
         self._incomplete = []
         self._broken = self._repeated = ""
 
     def _begin_answer(self) -> None:
-        """Note that an answer begins; if another one is incomplete, its stream broke off."""
+        """Note that an answer begins. If another one is incomplete, its stream broke off."""
         text = "".join(self._incomplete)
         if not self._broken.startswith(text):
             self._broken = text
@@ -185,7 +185,7 @@ class TextStream:
         self._repeated = ""
 
     def _without_repetition(self, text: str) -> str:
-        """Return a text without what it repeats of an answer whose stream broke off."""
+        """Return a text without the part that it repeats of an answer whose stream broke off."""
         if not self._broken or not text:
             return text
         text = self._repeated + text
@@ -212,7 +212,7 @@ class TextStream:
 
 
 def _stands(message: Message) -> bool | None:
-    """Return whether the answer before ``message`` stands; None if that is not known yet."""
+    """Return True if the answer before ``message`` is valid, None if that is not known yet."""
     if isinstance(message, StreamEvent):
         event = message.event
         reason = event.delta.stop_reason if isinstance(event, MessageDelta) else None

@@ -1,6 +1,6 @@
-"""The names under which the CLI's own tools are known: each tool has one, some had others before.
+"""Map the current and earlier names of the CLI's own tools.
 
-A rule or a matcher that names a tool by any of its names is for that tool.
+A rule or a matcher that uses any name of a tool applies to that tool.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CURRENT_NAMES: Mapping[str, str] = {
     "ReadMcpResourceDir": "ReadMcpResourceDirTool",
     "Task": "Agent",
 }
-"""By older name: the name that the tool has now."""
+"""The current name of a tool, by older name."""
 
 
 def _groups() -> dict[str, tuple[str, ...]]:

@@ -1,22 +1,22 @@
-"""Which turn a message belongs to, and how each turn ended.
+"""Decide which turn a message belongs to, and how each turn ended.
 
-A prompt is not a turn: prompts that wait are merged into one turn, prompts that arrive while a
-tool runs are folded into the turn that runs, some never run at all, and the CLI runs turns of its
-own when background work ends. So nothing is counted. Each prompt carries a uuid of ours, and the
-book follows the uuids:
+Prompts and turns do not match one to one: queued prompts are merged into one turn, prompts that
+arrive while a tool runs are added to the running turn, some prompts never run, and the CLI runs
+turns of its own when background work ends. So counting does not work. Each prompt carries a uuid
+of ours, and the book follows the uuids:
 
 * Newer CLIs name the prompts of a turn at its start (``system/init``) and in its result.
-* Every CLI repeats a prompt (``isReplay``) when it takes it into a turn; a prompt belongs to the
+* Every CLI echoes a prompt (``isReplay``) when it takes it into a turn. The prompt belongs to the
   next result after its echo. All but the last of merged prompts are echoed before the turn's
   ``system/init``, the last one after it, just before the first answer.
-* Some prompts are never echoed by older CLIs: slash commands, blocked prompts, prompts over the
-  budget. What then comes without an ``origin`` is theirs, in the order they were sent.
-* A turn about background work has ``origin`` on its result, and echoes a prompt of ours only if
-  it swallowed one.
+* Older CLIs never echo some prompts: slash commands, blocked prompts, prompts over the budget.
+  A result without an ``origin`` and without an echo belongs to them, in the order they were sent.
+* A turn about background work has ``origin`` on its result. It echoes a prompt of ours only if
+  that prompt was added to it.
 
-A message is attributed the moment it arrives, by what is known then. Older CLIs leave one case
-open at the start of a turn: a notification and a prompt are both waiting. Messages are then held
-until an echo or the result tells, and attributed after the fact.
+A message is attributed when it arrives, by what is known then. With older CLIs one case is
+uncertain at the start of a turn: a notification and a prompt are both queued. Messages are then
+held until an echo or the result decides, and attributed afterwards.
 """
 
 from __future__ import annotations
@@ -66,76 +66,76 @@ Turns = tuple[str, ...]
 NO_TURN: Turns = ()
 
 _MAX_TASKS = 1024
-"""Tasks whose turns are remembered: one that is never said to end must not stay for ever."""
+"""Tasks whose turns are remembered. The bound covers tasks whose end is never reported."""
 
 
 _MAX_HELD = 1024
-"""Messages held until it is known whose turn runs; if there are more, they belong to no turn."""
+"""Messages held until their turn is known. If there are more, they belong to no turn."""
 
 
 class Certainty(Enum):
-    """How much is known about whose turn is running."""
+    """How certain it is which prompts the running turn belongs to."""
 
-    #: Between a result and the next start.
+    #: No turn runs: between a result and the next start.
     IDLE = auto()
-    #: Named by the CLI or by an echo, or known to be nobody's.
+    #: Named by the CLI or by an echo, or known to be a turn of the CLI's own.
     KNOWN = auto()
-    #: An older CLI has not said; the order of sending tells.
+    #: An older CLI does not name it. The order of sending decides.
     LIKELY = auto()
-    #: An older CLI has not said, and it may be the turn of a background task.
+    #: An older CLI does not name it, and it may be the turn of a background task.
     OPEN = auto()
 
 
 class Evidence(Struct):
-    """What a running turn has shown of how it will end."""
+    """What the messages of a running turn say about how it will end."""
 
     interrupt_sent: bool = False
-    #: The last message of the main thread: what went wrong before it was survived.
+    #: The last message of the main thread. The turn recovered from earlier errors.
     assistant: AssistantMessage | None = None
-    #: The last text block that the model wrote, and that was not refused.
+    #: The last text block that the model wrote and that was not refused.
     text: str = ""
     compact_error: str | None = None
     hook_notice: HookNotice | None = None
     rate_limit_rejected: bool = False
     resets_at: float | None = None
-    #: How often the CLI repeated an API request, and the last time it did.
+    #: How often the CLI repeated an API request, and the last retry.
     retries: int = 0
     last_retry: ApiRetry | None = None
-    #: A hook's reason to end the turn, which an interrupt of ours carries out.
+    #: The reason of a hook that ended the turn, if it takes an interrupt of ours to end it.
     ended_by_hook: str | None = None
     #: Reason of the last hook that ended the turn (`EndTurn`).
     hook_reason: str = ""
-    #: Reason of the last hook that blocked a prompt: the turn's, or one that came while it ran.
+    #: Reason of the last hook that blocked a prompt: the turn's own, or one sent while it ran.
     block_reason: str = ""
 
 
 class TurnBook:
-    """The open prompts of a session, in the order they were sent, and the turn that runs."""
+    """The open prompts of a session, in the order they were sent, and the running turn."""
 
     def __init__(self, outbox: Outbox, *, wants_output: bool = False) -> None:
         self._outbox = outbox
         self._emit = outbox.emit
         self._wants_output = wants_output
-        # When each open prompt was sent. A prompt leaves with its outcome.
+        # The time each open prompt was sent. A prompt is removed with its outcome.
         self._open: dict[str, float] = {}
-        # The prompts of the running turn; what arrives now belongs to them.
+        # The prompts of the running turn. Messages that arrive now belong to them.
         self._running: Turns = NO_TURN
         self._certainty = Certainty.IDLE
-        # Delivered to no turn while it is open whose it is; None while that is not open.
+        # Messages delivered to no turn while their turn is uncertain. None while it is certain.
         self._held: list[Message] | None = None
-        # The CLI tells the fate of each prompt by name.
+        # True if the CLI reports the state of each prompt by name.
         self._names_prompts = False
-        # Notifications of background work that have not had their turn yet.
+        # Notifications of background work whose turn has not run yet.
         self._notices = 0
-        # Tool calls that run as tasks, with the turns they were started in.
+        # Tool calls that run as tasks, with the turns that started them.
         self._tasks: dict[str, Turns] = {}
-        #: What the CLI has spent, as of the last result.
+        #: The CLI's total cost at the last result.
         self.meter = Meter()
         self.evidence = Evidence()
         # Limits that prompts have reached.
         self._limits: dict[str, LimitHit] = {}
 
-    # -- what is going on ----------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     def __contains__(self, uuid: str) -> bool:
         """True if that prompt has no outcome yet."""
@@ -143,7 +143,7 @@ class TurnBook:
 
     @property
     def running(self) -> Turns:
-        """The prompts of the running turn, as far as they are known."""
+        """Return the known prompts of the running turn."""
         return self._running
 
     @property
@@ -153,7 +153,7 @@ class TurnBook:
 
     @property
     def current(self) -> str | None:
-        """The prompt the CLI works on, the first of merged ones; None for work of its own."""
+        """Return the prompt the CLI works on, the first of merged ones. None for its own turns."""
         if self._running:
             return self._running[0]
         if self._certainty is Certainty.KNOWN:
@@ -163,19 +163,19 @@ class TurnBook:
     # -- inputs --------------------------------------------------------------------------------
 
     def start(self, uuid: str, now: float) -> None:
-        """A prompt was written. From here on it is certain to get one outcome."""
+        """Note that a prompt was written. It gets exactly one outcome."""
         self._open[uuid] = now
         self._emit(TurnStarted(uuid))
 
     def note_interrupt(self) -> None:
-        """An interrupt goes out; if a turn is under way it will explain its end."""
+        """Note that an interrupt is sent. If a turn runs, the interrupt explains its end."""
         if not self.is_idle:
             self.evidence.interrupt_sent = True
 
     def note_hook(self, answer: HookAnswer, *, interrupt: bool) -> bool:
         """Note the reason of a hook that ended the turn, or blocked a prompt.
 
-        Returns ``interrupt``: whether it takes an interrupt to end the turn.
+        Returns ``interrupt``: True if the turn must be interrupted to end it.
         """
         if not answer.ends_turn:
             self.evidence.block_reason = answer.reason
@@ -186,16 +186,16 @@ class TurnBook:
         return interrupt
 
     def note_event(self, event: SessionEvent) -> None:
-        """Note an event that a message of the running turn became."""
+        """Note an event made from a message of the running turn."""
         if isinstance(event, ApiRetry):
             self.evidence.retries += 1
             self.evidence.last_retry = event
 
     def note_limit(self, uuid: str, hit: LimitHit) -> bool | None:
-        """Make a limit the outcome of a prompt, unless its answer completes all the same.
+        """Make a limit the outcome of a prompt, unless its answer still completes.
 
         Return True if the prompt runs or may be running, False if it waits for its turn, None if
-        it has its outcome already.
+        it already has its outcome.
         """
         if uuid not in self._open:
             return None
@@ -203,12 +203,12 @@ class TurnBook:
         return uuid in self._running or not self._running
 
     def give_up_limits(self) -> None:
-        """Note that prompts which have reached a limit did not end when they were told to."""
+        """Note that prompts that have reached a limit did not end after the interrupt."""
         for uuid, hit in self._limits.items():
             self._limits[uuid] = structs.replace(hit, is_given_up=True)
 
     def deliver(self, message: Message) -> None:
-        """Attribute and deliver a message that is no :meth:`result`."""
+        """Attribute and deliver a message other than a :meth:`result`."""
         owner = self._task_turns(message) if self._tasks else None
         observe = self._OBSERVERS.get(type(message))
         turns = self._running if observe is None else observe(self, message)
@@ -221,7 +221,7 @@ class TurnBook:
         self._outbox.deliver([message], turns, line_size(message))
 
     def deliver_all(self, messages: list[Message], kinds: Set[type], size: int) -> None:
-        """The same for a list of messages of these kinds and that size; the list is kept."""
+        """Do the same for a list of messages of these kinds and that size. Keeps the list."""
         if self._tasks or self._held is not None or not kinds.isdisjoint(self._NEWS):
             for message in messages:
                 self.deliver(message)
@@ -241,10 +241,10 @@ class TurnBook:
         self._close_turn(message, now)
 
     def settle(self, message: CommandLifecycle, now: float) -> None:
-        """Deliver the CLI's word on a prompt, and end the prompt if that is all it will get.
+        """Deliver the CLI's report about a prompt, and end the prompt if no result will follow.
 
-        For a prompt that is in the turn it means nothing: its result came first, or is certain
-        to follow.
+        For a prompt of the running turn the report changes nothing: its result came before, or is
+        certain to follow.
         """
         self._names_prompts = True
         uuid = message.command_uuid
@@ -259,12 +259,12 @@ class TurnBook:
             self.evidence.block_reason = ""
 
     def lose_echo(self, uuid: str) -> None:
-        """The echo of a prompt was too long to keep; that it came is what counts."""
+        """Note that a prompt was echoed, although the echo was too long to keep."""
         if uuid in self._open:
             self._echo(uuid)
 
     def lose_result(self, uuid: str | None, what: str, now: float) -> None:
-        """A result could not be read: its turns end without it."""
+        """End the turns of a result that could not be read."""
         named = () if uuid is None else (uuid,)
         if self._is_stale(named):
             return
@@ -273,30 +273,30 @@ class TurnBook:
         self._next_turn()
 
     def withdraw(self, uuid: str, now: float) -> None:
-        """The CLI took the prompt out of its queue: it does not run, even if we guessed so."""
+        """End a prompt that the CLI removed from its queue, even if we guessed that it runs."""
         if uuid in self._running and self._certainty is Certainty.KNOWN:
             return
         self._running = tuple(other for other in self._running if other != uuid)
         self._end((uuid,), Withdrawn(), None, now)
 
     def end_all(self, ending: ProcessEnd, now: float) -> None:
-        """Nothing more will come: every open prompt ends."""
+        """End every open prompt, because no more messages will come."""
         self._end(self._running, ending, None, now)
         for uuid in tuple(self._open):
             self._end((uuid,), ending, None, now)
         self._next_turn()
         self._tasks.clear()
 
-    # -- whose turn it is ----------------------------------------------------------------------
+    # -- which turn runs -----------------------------------------------------------------------
 
     def _on_init(self, message: InitMessage) -> Turns:
-        """A turn starts. Newer CLIs name its prompts, or none for a turn of their own."""
+        """Start a turn. Newer CLIs name its prompts, or none for a turn of their own."""
         echoed = self._running
         self.evidence.assistant = None
         if self._names_prompts or message.user_message_uuids:
             self._known(dict.fromkeys((*echoed, *(message.user_message_uuids or ()))))
         elif echoed:
-            # The last of merged prompts is echoed later, or never if the turn is turned away.
+            # The last of merged prompts is echoed later, or never if a hook blocks it.
             guess = tuple(self._waiting(1))
             self._running = (*echoed, *guess)
             self._certainty = Certainty.LIKELY if guess else Certainty.KNOWN
@@ -309,7 +309,7 @@ class TurnBook:
         return self._running
 
     def _on_user(self, message: UserMessage) -> Turns:
-        """An echo tells that a prompt is part of the turn, or will be part of the next one."""
+        """Note from an echo that a prompt is part of the running turn, or of the next one."""
         if message.is_replay and message.uuid in self._open:
             self._echo(message.uuid)
         elif message.refused_message_id is not None and message.parent_tool_use_id is None:
@@ -318,11 +318,11 @@ class TurnBook:
 
     def _echo(self, uuid: str) -> None:
         if self._certainty is Certainty.LIKELY and uuid not in self._running:
-            # The guess was wrong in its last member only: what was echoed before stays.
+            # Only the last member was a guess. Prompts that were echoed before stay.
             self._running = self._running[:-1]
         if self._certainty is Certainty.OPEN and self.evidence.assistant is not None:
-            # Its own echo comes before a turn's first answer. This prompt was folded into a turn
-            # that is not its own, so what was held before belongs to nobody.
+            # A turn echoes its own prompt before its first answer. So this prompt was added to
+            # another turn, and the messages held before belong to no prompt.
             self._held = None
         between_turns = self._certainty is Certainty.IDLE
         self._known((*self._running, uuid) if uuid not in self._running else self._running)
@@ -340,12 +340,12 @@ class TurnBook:
         self._held = None
 
     def _waiting(self, count: int) -> Iterator[str]:
-        """The oldest ``count`` prompts that are not part of the turn."""
+        """Yield the oldest ``count`` prompts that are not part of the turn."""
         waiting = (uuid for uuid in self._open if uuid not in self._running)
         return (uuid for uuid, _ in zip(waiting, range(count), strict=False))
 
     def _task_turns(self, message: Message) -> Turns | None:
-        """The turns that started the task a message comes from, or is about; None if it is none."""
+        """Return the turns that started the task of a message. None if it belongs to no task."""
         for name in ("parent_tool_use_id", "tool_use_id"):
             started_in = self._tasks.get(getattr(message, name, None) or "")
             if started_in is not None:
@@ -358,18 +358,18 @@ class TurnBook:
         self._held = None
         self.evidence = Evidence()
 
-    # -- how it ends -----------------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------------
 
     def _is_stale(self, named: Iterable[str]) -> bool:
-        """Return True if a result names prompts, and each of them has its outcome already.
+        """Return True if a result names prompts and each of them already has its outcome.
 
-        Such a result ends nothing: the prompts that are open belong to another turn.
+        Such a result ends nothing: the open prompts belong to another turn.
         """
         names = [uuid for uuid in named if uuid]
         return bool(names) and not any(uuid in self._open for uuid in names)
 
     def _pass_over(self, message: ResultMessage) -> None:
-        """Deliver a stale result to no turn, and leave the prompts that run as they are."""
+        """Deliver a stale result to no turn, without changing the prompts that run."""
         self._outbox.deliver([message], NO_TURN, line_size(message))
         self._emit(Warn(WarningKind.STRAY_RESULT, f"subtype {message.subtype}, of a closed prompt"))
         if message.origin is not None and self._notices:
@@ -379,7 +379,7 @@ class TurnBook:
             self._next_turn()  # it was a turn of the CLI's own
 
     def _name_result(self, named: Iterable[str], *, is_follow_up: bool) -> None:
-        """Settle whose turn it was that now ends."""
+        """Decide which prompts a result belongs to."""
         sure = self._running
         if is_follow_up and self._certainty is Certainty.LIKELY:
             sure = sure[:-1]
@@ -407,11 +407,11 @@ class TurnBook:
         now: float,
         cost: float | None = None,
     ) -> None:
-        """Give each of ``uuids`` that is open its outcome. They share it; the first one pays."""
+        """Give each open prompt in ``uuids`` its outcome. The first one carries the cost."""
         mine = tuple(uuid for uuid in self._open if uuid in uuids)
         if not mine:
             return
-        # A prompt that is not in the turn has nothing to do with what the turn has shown.
+        # The evidence of the turn does not apply to a prompt outside it.
         seen = self.evidence if mine[0] in self._running else Evidence()
         facts = self._facts(ending, result, seen)
         for uuid in mine:
@@ -498,7 +498,7 @@ class TurnBook:
 
     def _on_task_notification(self, message: TaskNotificationMessage) -> Turns:
         if self._certainty is Certainty.IDLE and message.status != "stopped":
-            # No turn follows the end of a task in the foreground, or of one that was stopped.
+            # No turn follows the end of a task in the foreground, or of a stopped task.
             self._notices += 1
         self._tasks.pop(message.tool_use_id or "", None)
         return self._running
@@ -513,16 +513,16 @@ class TurnBook:
         TaskStartedMessage: _on_task_started,
         TaskNotificationMessage: _on_task_notification,
     }
-    """What a message tells the book. Kinds without a row belong to the running turn, no more."""
+    """The observer of each kind of message. Other kinds only belong to the running turn."""
 
     _NEWS: ClassVar[frozenset[type]] = frozenset(_OBSERVERS) - {AssistantMessage}
-    """Kinds that may change whose turn it is, or how it will end, one by one."""
+    """Kinds that may change which turn runs or how it ends. Each message is handled alone."""
 
 
 def with_result(
     outcome: Outcome[Any], result: ResultMessage, cost: float | None, *, pays: bool
 ) -> Outcome[Any]:
-    """Return the outcome with what a result says. Of merged prompts one pays for all."""
+    """Return the outcome with the fields of a result. Of merged prompts one carries the cost."""
     return structs.replace(
         outcome,
         text=result_text(result, outcome.text, completed=outcome.ok),
@@ -538,7 +538,7 @@ def with_result(
 
 
 def _complaint(message: AssistantMessage | None) -> str | None:
-    """Return what a slash command that failed said."""
+    """Return the error text of a slash command that failed, or None."""
     return message.text if message is not None and is_failed_command(message) else None
 
 

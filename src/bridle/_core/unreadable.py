@@ -1,9 +1,9 @@
-"""Lines that cannot be read: too long to keep, no frame at all, or of an unknown kind.
+"""Report lines that cannot be read: too long to keep, not a frame, or of an unknown kind.
 
-Warnings about them name lengths and kinds, and quote nothing: a line may be a piece of the
-conversation. A line that somebody waits for is settled all the same: a request is answered with an
-error, the answer to a request of ours ends it, and a result ends its turn. For that a shallow look
-at the line's bytes is enough.
+Warnings about them name lengths and kinds and quote nothing, because a line may be part of the
+conversation. What waits for the line is still settled: an incoming request is answered with an
+error, a response ends its outgoing request, and a result ends its turn. A shallow scan of the
+line's bytes is enough for that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bridle.messages import MalformedLine, Message, SystemMessage
 
 
 class Unreadable:
-    """Reports what could not be read, and settles what waited for it."""
+    """Report lines that could not be read, and settle what waited for them."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class Unreadable:
         self._on_handshake = on_handshake
 
     def report_malformed(self, frame: MalformedLine, now: float) -> None:
-        """A line is no frame."""
+        """Warn of a line that is not a frame, and settle what waited for it."""
         self.report_cut(frame)
         if b"{" in frame.line:
             self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
 
     def report_cut(self, frame: MalformedLine) -> None:
-        """Warn of a line that cannot be decoded; the CLI's end settles what it belonged to."""
+        """Warn of a line that cannot be decoded. The CLI's exit settles what waited for it."""
         detail = f"{frame.reason}: {shape_of(frame.line)}"
         self._emit(Warn(WarningKind.MALFORMED_LINE, detail))
 
     def report(self, line: LongLine | OversizedLine, now: float) -> None:
-        """A line is unusually long, or was longer than may be kept and dropped."""
+        """Warn of a long line. If it was too long and dropped, settle what waited for it."""
         if isinstance(line, LongLine):
             self._emit(Warn(WarningKind.LONG_LINE, f"{line.size} bytes so far"))
             return

@@ -1,8 +1,8 @@
-"""How many warnings of one kind are told: the first ones each, then one a second with a count.
+"""Limit the rate of warnings of one kind: the first ones singly, then one a second with a count.
 
-A CLI that writes junk can cause hundreds of thousands of warnings a second. :class:`WarningRate`
-decides which of them are told. The others are counted, and the count is exact: the sum of
-``SdkWarning.count`` over all that is told is the number of warnings there were.
+A CLI that writes invalid lines can cause hundreds of thousands of warnings a second.
+:class:`WarningRate` decides which of them are given. The others are counted, and the count is
+exact: the sum of ``SdkWarning.count`` over all given warnings is the number of warnings.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from msgspec import Struct, structs
 from bridle.events import SdkWarning, WarningKind
 
 BURST = 20
-"""Warnings of one kind that are told each, before they are counted."""
+"""Warnings of one kind that are given singly, before they are counted."""
 
 INTERVAL = 1.0
-"""Seconds between two warnings of one kind that comes faster; as often, the burst regains one."""
+"""Seconds between two warnings of a kind that is over its burst, and to regain one of the burst."""
 
 
 class _Counted(Struct):
-    """Warnings of one kind that are not told yet."""
+    """Warnings of one kind that have not been given yet."""
 
     last: SdkWarning
     since: float
@@ -27,15 +27,15 @@ class _Counted(Struct):
 
 
 class WarningRate:
-    """The rate of the warnings of one session or query. Times are those of one clock."""
+    """The rate of the warnings of one session or query. All times must come from one clock."""
 
     def __init__(self) -> None:
-        # When each kind will have its whole burst back.
+        # The time at which each kind has its whole burst again.
         self._full_at: dict[WarningKind, float] = {}
         self._counted: dict[WarningKind, _Counted] = {}
 
     def admit(self, warning: SdkWarning, now: float) -> bool:
-        """Return True if the warning is to be told now; otherwise it is counted."""
+        """Return True if the warning should be given now. Otherwise count it."""
         kind = warning.kind
         counted = self._counted.get(kind)
         if counted is not None:
@@ -51,20 +51,20 @@ class WarningRate:
 
     @property
     def next_due(self) -> float | None:
-        """When :meth:`take_due` has something to tell; None if nothing is counted."""
+        """Return when :meth:`take_due` has a warning to return. None if nothing is counted."""
         if not self._counted:
             return None
         return min(one.since for one in self._counted.values()) + INTERVAL
 
     def take_due(self, now: float) -> list[SdkWarning]:
-        """Remove and return what is to be told by ``now``: one warning of a kind, with a count."""
+        """Remove and return the warnings due by ``now``: one of each kind, with a count."""
         due = [kind for kind, one in self._counted.items() if one.since + INTERVAL <= now]
         for kind in due:
             self._full_at[kind] = now + BURST * INTERVAL
         return [_summary(self._counted.pop(kind)) for kind in due]
 
     def take_all(self) -> list[SdkWarning]:
-        """Remove and return everything that is counted, without waiting for its time."""
+        """Remove and return everything that is counted, due or not."""
         counted = list(self._counted.values())
         self._counted.clear()
         return [_summary(one) for one in counted]

@@ -1,16 +1,16 @@
-"""The codec: one line of the wire to one typed value, and values back to lines.
+"""Decode lines of the wire into typed values, and encode values into lines.
 
-The rule of this file: decoding is total. Every line becomes a value, at worst `MalformedLine`;
-nothing a CLI may write raises. Two roads lead there:
+Decoding is total: every line becomes a value, at worst a `MalformedLine`, and nothing that a CLI
+writes raises. There are two ways to decode:
 
-* the straight one: msgspec reads the line into its class in one pass, choosing by `type` (and, in
-  control frames, blocks and stream events, by their own tag); `system` lines take a second pass,
+* fast: msgspec reads the line into its class in one pass, chosen by `type` (and, in control
+  frames, blocks and stream events, by their own tag). `system` lines take a second pass, because
   their class depends on `subtype`;
-* the patient one, taken when the straight one fails: the line is parsed as plain JSON and the
-  class rebuilt field by field. What does not fit keeps its default and is named in `.misfits`;
-  what has an unknown tag becomes the `Unknown…` of its family.
+* tolerant, if the fast way fails: the line is parsed as plain JSON and the class is rebuilt field
+  by field. A field that does not fit keeps its default and is named in `.misfits`. An unknown tag
+  becomes the `Unknown…` class of its family.
 
-Encoding is strict: what JSON cannot say raises `Unencodable`.
+Encoding is strict: a value that JSON cannot represent raises `Unencodable`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 _WellFormed: TypeAlias = Message | ControlRequest | ControlResponse | ControlCancel
 
-# ------------------------------------------------------------------------- the straight road
+# ------------------------------------------------------------------------- fast decoding
 
 _KINDS: dict[str, type[Message | ControlFrame]] = {
     str(kind.__struct_config__.tag): kind
@@ -75,7 +75,7 @@ _KINDS: dict[str, type[Message | ControlFrame]] = {
 
 
 def _first_decode(line: bytes) -> Any:
-    """Build the decoder, which takes milliseconds, when there is something to decode."""
+    """Build the decoder on first use, because that takes milliseconds."""
     global _decode
     union: Any = Union[tuple(_KINDS.values())]  # noqa: UP007  # the arms come from a table
     _decode = msgspec.json.Decoder(union).decode
@@ -91,12 +91,12 @@ def _system_decoder(kind: type[SystemMessage]) -> msgspec.json.Decoder[SystemMes
 
 
 def decode_line(line: bytes) -> Frame:
-    """Read one line, with or without its line ending. Never raises.
+    """Decode one line, with or without its line ending. Never raises.
 
-    Unknown types, subtypes and blocks arrive as `UnknownMessage`, `UnknownSystemMessage`,
-    `UnknownControlRequest` and `UnknownBlock`; a known kind keeps its class whatever its fields
-    hold (see `.misfits`). A line that is not JSON, not an object, nested beyond measure, or not
-    UTF-8 where it is read, is a `MalformedLine`.
+    Unknown types, subtypes and blocks become `UnknownMessage`, `UnknownSystemMessage`,
+    `UnknownControlRequest` and `UnknownBlock`. A known kind keeps its class whatever its fields
+    hold (see `.misfits`). A line that is not JSON, not an object, nested too deeply, or not UTF-8
+    where it is read becomes a `MalformedLine`.
     """
     try:
         frame: _WellFormed = _decode(line)
@@ -110,15 +110,15 @@ def decode_line(line: bytes) -> Frame:
 
 
 def decode_all(items: Sequence[Any]) -> tuple[list[Any], set[type]]:
-    """`decode_line` of every line among the items, and the kinds of what came of it.
+    """Decode every line among the items. Return the frames and the set of their classes.
 
-    Whatever is no line stays as it is. A read may hold hundreds of lines, so none of the usual
-    steps is a step of Python's.
+    Items that are not lines are kept unchanged. A read may hold hundreds of lines, so the common
+    case avoids Python loops.
     """
     try:
         frames: list[Any] = list(map(_decode, items))
         deque(map(attach, frames, ["_place"] * len(frames), items), maxlen=0)
-    except (TypeError, ValueError, RecursionError):  # something odd is among them
+    except (TypeError, ValueError, RecursionError):  # one of them needs the slower way
         frames = [decode_line(item) if isinstance(item, bytes) else item for item in items]
     kinds: set[type] = set(map(type, frames))
     if SystemMessage in kinds:
@@ -130,7 +130,7 @@ def decode_all(items: Sequence[Any]) -> tuple[list[Any], set[type]]:
     return frames, kinds
 
 
-# ------------------------------------------------------------------------- the patient road
+# ------------------------------------------------------------------------- tolerant decoding
 
 
 def _decode_patiently(line: bytes) -> Frame:
@@ -154,7 +154,7 @@ def _decode_patiently(line: bytes) -> Frame:
 
 
 def _kind_of(members: JsonObject) -> type[Message | ControlFrame]:
-    """The class of a line, by the words of its writer."""
+    """Return the class of a line by its `type` and `subtype`."""
     kind = _KINDS.get(_word(members, "type"), UnknownMessage)
     if kind is SystemMessage:
         return SYSTEM_KINDS.get(_word(members, "subtype"), UnknownSystemMessage)
@@ -166,15 +166,15 @@ def _word(members: JsonObject, name: str) -> str:
     return word if isinstance(word, str) else ""
 
 
-_NOTHING: Any = object()  # the answer of _fit when nothing of the value can be used
+_NOTHING: Any = object()  # returned by _fit if the value cannot be used
 
-# Names other writers of this protocol use.
+# Field names that other implementations of this protocol use.
 _ALIASES: dict[tuple[type, str], str] = {
     (CanUseToolRequest, "input"): "tool_input",
     (ControlFailure, "error"): "message",
 }
 
-# What stands for a member of the family whose tag is unknown, or that is no object.
+# Replaces a value of the family whose tag is unknown, or that is not an object.
 _UNKNOWN: dict[type, Callable[[str, Any], Struct]] = {
     Block: UnknownBlock,
     Delta: UnknownDelta,
@@ -190,7 +190,7 @@ def _fields(kind: type[Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
 
 
 def _rebuild(kind: type[Struct], members: JsonObject, path: Path, misfits: list[str]) -> Any:
-    """Make a `kind` of the members that fit; the names of the others go to `misfits`."""
+    """Build a `kind` from the fields that fit. Add the names of the others to `misfits`."""
     values: JsonObject = {}
     for info in _fields(kind):
         here = (*path, info.encode_name if info.name.startswith("_") else info.name)
@@ -213,7 +213,7 @@ def _rebuild(kind: type[Struct], members: JsonObject, path: Path, misfits: list[
 
 
 def _fit(wanted: Any, value: object, path: Path, misfits: list[str]) -> Any:
-    """`value` as the type `wanted`, as much of it as fits; `_NOTHING` if that is nothing."""
+    """Convert the parts of `value` that fit the type `wanted`. Return `_NOTHING` if none fit."""
     try:
         return msgspec.convert(value, wanted)
     except msgspec.ValidationError:
@@ -238,7 +238,7 @@ def _fit(wanted: Any, value: object, path: Path, misfits: list[str]) -> Any:
 def _fit_each(
     wanted: Any, entries: Iterable[tuple[str | int, object]], path: Path, misfits: list[str]
 ) -> Iterator[tuple[str | int, Any]]:
-    """The entries of a list or an object that can be used, each under its index or name."""
+    """Yield the usable entries of a list or an object, each with its index or name."""
     for key, entry in entries:
         here = (*path, key)
         value = _fit(wanted, entry, here, misfits)
@@ -246,12 +246,12 @@ def _fit_each(
             misfits.append(spell_path(here))
             if _family(wanted) is None:
                 continue
-            value = _blank(wanted, entry)  # a block keeps its place: its neighbours count on it
+            value = _blank(wanted, entry)  # keep the position of a block in its list
         yield key, value
 
 
 def _fit_struct(wanted: Any, members: JsonObject, path: Path, misfits: list[str]) -> Any:
-    """The class of a union that the tag names, rebuilt; without tags, the only class."""
+    """Rebuild the class of a union that the tag names, or the only class if there are no tags."""
     kinds = [arm for arm in _arms(wanted) if arm is not NoneType]
     family = _family(wanted)
     if family is None:
@@ -261,14 +261,14 @@ def _fit_struct(wanted: Any, members: JsonObject, path: Path, misfits: list[str]
     for kind in kinds:
         if kind.__struct_config__.tag == tag:
             return _rebuild(kind, members, path, misfits)
-    if family is Answer:  # whoever waits for it must hear that it is none
+    if family is Answer:  # the request must end with an error
         misfits.append(spell_path((*path, tag_field)))
         return _rebuild(ControlFailure, members, path, misfits)
     return _UNKNOWN[family](tag, members)
 
 
 def _blank(wanted: Any, value: object) -> Any:
-    """What a required field holds when `value` cannot be used for it."""
+    """Return the value of a required field if `value` cannot be used for it."""
     family = _family(wanted)
     if family is not None:
         return _UNKNOWN[family]("", value)
@@ -280,7 +280,7 @@ def _arms(wanted: Any) -> tuple[Any, ...]:
 
 
 def _family(wanted: Any) -> type | None:
-    """The family of tagged classes a type chooses from, if it does."""
+    """Return the family of tagged classes that a type chooses from, or None."""
     first = _arms(wanted)[0]
     if not isinstance(first, type):
         return None
@@ -291,20 +291,20 @@ def _family(wanted: Any) -> type | None:
 
 
 class Unencodable(ValueError):
-    """A value that JSON cannot say: a foreign type, half a surrogate pair, a cycle.
+    """A value that JSON cannot represent: a foreign type, half a surrogate pair, a cycle.
 
-    The only error the encoders raise. NaN and the infinities are not errors: they become null.
+    It is the only error that the encoders raise. NaN and the infinities are encoded as null.
     """
 
 
 def encode_request(request_id: str, subtype: str, fields: Mapping[str, object]) -> bytes:
-    """Return a control request."""
+    """Return the line of a control request."""
     body = _whole(encode_json({"subtype": subtype, **fields}))
     return b"".join((_REQUEST, _encode(request_id), b',"request":', body, b"}\n"))
 
 
 def encode_success(request_id: str, body: bytes) -> bytes:
-    """Return the response to a request of the CLI, around a body that is JSON already."""
+    """Return the response to an incoming request, with a body that is already JSON."""
     return b"".join((_SUCCESS, _encode(request_id), b',"response":', _whole(body), b"}}\n"))
 
 
@@ -313,7 +313,7 @@ _SUCCESS = b'{"type":"control_response","response":{"subtype":"success","request
 
 
 def encode_error(request_id: str, text: str) -> bytes:
-    """Return the error response to a request of the CLI."""
+    """Return the error response to an incoming request."""
     response = {"subtype": "error", "request_id": request_id, "error": text}
     return _line({"type": "control_response", "response": response})
 
@@ -328,10 +328,10 @@ def encode_user_message(
     is_synthetic: bool = False,
     client_composed: bool = False,
 ) -> bytes:
-    """A prompt: text, or blocks given as our structs or as plain mappings.
+    """Return the line of a prompt: text, or blocks as our structs or as plain mappings.
 
-    A block that was read from the wire is written as it was read. `client_composed` keeps the
-    CLI from taking slash commands and `@paths` out of the text.
+    A block that was decoded from the wire is written unchanged. `client_composed` keeps the CLI
+    from interpreting slash commands and `@paths` in the text.
     """
     if not isinstance(content, str):
         content = _blocks(content)
@@ -352,7 +352,7 @@ def encode_user_message(
 
 
 def _blocks(content: object) -> list[Any]:
-    """Blocks as plain JSON. The CLI dies of a prompt that is none, so anything else is refused."""
+    """Return blocks as plain JSON. Rejects other values, because the CLI would exit on them."""
     if not isinstance(content, list | tuple):
         raise Unencodable(f"a prompt is text or a list of blocks, not {type(content).__name__}")
     blocks = [
@@ -378,7 +378,7 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def encode_json(value: object) -> bytes:
-    """Any value; what cannot be written raises `Unencodable`."""
+    """Encode any value. Raises `Unencodable` if JSON cannot represent it."""
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
@@ -395,7 +395,7 @@ def _line(value: JsonObject) -> bytes:
 
 
 def _whole(json: bytes) -> bytes:
-    """JSON that fits into a line. Only a ready-made msgspec.Raw can bring a line break in."""
+    """Return JSON that fits into a line. Only a msgspec.Raw value can contain a line break."""
     if 0x0A in json:
         raise Unencodable("cannot be written as JSON: a raw value holds a line break")
     return json

@@ -1,1 +1,1 @@
-"""The CLI's requests: one handler per kind behind one table of open requests."""
+"""Handle incoming requests: one handler per kind behind one table of open requests."""

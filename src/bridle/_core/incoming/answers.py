@@ -1,4 +1,4 @@
-"""Answers to requests of the CLI, and results of callbacks that are not valid answers."""
+"""Define answers to incoming requests, and results of callbacks that are not valid answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Warned: TypeAlias = tuple[str, str]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The body of a successful response, as JSON, and the warnings that go with it."""
+    """The body of a successful response, as JSON, and the warnings to give with it."""
 
     body: bytes
     warnings: tuple[Warned, ...] = ()
@@ -25,9 +25,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class InvalidResult(Exception):
-    """A result of a callback that is not a valid answer; the text says why.
+    """A callback's result that is not a valid answer. The text says why.
 
-    `kind` is the kind of the warning; by default the one for a failed callback of its sort.
+    `kind` is the kind of the warning. The default is the kind for a failed callback.
     """
 
     def __init__(self, problem: str, kind: str | None = None) -> None:
@@ -36,7 +36,7 @@ class InvalidResult(Exception):
 
 
 class InvalidReturn(msgspec.Struct, frozen=True):
-    """Reported in place of a result that is not a valid answer; see `InvalidResult`."""
+    """Reported in place of a result that is not a valid answer. See `InvalidResult`."""
 
     problem: str
     kind: str | None = None

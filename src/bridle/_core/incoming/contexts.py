@@ -1,6 +1,6 @@
-"""The contexts that callbacks get, made of the requests of the CLI.
+"""Make the contexts that callbacks get from incoming requests.
 
-A field that does not fit takes its default. Only a request without a required field is refused.
+A field that does not fit takes its default. Only a request without a required field is rejected.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _KnownUpdate: TypeAlias = (
 
 
 class _Updates(msgspec.Struct):
-    """The type for `msgspec.convert`, which prepares a struct once and a union at each call."""
+    """The type for `msgspec.convert`, which prepares a struct once but a union at each call."""
 
     permission_suggestions: tuple[_KnownUpdate, ...]
 
 
-#: The tools whose permission requests have a context of their own.
+#: The tools whose permission requests have their own context class.
 _CONTEXTS: Mapping[object, type[CanUseToolContext]] = {
     "AskUserQuestion": QuestionContext,
     "ExitPlanMode": PlanContext,
@@ -61,7 +61,7 @@ def decode_can_use_tool(request: CanUseToolRequest, session_id: str = "") -> Can
     return kind(*values)
 
 
-# Where a request, and so its context, has what a context has in another form.
+# The positions of fields that a context has in another form than its request.
 _SUGGESTIONS = CanUseToolRequest.__struct_fields__.index("permission_suggestions")
 _MCP_SERVER = CanUseToolRequest.__struct_fields__.index("mcp_server")
 
@@ -69,7 +69,7 @@ _MCP_SERVER = CanUseToolRequest.__struct_fields__.index("mcp_server")
 def _decode_updates(request: CanUseToolRequest) -> tuple[PermissionUpdate, ...]:
     try:
         updates = msgspec.convert(request, _Updates, from_attributes=True).permission_suggestions
-    except msgspec.ValidationError:  # one of them is new or odd
+    except msgspec.ValidationError:  # one of them is unknown or malformed
         return tuple(map(decode_update, request.permission_suggestions))
     for update, wire in zip(updates, request.permission_suggestions, strict=True):
         bind_update(update, wire)
@@ -89,14 +89,14 @@ def decode_elicitation(request: JsonObject) -> ElicitationRequestContext:
 
 
 def decode_tolerantly(kind: type[_Asked], wire: JsonObject) -> _Asked:
-    """Decode a context from its wire object; fields that do not fit take their defaults.
+    """Decode a context from its wire object. Fields that do not fit take their defaults.
 
-    A required field that is missing or does not fit is a `msgspec.ValidationError`.
+    Raises `msgspec.ValidationError` if a required field is missing or does not fit.
     """
     try:
         if "permission_suggestions" in wire:
             return msgspec.convert(wire, kind, dec_hook=_decode_custom)
-        return msgspec.convert(wire, kind)  # a good deal cheaper
+        return msgspec.convert(wire, kind)  # much cheaper without the hook
     except msgspec.ValidationError:
         return msgspec.convert(_fitting(kind, wire), kind, dec_hook=_decode_custom)
 
@@ -116,12 +116,12 @@ def _fitting(kind: type[Withdrawable], data: Mapping[str, Any]) -> JsonObject:
 
 
 def _decode_custom(_kind: type, value: object) -> object:
-    """Permission updates are the one type in a context that msgspec leaves to us."""
+    """Decode permission updates, the only type in a context that msgspec does not know."""
     return decode_update(value)
 
 
 def decode_update(value: object) -> PermissionUpdate:
-    """A permission update from its wire object; what is new or odd is kept as it is."""
+    """Return a permission update from its wire object. Unknown kinds keep the object as it is."""
     if not isinstance(value, dict):
         raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
     wire = cast("JsonObject", value)
@@ -142,5 +142,5 @@ def convert_update(wire: object) -> PermissionUpdate:
 
 
 def copied(value: JsonObject) -> JsonObject:
-    """Return a deep copy of a JSON object, so that a callback may change what it is given."""
+    """Return a deep copy of a JSON object, so that a callback may change its argument."""
     return cast("JsonObject", msgspec.to_builtins(value))

@@ -1,7 +1,7 @@
-"""Handles elicitations: requests of MCP servers to the user.
+"""Handle elicitations: requests of MCP servers to the user.
 
-An elicitation without a valid answer of the callback is cancelled. Without a callback it is
-declined.
+An elicitation is cancelled if the callback gives no valid answer, and declined if there is no
+callback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DECLINED = Answer(b'{"action":"decline"}')
 
 
 class ElicitationHandler(OneCallback):
-    """Handles elicitations. ``timeout`` is in seconds; None: no limit."""
+    """Handle elicitations. ``timeout`` is in seconds, None means no limit."""
 
     failed_kind = late_kind = WarningKind.ELICITATION_FAILED
 
@@ -51,5 +51,5 @@ class ElicitationHandler(OneCallback):
 
 
 def cancel(kind: str, detail: str) -> Answer:
-    """Return the answer to an elicitation for which no callback gave a valid answer."""
+    """Return the answer to an elicitation for which the callback gave no valid answer."""
     return Answer(_CANCELLED.body, ((kind, detail),))

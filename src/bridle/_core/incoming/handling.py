@@ -1,6 +1,6 @@
-"""Handles the requests of the CLI: passes each to the handler of its kind, and results to it.
+"""Pass each incoming request to the handler of its kind, and callback results back to it.
 
-Load decides nothing: requests wait for their callbacks, as many as there are.
+Requests wait for their callbacks however many there are, so load never decides an answer.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class IncomingConfig(Struct, frozen=True, kw_only=True):
     question: Callback | None = None
     plan: Callback | None = None
     elicitation: Callback | None = None
-    #: The functions that take the messages for MCP servers, and the servers of tools, by name.
+    #: The functions that handle raw messages for MCP servers, and the tool servers, by name.
     mcp_handlers: Mapping[str, object] = {}
     tool_servers: Mapping[str, ToolServer] = {}
-    #: Seconds a permission request or an elicitation may take; None: no limit.
+    #: Seconds that a permission request or an elicitation may take. None means no limit.
     permission_timeout: float | None = None
-    #: Requests that may be open at once; a constant of sessions, smaller in simulations.
+    #: Requests that may be open at once. Constant in sessions, smaller in simulations.
     max_open: int = MAX_OPEN_REQUESTS
 
 
 class Incoming:
-    """The requests of the CLI.
+    """The incoming requests of one session.
 
-    ``shutdown`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
+    ``shutdown`` says whether the CLI still accepts answers. ``prompt`` returns the prompt that the
     CLI works on. ``end_turn`` is called with the event and the answer when a hook has ended the
     turn, and with every answer about a prompt.
     """
@@ -135,7 +135,7 @@ class Incoming:
             self.table.reject(WarningKind.INVALID_REQUEST, request_id, text)
 
     def withdraw(self, request_id: str) -> None:
-        """Forget a request that the CLI has withdrawn; it gets no answer."""
+        """Remove a request that the CLI has withdrawn, without an answer."""
         if not self.table.drop(request_id):
             self._mcp.withdraw(request_id)
 
@@ -154,7 +154,7 @@ class Incoming:
     def failed(self, call_id: int, detail: str, now: float, *, was_called: bool = True) -> None:
         """Answer for a callback that raised, or that could not be called.
 
-        In the second case the callback decided nothing: a gate blocks, a permission is denied.
+        If it could not be called, a gate blocks and a permission is denied.
         """
         call = self.table.take(call_id)
         if call is None:
@@ -182,7 +182,7 @@ class Incoming:
         self._mcp.confirm(now)
 
     def refuse_all(self, now: float) -> None:
-        """Refuse what is open and whatever else comes: the session is closing."""
+        """Reject open and later requests, because the session is closing."""
         self.table.is_closing = True
         for call in list(self.table.open.values()):
             self.table.cancel(call)
@@ -190,7 +190,7 @@ class Incoming:
         self.confirm(now)
 
     def drop_all(self) -> None:
-        """Forget everything: the CLI takes no more answers."""
+        """Remove everything, because the CLI accepts no more answers."""
         self.table.is_closing = True
         for call in list(self.table.open.values()):
             self.table.drop(call.request_id)

@@ -1,8 +1,8 @@
-"""The hooks of a session: what is registered with the CLI, and which hooks a callback is for.
+"""Plan the hooks of a session: which are registered with the CLI, and which a callback calls.
 
-The CLI sees one callback per event. Bridle calls the hooks behind it one after another
-(:mod:`hook_run`), so that they run in their order and the first decision wins; the CLI would run
-several callbacks of one event at the same time.
+The CLI sees one callback per event, because it would run several callbacks of one event at the
+same time. Bridle calls the hooks of the event one after another (:mod:`hook_run`), so that they
+run in order and the first decision wins.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bridle._raw_line import JsonObject
 from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, compile_matcher
 
 #: Seconds that the CLI waits beyond the deadlines of our hooks. A deadline starts when its hook
-#: starts, and under load a hook may have to wait for that.
+#: starts, and under load a hook may wait before it starts.
 _CLI_MARGIN = 24 * 3600.0
 
-#: The longest timer of a JavaScript runtime, in seconds. The CLI would take a longer one as over
-#: at once, and refuse the tool.
+#: The longest timer of a JavaScript runtime, in seconds. With a longer one the CLI would time out
+#: at once and reject the tool call.
 _LONGEST_TIMEOUT = (2**31 - 1) // 1000
 
 
@@ -40,7 +40,7 @@ class _PlannedEvent(msgspec.Struct, frozen=True):
 
 
 class HookPlan(msgspec.Struct, frozen=True):
-    """All hooks of a session under the ids the CLI calls them by."""
+    """All hooks of a session, by the callback ids that the CLI uses."""
 
     by_callback_id: Mapping[str, _PlannedEvent]
 
@@ -51,9 +51,9 @@ class HookPlan(msgspec.Struct, frozen=True):
         callback_timeout: float,
         hook_timeouts: Mapping[str, float] | None = None,
     ) -> HookPlan:
-        """One callback id per event that has hooks, counted in the order given.
+        """Plan one callback id for each event that has hooks, in the order given.
 
-        A hook's own timeout wins over its event's, and that over the general one.
+        The timeout of a hook wins over that of its event, which wins over ``callback_timeout``.
         """
         timeouts = hook_timeouts or {}
         planned: dict[str, _PlannedEvent] = {}
@@ -77,7 +77,7 @@ class HookPlan(msgspec.Struct, frozen=True):
         return cls(planned)
 
     def initialize_payload(self) -> JsonObject | None:
-        """Return the member `hooks` of the initialize request; None: leave it out."""
+        """Return the field `hooks` of the initialize request, or None to leave it out."""
         registered: JsonObject = {}
         for callback_id, planned in self.by_callback_id.items():
             matcher: JsonObject = {
@@ -86,7 +86,7 @@ class HookPlan(msgspec.Struct, frozen=True):
                 "timeout": planned.cli_timeout(),
             }
             if rule_of(planned.event).is_gate:
-                # Newer CLIs then block if our answer is an error; older ones ignore the member.
+                # Newer CLIs then block if our answer is an error. Older ones ignore the field.
                 matcher["onFailure"] = "block"
             registered[planned.event] = [matcher]
         return registered or None
@@ -114,7 +114,7 @@ class HookPlan(msgspec.Struct, frozen=True):
         return run
 
     def unreadable(self, callback_id: str | None) -> HookRun | None:
-        """Return the run of a callback of which only the id could be read; None if not ours."""
+        """Return the run of a callback with only its id readable. None if the id is not ours."""
         planned = self.by_callback_id.get(callback_id or "")
         if planned is None:
             return None
@@ -124,7 +124,7 @@ class HookPlan(msgspec.Struct, frozen=True):
 
 
 def _subjects(event: str, context: HookContext) -> tuple[str, ...]:
-    """The names a matcher may match; empty where the event ignores matchers."""
+    """Return the names a matcher may match. Empty if the event ignores matchers."""
     field = rule_of(event).subject
     if field is None:
         return ()

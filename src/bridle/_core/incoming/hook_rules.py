@@ -1,6 +1,6 @@
-"""What each hook event understands: one table, a row per event.
+"""Describe what each hook event supports: one table with a row per event.
 
-What a row claims was seen on real CLIs, or is marked as documented only.
+Each row was observed on real CLIs, or is marked as documented only.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def _deny_and_interrupt(reason: str) -> JsonObject:
 class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
-    #: Whether the answer decides that something happens: it must not happen when no hook could
-    #: be asked. At other events (Stop, for example) a block would make the CLI go on instead.
+    #: True if the answer decides whether something happens. A gate blocks if no hook could be
+    #: called. At other events (Stop, for example) a block would make the CLI go on instead.
     is_gate: bool = False
-    #: The field of the context a matcher is held against; without one matchers are ignored.
+    #: The field of the context that matchers are compared with. None: matchers are ignored.
     subject: str | None = None
-    #: How a block is spelled; None where the CLI takes no notice of any spelling.
+    #: Makes the answer that blocks. None if the CLI ignores every form of block.
     block: Callable[[str], JsonObject] | None = None
-    #: False where some CLIs take no notice of the block, or none was seen to honour it.
+    #: False if some CLIs ignore the block, or no CLI was seen to honour it.
     surely_blocks: bool = True
-    #: What has to stand beside the end of the turn, so that nothing more happens before it.
+    #: Makes the fields to send with the end of the turn, so that nothing more happens first.
     beside_end: Callable[[str], JsonObject] | None = None
-    #: Whether every CLI ends the turn on `continue: false`.
+    #: True if every CLI ends the turn on `continue: false`.
     surely_ends: bool = False
-    #: The members of `hookSpecificOutput` it knows. The CLI ignores any other; the rest of the
-    #: answer counts.
+    #: The fields of `hookSpecificOutput` that the event supports. The CLI ignores other fields but
+    #: uses the rest of the answer.
     specific: frozenset[str] = frozenset()
 
 
@@ -104,7 +104,7 @@ RULES: Mapping[str, EventRule] = {
         subject="notification_type",
         specific=_CONTEXT,  # the context is documented only
     ),
-    # Newer CLIs decline the elicitation; older ones show it to the user all the same.
+    # Newer CLIs decline the elicitation. Older ones still show it to the user.
     "Elicitation": EventRule(subject="mcp_server_name", block=decision_block, surely_blocks=False),
     "ElicitationResult": EventRule(
         subject="mcp_server_name", block=decision_block, surely_blocks=False
@@ -124,7 +124,7 @@ RULES: Mapping[str, EventRule] = {
     ),
     "DirectoryAdded": EventRule(subject="source"),
     "CwdChanged": EventRule(),
-    "FileChanged": EventRule(),  # it has a subject, but which part of the path is not known
+    "FileChanged": EventRule(),  # it has a subject, but which part of the path is unknown
     "WorktreeCreate": EventRule(),
     "WorktreeRemove": EventRule(),
 }

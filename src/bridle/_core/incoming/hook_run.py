@@ -1,6 +1,6 @@
-"""One hook callback in flight: it calls the hooks of an event in order and makes their one answer.
+"""Run one hook callback: call the hooks of an event in order and combine them into one answer.
 
-A gate blocks unless each of its hooks was asked and let it pass, or failed in a way for which its
+A gate blocks unless each of its hooks was called and allowed it, or failed in a way for which its
 `on_error` says "continue". Nothing here raises for what a hook or the CLI did.
 """
 
@@ -40,13 +40,13 @@ _SPECIFIC_NAMES: Mapping[str, str] = {
     "permission": "decision",
 }
 
-#: The fields that decide. A gate that does not know one of them takes the output as invalid.
+#: The fields that decide. At a gate that does not support one of them the output is invalid.
 _DECIDING = frozenset({"permission_decision", "updated_input", "permission"})
 
-#: The members of `hookSpecificOutput` that decide.
+#: The fields of `hookSpecificOutput` that decide.
 _DECISIONS = frozenset({"permissionDecision", "decision"})
 
-#: What the following hooks see in their context after a hook has changed it.
+#: The context fields in which the following hooks see a changed value.
 _SHOWN_AS: Mapping[str, str] = {
     "updatedInput": "tool_input",
     "updatedToolOutput": "tool_response",
@@ -64,9 +64,9 @@ class PlannedHook(msgspec.Struct, frozen=True):
 
 
 class CheckedOutput(msgspec.Struct, frozen=True):
-    """A hook output that holds plain JSON values only, and what messages call it.
+    """A hook output that holds only plain JSON values, and its name in messages.
 
-    Its `permission` is the decision as the CLI spells it.
+    Its `permission` is the decision in the CLI's form.
     """
 
     output: HookOutput
@@ -78,10 +78,10 @@ HookReturn: TypeAlias = Continue | Block | Deny | EndTurn | CheckedOutput | None
 
 
 def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> HookContext:
-    """Return the context of an event, made of a copy of its input.
+    """Return the context of an event, made from a copy of its input.
 
-    Raises `msgspec.ValidationError` if the event's key field is missing, and at a gate also if the
-    input of the tool is not an object: a guard must not judge an empty one in its place.
+    Raises `msgspec.ValidationError` if the event's key field is missing. At a gate it also raises
+    if the tool's input is not an object, so that a hook never judges an empty input in its place.
     """
     if event in _TOOL_EVENTS and rule_of(event).is_gate:
         tool_input = wire.get("tool_input", {})
@@ -92,7 +92,7 @@ def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> Hoo
     if wire.get("hook_event_name") != event:
         told = {**told, "hook_event_name": event}
     if "tool_use_id" not in wire and event in _TOOL_EVENTS:
-        # The id beside the input is the tool call's for these events; for others it is made up.
+        # The id beside the input is the tool call's id for these events. For others it is made up.
         told = {**told, "tool_use_id": tool_use_id}
     context = decode_tolerantly(CONTEXTS.get(event, UnknownHookContext), told)
     bind_raw(context, own)
@@ -107,8 +107,8 @@ _TOOL_EVENTS = frozenset(
 class HookAnswer(Answer, frozen=True):
     """The answer to one hook callback.
 
-    `ends_turn`: a hook asked for the end of the turn. `needs_interrupt`: not every CLI ends it on
-    this answer, so the sender of the answer must interrupt the turn.
+    `ends_turn`: a hook requested the end of the turn. `needs_interrupt`: not every CLI ends the
+    turn on this answer, so the sender of the answer must interrupt it.
     """
 
     ends_turn: bool = False
@@ -122,17 +122,17 @@ class HookAnswer(Answer, frozen=True):
 
 
 _ENDED_BY_NEWER_CLIS = frozenset({"PreToolUse", "PermissionRequest"})
-"""Events where newer CLIs end the turn as told, while older ones only skip the tool."""
+"""Events at which newer CLIs end the turn, while older ones only skip the tool."""
 
 
 def needs_interrupt(event: str, answer: HookAnswer, *, older: bool) -> bool:
-    """Return whether an interrupt must follow this answer, or else the turn would go on."""
+    """Return True if an interrupt must follow this answer to end the turn."""
     return answer.needs_interrupt and (older or event not in _ENDED_BY_NEWER_CLIS)
 
 
 _NO_REASON = "Blocked by a hook of the application."
 
-# What the model reads. It does not get the details: they may hold what is not meant for it.
+# Texts for the model. They leave out details, which may be confidential.
 _INVALID = "Blocked because a hook of the application returned an invalid value."
 _FAILED = "Blocked because a required hook of the application did not succeed."
 _NOT_ASKED = "Blocked because the hooks of the application could not be asked."
@@ -142,10 +142,10 @@ _GO_ON = HookAnswer(b'{"continue":true}')
 
 
 class HookRun(msgspec.Struct):
-    """One hook callback in flight: which hook to call next, until there is an answer.
+    """One hook callback in progress: which hook to call next, until there is an answer.
 
-    Call the first of those waiting with `context`, and report `done` or `failed`; repeat until
-    `answer` is there. Reports that come after the answer are ignored.
+    Call the first hook in `waiting` with `context`, and report `done` or `failed`. Repeat until
+    `answer` is set. Reports after the answer are ignored.
     """
 
     event: str
@@ -154,23 +154,23 @@ class HookRun(msgspec.Struct):
     tool_use_id: str | None
     #: The hooks to call, the next one first.
     waiting: tuple[PlannedHook, ...]
-    #: What they are called for, in words.
+    #: A description of the event for logs.
     label: str = "unknown hook"
-    #: The argument of the next hook. Each one gets its own copy of the input.
+    #: The argument of the next hook. Each hook gets its own copy of the input.
     context: HookContext = UnknownHookContext()
-    #: The answer to send; None as long as there is a hook to call.
+    #: The answer to send. None while there is a hook to call.
     answer: HookAnswer | None = None
     _added: tuple[str, ...] = ()
     _messages: tuple[str, ...] = ()
     _quiet: bool = False
-    #: Members of `hookSpecificOutput` that hold whatever the following hooks decide, short of
-    #: a refusal: a changed input or output, a deferral.
+    #: Fields of `hookSpecificOutput` that stay whatever the following hooks decide, except for a
+    #: refusal: a changed input or output, a deferral.
     _kept: JsonObject = {}
-    #: Warnings that were not given yet.
+    #: Warnings that have not been given yet.
     warnings: tuple[Warned, ...] = ()
 
     def conclude(self) -> None:
-        """Let the CLI go on, if no hook is left to call and none has decided."""
+        """Let the CLI go on if no hook is left to call and none has decided."""
         if self.waiting or self.answer is not None:
             return
         if not (self._added or self._messages or self._quiet or self._kept or self.warnings):
@@ -187,13 +187,13 @@ class HookRun(msgspec.Struct):
                 self._settle({"continue": True})
 
     def take_warnings(self) -> tuple[Warned, ...]:
-        """Return the warnings so far, once: the answer carries only those that come later."""
+        """Remove and return the warnings so far. The answer carries only later ones."""
         warnings, self.warnings = self.warnings, ()
         return warnings
 
     @property
     def _who(self) -> str:
-        """The hook that is being called; an event may have several."""
+        """Return the label and the name of the current hook. An event may have several hooks."""
         names = (planned.name for planned in self.waiting)
         return f"{self.label} ({next(names, 'unknown')})"
 
@@ -215,7 +215,7 @@ class HookRun(msgspec.Struct):
         self._go_on()
 
     def invalid(self, detail: str, kind: str | None = None) -> None:
-        """Take note that the current hook returned an invalid value: a gate blocks."""
+        """Note that the current hook returned an invalid value. A gate blocks."""
         if self.answer is not None:
             return
         kind = kind or "hook_failed"
@@ -226,14 +226,14 @@ class HookRun(msgspec.Struct):
             self.failed(kind, f"{self._who}: {detail}")
 
     def failed(self, kind: str, detail: str) -> None:
-        """Take note that the current hook raised or was late: its `on_error` says what happens."""
+        """Note that the current hook raised or timed out. Its `on_error` decides what happens."""
         if self.answer is None:
             self.warn(kind, detail)
             failed, self.waiting = self.waiting[:1], self.waiting[1:]
             self._fail(failed)
 
     def refuse(self) -> None:
-        """Give up on the hooks that are left: none of them can be called. A gate blocks."""
+        """Skip the hooks that are left, because none of them can be called. A gate blocks."""
         if self.answer is not None:
             return
         left, self.waiting = self.waiting, ()
@@ -243,7 +243,7 @@ class HookRun(msgspec.Struct):
             self._fail(left)
 
     def close(self, reason: str) -> HookAnswer:
-        """Give up on the hooks that are left because the session is closing."""
+        """Skip the hooks that are left, because the session is closing."""
         if self.answer is None:
             self.waiting = ()
             if self._rule.is_gate:
@@ -254,7 +254,7 @@ class HookRun(msgspec.Struct):
 
     @property
     def settled(self) -> HookAnswer:
-        """The answer of a run that has no hook left to call."""
+        """Return the answer of a run that has no hook left to call."""
         assert self.answer is not None, "every way to give up on the hooks makes an answer"
         return self.answer
 
@@ -305,7 +305,7 @@ class HookRun(msgspec.Struct):
             self._settle(self._rule.block(reason), refuses=self._rule.is_gate)
 
     def _deny(self, reason: str, *, interrupt: bool) -> None:
-        """Block; end the turn as well if that is wanted and the event can."""
+        """Block. End the turn as well if ``interrupt`` is set and the event supports it."""
         if not interrupt or self._rule.beside_end is None:
             self._block(reason)
         elif self._rule.block is deny_permission:
@@ -329,7 +329,7 @@ class HookRun(msgspec.Struct):
                 if rule.is_gate:
                     _refuse_unknown_members(output, called, self.event, rule.specific)
                 self._accept(output, called)
-        except InvalidResult:  # nothing of an output that fails is sent
+        except InvalidResult:  # send no part of an invalid output
             (
                 self._added,
                 self._messages,
@@ -341,9 +341,9 @@ class HookRun(msgspec.Struct):
             raise
 
     def _refused(self, output: HookOutput) -> bool:
-        """Settle an output that refuses in any words; True if it does.
+        """Settle an output that refuses in any form. Return True if it does.
 
-        The answer is spelled for the event, and nothing else is sent along: another member could
+        The answer uses the form of the event and contains nothing else: another field could
         contradict the refusal, or make the CLI drop it.
         """
         if _has_lone_reason(output):
@@ -358,7 +358,7 @@ class HookRun(msgspec.Struct):
         return self.answer is not None
 
     def _accept(self, output: HookOutput, called: str) -> None:
-        """Take an output that lets things go on, or that belongs to another event than a gate."""
+        """Take an output that does not refuse, or that belongs to an event that is not a gate."""
         decision = self._top_level(output)
         specific = self._specific(output, called)
         for wire_name, shown_as in _SHOWN_AS.items():
@@ -369,7 +369,7 @@ class HookRun(msgspec.Struct):
                     raise InvalidResult(f"{called} {problem}")
                 self._kept = {**self._kept, wire_name: changed}
                 self.wire = {**self.wire, shown_as: changed}
-        # At a gate other members than a decision leave it to the following hooks.
+        # At a gate, fields other than a decision let the following hooks decide.
         settles = specific.get("permissionDecision") != "defer" and (
             output.continue_turn is False
             or "decision" in decision
@@ -397,7 +397,7 @@ class HookRun(msgspec.Struct):
     def _specific(self, output: HookOutput, called: str) -> JsonObject:
         members: JsonObject = dict(output.specific)
         if self._rule.block is deny_permission and "decision" in members:
-            # An older CLI denies an allow without its input.
+            # Older CLIs deny an allow without its input.
             tool_input: JsonObject = self.wire.get("tool_input") or {}
             members["decision"] = {"updatedInput": tool_input, **members["decision"]}
         for name, wire_name in _SPECIFIC_NAMES.items():
@@ -415,9 +415,9 @@ class HookRun(msgspec.Struct):
     # -- the answer
 
     def _settle(self, decision: JsonObject, *, refuses: bool = False) -> None:
-        """Make the answer of a decision and of all that the hooks so far have added.
+        """Make the answer from a decision and from everything that the hooks so far have added.
 
-        A refusal needs nothing of what they have changed.
+        A refusal leaves out the values they have changed.
         """
         payload = dict(decision)
         specific: JsonObject = dict(payload.pop("hookSpecificOutput", {}))
@@ -461,9 +461,9 @@ class HookRun(msgspec.Struct):
 def _refuse_unknown_members(
     output: HookOutput, called: str, event: str, known: frozenset[str]
 ) -> None:
-    """Raise `InvalidResult` if `specific` has a member that the event does not know.
+    """Raise `InvalidResult` if `specific` has a field that the event does not support.
 
-    The CLI would ignore it, and a misspelt one may have been meant as a refusal.
+    The CLI would ignore it, and a misspelt field may have been meant as a refusal.
     """
     for name in output.specific:
         if name not in known:
@@ -472,7 +472,7 @@ def _refuse_unknown_members(
 
 
 def _has_lone_reason(output: HookOutput) -> bool:
-    """Tell whether the output gives a reason for a decision that it does not make."""
+    """Return True if the output gives a reason but no decision."""
     reasons = (output.reason, output.permission_decision_reason, output.stop_reason)
     decisions = (
         output.continue_turn,
@@ -486,7 +486,7 @@ def _has_lone_reason(output: HookOutput) -> bool:
 
 
 def _refusal_of(output: HookOutput) -> str | None:
-    """Return the reason if any part of the output refuses, in whichever words; else None."""
+    """Return the reason if any part of the output refuses, in any form, else None."""
     if output.permission_decision == "deny":
         return _first_text(output.permission_decision_reason, output.reason)
     if output.decision == "block":
@@ -498,13 +498,13 @@ def _refusal_of(output: HookOutput) -> str | None:
 
 
 def _interrupts(output: HookOutput) -> bool:
-    """Tell whether an output that refuses a permission ends the turn as well."""
+    """Return True if an output that refuses a permission also ends the turn."""
     decision = _permission_decision(output) or {}
     return decision.get("interrupt") is True
 
 
 def _permission_decision(output: HookOutput) -> JsonObject | None:
-    """Return the decision of a PermissionRequest hook, as the CLI spells it."""
+    """Return the decision of a PermissionRequest hook in the CLI's form."""
     return cast("JsonObject | None", output.permission or output.specific.get("decision"))
 
 

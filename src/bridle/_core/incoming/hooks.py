@@ -1,7 +1,7 @@
-"""Handles hook callbacks: calls the hooks of an event one after another and sends their answer.
+"""Handle hook callbacks: call the hooks of an event one after another and send their answer.
 
-A hook that fails lets the CLI go on unless its `on_error` says otherwise. Where no hook can be
-called (the table is full, the request cannot be read, no thread is left), gates block.
+A hook that fails lets the CLI go on unless its `on_error` is "block". If no hook can be called
+(the table is full, the request cannot be read, no thread is left), gates block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOOK = CallKind.HOOK  # bound to a local name because enum attribute access is 
 
 
 class HookHandler:
-    """Handles hook callbacks.
+    """Handle hook callbacks.
 
     ``end_turn`` is called with the event and the answer when a hook has ended the turn, and with
     every answer about a prompt.
@@ -54,9 +54,9 @@ class HookHandler:
         self._step(request.id, run, now)
 
     def refuse_unread(self, request_id: str, callback_id: str | None, text: str) -> bool:
-        """Answer a hook callback of which only the id could be read; False if it is not ours.
+        """Answer a hook callback with only its id readable. Return False if the id is not ours.
 
-        An error would let the tool run: older CLIs take it for an empty answer of the hook.
+        An error would let the tool run: older CLIs treat it as an empty answer of the hook.
         """
         run = self._plan.unreadable(callback_id)
         if run is None:
@@ -71,7 +71,7 @@ class HookHandler:
         self._step(call.request_id, call.subject, now)
 
     def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
-        """Call the next hook, or block if the failed one has to succeed."""
+        """Call the next hook, or block if the failed one must succeed."""
         call.subject.failed(kind, detail)
         self._step(call.request_id, call.subject, now)
 
@@ -92,7 +92,7 @@ class HookHandler:
             if answer.ends_turn or run.event == "UserPromptSubmit":
                 self._end_turn(run.event, answer, now)
             return
-        # Warn of a failed hook now: there may never be an answer.
+        # Warn of a failed hook now, because an answer may never follow.
         if run.warnings:
             for kind, detail in run.take_warnings():
                 table.warn(WarningKind(kind), detail)

@@ -1,6 +1,6 @@
-"""Handles messages for MCP servers that live in the user's process: tool servers and raw handlers.
+"""Handle messages for MCP servers in the user's process: tool servers and raw handlers.
 
-The CLI opens these servers while it still works on our initialize request, so messages can come
+The CLI opens these servers while it still works on our initialize request, so messages can arrive
 before the session is confirmed. They wait in :class:`EarlyMessages`.
 """
 
@@ -28,7 +28,7 @@ EARLY = "early"
 
 
 class McpHandler:
-    """Handles messages for the MCP servers, given by name."""
+    """Handle messages for the MCP servers, given by name."""
 
     failed_kind = WarningKind.MCP_FAILED
     late_kind = WarningKind.MCP_FAILED
@@ -44,7 +44,7 @@ class McpHandler:
         self._handlers = handlers
         self._tool_servers = tool_servers
         self._deadlines = deadlines
-        #: Messages that came before the session was confirmed; None once it is.
+        #: Messages that arrived before the session was confirmed. None once it is.
         self.early: mcp.EarlyMessages | None = mcp.EarlyMessages()
 
     def handle(self, request: IncomingRequest) -> None:
@@ -76,17 +76,17 @@ class McpHandler:
             self._pass_on(message, now)
 
     def withdraw(self, request_id: str) -> None:
-        """Forget a message that waits for the session."""
+        """Remove a message that waits for the session."""
         if self.early is not None:
             self.early.withdraw(request_id)
 
     def drop_all(self) -> None:
-        """Forget all messages that wait for the session."""
+        """Remove all messages that wait for the session."""
         self.early = None
         self._deadlines.clear((EARLY, None))
 
     def finished(self, call: Call, result: Any, now: float) -> None:
-        """Answer with what the tool or the handler returned."""
+        """Answer with the return value of the tool or the handler."""
         if type(result) is not InvalidReturn:
             self._table.answer(call.request_id, result)
             return
@@ -94,11 +94,11 @@ class McpHandler:
         self._fail(call, kind, detail, "the server's answer is no JSON-RPC message")
 
     def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
-        """Answer in the place of the tool or the handler."""
+        """Answer for the tool or the handler."""
         self._fail(call, kind, detail)
 
     def uncallable(self, call: Call, limit: str, now: float) -> None:
-        """Answer in the place of the tool or the handler; the warning was given."""
+        """Answer for the tool or the handler. The warning was already given."""
         kind, detail = WarningKind.LIMIT_REACHED, f"{call.label}: {limit}"
         self._fail(call, kind, detail, warned=True)
 
@@ -143,7 +143,7 @@ class McpHandler:
                 self._pass_to_tool(server, message)
             else:
                 label = f"{method or 'answer'} for MCP server {name}"
-                # A copy: what the handler does to it must not change whom the answer is for.
+                # A copy, because a handler that changes it must not change the id of the answer.
                 argument = dict(message.message)
                 table.call(_MCP, handler, argument, label, message.request_id, None, message)
 
@@ -158,7 +158,7 @@ class McpHandler:
             self._table.send(message.request_id, {"mcp_response": call})
 
     def _cancel(self, message: mcp.McpMessage) -> None:
-        """End the call that a cancellation names with an error."""
+        """Cancel the call that a cancellation names, and answer it with an error."""
         cancelled = mcp.cancelled_id(message.message)
         if cancelled is None:
             return

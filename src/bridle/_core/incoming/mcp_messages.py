@@ -1,6 +1,6 @@
-"""JSON-RPC messages for MCP servers in the user's process, and those that came too early.
+"""Represent JSON-RPC messages for MCP servers in the user's process, and queue early ones.
 
-Only two members of a message are read here: ``id``, because an error has to carry it back, and
+Only two fields of a message are read here: ``id``, because an error has to carry it back, and
 ``method``, because a cancellation is a notification and not a control frame.
 """
 
@@ -15,13 +15,13 @@ from msgspec import Struct
 from bridle._raw_line import JsonObject
 
 MAX_EARLY = 100
-"""MCP messages kept while the session is not confirmed."""
+"""MCP messages that are kept while the session is not confirmed."""
 
 EARLY_TIMEOUT = 1.0
-"""Seconds the oldest message waits for the session to be confirmed.
+"""Seconds that the oldest message waits for the session to be confirmed.
 
-A CLI may hold back its answer to initialize until the servers have answered. So after this time
-the messages are passed on as if the session were confirmed.
+A CLI may delay its response to initialize until the servers have answered. So the messages are
+passed on after this time even if the session is not confirmed.
 """
 
 METHOD_NOT_FOUND = -32601
@@ -41,8 +41,8 @@ class McpMessage(Struct, frozen=True):
 class EarlyMessages:
     """MCP messages that arrived before the session was confirmed, oldest first.
 
-    The number is bounded. A message that has to make room still gets an answer, because the CLI
-    would wait for it without limit.
+    Their number is bounded. A message that is pushed out is answered with an error, because the CLI
+    would wait for an answer without limit.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,12 @@ class EarlyMessages:
         return any(message.request_id == request_id for message in self._messages)
 
     def push(self, message: McpMessage) -> McpMessage | None:
-        """Keep ``message``; return the oldest one if it had to make room."""
+        """Keep ``message``. Return the oldest message if it was pushed out."""
         self._messages.append(message)
         return self._messages.popleft() if len(self._messages) > MAX_EARLY else None
 
     def withdraw(self, request_id: str) -> bool:
-        """Forget the message of that request; True if it was here."""
+        """Remove the message of that request. Return True if it was found."""
         for message in self._messages:
             if message.request_id == request_id:
                 self._messages.remove(message)
@@ -68,30 +68,30 @@ class EarlyMessages:
         return False
 
     def take_all(self) -> list[McpMessage]:
-        """Remove and return everything, oldest first."""
+        """Remove and return all messages, oldest first."""
         messages = list(self._messages)
         self._messages.clear()
         return messages
 
 
 def error_response(message: Mapping[str, object], code: int, text: str) -> dict[str, object]:
-    """A JSON-RPC error that answers ``message``, with its id as it was spelled."""
+    """Return a JSON-RPC error that answers ``message``, with its id unchanged."""
     error = {"code": code, "message": text}
     return {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
 
 
 def acknowledge() -> dict[str, object]:
-    """Return the answer to a notification: only the control request that carried it waits."""
+    """Return the answer to a notification. Only the control request that carried it needs one."""
     return {"jsonrpc": "2.0", "result": {}}
 
 
 def is_notification(message: Mapping[str, object]) -> bool:
-    """True if nobody waits for a JSON-RPC answer to ``message``."""
+    """Return True if ``message`` needs no JSON-RPC answer."""
     return "id" not in message
 
 
 def cancelled_id(message: Mapping[str, object]) -> object | None:
-    """The JSON-RPC id a cancellation speaks of; None if ``message`` is not one."""
+    """Return the JSON-RPC id that a cancellation names. None if ``message`` is not one."""
     if message.get("method") != CANCELLED:
         return None
     params = message.get("params")

@@ -1,6 +1,6 @@
-"""Handles permission requests, also those of the tools that ask the user (questions and plans).
+"""Handle permission requests, including those of the AskUserQuestion and ExitPlanMode tools.
 
-A request without a valid answer of its callback is denied.
+A request is denied if its callback gives no valid answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_CALLBACK = _denial("Permission denied: this application answers no permissio
 
 
 class PermissionHandler(OneCallback):
-    """Handles permission requests. ``timeout`` is in seconds; None: no limit."""
+    """Handle permission requests. ``timeout`` is in seconds, None means no limit."""
 
     failed_kind = WarningKind.PERMISSION_FAILED
     late_kind = WarningKind.PERMISSION_TIMED_OUT
@@ -42,7 +42,7 @@ class PermissionHandler(OneCallback):
     ) -> None:
         super().__init__(table, deny, _DENIED)
         self._default = CallKind.PERMISSION, can_use_tool
-        # Two tools ask the user; they may have their own callback.
+        # The two tools that ask the user may have their own callback.
         self._by_tool: dict[str, tuple[CallKind, Callback]] = {}
         if question is not None:
             self._by_tool["AskUserQuestion"] = CallKind.QUESTION, question
@@ -69,7 +69,7 @@ class PermissionHandler(OneCallback):
         elif table.is_full(label, request.now):
             table.answer(request_id, deny(WarningKind.LIMIT_REACHED, label), warned=True)
         else:
-            # The callback may change its copy. What `Allow` sends back stays what the CLI sent.
+            # The callback may change its copy. `Allow` sends back the input that the CLI sent.
             context = structs.replace(subject, tool_input=copied(subject.tool_input))
             bind_raw(context, request.frame.wire_body)
             function, name = callback.function, callback.name
@@ -77,6 +77,6 @@ class PermissionHandler(OneCallback):
 
 
 def deny(kind: str, detail: str) -> Answer:
-    """Return the answer to a permission request for which no callback gave a valid answer."""
+    """Return the answer to a permission request for which the callback gave no valid answer."""
     message = f"Permission denied: the application gave no valid answer ({kind})."
     return Answer(_denial(message).body, ((kind, detail),))

@@ -1,8 +1,8 @@
-"""The table of open requests: each request of the CLI gets one answer, unless the CLI withdraws it.
+"""Keep the table of open requests: each incoming request gets one answer, unless it is withdrawn.
 
-Whichever comes first decides: the callback's result, its failure, its deadline, the withdrawal, or
-the end of the session. The request leaves the table in that same step, so whatever comes later
-finds nothing to answer.
+The first of these decides: the callback's result, its failure, its deadline, the withdrawal, or the
+end of the session. The request leaves the table in that same step, so later events find nothing to
+answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bridle.controls import ControlRequest
 from bridle.events import WarningKind
 
 MAX_OPEN_REQUESTS = 4096
-"""Requests of the CLI that may be open at once. Real CLIs stay far below: this stops a runaway."""
+"""Incoming requests that may be open at once. It stops a runaway CLI; others stay far below."""
 
 _WARN_AGAIN = 10.0
 """Seconds between two warnings about the same limit."""
@@ -36,7 +36,7 @@ CLOSING = "the session is closing"
 
 
 class IncomingRequest(Struct, frozen=True):
-    """A request of the CLI that has just arrived."""
+    """An incoming request that has just arrived."""
 
     id: str
     body: Any
@@ -46,9 +46,9 @@ class IncomingRequest(Struct, frozen=True):
 
 
 class OpenRequests:
-    """Requests of the CLI whose callbacks have not finished, and the answers to all requests.
+    """Incoming requests whose callbacks have not finished, and the answers to all requests.
 
-    ``shutdown`` tells whether the CLI still takes answers. ``prompt`` returns the prompt that the
+    ``shutdown`` says whether the CLI still accepts answers. ``prompt`` returns the prompt that the
     CLI works on.
     """
 
@@ -70,28 +70,28 @@ class OpenRequests:
         self.open: dict[str, Call] = {}
         self._by_call: dict[int, Call] = {}
         self._calls = 0
-        # Ids of the last answers, as many as may be due at once: the CLI repeats them.
+        # Ids of the last answers, as many as may be open at once, because the CLI repeats them.
         self._answered: OrderedDict[str, None] = OrderedDict()
-        #: The session is closing: no callback is called, and every request is refused.
+        #: True while the session is closing: no callback is called, and every request is rejected.
         self.is_closing = False
-        # When to warn again about a limit.
+        # The time from which to warn again about a limit.
         self._warn_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self.open)
 
     def find(self, call_id: int) -> Call | None:
-        """Return a call that has not finished."""
+        """Return a call that has not finished, or None."""
         return self._by_call.get(call_id)
 
     def was_answered(self, request_id: str) -> bool:
-        """Tell whether the request was answered lately. The CLI repeats answers on its output."""
+        """Return True if the request was answered recently, because the CLI repeats answers."""
         return request_id in self._answered
 
     # -- calls -------------------------------------------------------------------------------------
 
     def is_full(self, label: str, now: float) -> bool:
-        """Tell whether no further request can be taken, and warn if so."""
+        """Return True if the table cannot take another request, and warn if so."""
         if len(self.open) < self._limit:
             return False
         self.warn_of_limit(f"{self._limit} requests of the CLI are open", label, now)
@@ -108,7 +108,7 @@ class OpenRequests:
         subject: object = None,
         name: str = "",
     ) -> None:
-        """Have a callback called for a request, which is open until the callback has finished."""
+        """Call a callback for a request. The request stays open until the callback has finished."""
         self._calls = call_id = self._calls + 1
         prompt = self._prompt()
         call = Call(
@@ -118,24 +118,24 @@ class OpenRequests:
         self._emit(call)
 
     def started(self, call_id: int, now: float) -> None:
-        """Keep the deadline of a callback that has started and not returned at once."""
+        """Set the deadline of a callback that has started and did not return at once."""
         call = self._by_call.get(call_id)
         if call is not None and call.timeout is not None:
             self._deadlines.set((CALL, call_id), now + call.timeout)
 
     def take(self, call_id: int) -> Call | None:
-        """Remove and return a call that has finished; its request is still open."""
-        if self._deadlines.soonest < math.inf:  # most calls return at once and never had one
+        """Remove and return a call that has finished. Its request is still open."""
+        if self._deadlines.soonest < math.inf:  # skip it for the many calls that return at once
             self._deadlines.clear((CALL, call_id))
         return self._by_call.pop(call_id, None)
 
     def cancel(self, call: Call, *, timed_out: bool = False) -> None:
-        """Cancel a call; its request is still open."""
+        """Cancel a call. Its request is still open."""
         self.take(call.call_id)
         self._emit(CancelCall(call.call_id, timed_out=timed_out))
 
     def drop(self, request_id: str) -> bool:
-        """Forget a request and cancel its call. False if the request is not open."""
+        """Remove a request and cancel its call. Return False if the request is not open."""
         call = self.open.pop(request_id, None)
         if call is not None:
             self.cancel(call)
@@ -144,7 +144,7 @@ class OpenRequests:
     # -- answers -----------------------------------------------------------------------------------
 
     def answer(self, request_id: str, answer: Answer, *, warned: bool = False) -> None:
-        """Answer a request; ``warned`` if its warnings were given."""
+        """Answer a request. ``warned`` is True if the answer's warnings were already given."""
         self.open.pop(request_id, None)
         if not warned:
             for kind, detail in answer.warnings:
@@ -157,7 +157,7 @@ class OpenRequests:
             self._write(request_id, line)
 
     def send(self, request_id: str, payload: JsonObject) -> None:
-        """Answer a request with an object, which may hold ids of the CLI."""
+        """Answer a request with an object. It may contain ids from the CLI."""
         try:
             body = encode_json(payload)
         except Unencodable as error:
@@ -172,9 +172,9 @@ class OpenRequests:
         self._write(request_id, encode_error(request_id, text))
 
     def reject_incomplete(self, request: IncomingRequest, *names: str) -> bool:
-        """Reject a request if one of these fields is missing; True if so.
+        """Reject a request if one of these fields is missing. Return True if so.
 
-        Finding out is slow. A missing field is empty, so handlers call this only for an empty one.
+        The check is slow. A missing field is empty, so handlers call this only for an empty field.
         """
         missing = [name for name in names if name in request.frame.request.misfits]
         if missing:
@@ -193,7 +193,7 @@ class OpenRequests:
     # -- warnings ----------------------------------------------------------------------------------
 
     def warn(self, kind: WarningKind, detail: str) -> None:
-        """Warn."""
+        """Emit a warning."""
         self._emit(Warn(kind, detail))
 
     def warn_of_limit(self, limit: str, label: str, now: float) -> None:
@@ -204,7 +204,7 @@ class OpenRequests:
 
 
 class RequestHandler(Protocol):
-    """Handles one kind of request."""
+    """Handle one kind of request."""
 
     def handle(self, request: IncomingRequest) -> None:
         """Call the callback for a request, or answer it."""
@@ -212,9 +212,9 @@ class RequestHandler(Protocol):
 
 
 class CallHandler(RequestHandler, Protocol):
-    """Handles one kind of request with callbacks, and answers it whatever the callback does."""
+    """Handle one kind of request with callbacks, and answer it even if the callback fails."""
 
-    #: The warnings about a callback that failed, and about one that missed its deadline.
+    #: The kinds of the warnings about a callback that failed, and one that timed out.
     failed_kind: WarningKind
     late_kind: WarningKind
 
@@ -227,7 +227,7 @@ class CallHandler(RequestHandler, Protocol):
         ...
 
     def uncallable(self, call: Call, limit: str, now: float) -> None:
-        """Answer for a callback that could not be called. The warning was given."""
+        """Answer for a callback that could not be called. The warning was already given."""
         ...
 
     def refuse(self, call: Call) -> None:
@@ -236,10 +236,10 @@ class CallHandler(RequestHandler, Protocol):
 
 
 class OneCallback:
-    """Answers requests that have one callback, whose serialised result is the answer.
+    """Answer requests that have one callback, whose serialised result is the answer.
 
-    ``failure`` makes the answer when the callback gave none, of the kind and detail of the
-    warning. ``closing`` is the answer of a session that is closing.
+    ``failure`` makes the answer if the callback gave none, from the kind and the detail of the
+    warning. ``closing`` is the answer while the session is closing.
     """
 
     failed_kind: WarningKind
@@ -253,7 +253,7 @@ class OneCallback:
         self._closing = closing
 
     def finished(self, call: Call, result: Any, now: float) -> None:
-        """Answer with the result, or as for a failure if it is not valid."""
+        """Answer with the result. Treat an invalid result as a failure."""
         if type(result) is InvalidReturn:
             kind = result.kind or self.failed_kind
             self.failed(call, kind, f"{call.who}: {result.problem}", now)
@@ -261,11 +261,11 @@ class OneCallback:
             self._table.answer(call.request_id, result)
 
     def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
-        """Answer in the place of the callback."""
+        """Answer for the callback."""
         self._table.answer(call.request_id, self._failure(kind, detail))
 
     def uncallable(self, call: Call, limit: str, now: float) -> None:
-        """Answer in the place of the callback; the warning was given."""
+        """Answer for the callback. The warning was already given."""
         answer = self._failure(WarningKind.LIMIT_REACHED, limit)
         self._table.answer(call.request_id, answer, warned=True)
 

@@ -1,11 +1,11 @@
-"""The server side of MCP, as far as tools need it: JSON-RPC in, an answer or a call out.
+"""Implement the part of an MCP server that tools need: answer JSON-RPC messages or return calls.
 
-Nothing here runs a tool or reads its arguments. :func:`handle` answers what can be answered at once
-and turns a ``tools/call`` into a :class:`ToolCall` for the shell.
+Nothing here runs a tool or reads its arguments. :func:`handle` answers other messages at once and
+turns a ``tools/call`` into a :class:`ToolCall` for the shell.
 
-There are two kinds of errors. What the model can correct (a tool that does not exist, invalid
-arguments, a tool that failed) is a result with ``isError``, which the model reads. What only a
-client can get wrong is a JSON-RPC error.
+There are two kinds of errors. Errors that the model can correct (an unknown tool, invalid
+arguments, a tool that failed) are results with ``isError``, which the model reads. Errors of the
+client are JSON-RPC errors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
 
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Versions of MCP in which what is said here means the same; the first one is offered."""
+"""Supported versions of MCP, which agree on everything used here. The first is the default."""
 
 _TOOL_USE_ID = "claudecode/toolUseId"
 
 _MAX_ERROR = 500
-"""Characters of an exception the model is told: what happened, not a report."""
+"""Characters of an exception's text that are sent to the model."""
 
 
 class ToolCall(Struct, frozen=True):
@@ -46,7 +46,7 @@ class ToolCall(Struct, frozen=True):
 
 
 def handle(name: str, server: ToolServer, message: JsonObject) -> ToolCall | dict[str, object]:
-    """Treat a message for the server registered as ``name``: what to call, or the answer."""
+    """Return the call to make or the answer to a message for the server ``name``."""
     method = message.get("method")
     if not isinstance(method, str):
         return error_response(message, INVALID_REQUEST, "the message has no method")
@@ -69,12 +69,12 @@ def handle(name: str, server: ToolServer, message: JsonObject) -> ToolCall | dic
 
 
 def result_response(message: JsonObject, result: object) -> dict[str, object]:
-    """The JSON-RPC answer to ``message``, with its id as it was spelled."""
+    """Return the JSON-RPC answer to ``message``, with its id unchanged."""
     return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
 
 
 def _object(value: Any) -> JsonObject | None:
-    """A JSON object; one that was left out is empty, and what is none is None."""
+    """Return a JSON object: an empty one for None, and None for any other value."""
     if value is None:
         return {}
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]  # JSON: keys are text
@@ -120,7 +120,7 @@ def _context(server: str, tool: str, message: JsonObject, params: JsonObject) ->
 
 
 def tool_use_of(params: JsonObject) -> str | None:
-    """The id of the tool use a call is made for, where the CLI says so."""
+    """Return the id of the tool use that a call belongs to, if the CLI sends it."""
     meta = _object(params.get("_meta")) or {}
     tool_use_id = meta.get(_TOOL_USE_ID)
     return tool_use_id if isinstance(tool_use_id, str) else None
@@ -130,7 +130,7 @@ def tool_use_of(params: JsonObject) -> str | None:
 
 
 def answer_failure(message: JsonObject, kind: str, detail: str, label: str) -> Answer:
-    """Return the answer to a call that failed. The model knows the tool, so it gets no label."""
+    """Return the answer to a failed call. The model knows the tool, so the label is left out."""
     response = result_response(message, encode_exception(detail.removeprefix(f"{label}: ")))
     try:
         body = encode_json({"mcp_response": response})

@@ -1,4 +1,4 @@
-"""Handles requests of a kind that this version does not know: each gets an error."""
+"""Reject requests of a kind that this version does not know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bridle.events import WarningKind
 
 
 class UnknownHandler:
-    """Handles requests of an unknown kind."""
+    """Reject requests of an unknown kind."""
 
     def __init__(self, table: OpenRequests) -> None:
         self._table = table
