@@ -93,7 +93,7 @@ class Limited:
         if self.was_over:
             return [text("6")]
         self.was_over = True
-        return error(429, headers=rate_limit_headers("rejected", resets_at=int(time.time()) + 1))
+        return error(429, headers=rate_limit_headers("rejected", resets_at=int(time.time()) + 3))
 
 
 def plan_file(request: ModelRequest) -> Answer:

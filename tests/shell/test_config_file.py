@@ -101,7 +101,7 @@ def test_the_cli_of_the_environment_outranks_that_of_the_file(
     ("text", "field", "words"),
     [
         ("[cli]\nmodell = 'x'\n", "config: cli.modell", "model"),
-        ("[cli]\nmax_turns = 'x'\n", "config: cli.max_turns", "whole number"),
+        ("[cli]\nmax_turns = 'x'\n", "config: cli.max_turns", "integer"),
         ("[client]\n", "config: client", "[cli], [sdk], [bidir]"),
         ("cli = 3\n", "config: cli", "[cli]"),
         ("[sdk]\non_stderr = 'print'\n", "config: sdk.on_stderr", "in your program"),

@@ -115,6 +115,43 @@ def run_of(stream: QueryStream) -> QueryActor:
     return stream._run
 
 
+def test_an_input_that_is_broken_at_the_last_prompt_ends_the_stream() -> None:
+    """The report of the failed write may come after the end of input."""
+
+    async def main() -> None:
+        with FakeCli().expect_initialize().close_stdin().silence() as cli:
+            async with asyncio.timeout(10):
+                with pytest.raises(TransportError, match="its input broke"):
+                    await read(ask(cli, "x" * 10))
+
+    run(main)
+
+
+def test_a_limit_ends_the_prompts_and_stays_the_error() -> None:
+    drawn: list[str] = []
+
+    async def prompts() -> AsyncIterator[str]:
+        try:
+            while True:
+                drawn.append("prompt")
+                yield "prompt"
+                await asyncio.sleep(0.05)
+        finally:
+            drawn.append("closed")
+            raise ValueError("it broke while it was closed")
+
+    async def main() -> None:
+        script = FakeCli().expect_initialize().ignore_sigterm().silence()
+        with script as cli:
+            stream = ask(cli, prompts(), SdkOptions(limits=Limits(total=0.5)))
+            with pytest.raises(TotalLimitError):
+                await read(stream)
+        assert drawn[-1] == "closed"
+        assert len(drawn) < 20
+
+    run(main)
+
+
 # ---------------------------------------------------------------- with callbacks
 
 

@@ -193,7 +193,7 @@ def _no_interpreter(directory: Path) -> Path:
 
 
 NO_PROGRAM: dict[str, tuple[Callable[[Path], Path], type[StartError], str]] = {
-    "missing": (lambda directory: directory / "claude", CliNotFoundError, "searched"),
+    "missing": (lambda directory: directory / "claude", CliNotFoundError, "Searched"),
     "directory": (lambda directory: directory, SpawnError, "Not a file"),
     "not executable": (_text_file, SpawnError, "Not executable"),
     "no interpreter": (_no_interpreter, SpawnError, "interpreter"),

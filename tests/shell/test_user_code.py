@@ -17,6 +17,7 @@ from tests.support.processes import run
 from bridle import (
     Allow,
     BidirOptions,
+    Block,
     HookOutput,
     ToolServer,
     start_session,
@@ -231,3 +232,64 @@ def test_messages_of_raw_handlers_are_serialised_where_the_handler_runs() -> Non
     assert read
     assert not any(place.is_in_engine for place in read)
     assert all(place.thread is not threading.main_thread() for place in read)
+
+
+# ---------------------------------------------------------------- objects that raise
+
+
+class Panic(BaseException):
+    """Not an Exception, as the panics of extension modules are."""
+
+
+class Odd:
+    """An object whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise Panic
+
+
+class OddError(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise Panic
+
+
+def raise_odd(context: object) -> Any:
+    raise OddError
+
+
+def block_odd(context: object) -> Any:
+    return Block(Odd())  # type: ignore[arg-type]
+
+
+IN_TURN = FakeCli(patience=10.0).expect_initialize().start_turn()
+HOOK = IN_TURN.ask_hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
+PERMISSION = IN_TURN.ask_permission("Bash", command="ls")
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize(
+    ("script", "name", "function"),
+    [
+        (HOOK.expect_block(), "on_pre_tool_use", block_odd),
+        (PERMISSION.expect_deny(), "on_can_use_tool", raise_odd),
+    ],
+    ids=["a hook that blocks", "a permission callback that raises"],
+)
+def test_a_gate_is_answered_although_an_object_of_the_user_raises(
+    script: FakeCli, name: str, function: Callable[[object], Any], is_async: bool
+) -> None:
+    async def later(context: object) -> Any:
+        return function(context)
+
+    async def main() -> None:
+        callback: Any = {name: later if is_async else function}
+        bidir = BidirOptions(**callback)
+        with script.result() as cli:
+            async with start_session(options(cli), bidir=bidir) as session:
+                async with asyncio.timeout(20):
+                    assert (await (await session.send_user_message("go"))).ok
+            cli.check()
+
+    run(main)

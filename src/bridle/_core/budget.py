@@ -169,7 +169,7 @@ class LimitWatch:
         self._calls[uuid] = set()
         if self._limits.total is not None:
             self._deadlines.set((TOTAL, uuid), now + self._limits.total)
-        self._expect_life(now)
+        self.expect_life(now)
 
     def hold(self, uuid: str, outcome: Outcome[Any]) -> None:
         """Keep watching a prompt whose turn has ended and whose outcome waits for background work.
@@ -197,7 +197,7 @@ class LimitWatch:
         self._clear_deadlines(uuid)
         if not self._calls:
             self._tools.clear()
-        self._expect_life(now)
+        self.expect_life(now)
 
     def stop(self) -> None:
         """Stop watching, because the session has ended."""
@@ -215,7 +215,7 @@ class LimitWatch:
             return None
         return next((uuid for uuid in self._calls if uuid not in self._held), None)
 
-    def _expect_life(self, now: float) -> None:
+    def expect_life(self, now: float) -> None:
         """Start the timer of the first event for the oldest prompt, which is the one that runs."""
         oldest = self._oldest
         token = (FIRST_EVENT, oldest)

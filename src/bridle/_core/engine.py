@@ -226,7 +226,8 @@ class Engine:
 
     def write_failed(self, reason: str, now: float) -> list[act.Action]:
         """Note that writing to the CLI failed. The CLI usually exits shortly after that."""
-        if self._lifecycle not in TERMINAL and not self._shutdown.input_ended:
+        # Also after the end of input: the report of an earlier failure may come late.
+        if self._lifecycle not in TERMINAL and not self._shutdown.input_is_lost:
             self._outgoing.reject_callers(
                 lambda operation, request_id: TransportError(operation, request_id, reason)
             )

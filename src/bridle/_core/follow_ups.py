@@ -112,6 +112,10 @@ class FollowUps:
         """True while background work runs, or its follow-up turn has not run yet."""
         return self.is_working or bool(self._announced)
 
+    def forget_results(self) -> None:
+        """Drop the results of follow-up turns so far: they belong to an earlier answer."""
+        self._results.clear()
+
     def complete(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Return the outcome of the turn combined with the results that followed it."""
         for result in self._results:
@@ -149,6 +153,8 @@ class HeldOutcomes:
         sifted: list[Action] = []
         for action in actions:
             if isinstance(action, TurnEnded) and action.outcome.ok and self.is_pending:
+                if not self._held:
+                    self._follow_ups.forget_results()
                 self._held[action.uuid] = (action.outcome, now)
                 self.on_hold(action.uuid, action.outcome)
                 continue
@@ -177,10 +183,13 @@ class HeldOutcomes:
     ) -> list[Action]:
         held, self._held = self._held, {}
         released: list[Action] = []
+        newest = next(reversed(held), None)
         for uuid, (turn_outcome, since) in held.items():
-            outcome = self._follow_ups.complete(turn_outcome)
+            # A follow-up turn belongs to one answer. Which one is not known, so the newest has it.
+            is_newest = uuid == newest
+            outcome = self._follow_ups.complete(turn_outcome) if is_newest else turn_outcome
             outcome = structs.replace(outcome, duration=outcome.duration + now - since)
-            if hit is not None:
+            if hit is not None and is_newest:
                 cost = max(outcome.cost_usd or 0.0, spent)
                 outcome = structs.replace(outcome, cost_usd=cost)
             if outcome.ok and ending is not None:

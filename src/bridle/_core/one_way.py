@@ -114,10 +114,10 @@ class OneWayEngine(Engine):
     def receive(self, data: bytes, now: float) -> list[act.Action]:
         """Read bytes of the CLI's output. Chunks may be cut anywhere but must come in order."""
         actions = super().receive(data, now)
+        if not self._has_begun and any(type(action) is act.Deliver for action in actions):
+            self._note_life()
         if self._has_result:
             self._expect_exit(now)
-        elif not self._has_begun and any(type(action) is act.Deliver for action in actions):
-            self._note_life()
         return actions
 
     def _take(self, now: float) -> list[act.Action]:

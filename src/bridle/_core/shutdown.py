@@ -78,6 +78,8 @@ class Shutdown:
         self.input_end_is_due = False
         #: True if nothing can be written any more: the input is closed, broken, or not needed.
         self.input_ended = False
+        #: Writing has failed.
+        self.input_is_lost = False
 
     @property
     def is_complete(self) -> bool:
@@ -109,7 +111,7 @@ class Shutdown:
 
     def lose_input(self, reason: str, now: float) -> None:
         """Note that the pipe broke. The CLI is probably exiting, so give it a moment."""
-        self.input_ended = True
+        self.input_ended = self.input_is_lost = True
         self._deadlines.set((PIPE, reason), now + OUTPUT_GRACE)
 
     def wait_for_rest(self, now: float) -> None:

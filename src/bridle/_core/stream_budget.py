@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bridle._core.actions import Action, Deliver, Outbox
-from bridle._core.budget import TOTAL, LimitWatch
+from bridle._core.budget import FIRST_EVENT, TOTAL, LimitWatch
 from bridle._core.classify import Facts, LimitHit, ProcessEnd, classify, ends_at_budget
 from bridle._core.deadlines import Deadlines
 from bridle._core.follow_ups import FollowUps
@@ -123,11 +123,13 @@ class StreamBudget:
         """Stop counting silence, because reading is paused."""
         self._is_paused = True
         self._watch.mind_idleness(now)
+        self._deadlines.clear((FIRST_EVENT, _ANSWER))
 
     def resume(self, now: float) -> None:
         """Count silence again, because reading goes on."""
         self._is_paused = False
         self._watch.mind_idleness(now)
+        self._watch.expect_life(now)
 
     def overdue(self, kind: str, subject: str, now: float) -> bool:
         """Handle a deadline that has passed. Return False if it belongs to another module."""
@@ -163,6 +165,8 @@ class StreamBudget:
         self._is_open = True
         self._result = self._cost = None
         self._watch.start(_ANSWER, now)
+        if self._is_paused:
+            self._deadlines.clear((FIRST_EVENT, _ANSWER))
 
     def _await_exit(self, now: float) -> None:
         """Count silence until the CLI exits, whether or not another answer comes."""

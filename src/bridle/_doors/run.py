@@ -17,7 +17,7 @@ from bridle._shell.subscriptions import Closed, Queue
 from bridle._shell.typed_output import schema_of, with_output
 from bridle.content import Content
 from bridle.errors import OptionsError
-from bridle.messages import Message
+from bridle.messages import Message, ResultMessage
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome
 
@@ -143,7 +143,16 @@ class Run(InnerSession):
             while messages:
                 self._kept.append(messages.take_now())
             self._actor.subscriptions.leave(messages)
+        self._drop_after(outcome.result, self._kept)
         return outcome
+
+    def _drop_after(self, result: ResultMessage | None, kept: list[Message]) -> None:
+        """Drop messages that the CLI sent after the result, in the same read."""
+        for index in range(len(kept) - 1, -1, -1):
+            if isinstance(kept[index], ResultMessage):
+                if result is not None and kept[index].uuid == result.uuid:
+                    del kept[index + 1 :]
+                return
 
     @property
     def is_in_turn(self) -> bool:

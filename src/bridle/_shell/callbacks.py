@@ -317,7 +317,7 @@ class Callbacks:
             # Cancelled by us. Read the exception, so that asyncio does not log it as never
             # retrieved.
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.debug("%s failed after it was cancelled: %r", task.get_name(), error)
+                log.debug("%s failed after it was cancelled: %s", task.get_name(), type(error))
             return
         if task.cancelled():
             self._events.call_ended(call_id, None, asyncio.CancelledError())

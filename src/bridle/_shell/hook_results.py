@@ -148,6 +148,8 @@ def _checked(output: HookOutput, called: str, event: str) -> HookOutput:
         is_known = type(value) in (str, bool, type(None)) and value in possible
         if not is_known:
             raise InvalidResult(f"{called}.{name} cannot be {value!r:.40}")
+    if output.permission is not None and "decision" in output.specific:
+        raise InvalidResult(f"{called} has permission and specific['decision']")
     decision: object = output.specific.get("decision", {})
     if not isinstance(decision, Mapping):
         raise InvalidResult(f"its decision is {kind_of(decision)}, not a dict")

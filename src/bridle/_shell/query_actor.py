@@ -100,7 +100,7 @@ class QueryActor(Actor):
         Cancelling the call does not stop the work.
         """
         self.subscriptions.leave(self.messages)
-        self._wants_prompts = False
+        self._stop_feeding()
         await self.stop()
 
     @property
@@ -142,7 +142,7 @@ class QueryActor(Actor):
             self._input_error = error
             self._stop_soon()
         elif not feeding.cancelled():
-            log.debug("the prompts failed after the query had ended: %r", error)
+            log.debug("the prompts failed after the query had ended: %s", type(error))
 
     async def _end_feeding(self) -> None:
         self._stop_feeding()
@@ -160,7 +160,12 @@ class QueryActor(Actor):
             self.warnings.append(structs.replace(warning, detail=self._redact(warning.detail)))
         super()._deliver_warning(warning)
 
+    def _terminate(self, action: act.Terminate) -> None:
+        self._stop_feeding()  # the query is over, whatever the reason
+        super()._terminate(action)
+
     _PERFORM: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         **Actor._PERFORM,
         act.Publish: _publish,
+        act.Terminate: _terminate,
     }

@@ -37,7 +37,9 @@ def serialise(call: Call, result: object) -> object:
         return _SERIALISE[call.kind](result, call.subject)
     except InvalidResult as invalid:
         return InvalidReturn(str(invalid), invalid.kind)
-    except Exception as error:  # raised by the methods of an object of the user
+    except BaseException as error:  # raised by the methods of an object of the user
+        # Also an exit: the callback has decided something, and a gate must not take it for a hook
+        # that raised. (No cancellation arrives here, because nothing is awaited.)
         return InvalidReturn(f"its result raised {words_of(error)}")
 
 

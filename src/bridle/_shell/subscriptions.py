@@ -252,7 +252,7 @@ class Subscriptions:
     def close(self) -> None:
         """End all subscriptions."""
         self._is_closed = True
-        for reader, queue in tuple(self._queues.items()):
+        for reader, queue in self._queues.copy().items():
             queue.close(self.delivery.error_for(reader))
 
     # -- subscriptions -----------------------------------------------------------------------------

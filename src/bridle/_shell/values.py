@@ -26,7 +26,7 @@ def words_of(error: BaseException) -> str:
     name = type(error).__name__
     try:
         said = str(error)
-    except Exception:
+    except BaseException:  # the request must be answered, whatever the text raises
         return name
     return f"{name}: {said}" if said else name
 

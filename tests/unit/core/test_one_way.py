@@ -528,6 +528,11 @@ def test_a_cli_that_says_anything_has_all_the_time(line: bytes) -> None:
     assert reader(line).next_deadline is None
 
 
+def test_a_cli_whose_first_words_are_its_answer_has_all_the_time() -> None:
+    """It may answer initialize late, or never."""
+    assert reader(cli.init() + cli.result()).next_deadline is None
+
+
 # ---------------------------------------------------------------- ends of ours
 
 

@@ -127,6 +127,16 @@ def test_nor_while_nobody_listens() -> None:
     assert answer.due() == 55.0
 
 
+def test_nor_for_the_first_message_of_an_answer() -> None:
+    answer = Answer(first_event=5.0)
+    answer.hear(1.0, cli.init(), cli.result())
+    answer.budget.pause(2.0)
+    answer.budget.prompt(3.0)
+    assert answer.due() is None
+    answer.budget.resume(50.0)
+    assert answer.due() == 55.0
+
+
 def test_an_answer_may_not_last_longer_than_its_total() -> None:
     answer = Answer(total=60.0)
     answer.hear(59.0, cli.init(), model("m", USE))
@@ -438,3 +448,28 @@ def test_an_answer_that_is_complete_is_not_ended_for_a_late_cost() -> None:
     (outcome,) = whole.hear(2.0, TASK_DONE, cli.init(), follow_up)
     assert outcome.ok
     assert whole.tell_cost(3.0, "9.0000") == []
+
+
+def test_a_follow_up_turn_counts_for_one_answer() -> None:
+    whole = Whole()
+    whole.hear(1.0, cli.init("a"), TASK, cli.result("a", result="begun", total_cost_usd=0.1))
+    whole.note(whole.engine.send("other", "b", "go on", 2.0))
+    assert whole.hear(3.0, cli.init("b"), cli.result("b", result="b", total_cost_usd=0.2)) == []
+    done = cli.follow_up(result="done", total_cost_usd=0.4)
+    first, second = whole.hear(4.0, TASK_DONE, cli.init(), done)
+    assert [(one.text, one.cost_usd) for one in (first, second)] == [
+        ("begun", pytest.approx(0.1)),
+        ("done", pytest.approx(0.3)),
+    ]
+
+
+def test_results_of_an_earlier_answer_do_not_count_again() -> None:
+    whole = Whole()
+    whole.hear(1.0, *BEGUN)
+    whole.hear(2.0, *DONE)
+    whole.note(whole.engine.send("other", "b", "go on", 3.0))
+    whole.hear(4.0, cli.init("b"), TASK, cli.result("b", result="more"))
+    failed = cli.result(is_error=True, origin={"kind": "task-notification"})
+    (outcome,) = whole.hear(5.0, TASK_DONE, cli.init(), failed)
+    assert not outcome.ok
+    assert outcome.num_turns == 2
