@@ -131,7 +131,8 @@ class TextStream:
             self._begin_answer()
             self._in_deltas = event.message.id
         elif isinstance(event, MessageStop):
-            self._complete()
+            if "abandoned_blocks" not in message.raw:  # newer CLIs end a broken answer in this way
+                self._complete()
         elif isinstance(event, ContentBlockStart):
             self._is_new_block = True
         delta = message.text_delta

@@ -130,6 +130,15 @@ def test_an_answer_that_is_sent_again_does_not_repeat_what_was_shown(
     assert "".join(pieces) == "Hello brave new world\n\nHello brave "
 
 
+def test_an_answer_that_the_cli_abandoned_is_not_repeated() -> None:
+    """CLI 2.1.325 closes the block and the message of a stream that broke off."""
+    abandoned = line(
+        type="stream_event", event={"type": "message_stop"}, abandoned_blocks={"indexes": [0]}
+    )
+    lines = (start("m1"), block("one "), abandoned, whole("one two three", id="m2"))
+    assert "".join(shown(*lines)) == "one two three"
+
+
 def test_another_answer_in_place_of_one_that_broke_off_is_shown_whole() -> None:
     lines = (start(), open_block("Hello brave"), start("m2"), block("Hello ", "world"))
     assert shown(*lines) == ["Hello brave", "\n\nHello world"]
