@@ -160,9 +160,9 @@ class QueryActor(Actor):
             self.warnings.append(structs.replace(warning, detail=self._redact(warning.detail)))
         super()._deliver_warning(warning)
 
-    def _terminate(self, action: act.Terminate) -> None:
+    def _terminate(self, _: act.Terminate) -> None:
         self._stop_feeding()  # the query is over, whatever the reason
-        super()._terminate(action)
+        super()._terminate(_)
 
     _PERFORM: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         **Actor._PERFORM,
