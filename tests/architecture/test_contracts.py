@@ -59,7 +59,9 @@ def test_every_pure_module_is_under_the_purity_contract(
 def test_a_planted_violation_breaks_its_contract(
     module: str, line: str, broken: str, repository: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(repository / "src", tmp_path / "src")
+    # Other tests write compiled files meanwhile.
+    compiled = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(repository / "src", tmp_path / "src", ignore=compiled)
     shutil.copy(repository / "pyproject.toml", tmp_path)
     with (tmp_path / "src/bridle" / f"{module}.py").open("a", encoding="utf-8") as file:
         file.write(f"\n{line}\n")

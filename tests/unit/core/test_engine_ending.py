@@ -424,10 +424,11 @@ def test_a_broken_input_gives_the_cli_a_moment_to_leave_by_itself() -> None:
     assert (reasons(actions), actions[-1]) == ({"a": "cli_exited"}, Finished())
 
 
-def test_an_input_that_breaks_after_its_end_is_no_loss() -> None:
+def test_an_input_that_broke_before_its_end_is_lost_although_the_report_comes_later() -> None:
     engine = busy()
     engine.end_input(1.0)
-    assert (engine.write_failed("EPIPE", 2.0), engine.next_deadline) == ([], None)
+    assert (engine.write_failed("EPIPE", 2.0), engine.next_deadline) == ([], 3.0)
+    assert (engine.write_failed("EPIPE", 2.5), engine.next_deadline) == ([], 3.0)
 
 
 @pytest.mark.parametrize("exited", [False, True], ids=["stays", "gone, output open"])
