@@ -547,3 +547,7 @@ def test_readers_of_a_session_that_is_over_do_not_end_it_again() -> None:
     engine.stop(1.0)
     engine.delivery.publish(EVENT)
     assert engine.react_to_readers(2.0) == []
+
+
+def test_turns_that_no_loop_has_read_keep_8_mib() -> None:
+    assert DeliveryConfig(max_unread=64 << 20).max_unbegun == 8 * 1024 * 1024

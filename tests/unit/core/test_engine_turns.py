@@ -520,3 +520,18 @@ def test_a_notification_that_had_its_turn_leaves_no_doubt_about_the_next_one() -
     engine.send("a", "a", "prompt", 2.0)
     delivered = only(Deliver, feed(engine, 3.0, init(), cli.assistant()))
     assert {action.turns for action in delivered} == {("a",)}
+
+
+def test_the_text_of_a_failed_turn_is_the_last_one_although_a_task_runs() -> None:
+    engine = cli.running()
+    engine.send("key", "a", "prompt", 0.0)
+    engine.receive(cli.init("a"), 1.0)
+    task = {"subtype": "task_started", "task_id": "b1", "tool_use_id": "t1"}
+    engine.receive(cli.line(type="system", **task), 1.0)
+    say = {"id": "m", "content": [{"type": "text", "text": "I begin."}]}
+    use = {"id": "m", "content": [{"type": "tool_use", "id": "t2", "name": "Bash", "input": {}}]}
+    for message in (say, use):
+        engine.receive(cli.line(type="assistant", message=message), 1.0)
+    failed = {"subtype": "error_max_turns", "is_error": True, "user_message_uuids": ["a"]}
+    [ended] = cli.only(TurnEnded, engine.receive(cli.line(type="result", **failed), 2.0))
+    assert ended.outcome.text == "I begin."

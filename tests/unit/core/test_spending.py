@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support import cli
+from tests.support.sizes import largest_container
 
 from bridle import Limits, OutcomeReason
 from bridle._core.actions import Action, TurnEnded, Warn
@@ -307,3 +308,19 @@ def test_no_turn_is_ended_before_its_start_is_known() -> None:
     actions = engine.receive(told("req_2", "3.20"), 3.0)
     assert asked(actions) == [("get_session_cost", "req_3")]
     assert asked(engine.receive(told("req_3", "3.56"), 3.0)) == [("interrupt", "req_4")]
+
+
+def test_a_turn_after_a_cleared_conversation_counts_from_the_lower_total() -> None:
+    engine = prompted("0.2000")
+    engine.receive(cli.result("a", total_cost_usd=0.01), 1.0)
+    engine.send("key b", "b", "prompt", 2.0)
+    engine.receive(cli.init("b") + call("1", USE), 3.0)
+    assert asked(engine.receive(told("req_2", "0.3300"), 3.0)) == [("interrupt", "req_3")]
+
+
+def test_running_tasks_are_not_remembered_without_a_bound() -> None:
+    engine = prompted()
+    for number in range(3000):
+        started = {"subtype": "task_started", "task_id": f"t{number}"}
+        engine.receive(cli.line(type="system", **started), 1.0)
+    assert largest_container(engine) <= 1024

@@ -912,3 +912,15 @@ def test_no_answer_ever_claims_to_be_asynchronous() -> None:
             done(run, result)
             assert run.answer is not None
             assert "async" not in run.answer.payload
+
+
+def test_a_field_the_event_does_not_know_leaves_the_others() -> None:
+    output = HookOutput(permission_decision="deny", updated_tool_output="shorter")
+    run = begin("PostToolUse")
+    done(run, output)
+    done(run, None)
+    assert run.settled is not None
+    assert said(run.answer).payload == {
+        **GO_ON,
+        **specific("PostToolUse", updatedToolOutput="shorter"),
+    }

@@ -228,3 +228,10 @@ def test_an_exception_is_a_warning_for_the_application_and_a_line_for_the_model(
     answer = answer_failure({"id": 1}, WarningKind.MCP_FAILED, detail, "tool add")
     assert answer.warnings == ((WarningKind.MCP_FAILED, detail),)
     assert sent(answer)["result"] == encode_failure("Error: ValueError: bad")
+
+
+@pytest.mark.parametrize(("length", "ends"), [(500, "x"), (501, "...")])
+def test_an_exception_text_of_up_to_500_characters_is_whole(length: int, ends: str) -> None:
+    detail = "x" * (length - len("Error: "))
+    [block] = encode_exception(detail)["content"]
+    assert (len(block["text"]), block["text"].endswith(ends)) == (500, True)
