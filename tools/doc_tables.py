@@ -168,12 +168,12 @@ def limits() -> str:
 def agent_config() -> str:
     """Return the table of the fields of `AgentConfig`."""
     return table(
-        ["field", "type", "on the wire", "meaning"],
+        ["field", "type", "name in the CLI", "meaning"],
         [
             [
                 code(name),
                 _type(AgentConfig.__annotations__[name]),
-                "the key" if name == "name" else code(row.channel.name),
+                "the key of the mapping" if name == "name" else code(row.channel.name),
                 row.doc + (" Required." if row.required else ""),
             ]
             for name, row in AgentConfig.fields.items()
@@ -283,8 +283,8 @@ def prompt_words() -> str:
 
 def _can_block(rule: EventRule) -> str:
     if rule.block is None:
-        return "no, with a warning"
-    return "yes" if rule.surely_blocks else "not on every CLI, with a warning"
+        return "no; Bridle warns"
+    return "yes" if rule.surely_blocks else "only on some CLIs; Bridle always warns"
 
 
 def hook_events() -> str:

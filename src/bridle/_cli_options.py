@@ -102,7 +102,7 @@ class CliOptions(Record):
     max_turns: int | None = option(
         integer(1),
         flag("--max-turns"),
-        "Maximum number of model calls for one prompt. The turn then ends as `max_turns`.",
+        "Maximum number of model calls for one prompt. A turn that reaches it ends as `max_turns`.",
         env=int,
     )
     max_budget_usd: float | None = option(
@@ -183,7 +183,10 @@ class CliOptions(Record):
         weakens=always,  # an agent can set a permission mode
     )
     agent: str | None = option(
-        line, flag("--agent"), "Name of the agent that runs the session.", weakens=always
+        line,
+        flag("--agent"),
+        "Name of the agent to use for the main conversation, for example one from `agents`.",
+        weakens=always,
     )
     skills: Sequence[str] | None = option(
         many(line),
@@ -268,13 +271,13 @@ class CliOptions(Record):
     resume_session_at: str | None = option(
         line,
         flag("--resume-session-at"),
-        "UUID of a message. The resumed session ends with it; later messages are discarded.",
+        "UUID of a message. The session is resumed at this message. Later messages are discarded.",
     )
     resume_drops_turn: str | None = option(
         line,
         flag("--resume-drops-turn"),
-        "UUID of the first prompt that `resume_session_at` may discard. The CLI refuses to resume "
-        "if the discarded messages begin with another prompt.",
+        "Check for `resume_session_at`: UUID of the first prompt that you expect to be discarded. "
+        "If the discarded messages begin with another prompt, the CLI refuses to resume.",
     )
     no_session_persistence: bool = switch(
         flag("--no-session-persistence"),

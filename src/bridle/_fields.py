@@ -375,8 +375,10 @@ def callback(field: str, value: object) -> Callable[..., object]:
         raise _wrong_type(field, value, "a function or another callable")
     _check_one_argument(field, value)
     if _yields(value):
-        fix = "Use return in place of yield: Bridle calls a callback once, for one result."
-        raise OptionsError(field, "yields, so a call would not run it", fix=fix)
+        fix = "Use return instead of yield: Bridle calls the function once, for one result."
+        raise OptionsError(
+            field, "is a generator function, so calling it does not run its code", fix=fix
+        )
     return value
 
 

@@ -51,7 +51,8 @@ name = matching(r"[^\s,()]+", "one name, without spaces, commas or parentheses")
 # that it would split into two rules: otherwise "Bash(f(x),Write,y)" would permit Write.
 rule = matching(
     r"[^\s,()](?:[^\s,()]|\([^)]*\)|\))*",
-    "one rule, such as 'Read' or 'Bash(git log:*)', with no space or comma after its first ')'",
+    "one rule per item, such as 'Read' or 'Bash(git log:*)'. A rule must not have a space or comma "
+    "before '(' or after its first ')'",
 )
 # Tools are named mcp__<server>__<tool>, so the name of a server must not contain "__".
 server_name = matching(
@@ -166,7 +167,9 @@ def mcp_servers(field: str, value: object) -> Mapping[str, object]:
     for pair in value.items() if is_mapping(value) else items(field, value):
         if not is_list(pair) or len(pair) != 2:
             fix = "Use a mapping, or a list of (name, server) pairs."
-            raise OptionsError(field, f"has the item {shown(pair)}", fix=fix)
+            raise OptionsError(
+                field, f"has an item that is not a (name, server) pair: {shown(pair)}", fix=fix
+            )
         key, server = pair
         known = cast("str", server_name(f"{field} name", key))
         if known in servers:
@@ -183,7 +186,7 @@ def hook_event(field: str, value: object) -> str:
     event = line(field, value)
     if event not in HOOK_EVENTS:
         fix = close_to(event, sorted(HOOK_EVENTS)) or "bridle.hooks.HOOK_EVENTS lists the names."
-        raise OptionsError(field, f"is {shown(event)}, which is not a hook event", fix=fix)
+        raise OptionsError(field, f"{shown(event)} is not a hook event", fix=fix)
     return event
 
 
@@ -197,7 +200,7 @@ def hook(field: str, value: object) -> Hook:
 
 # Bridle sets these itself. Other values would contradict what it knows about the session.
 RESERVED_VARIABLES = {
-    "CLAUDECODE": "Remove it: with it, the CLI assumes that it runs inside another session.",
+    "CLAUDECODE": "Remove it. If it is set, the CLI acts as if another session had started it.",
     "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "Use BidirOptions.file_checkpointing_enabled.",
 }
 
@@ -206,7 +209,7 @@ def variable_name(field: str, value: object) -> str:
     """Check the name of an environment variable."""
     variable = line(field, value)
     if "=" in variable:
-        raise OptionsError(field, "has a '=' in a name", fix="Use the name without its value.")
+        raise OptionsError(field, "contains '='", fix="Use the name without its value.")
     return variable
 
 
@@ -243,15 +246,19 @@ def telemetry(field: str, value: object) -> object:
     fix = "Use bridle.otel.OpenTelemetry(), or an object with a method observe(observation)."
     if isinstance(value, type):
         fix = f"Create an instance: {value.__name__}()."
-        raise OptionsError(field, f"is the class {value.__name__}", fix=fix)
+        raise OptionsError(field, f"is the class {value.__name__}, not an instance", fix=fix)
     observe = getattr(value, "observe", None)
     if not callable(observe):
-        raise OptionsError(field, f"has no method observe: {type(value).__name__}", fix=fix)
+        raise OptionsError(
+            field,
+            f"is an object of type {type(value).__name__}, which has no method observe",
+            fix=fix,
+        )
     from inspect import iscoroutinefunction  # loaded only if telemetry is used
 
     if iscoroutinefunction(observe):
         raise OptionsError(
-            field, "has an async observe", fix="Use a plain function: def observe(...)."
+            field, "has an async method observe", fix="Use a plain function: def observe(...)."
         )
     return value
 
@@ -271,9 +278,9 @@ _OWN_FLAGS = {
     "--": "To send a prompt, use query() or send_user_message().",
     "--input-format": "Bridle always uses stream-json.",
     "--output-format": "Bridle always uses stream-json. For structured output, use json_schema.",
-    "--verbose": "Remove it: Bridle always sets it.",
-    "--print": "Remove it: stream-json implies it.",
-    "--replay-user-messages": "Remove it: sessions always set it.",
+    "--verbose": "Remove it. Bridle always sets it.",
+    "--print": "Remove it. Bridle always runs the CLI in this mode.",
+    "--replay-user-messages": "Remove it. Sessions always set it.",
     "--dangerously-skip-permissions": "Use permission_mode='bypassPermissions'.",
     "--bg": "Remove it: Bridle needs the CLI in the foreground.",
     "--background": "Remove it: Bridle needs the CLI in the foreground.",
@@ -307,12 +314,12 @@ def extra_args(managed: Callable[[], Mapping[str, str]]) -> Callable[[str, objec
                 may_follow = not equals
             elif item.startswith("-"):
                 fix = "Use long flags, and --flag=value for a value that begins with '-'."
-                raise OptionsError(
-                    field, f"has an argument that is not a long flag in item {index}", fix=fix
-                )
+                raise OptionsError(field, f"has an invalid flag as item {index}", fix=fix)
             elif not may_follow:
                 fix = "Use --flag=value. To send a prompt, use query() or send_user_message()."
-                raise OptionsError(field, f"has a value without a flag in item {index}", fix=fix)
+                raise OptionsError(
+                    field, f"has a value as item {index}, but no flag before it", fix=fix
+                )
         return kept
 
     return check

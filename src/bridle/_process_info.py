@@ -13,17 +13,20 @@ _SIGNALS = {
 }  # fmt: skip
 
 _HINTS: dict[int | str, str] = {
-    1: "Read the stderr lines above; if they do not explain it, check the login with `claude`.",
-    2: "The CLI did not take its arguments: check extra_args and the CLI's version.",
+    1: "Read the stderr lines above. If they do not explain it, check the login with `claude`.",
+    2: "The CLI rejected its arguments: check extra_args and the CLI's version.",
     126: "The file is not executable: check its permissions, or reinstall the CLI.",
     127: "The CLI or its interpreter is missing: reinstall it, or set cli_path.",
-    "SIGKILL": "It was killed from outside, most often for lack of memory.",
-    "SIGTERM": "It was told to terminate from outside: look at what supervises this program.",
-    "SIGHUP": "Its terminal or supervisor went away.",
+    "SIGKILL": "Another process killed the CLI. The usual cause is a lack of memory.",
+    "SIGTERM": "Another process sent SIGTERM to the CLI. Check the supervisor of this program.",
+    "SIGHUP": "The terminal or the supervisor of the CLI has closed.",
     "SIGSEGV": "The CLI crashed: update it, or try another version.",
     "SIGABRT": "The CLI crashed: update it, or try another version.",
 }
-_HINT_SILENT_1 = "It said nothing, which most often means nobody is logged in: run `claude` once."
+_HINT_SILENT_1 = (
+    "The CLI wrote nothing to stderr. The usual cause is that it is not logged in: run `claude` "
+    "once."
+)
 
 _SHOWN_LINES = 10
 _SHOWN_WIDTH = 300

@@ -120,7 +120,8 @@ def read_signature(
     from bridle._docstrings import parse
 
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        raise OptionsError(f"tool {tool}", "yields", fix="Return the whole result instead.")
+        fix = "Return the whole result instead."
+        raise OptionsError(f"tool {tool}", "is a generator function", fix=fix)
     declared = list(inspect.signature(function).parameters.values())
     unbound = bool(declared) and _is_receiver(declared[0])
     preset = _preset(function)
@@ -163,17 +164,17 @@ def _parameter(
     """Read one parameter. If ``bare`` is true, it needs no annotation."""
     label = f"tool {tool}: parameter {parameter.name!r}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        fix = "Arguments come by name: take named parameters, or one that is a dict or a list."
+        fix = "The model passes arguments by name. Use named parameters, or one dict or list."
         raise OptionsError(label, f"is {parameter.kind.description}", fix=fix)
     kind: Any = Any
     if parameter.annotation is not parameter.empty:
         kind = _resolve(parameter.annotation, names, label)
     elif not bare:
-        fix = f"Annotate it; `{parameter.name}: Any` takes whatever the model sends."
+        fix = f"Annotate it. `{parameter.name}: Any` accepts any value."
         raise OptionsError(label, "has no annotation", fix=fix)
     default: object = UNSET if parameter.default is parameter.empty else parameter.default
     if type(default).__module__.startswith("pydantic.") and type(default).__name__ == "FieldInfo":
-        fix = "Write the default itself; say more with Annotated and msgspec.Meta."
+        fix = "Write the default value itself. Use Annotated with msgspec.Meta for the rest."
         raise OptionsError(label, "has a pydantic field as its default", fix=fix)
     return _Parameter(parameter.name, kind, default)
 
@@ -202,16 +203,18 @@ def _resolve(annotation: object, names: JsonObject, label: str) -> Any:
         kind = typing.get_type_hints(holder, globalns=names, include_extras=True)["it"]
     except NameError as error:
         fix = "Import or define it at the top of the module, before the tool."
-        problem = f"has the annotation {annotation!r}, and {error.name!r} is not known there"
+        problem = f"has the annotation {annotation!r}, but {error.name!r} is not defined"
         raise OptionsError(label, problem, fix=fix) from None
     except (TypeError, SyntaxError) as error:
-        problem = f"has the annotation {annotation!r}: {error}"
+        problem = f"has the invalid annotation {annotation!r}: {error}"
         raise OptionsError(label, problem, fix="Annotate it with a type.") from None
     for note in _notes(kind):
         package = type(note).__module__.partition(".")[0]
         if package in ("pydantic", "annotated_types"):
             fix = "Use msgspec.Meta(ge=0, description=...), or put the field into a model."
-            raise OptionsError(label, f"has {package} metadata, which is not read", fix=fix)
+            raise OptionsError(
+                label, f"has {package} metadata, which Bridle does not read", fix=fix
+            )
     return kind
 
 
@@ -260,7 +263,7 @@ def _schemas(
             of([parameter])
         except TypeError as error:
             label = f"tool {tool}: parameter {parameter.name!r}"
-            fix = "Use types that JSON can say: numbers, text, lists, dataclasses, models."
+            fix = "Use types that JSON can represent: numbers, text, lists, dataclasses, models."
             raise OptionsError(label, f"has no JSON schema: {error}", fix=fix) from None
     # All together, so that two types of the same name get two definitions.
     schemas, shared = of(parameters)
@@ -312,14 +315,16 @@ def _given_schema(
     properties = given.get("properties", {})
     required = given.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list | tuple):
-        fix = "properties is an object, required a list of names."
+        fix = "properties must be an object, and required a list of names."
         raise OptionsError(field, "is malformed", fix=fix)
     offered = {str(name) for name in cast("Mapping[object, object]", properties)}
     taken = set(made["properties"])
     if not is_open and offered - taken:
         name = min(offered - taken)
-        fix = "Give the function that parameter, or **arguments for the rest."
-        raise OptionsError(field, f"has {name!r}, which is no parameter", fix=fix)
+        fix = "Add the parameter to the function, or **arguments for all others."
+        raise OptionsError(
+            field, f"has {name!r}, which is not a parameter of the function", fix=fix
+        )
     missing = set(made["required"]) - offered
     if missing:
         fix = "Add it to the schema, or give the parameter a default."

@@ -170,10 +170,14 @@ def _restore(kind: type[BridleError], args: tuple[Any, ...], state: dict[str, An
 
 
 class OptionsError(BridleError, ValueError):
-    """An option is unknown, invalid, or contradicts another one. Nothing was started."""
+    """An option is unknown, invalid, or contradicts another one. Nothing was started.
+
+    `field` and `problem` together are one sentence, such as "model" and "must be a string, got
+    int".
+    """
 
     def __init__(self, field: str, problem: str, *, fix: str = "") -> None:
-        super().__init__(f"{field}: {problem}", fix=fix)
+        super().__init__(f"{field} {problem.removesuffix('.')}.", fix=fix)
         self.field = field
         self.problem = problem
 
@@ -235,7 +239,8 @@ class InitializationError(StartError):
     def __init__(self, message: str) -> None:
         super().__init__(
             f"The CLI rejected the handshake: {message}",
-            fix="Check the option that the message names: hooks, agents, MCP servers, the session.",
+            fix="Check the option that the message names, for example hooks, agents, mcp_servers "
+            "or resume_session_id.",
         )
         self.message = message
 
@@ -246,8 +251,8 @@ class InitializationTimeout(StartError, TimeoutError):
     def __init__(self, timeout: float) -> None:
         super().__init__(
             f"The CLI did not initialize within {timeout:g} s.",
-            fix="A SessionStart command hook in the settings may delay it. Make it faster, or "
-            "increase SdkOptions.init_timeout.",
+            fix="A SessionStart command hook in the settings may delay the start. Make the hook "
+            "faster, or increase SdkOptions.init_timeout.",
         )
         self.timeout = timeout
 
@@ -355,8 +360,9 @@ class InitQueueOverflow(ControlError):
     def __init__(self, operation: str, limit: int) -> None:
         super().__init__(
             operation,
-            what=f"{limit} operations, the limit, are already waiting for the session to start.",
-            fix="Does the CLI respond? Wait for connect() before you start more operations.",
+            what=f"{limit} operations already wait for the session to start. This is the limit.",
+            fix="Wait for connect() before you start more operations. If connect() does not "
+            "return, check that the CLI responds.",
         )
         self.limit = limit
 
@@ -476,9 +482,9 @@ class StoppedByHookError(OutcomeError):
 
 
 class ToolDeferredError(OutcomeError):
-    """A hook deferred a tool call. The turn ends, and continues when the session is resumed."""
+    """A hook deferred a tool call. The turn ended. The call is decided when you resume."""
 
-    advice = "Resume the session: the hook is called again for outcome.deferred_tool_use."
+    advice = "Resume the session. The CLI then calls the hook again for outcome.deferred_tool_use."
 
 
 class OutputMissingError(OutcomeError):
@@ -500,9 +506,9 @@ class FirstEventLimitError(OutcomeError, TimeoutError):
 
 
 class IdleLimitError(OutcomeError, TimeoutError):
-    """The CLI sent no message for `Limits.idle` seconds."""
+    """The CLI sent no message for `Limits.idle` seconds, and no tool or callback was running."""
 
-    advice = "If tools may run that long without output, increase SdkOptions.limits.idle."
+    advice = "If the model may be silent for that long, increase SdkOptions.limits.idle."
 
 
 class TotalLimitError(OutcomeError, TimeoutError):
@@ -524,7 +530,7 @@ class UsdLimitError(OutcomeError):
 
 
 class ExecutionError(OutcomeError):
-    """The CLI failed during the turn, or its result does not clearly say that it succeeded."""
+    """The CLI failed during the turn, or the result does not say that the turn succeeded."""
 
     advice = "Read outcome.detail and outcome.errors. The session may still be usable."
 

@@ -575,4 +575,4 @@ def _check_matcher(matcher: object) -> None:
     try:
         compile_matcher(matcher)
     except ValueError as error:
-        raise OptionsError("Hook.matcher", str(error), fix=fix) from error
+        raise OptionsError("Hook.matcher", f"is invalid: {error}", fix=fix) from error

@@ -95,8 +95,8 @@ class Limits(Record):
     idle: float | None = option(
         positive,
         _SDK,
-        "Maximum seconds between two messages of the turn. A tool that runs longer than this "
-        "without output ends the turn.",
+        "Maximum seconds between two messages of the turn, such as 120. Time in which a tool or a "
+        "callback runs does not count.",
     )
     total: float | None = option(positive, _SDK, "Maximum seconds for the whole turn, such as 600.")
     turns: int | None = option(integer(1), _SDK, "Maximum number of model calls in the turn.")
@@ -203,7 +203,10 @@ _HOOKS = initialize("hooks")
 
 
 class BidirOptions(Record):
-    """Callbacks, in-process tools and other options that need a session."""
+    """Callbacks, in-process tools and other options for two-way communication.
+
+    `run`, `query` and `start_session` accept it.
+    """
 
     on_pre_tool_use: HookCallback | None = handler(
         _HOOKS, "Hook that the CLI calls before every tool call."
@@ -237,7 +240,8 @@ class BidirOptions(Record):
     callback_timeout: float = option(
         positive,
         _SDK,
-        "Timeout in seconds for hooks that have none of their own.",
+        "Timeout in seconds for hooks without a `Hook.timeout` and without a value in "
+        "`hook_timeouts`.",
         default=60.0,
         env=float,
         weakens=always,
@@ -314,7 +318,7 @@ def check_session(cli: CliOptions, bidir: BidirOptions) -> None:
         for name in bidir.server_names():
             if name in configured:
                 fix = "Rename one of them: the CLI finds tools by the name of their server."
-                problem = f"and mcp_config both have a server named {name!r}"
+                problem = f"has a server named {name!r}, and so does mcp_config"
                 raise OptionsError("mcp_servers", problem, fix=fix)
 
 

@@ -271,7 +271,7 @@ def _name(function: object, name: str | None) -> str:
     given = getattr(function, "__name__", None) if name is None else name
     if given is None:
         fix = "Set a name: tool(function, name=...)."
-        raise OptionsError("tool", f"has no name: {function!r:.60}", fix=fix)
+        raise OptionsError("tool", f"is {function!r:.60}, which has no name", fix=fix)
     return cast("str", _tool_name("tool name", given))
 
 

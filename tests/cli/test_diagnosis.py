@@ -341,7 +341,7 @@ def test_wrong_options_are_a_problem_of_their_own() -> None:
     found = misconfigured(OptionsError("CLAUDE_MODEL", "is odd", fix="Mend it."))
     assert (exit_code(found), found[0].text, list(found[0].details)) == (
         2,
-        "CLAUDE_MODEL: is odd",
+        "CLAUDE_MODEL is odd.",
         ["Mend it."],
     )
 

@@ -195,7 +195,7 @@ def test_wrong_options_are_told_before_anything_is_started(machine: Machine) -> 
     with FakeCli.auto() as fake:
         told = machine.ask("--cli", fake.path, CLAUDE_MAX_TURNS="many")
         assert fake.runs == []
-    assert (told.code, told.problems) == (2, {"options": "CLAUDE_MAX_TURNS: is 'many'"})
+    assert (told.code, told.problems) == (2, {"options": "CLAUDE_MAX_TURNS is 'many'."})
 
 
 def test_a_directory_that_is_none_is_a_wrong_option(machine: Machine) -> None:
@@ -205,8 +205,13 @@ def test_a_directory_that_is_none_is_a_wrong_option(machine: Machine) -> None:
         config.write_text('[cli]\ncwd = "/nowhere"\n')
         from_file = machine.ask("--cli", fake.path, "--config", str(config))
         assert fake.runs == []
-    assert (told.code, told.problems) == (2, {"options": "--cwd: /nowhere is not a directory"})
-    assert from_file.problems == {"options": "cwd (config): /nowhere is not a directory"}
+    assert (told.code, told.problems) == (
+        2,
+        {"options": "--cwd names /nowhere, which is not a directory."},
+    )
+    assert from_file.problems == {
+        "options": "cwd (config) names /nowhere, which is not a directory."
+    }
 
 
 # ---------------------------------------------------------------- what the doctor does not do

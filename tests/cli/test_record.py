@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
         told = record(tmp_path / "no" / "out.ndjson", "hello", "--cli", cli.path)
         assert cli.runs == []
     assert told.code == 2
-    assert "OUT: " in told.err
+    assert "OUT names " in told.err
     assert "cannot be written" in told.err
 
 

@@ -198,9 +198,9 @@ def test_what_is_no_recording_is_refused(
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("nosuch", "is no file: {}"),
-        ("", "is no file: {}"),
-        ("circle", "{} cannot be read: Too many levels of symbolic links"),
+        ("nosuch", "names {}, which is not a file"),
+        ("", "names {}, which is not a file"),
+        ("circle", "names {}, which cannot be read: Too many levels of symbolic links"),
     ],
 )
 def test_a_recording_that_is_not_there_is_told_as_such(
@@ -212,7 +212,7 @@ def test_a_recording_that_is_not_there_is_told_as_such(
     told = replay(path, "--html", tmp_path / "page.html")
     fix = "Name a file that `bridle record` wrote."
     assert (told.code, told.out) == (2, "")
-    assert told.err == f"bridle replay: FILE: {problem.format(path)}\n{fix}\n"
+    assert told.err == f"bridle replay: FILE {problem.format(path)}.\n{fix}\n"
 
 
 RECORDED = DENIED.read_text().splitlines()
@@ -278,7 +278,7 @@ def test_a_page_takes_the_place_of_another_file_only_when_told_to(
     target.chmod(0o644)
     refused = replay(TWO_TURNS, "--html", target)
     assert (refused.code, target.read_text("utf-8")) == (2, "precious")
-    assert f"--html: {target} exists" in refused.err
+    assert f"--html names {target}, which already exists" in refused.err
     assert "--overwrite" in refused.err
     assert replay(TWO_TURNS, "--html", target, "--overwrite").code == 0
     assert target.read_text("utf-8").startswith("<!doctype html>")
@@ -297,7 +297,7 @@ def test_a_page_never_takes_the_place_of_its_recording(
         target.symlink_to(recording)
     told = replay(recording, "--html", target, *flags)
     assert told.code == 2
-    assert f"{target} is the recording" in told.err
+    assert f"{target}, which is the recording" in told.err
     assert recording.read_bytes() == TWO_TURNS.read_bytes()
 
 

@@ -291,7 +291,7 @@ def test_a_cli_that_runs_no_hooks_is_stopped_before_it_runs_a_tool(
         ran = bridle("--cli", fake.path, "--policy", str(policy), "go")
         assert not is_alive(fake.pid or 0)
     assert ran.code == 2
-    assert "--policy: the CLI runs no hooks" in ran.err
+    assert "--policy cannot be enforced, because the CLI runs no hooks" in ran.err
 
 
 def test_a_flag_that_switches_hooks_off_is_noticed(
@@ -308,7 +308,7 @@ def test_a_flag_that_switches_hooks_off_is_noticed(
     model = scripted_model([[tool_use("Bash", command="touch pwned")], [text("Done.")]])
     run = run_in(work, model, "--cli", str(older), "--config", str(config))
     assert run.returncode == 2
-    assert "--policy: the CLI runs no hooks" in run.stderr
+    assert "--policy cannot be enforced, because the CLI runs no hooks" in run.stderr
     assert not (work / "pwned").exists()
 
 
@@ -345,8 +345,18 @@ def test_the_exit_code_follows_the_outcome(
         (("--policy", "/nowhere"), 2, "OptionsError", "/nowhere"),
         (("--config", "/nowhere"), 2, "OptionsError", "--config"),
         (("--system-prompt-file", "/nowhere"), 2, "OptionsError", "--system-prompt-file"),
-        (("--mcp-config", "/nowhere"), 2, "OptionsError", "--mcp-config: is no file: /nowhere"),
-        (("--cwd", "/nowhere"), 2, "OptionsError", "--cwd: /nowhere is not a directory"),
+        (
+            ("--mcp-config", "/nowhere"),
+            2,
+            "OptionsError",
+            "--mcp-config names /nowhere, which is not a file",
+        ),
+        (
+            ("--cwd", "/nowhere"),
+            2,
+            "OptionsError",
+            "--cwd names /nowhere, which is not a directory",
+        ),
         (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "--cli"),
         (("--cli", "/nowhere/claude"), 6, "CliNotFoundError", "`bridle doctor`"),
     ],
@@ -548,7 +558,7 @@ def test_a_wrong_policy_starts_nothing(bridle: Callable[..., Ran], tmp_path: Pat
         ran = bridle("--cli", fake.path, "--policy", str(policy), "hello")
         assert fake.runs == []
     assert ran.code == 2
-    assert "rule 1 (line 2), decision: Invalid enum value 'alow'" in ran.err
+    assert "rule 1 (line 2), decision is invalid: Invalid enum value 'alow'" in ran.err
 
 
 def test_arguments_become_options(bridle: Callable[..., Ran], tmp_path: Path) -> None:
@@ -604,7 +614,7 @@ def test_a_file_that_a_file_names_is_looked_for_before_anything_starts(
         ran = bridle("--cli", fake.path, *place, "--config", str(config), "hello")
         assert fake.runs == []
     assert ran.code == 2
-    assert f"config: cli.settings: is no file: {tmp_path}/nope.json" in ran.err
+    assert f"config: cli.settings names {tmp_path}/nope.json, which is not a file" in ran.err
 
 
 def test_a_cli_that_cannot_tell_of_hooks_is_used_without(bridle: Callable[..., Ran]) -> None:

@@ -45,16 +45,16 @@ def test_the_readme_shows_both_directions() -> None:
     assert "```python" in shown
 
 
-def test_the_readme_compares_the_doors() -> None:
+def test_the_readme_compares_the_entry_points() -> None:
     """R441: what each one takes, gives and is for."""
-    doors = section("README.md", "Four doors")
+    doors = section("README.md", "Entry points")
     assert "| | `run` | `query` | `start_session` |" in doors
     assert missing(doors, "use it for", "hooks, permissions", "interrupt") == []
 
 
 def test_the_readme_says_what_is_missing_and_counts_right() -> None:
     """A comparison that only flatters is no comparison."""
-    compared = section("README.md", "Beside the official SDKs")
+    compared = section("README.md", "Compared with the official SDKs")
     assert compared.count("**no**") >= 4
     assert f"| hook events typed | {len(bridle.hooks.HOOK_EVENTS)} |" in compared
 
@@ -68,7 +68,7 @@ def test_there_is_a_guide_to_sessions() -> None:
     guide = page("docs/howto/sessions.md")
     headings = re.findall(r"^## (.+)$", guide, re.M)
     wanted = ["Start", "Send a prompt", "Read", "Control the session", "Receive events", "End"]
-    wanted += ["Which door"]
+    wanted += ["Which function to use"]
     assert [name for name in wanted if name not in headings] == []
     public = [name for name, _ in inspect.getmembers(bridle.Session) if not name.startswith("_")]
     told_elsewhere = {"connect", "pid", "capabilities", "server_info"}

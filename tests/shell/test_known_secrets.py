@@ -46,7 +46,7 @@ def test_errors_in_the_words_of_the_cli_are_cleaned() -> None:
     ours: BridleError = OptionsError("secret", "is ours")
     for error in (ours, ValueError("secret"), None):
         clean(error, hush)
-    assert ours.args == ("secret: is ours",)
+    assert ours.args == ("secret is ours.",)
 
 
 @pytest.mark.parametrize(

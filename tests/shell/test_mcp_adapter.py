@@ -366,7 +366,7 @@ def test_an_answer_without_a_question_is_ignored() -> None:
 @pytest.mark.parametrize("server", [object(), print, {}, None, mock.Mock()], ids=name_of)
 def test_what_is_no_server_is_refused(server: object) -> None:
     assert protocol_server(server) is None
-    with pytest.raises(OptionsError, match="Give a ToolServer") as refusal:
+    with pytest.raises(OptionsError, match="Pass a ToolServer") as refusal:
         McpConversation("calc", server, print)
     assert refusal.value.field == "mcp_servers['calc']"
 

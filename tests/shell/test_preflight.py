@@ -175,7 +175,7 @@ def test_a_file_that_is_not_there_is_told_before_anything_starts(
             DOORS[door](cli)
         assert fake.runs == []
     assert refused.value.field == field
-    assert refused.value.problem == f"is no file: {tmp_path}/nope.json"
+    assert refused.value.problem == f"names {tmp_path}/nope.json, which is not a file"
     assert "Name a file that exists" in refused.value.fix
 
 
@@ -215,11 +215,11 @@ def test_the_cli_counts_from_there_as_well(
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("", "is no file: {}/"),
-        ("file/deeper", "is no file: {}/file/deeper"),
-        ("dangling", "is no file: {}/dangling"),
-        ("\ud800", "is no file: {}/\ud800"),
-        ("circle", "{}/circle cannot be read: Too many levels of symbolic links"),
+        ("", "names {}/, which is not a file"),
+        ("file/deeper", "names {}/file/deeper, which is not a file"),
+        ("dangling", "names {}/dangling, which is not a file"),
+        ("\ud800", "names {}/\ud800, which is not a file"),
+        ("circle", "names {}/circle, which cannot be read: Too many levels of symbolic links"),
     ],
 )
 def test_what_cannot_be_a_file_to_read_is_none(path: str, problem: str, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_file_that_may_not_be_read_is_told_as_such(locked: str) -> None:
         finally:
             place.chmod(0o755)
     assert refused.value.field == "mcp_config"
-    assert refused.value.problem == f"{place}/file cannot be read: Permission denied"
+    assert refused.value.problem == f"names {place}/file, which cannot be read: Permission denied"
 
 
 def test_a_file_that_the_configuration_names_is_blamed_on_it(tmp_path: Path) -> None:
@@ -299,5 +299,5 @@ def test_settings_beside_a_sandbox_are_read_where_the_cli_would(tmp_path: Path) 
     (tmp_path / "there.json").write_text('{"a": 1}')
     cli = CliOptions(cwd=tmp_path, settings="there.json", sandbox={})
     assert settings_text(cli) == b'{"a": 1}'
-    with pytest.raises(OptionsError, match="is no file"):
+    with pytest.raises(OptionsError, match="is not a file"):
         settings_text(cli.replace(settings="nope.json"))

@@ -138,7 +138,7 @@ def test_an_overflow_names_the_limit_and_asks_whether_the_cli_responds() -> None
     """R252."""
     text = str(errors.InitQueueOverflow("interrupt", 16))
     assert "16 operations" in text
-    assert "Does the CLI respond?" in text
+    assert "check that the CLI responds" in text
 
 
 def test_a_session_that_is_not_found_says_where_to_look() -> None:
@@ -238,9 +238,24 @@ def test_a_full_text_reads_well() -> None:
         "Last lines of stderr:\n"
         "  | Error: one\n"
         "  | Error: two\n"
-        "Read the stderr lines above; if they do not explain it, check the login with `claude`.\n"
+        "Read the stderr lines above. If they do not explain it, check the login with `claude`.\n"
         "To see why, run `claude --version`, or the CLI with the same options."
     )
+
+
+def test_the_field_and_the_problem_of_an_option_are_one_sentence() -> None:
+    error = errors.OptionsError("model", "must be a string, got int", fix="Use an alias.")
+    assert str(error) == "model must be a string, got int.\nUse an alias."
+    assert (error.field, error.problem) == ("model", "must be a string, got int")
+
+
+def test_a_problem_that_ends_with_a_full_stop_gets_no_second_one() -> None:
+    assert str(errors.OptionsError("env", "is wrong.")) == "env is wrong."
+
+
+def test_the_advice_for_silence_does_not_blame_tools() -> None:
+    """The time in which a tool runs does not count for `Limits.idle`."""
+    assert "tool" not in errors.IdleLimitError.advice
 
 
 def test_a_tool_failure_says_its_text_and_nothing_else() -> None:
@@ -318,8 +333,8 @@ def test_a_signal_is_named_whether_the_cli_caught_it_or_not(
         (127, "", "reinstall"),
         (137, "", "memory"),
         (-9, "", "memory"),
-        (143, "", "terminate"),
-        (-15, "", "terminate"),
+        (143, "", "sent SIGTERM"),
+        (-15, "", "sent SIGTERM"),
         (129, "", "supervisor"),
         (-11, "", "crashed"),
         (-6, "", "crashed"),

@@ -160,7 +160,7 @@ def test_a_function_that_does_not_take_a_context_is_refused(callback: Any) -> No
     with pytest.raises(OptionsError, match="cannot be called with one argument") as caught:
         Hook(callback)
     assert (caught.value.field, bool(caught.value.fix)) == ("Hook.callback", True)
-    with pytest.raises(OptionsError, match="on_can_use_tool: cannot be called with one argument"):
+    with pytest.raises(OptionsError, match="on_can_use_tool cannot be called with one argument"):
         BidirOptions(on_can_use_tool=callback)
 
 
@@ -178,7 +178,7 @@ def test_a_function_that_yields_is_refused() -> None:
             yield Continue()
 
     for callback in (plain, later, Guard(), functools.partial(plain)):
-        with pytest.raises(OptionsError, match="yields"):
+        with pytest.raises(OptionsError, match="is a generator function"):
             Hook(callback)
 
 

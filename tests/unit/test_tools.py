@@ -158,7 +158,7 @@ def test_what_makes_no_tool_is_refused(options: dict[str, Any], field: str, prob
         (3, "must be a function, got 3"),
         (int, "must be a function, got <class 'int'>"),
         (classmethod(lambda cls: None), "must be a function, got <classmethod"),
-        (functools.partial(nothing), "has no name: functools.partial"),
+        (functools.partial(nothing), "is functools.partial"),
         (lambda: None, "is '<lambda>'"),
     ],
     ids=["number", "class", "classmethod", "partial", "lambda"],

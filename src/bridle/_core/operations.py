@@ -112,14 +112,15 @@ def prepare_operation(
             or the timeout is not positive.
     """
     if not isinstance(operation, str) or not operation:
-        raise OptionsError("subtype", "is no name", fix="Name the control operation.")
+        problem = f"must be the name of a control request, got {operation!r:.80}"
+        raise OptionsError("subtype", problem, fix="Pass a name such as 'interrupt'.")
     if "subtype" in fields:
-        raise OptionsError("subtype", "is given twice", fix="Leave it out of the fields.")
+        raise OptionsError("subtype", "is given twice", fix="Remove it from the fields.")
     check_timeout(timeout)
     if operation == "initialize":
         raise OptionsError(
             "subtype",
-            "initialize is sent once, by the session itself",
+            "is 'initialize', which only the session itself sends",
             fix="Set hooks, agents and servers in the options of a new session.",
         )
     for name, is_valid, expected, required in FIELDS.get(operation, ()):

@@ -192,7 +192,7 @@ class Outgoing:
         """Send or queue a prompt. Reject it if it cannot be sent or its uuid is in use."""
         error = self._refusal(SEND_USER_MESSAGE)
         if is_used:
-            error = error or OptionsError("uuid", "is in use", fix="Give each prompt its own.")
+            error = error or OptionsError("uuid", "is already in use", fix="Use another.")
         try:
             line = content if isinstance(content, bytes) else encode_user_message(content, uuid)
         except Unencodable as problem:

@@ -108,7 +108,8 @@ def resolve_options(
         record = given[table]
         if record is not None and not isinstance(record, cls):
             found = type(cast("object", record)).__name__
-            raise OptionsError(table, f"is a {found}", fix=f"Give a {cls.__name__} here.")
+            problem = f"must be a {cls.__name__}, got {found}"
+            raise OptionsError(table, problem, fix=f"Pass a {cls.__name__} here.")
         said: Mapping[str, object] = record.given() if record is not None else {}
         values: dict[str, object] = {}
         for name, row in cls.fields.items():
@@ -206,7 +207,7 @@ def _tables(config: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
             fix = f"Tables are {', '.join(f'[{name}]' for name in RECORDS)}."
             raise OptionsError(f"config: {table}", "is not a table of options", fix=fix)
         if not is_mapping(content):
-            raise OptionsError(f"config: {table}", "is not a table", fix=f"Write [{table}] above.")
+            raise OptionsError(f"config: {table}", "is not a table", fix=f"Write [{table}].")
         for name in content:
             if name not in RECORDS[table].fields:
                 refuse_unknown(str(name), RECORDS[table], f"config: {table}.{name}")
@@ -219,7 +220,8 @@ def _from_config(table: str, row: Field, configured: Mapping[str, object]) -> ob
         return None
     blame = f"config: {table}.{row.name}"
     if not row.config:
-        raise OptionsError(blame, "cannot come from a file", fix="Give it in your program.")
+        problem = "cannot be set in a configuration file"
+        raise OptionsError(blame, problem, fix="Set it in your program.")
     return row.check(blame, configured[row.name])
 
 
@@ -234,8 +236,8 @@ def _merged(name: str, low: object, high: object) -> object:
         return (*low, *high)
     if is_mapping(low) and is_mapping(high):
         return deep_merge(low, high)
-    fix = "Give both as mappings, or only one of them."
-    raise OptionsError(name, "is a file in one source and cannot be merged with the other", fix=fix)
+    problem = "is a file in one source, so Bridle cannot merge it with the value of the other"
+    raise OptionsError(name, problem, fix="Pass both as mappings, or only one of them.")
 
 
 def deep_merge(low: Mapping[object, object], high: Mapping[object, object]) -> dict[object, object]:

@@ -43,7 +43,7 @@ def prompts_at_hand(prompts: object) -> Sequence[object] | None:
     if isinstance(prompts, list | tuple):
         several = cast("Sequence[object]", prompts)
         if not several:
-            raise OptionsError("prompt", "there is nothing in the list", fix=_FIX)
+            raise OptionsError("prompt", "is an empty list", fix=_FIX)
         return [several] if all(map(_is_block, several)) else several
     if _is_iterable(prompts):
         return None
@@ -77,12 +77,12 @@ def uuid_of(prompt: object) -> str | None:
 def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:
     inner = message.get("message")
     if message.get("type") != "user" or not is_mapping(inner) or inner.get("role") != "user":
-        raise OptionsError("prompt", "this mapping is no user message", fix=f"Write {_SHAPE}.")
+        raise OptionsError("prompt", "is a mapping, but not a user message", fix=f"Write {_SHAPE}.")
     content = inner.get("content")
     strays = {*message} - {*_MEMBERS, "type", "message"} | {*inner} - {"role", "content"}
     if strays:
         names = ", ".join(sorted(map(str, strays)))
-        raise OptionsError("prompt", f"a user message has no {names}", fix=f"Write {_SHAPE}.")
+        raise OptionsError("prompt", f"has unknown keys: {names}", fix=f"Write {_SHAPE}.")
     said = {
         _MEMBERS[str(name)]: value
         for name, value in message.items()
@@ -97,7 +97,7 @@ def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:
 def _blocks(content: object) -> Sequence[Block | Mapping[str, object]]:
     if is_list(content) and content and all(map(_is_block, content)):
         return cast("Sequence[Block | Mapping[str, object]]", content)
-    raise OptionsError("prompt", "the content is neither text nor a list of blocks", fix=_FIX)
+    raise OptionsError("prompt", "has content that is neither text nor a list of blocks", fix=_FIX)
 
 
 def _is_block(item: object) -> bool:
@@ -109,4 +109,4 @@ def _is_iterable(value: object) -> bool:
 
 
 def _refusal(value: object) -> OptionsError:
-    return OptionsError("prompt", f"{type(value).__name__} is no prompt", fix=_FIX)
+    return OptionsError("prompt", f"cannot be a {type(value).__name__}", fix=_FIX)

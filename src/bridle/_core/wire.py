@@ -354,7 +354,7 @@ def encode_user_message(
 def _blocks(content: object) -> list[Any]:
     """Return blocks as plain JSON. Rejects other values, because the CLI would exit on them."""
     if not isinstance(content, list | tuple):
-        raise Unencodable(f"a prompt is text or a list of blocks, not {type(content).__name__}")
+        raise Unencodable(f"must be text or a list of blocks, got {type(content).__name__}")
     blocks = [
         block.raw if isinstance(block, Block) else block
         for block in cast("Sequence[object]", content)
@@ -364,7 +364,8 @@ def _blocks(content: object) -> list[Any]:
             cast("Mapping[str, object]", block).get("type") if isinstance(block, Mapping) else None
         )
         if not isinstance(kind, str):
-            raise Unencodable(f"{type(cast('object', block)).__name__} is no block: it has no type")
+            found = type(cast("object", block)).__name__
+            raise Unencodable(f"contains a {found}, which is not a content block: it has no type")
     return blocks
 
 
@@ -397,5 +398,5 @@ def _line(value: JsonObject) -> bytes:
 def _whole(json: bytes) -> bytes:
     """Return JSON that fits into a line. Only a msgspec.Raw value can contain a line break."""
     if 0x0A in json:
-        raise Unencodable("cannot be written as JSON: a raw value holds a line break")
+        raise Unencodable("cannot be written as JSON: a raw value contains a line break")
     return json

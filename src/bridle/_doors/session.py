@@ -196,7 +196,9 @@ class Session:
         """Return the object that handles the messages for an MCP server."""
         if isinstance(server, Tool) or server is ToolServer:
             fix = "Use a server with a list of tools: ToolServer([...])."
-            raise OptionsError(f"mcp_servers[{name!r}]", f"is {server!r}", fix=fix)
+            raise OptionsError(
+                f"mcp_servers[{name!r}]", f"must be a server, got {server!r}", fix=fix
+            )
         if protocol_server(server) is None and callable(server):
             return callback(f"mcp_servers[{name!r}]", server)
         whole = weakref.ref(self)

@@ -65,8 +65,10 @@ class McpConversation:
         field = f"mcp_servers[{name!r}]"
         self._server = protocol_server(server)
         if self._server is None:
-            fix = "Give a ToolServer, a handler of messages, or a server of the mcp package."
-            raise OptionsError(field, f"is of type {type(server).__name__}", fix=fix)
+            fix = "Pass a ToolServer, a handler of messages, or a server of the mcp package."
+            raise OptionsError(
+                field, f"must be an MCP server, got {type(server).__name__}", fix=fix
+            )
         try:
             self._wrap = _wrapper()
         except ImportError as error:

@@ -99,17 +99,17 @@ def _look_for_files(options: ResolvedOptions) -> None:
         except (OSError, ValueError) as error:  # ValueError: the name cannot be encoded
             is_argument = options.origin[f"cli.{name}"] == "argument"
             blame = name if is_argument else f"config: cli.{name}"
-            fix = "Name a file that exists and can be read, or give what it says instead."
+            fix = "Name a file that exists and can be read, or pass its content instead."
             if not os.path.isabs(path):
-                fix = f"{fix} It counts from the working directory, and ~ is not expanded."
+                fix = f"{fix} The path is relative to the working directory, and ~ is not expanded."
             raise unreadable(blame, path, error, fix=fix) from None
 
 
 def unreadable(blame: str, path: str, error: OSError | ValueError, *, fix: str) -> OptionsError:
     """Return the error for a file that could not be opened."""
     if not isinstance(error, OSError) or error.errno in (ENOENT, ENOTDIR, EISDIR):
-        return OptionsError(blame, f"is no file: {path}", fix=fix)
-    return OptionsError(blame, f"{path} cannot be read: {error.strerror}", fix=fix)
+        return OptionsError(blame, f"names {path}, which is not a file", fix=fix)
+    return OptionsError(blame, f"names {path}, which cannot be read: {error.strerror}", fix=fix)
 
 
 def _config(named: StrPath | None, environ: Mapping[str, str]) -> Mapping[str, object] | None:
@@ -126,11 +126,13 @@ def _config(named: StrPath | None, environ: Mapping[str, str]) -> Mapping[str, o
         with open(name, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        fix = "Name an existing TOML file, or none."
-        raise OptionsError(blame, f"{name} cannot be read: {error.strerror}", fix=fix) from None
+        fix = "Name an existing TOML file, or remove the setting."
+        problem = f"names {name}, which cannot be read: {error.strerror}"
+        raise OptionsError(blame, problem, fix=fix) from None
     except ValueError as error:  # the file is not TOML, or not UTF-8
-        fix = "Mend the file; its tables are [cli], [sdk] and [bidir]."
-        raise OptionsError(blame, f"{name} is not TOML: {error}", fix=fix) from None
+        fix = "Correct the file. Its tables are [cli], [sdk] and [bidir]."
+        problem = f"names {name}, which is not valid TOML: {error}"
+        raise OptionsError(blame, problem, fix=fix) from None
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -172,8 +174,8 @@ def refuse_real_api(
     if why is not None:
         raise OptionsError(
             "env",
-            f"{why}, and {FORBID_REAL_API} forbids real API calls",
-            fix="Give CliOptions(env=model.env) of a ScriptedModel, or lift the ban.",
+            f"is not allowed: {why}, and {FORBID_REAL_API} forbids calls of a real API",
+            fix=f"Set CliOptions(env=model.env) of a ScriptedModel, or unset {FORBID_REAL_API}.",
         )
 
 

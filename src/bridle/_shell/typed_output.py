@@ -40,7 +40,7 @@ def _object_schema(schema: dict[str, Any]) -> dict[str, object]:
     name = reference.removeprefix("#/$defs/")
     top = {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
     if top.get("type") != "object":
-        raise OptionsError("output_type", "is no JSON object", fix=_FIX)
+        raise OptionsError("output_type", "does not describe a JSON object", fix=_FIX)
     parts: dict[str, Any] = top.get("$defs", {})
     # A type that refers to itself needs its own definition.
     if name and not _refers(parts, reference):

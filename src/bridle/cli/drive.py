@@ -37,7 +37,7 @@ _FRAME = 0.1
 
 _HOOK_EVENTS = "--include-hook-events"
 
-_NO_HOOKS = "the CLI runs no hooks, so the policy cannot be enforced; no tool was run"
+_NO_HOOKS = "cannot be enforced, because the CLI runs no hooks. No tool was run"
 _HOOKS_FIX = (
     "Hooks are disabled by managed settings (disableAllHooks, or CLAUDE_CODE_SIMPLE in env) or by "
     "extra_args (--bare). Enable hooks, or run without --policy."

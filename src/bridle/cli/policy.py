@@ -231,10 +231,10 @@ def parse_policy(text: str, name: str, place: Place | None = None) -> Policy:
     try:
         table = msgspec.convert(tomllib.loads(text), PolicyTable)
     except tomllib.TOMLDecodeError as error:
-        raise OptionsError(name, f"is not TOML: {error}", fix="Correct that line.") from None
+        raise OptionsError(name, f"is not valid TOML: {error}", fix="Correct that line.") from None
     except msgspec.ValidationError as error:
         what, where = _located(str(error), text)
-        raise OptionsError(f"{name}{where}", what, fix=fix) from None
+        raise OptionsError(f"{name}{where}", f"is invalid: {what}", fix=fix) from None
     rules: list[Rule] = []
     for number, rule in enumerate(table.rule):
         try:
@@ -242,7 +242,7 @@ def parse_policy(text: str, name: str, place: Place | None = None) -> Policy:
         except ValueError as error:
             _, where = _located(f" - at `$.rule[{number}]`", text)
             fix = "Write exactly what may run, or use the decision 'ask'."
-            raise OptionsError(f"{name}{where}", str(error), fix=fix) from None
+            raise OptionsError(f"{name}{where}", f"is invalid: {error}", fix=fix) from None
     return Policy(table.default, rules)
 
 

@@ -85,9 +85,11 @@ def _check(options: argparse.Namespace) -> None:
     """Reject arguments that would overwrite a file, or create one by mistake."""
     out: str = options.out
     if not options.prompt and re.search(r"\s", out) and not re.search(r"\.\w+$", out):
-        raise OptionsError("OUT", f"{one_line(out)!r} looks like a prompt", fix=_usage(out))
+        problem = f"is {one_line(out)!r}, which looks like a prompt"
+        raise OptionsError("OUT", problem, fix=_usage(out))
     if os.path.lexists(out) and not options.overwrite:
-        raise OptionsError("OUT", f"{out} exists", fix="Name another file, or pass --overwrite.")
+        fix = "Name another file, or pass --overwrite."
+        raise OptionsError("OUT", f"names {out}, which already exists", fix=fix)
 
 
 def _usage(prompt: str) -> str:
@@ -100,7 +102,8 @@ def _recorder(path: str) -> Recorder:
     try:
         return Recorder(path)
     except OSError as error:
-        raise OptionsError("OUT", f"{path} cannot be written: {error.strerror}") from None
+        problem = f"names {path}, which cannot be written: {error.strerror}"
+        raise OptionsError("OUT", problem) from None
 
 
 def _tell(recorder: Recorder, options: argparse.Namespace, *, is_new: bool) -> None:

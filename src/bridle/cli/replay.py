@@ -226,7 +226,8 @@ def _write_page(recording: Recording, source: str, target: str, *, overwrite: bo
     from bridle.cli._timeline.page import page
 
     if os.path.exists(target) and os.path.samefile(source, target):
-        raise OptionsError("--html", f"{target} is the recording", fix="Name another file.")
+        problem = f"names {target}, which is the recording"
+        raise OptionsError("--html", problem, fix="Name another file.")
     problems = "; ".join(damage(recording))
     text = page(timeline(recording, gap=problems), os.path.basename(source))
     try:
@@ -235,7 +236,9 @@ def _write_page(recording: Recording, source: str, target: str, *, overwrite: bo
             file.write(text.encode())
     except FileExistsError:
         fix = "Name another file, or pass --overwrite."
-        raise OptionsError("--html", f"{target} exists", fix=fix) from None
+        problem = f"names {target}, which already exists"
+        raise OptionsError("--html", problem, fix=fix) from None
     except OSError as error:
-        raise OptionsError("--html", f"{target} cannot be written: {error.strerror}") from None
+        problem = f"names {target}, which cannot be written: {error.strerror}"
+        raise OptionsError("--html", problem) from None
     print(f"{target}: {counted(len(recording), 'frame')}. Open it in a browser.")

@@ -105,7 +105,12 @@ _LIMIT_FLAGS: Mapping[str, _Flag] = {
     "--timeout": _Flag(
         "total", float, "SECONDS", "Stop the run after this time, including background tasks."
     ),
-    "--idle": _Flag("idle", float, "SECONDS", "Stop the turn after this time without a message."),
+    "--idle": _Flag(
+        "idle",
+        float,
+        "SECONDS",
+        "Stop the turn after this time without a message or a running tool.",
+    ),
 }
 _CONFIG_FLAG = "--config"
 _FLAGS = {**_CLI_FLAGS, **_TEXT_FLAGS, **_LIMIT_FLAGS}
@@ -205,7 +210,8 @@ def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise OptionsError("prompt", f"standard input is not UTF-8: {error}") from None
+        problem = f"cannot be read from standard input, which is not UTF-8: {error}"
+        raise OptionsError("prompt", problem) from None
 
 
 def _cli_options(options: argparse.Namespace) -> CliOptions:
@@ -246,7 +252,8 @@ def _read(name: str, path: str) -> str:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise OptionsError(name, f"{path} cannot be read: {why}", fix="Name a text file.") from None
+        problem = f"names {path}, which cannot be read: {why}"
+        raise OptionsError(name, problem, fix="Name a text file.") from None
 
 
 _NAMED = {flag.field: name for name, flag in _FLAGS.items()} | {"config_file": _CONFIG_FLAG}

@@ -22,7 +22,7 @@ def settle(cli: CliOptions, sdk: SdkOptions) -> ResolvedOptions:
         origin = settled.origin["cli.cwd"]
         raise OptionsError(
             "--cwd" if origin == "argument" else f"cwd ({origin})",
-            f"{os.fspath(place)} is not a directory",
+            f"names {os.fspath(place)}, which is not a directory",
             fix="Name a directory that exists.",
         )
     return settled

@@ -261,7 +261,9 @@ class Recorder:
                 return file
         if self._path is None or (self._path.exists() and not self._path.is_file()):
             fix = "Pass a path to the recorder, or create a recorder for each session."
-            raise OptionsError("recorder", "its binary file has a session already", fix=fix)
+            raise OptionsError(
+                "recorder", "writes to a file object that already contains a session", fix=fix
+            )
         number = len(self._files) + 1
         path = self._path.with_name(f"{self._path.stem}-{number}{self._path.suffix}")
         self._files.append(_RecordingFile(path, self._secrets))

@@ -396,14 +396,14 @@ def test_a_variable_that_the_cli_does_not_inherit_is_reported(
         ({"cli": {"modle": "x"}}, "config: cli.modle", "Did you mean 'model'?"),
         ({"sdk": {"model": "x"}}, "config: sdk.model", "It is a field of CliOptions."),
         ({"clii": {}}, "config: clii", "Tables are [cli], [sdk], [bidir]."),
-        ({"cli": "opus"}, "config: cli", "Write [cli] above."),
+        ({"cli": "opus"}, "config: cli", "Write [cli]."),
         ({"cli": {"max_turns": "3"}}, "config: cli.max_turns", "Pass an integer."),
         ({"cli": {"env": {"A": 1}}}, "config: cli.env['A']", "Convert the value to a string."),
         ({"sdk": {"limits": {"idle": 0}}}, "config: sdk.limits.idle",
          "Use a finite number above 0, or remove it."),
-        ({"sdk": {"on_stderr": "print"}}, "config: sdk.on_stderr", "Give it in your program."),
-        ({"sdk": {"config_file": "x"}}, "config: sdk.config_file", "Give it in your program."),
-        ({"bidir": {"hooks": {}}}, "config: bidir.hooks", "Give it in your program."),
+        ({"sdk": {"on_stderr": "print"}}, "config: sdk.on_stderr", "Set it in your program."),
+        ({"sdk": {"config_file": "x"}}, "config: sdk.config_file", "Set it in your program."),
+        ({"bidir": {"hooks": {}}}, "config: bidir.hooks", "Set it in your program."),
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_configuration_is_named_with_its_table(
@@ -426,7 +426,7 @@ def test_code_and_seams_never_come_from_a_file() -> None:
 def test_a_record_in_the_wrong_place_is_refused() -> None:
     """R092."""
     error = refused(cli=SdkOptions())
-    assert (error.field, error.problem) == ("cli", "is a SdkOptions")
+    assert (error.field, error.problem) == ("cli", "must be a CliOptions, got SdkOptions")
     assert refused(bidir={"on_stop": print}).field == "bidir"
 
 
