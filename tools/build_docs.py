@@ -37,6 +37,7 @@ PARTS: dict[str, Callable[..., str]] = {
         doc_tables.frame,
         doc_tables.hook_events,
         doc_tables.limits,
+        doc_tables.retry,
         doc_tables.gate_options,
         doc_tables.merged_options,
         doc_tables.modules,

@@ -28,7 +28,7 @@ from bridle.cli.diagnosis import Problem
 from bridle.cli.exits import ExitCode
 from bridle.events import WarningKind
 from bridle.hooks import CONTEXTS
-from bridle.options import WEAKENING_VARIABLES, AgentConfig, Limits, option_rows
+from bridle.options import WEAKENING_VARIABLES, AgentConfig, Limits, Retry, option_rows
 from bridle.outcomes import OUTCOME_ERRORS, OutcomeReason
 from bridle.testing.fake_cli import PROMPT_WORDS
 from bridle.testing.recording import read_recording
@@ -161,6 +161,21 @@ def limits() -> str:
                 row.doc,
             ]
             for name, row in Limits.fields.items()
+        ],
+    )
+
+
+def retry() -> str:
+    """Return the table of the fields of `Retry`."""
+    return table(
+        ["field", "type", "meaning"],
+        [
+            [
+                f'<span id="Retry.{name}"></span>`{name}`',
+                f"{_type(Retry.__annotations__[name])}, `{row.default!r}`",
+                row.doc,
+            ]
+            for name, row in Retry.fields.items()
         ],
     )
 

@@ -92,7 +92,7 @@ from bridle.messages import (
     UnknownMessage,
     UserMessage,
 )
-from bridle.options import AgentConfig, BidirOptions, CliOptions, Limits, SdkOptions
+from bridle.options import AgentConfig, BidirOptions, CliOptions, Limits, Retry, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import (
     Accept,
@@ -247,6 +247,7 @@ __all__ = [
     "RateLimited",
     "ResolvedOptions",
     "ResultMessage",
+    "Retry",
     "SdkOptions",
     "SdkWarning",
     "Session",

@@ -140,15 +140,16 @@ class CliOptions(Record):
     )
 
     # instructions for the model
-    system_prompt: str | Sequence[str] | None = option(
+    system_prompt: str | Sequence[str] | Callable[[Any], str] | None = option(
         forms.system_prompt,
         initialize("systemPrompt", "--system-prompt"),
-        "System prompt that replaces the CLI's own. '' means no system prompt.",
+        "System prompt that replaces the CLI's own. '' means no system prompt. A function gets the "
+        "`deps` of the session and returns the text; Bridle calls it before each start.",
     )
-    append_system_prompt: str | None = option(
-        text,
+    append_system_prompt: str | Callable[[Any], str] | None = option(
+        forms.appended_prompt,
         initialize("appendSystemPrompt", "--append-system-prompt", "--append-system-prompt-file"),
-        "Text to add at the end of the system prompt.",
+        "Text to add at the end of the system prompt, or a function of the `deps` that returns it.",
     )
     system_prompt_file: StrPath | None = option(
         path,

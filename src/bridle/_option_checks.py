@@ -74,8 +74,22 @@ def truth(word: str) -> bool:
 
 
 def system_prompt(field: str, value: object) -> object:
-    """Check a system prompt: text, or a list of texts that become its paragraphs."""
-    return text(field, value) if isinstance(value, str) else many(text)(field, value)
+    """Check a system prompt: text, a list of texts that become its paragraphs, or a function."""
+    if isinstance(value, str) or callable(value):
+        return appended_prompt(field, value)
+    return many(text)(field, value)
+
+
+def appended_prompt(field: str, value: object) -> object:
+    """Check a text, or a plain function that takes the deps and returns the text."""
+    if not callable(value):
+        return text(field, value)
+    import inspect  # rarely needed, and slow to import
+
+    if inspect.iscoroutinefunction(value) or isinstance(value, type):
+        problem = "must be text or a plain function of the deps"
+        raise OptionsError(field, problem, fix="Use a `def` function that returns text.")
+    return value
 
 
 def tools(field: str, value: object) -> object:

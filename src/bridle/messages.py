@@ -31,7 +31,14 @@ from bridle._api import (
 from bridle._message import Message
 from bridle._raw_line import JsonObject
 from bridle._system import *
-from bridle.content import ContentBlock, WireBlock, bind_block, bind_blocks, joined_text
+from bridle.content import (
+    ContentBlock,
+    ToolUseBlock,
+    WireBlock,
+    bind_block,
+    bind_blocks,
+    joined_text,
+)
 from bridle.controls import ControlCancel, ControlRequest, ControlResponse
 
 __all__ = [
@@ -146,6 +153,15 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
     def usage(self) -> Usage | None:
         """Return the token usage at the start of the answer. The result has the totals."""
         return self._message.usage
+
+
+def count_tool_calls(message: AssistantMessage) -> int:
+    """Return the number of tool calls in a message, without binding its blocks to the raw line."""
+    return sum(
+        1
+        for block in message._message.content  # pyright: ignore[reportPrivateUsage]
+        if type(block) is ToolUseBlock
+    )
 
 
 class UserMessage(Message, tag="user", frozen=True):

@@ -34,6 +34,7 @@ from bridle._fields import (
     Record,
     always,
     anything,
+    boolean,
     callback,
     initialize,
     integer,
@@ -64,6 +65,7 @@ __all__ = [
     "Json",
     "Limits",
     "PermissionMode",
+    "Retry",
     "SdkOptions",
     "SettingSource",
     "StrPath",
@@ -104,6 +106,30 @@ class Limits(Record):
         positive,
         _SDK,
         "Maximum cost of the turn in US dollars, including subagents, as reported by the CLI.",
+    )
+
+
+class Retry(Record):
+    """How `run` repeats a prompt after an outcome that is `retryable`.
+
+    The CLI itself repeats failed API requests for some minutes before the turn fails. `Retry` is
+    for failures that last longer. Bridle stays in the conversation and asks the model to continue.
+    """
+
+    attempts: int = option(
+        integer(1), _SDK, "Number of attempts, including the first one.", default=3
+    )
+    wait_for_reset: bool = option(
+        boolean,
+        _SDK,
+        "Wait until the rate limit resets, if the API says when. False ends the run instead.",
+        default=True,
+    )
+    max_wait: float = option(
+        positive,
+        _SDK,
+        "Longest wait before an attempt, in seconds. If the limit resets later, the run ends.",
+        default=600.0,
     )
 
 

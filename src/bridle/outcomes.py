@@ -86,6 +86,12 @@ OUTCOME_ERRORS: Mapping[OutcomeReason, type[OutcomeError]] = MappingProxyType(
 )
 
 
+_RETRYABLE = frozenset({OutcomeReason.RATE_LIMITED, OutcomeReason.CLI_EXITED})
+
+# Statuses of the API below 500 that say nothing about the request itself: timeout, conflict, rate.
+_PASSING = frozenset({408, 409, 429})
+
+
 class Clock(Protocol):
     """A clock that can wait. This module does not import one; `bind_clock` sets it."""
 
@@ -150,6 +156,9 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     cost_usd: float | None = None
     usage: Usage | None = None
     num_turns: int = 0
+    #: Calls of the model in this turn, and tool calls that it made. Both include subagents.
+    model_calls: int = 0
+    tool_calls: int = 0
     #: Seconds from the prompt to this outcome.
     duration: float = 0.0
     #: The CLI's result message, or None.
@@ -170,6 +179,30 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     def ok(self) -> bool:
         """Return True if the turn completed."""
         return self.reason is OutcomeReason.COMPLETED
+
+    @property
+    def api_status(self) -> int | None:
+        """Return the HTTP status of the API error that ended the turn, or None."""
+        if self.ok or self.result is None:
+            return None
+        status = self.result.api_error_status
+        if status is None and self.last_retry is not None:
+            status = self.last_retry.error_status
+        return status
+
+    @property
+    def retryable(self) -> bool:
+        """Return True if the same prompt may succeed later.
+
+        That is the case if the API was overloaded, limited the rate or could not be reached, or if
+        the CLI crashed. It is False for errors that would come again, such as an invalid request.
+        """
+        if self.reason is not OutcomeReason.API_ERROR:
+            return self.reason in _RETRYABLE
+        status = self.api_status
+        if status is None:
+            return self.last_retry is not None  # the CLI got no response, and repeated the request
+        return status in _PASSING or status >= 500
 
     @property
     def exit_code(self) -> int | None:

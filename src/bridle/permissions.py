@@ -89,6 +89,11 @@ class Withdrawal(Protocol):
         """Block until the CLI cancels the request (True), or for `timeout` seconds (False)."""
         ...
 
+    @property
+    def deps(self) -> Any:
+        """Return the deps of the prompt that the request belongs to."""
+        ...
+
 
 class Withdrawable:
     """Base class of contexts: the raw JSON of a request, and whether the CLI has cancelled it.
@@ -108,6 +113,16 @@ class Withdrawable:
     def raw(self) -> JsonObject:
         """Return the whole JSON object as the CLI sent it. Each access may parse it again."""
         return _wire_form(self)
+
+    @property
+    def deps(self) -> Any:
+        """Return the object that the program gave as ``deps``.
+
+        It is that of the prompt whose turn the CLI works on, and by default that of the session or
+        agent. None if there is none, and in a copy of a context.
+        """
+        withdrawal: Withdrawal | None = getattr(self, "_withdrawal", None)
+        return None if withdrawal is None else withdrawal.deps
 
     @property
     def cancelled(self) -> bool:

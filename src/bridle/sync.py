@@ -45,6 +45,7 @@ from typing import Any, TypeVar, overload
 from bridle._core.state import Lifecycle
 from bridle._core.text import TextStream
 from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces
+from bridle._doors.deps import SESSION_DEPS
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession
 from bridle._doors.session import Session as AsyncSession
@@ -54,7 +55,7 @@ from bridle._shell.turn import taken_over
 from bridle.content import Content, Prompts
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message
-from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import Outcome
 
 __all__ = [
@@ -82,6 +83,8 @@ def run(
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
     output_type: type[_T],
+    output_retries: int = 1,
+    retry: Retry | None = None,
     keep_messages: bool = False,
 ) -> Outcome[_T]: ...
 
@@ -94,6 +97,8 @@ def run(
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
     output_type: None = None,
+    output_retries: int = 1,
+    retry: Retry | None = None,
     keep_messages: bool = False,
 ) -> Outcome[Any]: ...
 
@@ -105,6 +110,8 @@ def run(
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
     output_type: Any = None,
+    output_retries: int = 1,
+    retry: Retry | None = None,
     keep_messages: bool = False,
 ) -> Outcome[Any]:
     """Run one prompt and return its outcome.
@@ -119,7 +126,16 @@ def run(
     """
     from bridle._doors.run import Run  # not every program uses it
 
-    job = Run(prompt, cli, sdk, bidir, output_type, keep_messages=keep_messages)
+    job = Run(
+        prompt,
+        cli,
+        sdk,
+        bidir,
+        output_type,
+        output_retries=output_retries,
+        retry=retry,
+        keep_messages=keep_messages,
+    )
     return _RunSession(job).work(job.outcome)
 
 
@@ -247,8 +263,21 @@ class Session:
         cli: CliOptions | None = None,
         sdk: SdkOptions | None = None,
         bidir: BidirOptions | None = None,
+        *,
+        deps: Any = None,
+        output_type: Any = None,
+        output_retries: int = 1,
     ) -> None:
-        self._adopt(InnerSession(cli, sdk, bidir))
+        self._adopt(
+            InnerSession(
+                cli,
+                sdk,
+                bidir,
+                deps=deps,
+                output_type=output_type,
+                output_retries=output_retries,
+            )
+        )
 
     def _adopt(self, session: InnerSession) -> None:
         session.show_as(self)
@@ -296,6 +325,11 @@ class Session:
         ``resume_session_id`` is a title or a path: only the CLI knows which session it resumes.
         """
         return self._session.id
+
+    @property
+    def deps(self) -> Any:
+        """Return the object that callbacks get, unless a prompt is sent with another one."""
+        return self._session.deps
 
     @property
     def pid(self) -> int | None:
@@ -355,11 +389,20 @@ class Session:
 
     # -- operations --------------------------------------------------------------------------------
 
-    def send_user_message(self, content: Content, *, timeout: float | None = None) -> Turn:
+    def send_user_message(
+        self, content: Content, *, timeout: float | None = None, deps: Any = SESSION_DEPS
+    ) -> Turn:
         """Send a prompt: text, or a list of content blocks. Return when it is written.
 
         You can send prompts while a turn runs. The CLI merges queued prompts into one turn; their
-        outcomes have ``merged_with``.
+        outcomes have ``merged_with``, and the callbacks of that turn get the ``deps`` and the
+        `contextvars` of the first of them.
+
+        Args:
+            content: the prompt.
+            timeout: seconds that writing may take. None means no limit.
+            deps: the object that the callbacks of this turn get as ``ctx.deps``. The default is
+                the ``deps`` of the session.
 
         Raises:
             OptionsError: the content is invalid.
@@ -368,7 +411,8 @@ class Session:
             ControlError: the session has stopped, or its input is closed.
         """
         turn = self._call(
-            "send_user_message", lambda: self._session.send_user_message(content, timeout=timeout)
+            "send_user_message",
+            lambda: self._session.send_user_message(content, timeout=timeout, deps=deps),
         )
         return Turn(turn, self._session, self._portal)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-MAX_LINES = 600
+MAX_LINES = 700
 EMPTY_NAMES = {"common", "helper", "helpers", "manager", "misc", "util", "utils"}
 
 

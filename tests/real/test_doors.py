@@ -22,12 +22,15 @@ import pytest
 from tests.support.doors import DOORS, Door
 from tests.support.processes import is_alive, run
 
+import bridle
 from bridle import (
     Allow,
     BidirOptions,
     Limits,
     OutcomeReason,
     ResultMessage,
+    Retry,
+    Session,
     SessionNotFoundError,
     StartError,
     ToolServer,
@@ -400,7 +403,7 @@ ANSWERS = {
     ),
     "prose": Answer([repeat([text("about three fifty")])], [(R.OUTPUT_MISSING, None)] * 4),
     "what the type refuses": Answer(
-        [[tool_use("StructuredOutput", **REFUSED)]],
+        [repeat([tool_use("StructuredOutput", **REFUSED)])],
         [
             (R.COMPLETED, REFUSED) if kind is AsTypedDict else (R.OUTPUT_INVALID, None)
             for kind in KINDS
@@ -425,6 +428,55 @@ def test_an_answer_is_of_the_type_that_was_asked_for_or_no_success(lab: Lab, nam
         return await asyncio.gather(*map(ask, KINDS))
 
     assert run(main) == answer.expected
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_an_output_that_fails_validation_is_corrected_by_the_model(
+    lab: Lab, *, in_session: bool
+) -> None:
+    script: Script = [
+        [tool_use("StructuredOutput", **REFUSED)],
+        [tool_use("StructuredOutput", **INVOICE)],
+    ]
+
+    async def main() -> None:
+        async with ScriptedModel(script) as model:
+            if in_session:
+                async with Session(lab.cli(model), lab.sdk, output_type=AsModel) as session:
+                    outcome = await (await session.send_user_message("go"))
+            else:
+                outcome = await bridle.run(
+                    "go", cli=lab.cli(model), sdk=lab.sdk, output_type=AsModel
+                )
+            assert (outcome.ok, outcome.output) == (True, AsModel(**INVOICE))
+            assert (outcome.model_calls, outcome.tool_calls) == (2, 2)
+            assert "does not owe" in str(model.requests[1].messages)
+
+    run(main)
+
+
+def test_an_answer_may_be_a_list(lab: Lab) -> None:
+    async def main() -> Any:
+        script: Script = [[tool_use("StructuredOutput", value=[1, 2, 3])]]
+        async with ScriptedModel(script) as model:
+            door = flavour_of(lab, 0)
+            outcome = await door.run("go", cli=lab.cli(model), sdk=lab.sdk, output_type=list[int])
+            return outcome.output
+
+    assert run(main) == [1, 2, 3]
+
+
+def test_an_overloaded_api_is_asked_again_in_the_same_conversation(lab: Lab) -> None:
+    async def main() -> None:
+        script: Script = [error(529), error(529), [text("at last")]]
+        async with ScriptedModel(script) as model:
+            cli = lab.cli(model)
+            cli = cli.replace(env={**(cli.env or {}), "CLAUDE_CODE_MAX_RETRIES": "1"})
+            outcome = await bridle.run("go", cli=cli, sdk=lab.sdk, retry=Retry(attempts=2))
+            assert (outcome.ok, outcome.text) == (True, "at last")
+            assert "Continue with the task" in str(model.requests[-1].messages)
+
+    run(main)
 
 
 @dataclasses.dataclass

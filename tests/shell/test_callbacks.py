@@ -18,6 +18,7 @@ from bridle._core.actions import Call, CallKind
 from bridle._core.incoming.mcp_messages import McpMessage
 from bridle._shell.callbacks import Callbacks, Notifier, is_async
 from bridle._shell.lanes import MAX_ABANDONED, MAX_THREADS
+from bridle._shell.senders import Sender
 from bridle._shell.workers import WORKERS, Worker, Workers
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
@@ -42,8 +43,8 @@ class Desk:
         self.abandoned: list[str] = []
         self.callbacks = Callbacks(self.loop, self, lambda _, result: result)
 
-    def call_starts(self, call: Call) -> contextvars.Context:
-        return contextvars.copy_context()
+    def call_starts(self, call: Call) -> Sender:
+        return Sender(contextvars.copy_context(), None)
 
     def call_goes_on(self, call_id: int, started_at: float) -> None:
         self.going_on[call_id] = started_at

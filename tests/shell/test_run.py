@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pydantic
 import pytest
@@ -22,6 +22,7 @@ from bridle import (
     Outcome,
     OutcomeReason,
     ResultMessage,
+    Retry,
     SdkOptions,
     ToolContext,
     ToolServer,
@@ -136,7 +137,7 @@ class Offer:
 def test_a_pydantic_dataclass_is_checked_as_pydantic_does(total: float) -> None:
     cli = FakeCli().expect_initialize().expect_user().start_turn()
     cli = cli.result("{}", structured_output={"total": total})
-    outcome = play(cli, output_type=Offer)
+    outcome = play(cli, output_type=Offer, output_retries=0)
     assert outcome.output == (Offer(total) if total > 5 else None)
     assert outcome.ok is (total > 5)
 
@@ -213,8 +214,108 @@ def test_background_work_is_awaited_after_the_result_of_another_prompt() -> None
     assert (outcome.ok, outcome.text) == (True, "It is done.")
 
 
-class Numbers(pydantic.RootModel[list[int]]):
-    """No JSON object."""
+def fitting_at_last(*totals: float, **of_last: Any) -> FakeCli:
+    """A CLI that answers each prompt with the next total."""
+    cli = FakeCli(patience=5.0).expect_initialize()
+    for index, total in enumerate(totals, 1):
+        cost: dict[str, Any] = {"total_cost_usd": float(index), "num_turns": 1}
+        more = of_last if index == len(totals) else {}
+        cli = cli.expect_user().start_turn().assistant(f"answer {index}")
+        cli = cli.result("{}", structured_output={"total": total}, **cost, **more)
+    return cli
+
+
+def test_an_output_that_fails_validation_goes_back_to_the_model() -> None:
+    script = fitting_at_last(1.0, 2.0, 9.0)
+    outcome = play(script, output_type=Offer, output_retries=2, keep_messages=True)
+    assert (outcome.ok, outcome.output) == (True, Offer(9.0))
+    assert (outcome.cost_usd, outcome.num_turns, outcome.model_calls) == (3.0, 3, 3)
+    prompts = [one for one in outcome.messages or () if isinstance(one, ResultMessage)]
+    assert len(prompts) == 3
+
+
+def test_the_model_reads_what_was_wrong_with_its_output() -> None:
+    async def main() -> None:
+        with fitting_at_last(1.0, 9.0) as cli:
+            options = CliOptions(cli_path=cli.path)
+            await bridle.run("go", cli=options, output_type=Offer)
+            assert "greater than 5" in str(cli.runs[0])
+
+    run(main)
+
+
+def test_the_last_unfit_output_is_the_outcome() -> None:
+    outcome = play(fitting_at_last(1.0, 2.0), output_type=Offer, output_retries=1)
+    assert (outcome.reason, outcome.output) == (OutcomeReason.OUTPUT_INVALID, None)
+    assert outcome.cost_usd == 2.0
+
+
+def test_corrections_count_towards_the_limit_of_model_calls() -> None:
+    script = fitting_at_last(1.0).expect_user().start_turn().assistant("again").silence()
+    outcome = play(script, output_type=Offer, limits=Limits(turns=1))
+    assert outcome.reason is OutcomeReason.LIMIT_TURNS
+    script = fitting_at_last(1.0).expect_user().start_turn().assistant("again").result("{}")
+    assert play(script, output_type=Offer, limits=Limits(turns=2)).model_calls == 2
+
+
+def test_a_session_validates_the_output_of_every_turn() -> None:
+    async def main() -> None:
+        with fitting_at_last(9.0, 1.0, 8.0) as cli:
+            options = CliOptions(cli_path=cli.path)
+            async with bridle.Session(options, output_type=Offer) as session:
+                first = await (await session.send_user_message("one"))
+                turn = await session.send_user_message("two")
+                second, again = await asyncio.gather(turn, turn.outcome())
+            assert (first.output, second.output) == (Offer(9.0), Offer(8.0))
+            assert again is second
+            assert second.uuid == turn.uuid
+
+    run(main)
+
+
+OVERLOADED: dict[str, Any] = {"is_error": True, "api_error_status": 529}
+
+
+def failing(*, then: bool) -> FakeCli:
+    """A CLI whose first answer is an API error."""
+    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn()
+    cli = cli.assistant("I begin.").result("API Error: 529 overloaded", **OVERLOADED)
+    return cli.expect_user().start_turn().assistant("done").result("done") if then else cli
+
+
+@pytest.mark.parametrize("retry", [None, Retry(attempts=1)])
+def test_an_api_error_is_the_outcome_without_another_attempt(retry: Retry | None) -> None:
+    outcome = play(failing(then=False), retry=retry)
+    assert (outcome.reason, outcome.retryable) == (OutcomeReason.API_ERROR, True)
+    assert outcome.api_status == 529
+
+
+def test_an_api_error_that_may_pass_is_retried_in_the_same_conversation() -> None:
+    outcome = play(failing(then=True), retry=Retry(attempts=2))
+    assert (outcome.ok, outcome.text) == (True, "done")
+    assert outcome.duration >= 0.5, "it waits before the second attempt"
+    assert outcome.api_status is None
+
+
+def test_an_error_that_would_come_again_is_not_retried() -> None:
+    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn()
+    cli = cli.assistant("I begin.").result("API Error", is_error=True, api_error_status=400)
+    outcome = play(cli, retry=Retry())
+    assert (outcome.reason, outcome.retryable) == (OutcomeReason.API_ERROR, False)
+
+
+def test_an_attempt_that_does_not_fit_into_the_time_left_is_not_made() -> None:
+    outcome = play(failing(then=False), retry=Retry(), limits=Limits(total=0.4))
+    assert outcome.reason is OutcomeReason.API_ERROR
+
+
+@pytest.mark.parametrize("retry", [Retry(max_wait=30.0), Retry(wait_for_reset=False)])
+def test_a_limit_that_resets_too_late_is_not_awaited(retry: Retry) -> None:
+    rejected = {"status": "rejected", "resetsAt": time.time() + 3600.0}
+    event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
+    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().emit(event)
+    outcome = play(cli.result("limit", is_error=True, api_error_status=429), retry=retry)
+    assert (outcome.reason, outcome.retryable) == (OutcomeReason.RATE_LIMITED, True)
 
 
 def test_options_and_prompts_are_refused_before_anything_starts() -> None:
@@ -227,7 +328,9 @@ def test_options_and_prompts_are_refused_before_anything_starts() -> None:
                 ("prompt", bridle.run(nothing, cli=options)),
                 ("prompt", bridle.run([], cli=options)),
                 ("output_type", bridle.run("x", cli=schema, output_type=dict[str, int])),
-                ("output_type", bridle.run("x", cli=options, output_type=Numbers)),
+                ("output_type", bridle.run("x", cli=options, output_type=cast("Any", "text"))),
+                ("output_retries", bridle.run("x", cli=options, output_retries=-1)),
+                ("retry", bridle.run("x", cli=options, retry=cast("Any", 3))),
             ]:
                 with pytest.raises(OptionsError) as caught:
                     await refused

@@ -24,19 +24,25 @@ from bridle import (
     BidirOptions,
     Block,
     CanUseToolContext,
+    CliOptions,
     Continue,
     Deny,
     Edit,
     EndTurn,
     Hook,
     ModifyInput,
+    OptionsError,
     PreToolUseContext,
     SdkWarning,
     Session,
+    ToolContext,
+    ToolServer,
     start_session,
+    tool,
 )
 from bridle._shell.lanes import MAX_ABANDONED, MAX_THREADS
-from bridle.testing import FakeCli
+from bridle.errors import UsageError
+from bridle.testing import FakeCli, with_deps
 
 Function = Callable[[Any], Any]
 
@@ -579,6 +585,140 @@ def responses(cli: FakeCli) -> list[Any]:
 
 
 # ---------------------------------------------------------------- context variables
+
+
+@pytest.mark.parametrize("kind", ["hook", "permission", "elicitation"])
+@pytest.mark.parametrize("form", ["async def", "def"])
+def test_a_callback_gets_the_deps_of_its_prompt_or_of_its_session(kind: str, form: str) -> None:
+    seen: list[object] = []
+
+    async def look_async(ctx: Any) -> None:
+        seen.append(ctx.deps)
+
+    def look(ctx: Any) -> None:
+        seen.append(ctx.deps)
+
+    async def main() -> None:
+        function = look if form == "def" else look_async
+        script = FakeCli(patience=5.0).expect_initialize()
+        for _ in range(3):
+            script = asking_once(script.start_turn(), kind).result()
+        with script as cli:
+            bidir = registered(kind, function)
+            async with Session(options(cli), bidir=bidir, deps="the session") as session:
+                await (await session.send_user_message("one"))
+                await (await session.send_user_message("two", deps="the prompt"))
+                await (await session.send_user_message("three", deps=None))
+                cli.check()
+                assert session.deps == "the session"
+        assert seen == ["the session", "the prompt", None]
+
+    run(main)
+
+
+def test_a_tool_gets_the_deps_of_its_prompt() -> None:
+    seen: list[object] = []
+
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        """Look at the deps."""
+        seen.append(ctx.deps)
+        return "seen"
+
+    async def main() -> None:
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "look", "arguments": {}},
+        }
+        script = FakeCli(patience=5.0).expect_initialize().start_turn()
+        with script.ask_mcp("calc", call).expect_answer().result() as cli:
+            bidir = BidirOptions(mcp_servers={"calc": ToolServer([look])})
+            async with Session(options(cli), bidir=bidir) as session:
+                await (await session.send_user_message("one", deps=["a database"]))
+                cli.check()
+        assert seen == [["a database"]]
+
+    run(main)
+
+
+def test_a_session_inside_a_callback_does_not_inherit_its_deps() -> None:
+    seen: list[object] = []
+
+    def script() -> FakeCli:
+        begun = FakeCli(patience=5.0).expect_initialize().start_turn()
+        return asking_once(begun, "hook").result()
+
+    async def look(ctx: PreToolUseContext) -> None:
+        seen.append(ctx.deps)
+
+    async def start_another(ctx: PreToolUseContext) -> None:
+        with script() as cli:
+            bidir = BidirOptions(on_pre_tool_use=look)
+            async with start_session(options(cli), bidir=bidir) as session:
+                await (await session.send_user_message("inner"))
+
+    async def main() -> None:
+        with script() as cli:
+            bidir = BidirOptions(on_pre_tool_use=start_another)
+            async with Session(options(cli), bidir=bidir, deps="outer") as session:
+                await (await session.send_user_message("outer"))
+        assert seen == [None]
+
+    run(main)
+
+
+def test_a_context_outside_a_session_has_no_deps() -> None:
+    context = PreToolUseContext(tool_name="Bash")
+    assert context.deps is None
+    given = with_deps(context, "a database")
+    assert given is context
+    assert given.deps == "a database"
+    assert not given.cancelled
+    assert not given.wait_cancelled_sync(0.0)
+    with pytest.raises(UsageError):
+        _ = given.wait_cancelled()
+
+
+def asking_once(script: FakeCli, kind: str) -> FakeCli:
+    """The script with one request of that kind."""
+    return {
+        "hook": script.ask_hook("PreToolUse", tool_name="Bash", tool_input=INPUT),
+        "permission": script.ask_permission("Bash", **INPUT),
+        "elicitation": script.ask_elicitation("Your name?"),
+    }[kind].expect_answer()
+
+
+@pytest.mark.parametrize("field", ["system_prompt", "append_system_prompt"])
+def test_a_system_prompt_may_be_a_function_of_the_deps(field: str) -> None:
+    wire = {"system_prompt": "systemPrompt", "append_system_prompt": "appendSystemPrompt"}[field]
+    prompt: dict[str, Any] = {field: lambda deps: f"You serve {deps}."}
+    session = Session(CliOptions(**prompt), deps="Anna")
+    assert "You serve Anna." in str(session._launch.initialize[wire])
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda _: 1 / 0, "raised ZeroDivisionError"),
+        (lambda _: 3, "returned int"),
+    ],
+)
+def test_a_system_prompt_function_that_fails_is_an_options_error(
+    function: Callable[[object], Any], problem: str
+) -> None:
+    with pytest.raises(OptionsError, match=problem):
+        Session(CliOptions(system_prompt=function))
+
+
+def test_an_async_system_prompt_function_is_rejected_with_the_options() -> None:
+    async def prompt(_: object) -> str:
+        return ""
+
+    with pytest.raises(OptionsError, match="plain function"):
+        CliOptions(system_prompt=prompt)  # type: ignore[arg-type]  # pyright: ignore
+
 
 SENDER: contextvars.ContextVar[str] = contextvars.ContextVar("sender", default="nobody")
 

@@ -52,6 +52,7 @@ class Withdrawn:
 
     def __init__(self, *, happened: bool) -> None:
         self.happened = happened
+        self.deps: object = None
         self.timeouts: list[float | None] = []
 
     def is_set(self) -> bool:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from bridle._core.actions import Action, Call, Deliver, Outbox, TurnEnded, TurnStarted, Warn
 from bridle._core.classify import LimitHit, LimitName, ProcessEnd
 from bridle._core.deadlines import Deadlines
@@ -44,6 +46,17 @@ REACTION = 5.0
 
 _MAX_TOOLS = 1024
 """Tool calls without a result that are remembered. The oldest one is forgotten first."""
+
+
+class Used(Struct, frozen=True):
+    """What earlier prompts of the same answer have used of its limits."""
+
+    seconds: float = 0.0
+    turns: int = 0
+    usd: float = 0.0
+
+
+_NOTHING = Used()
 
 
 class Budget(Protocol):
@@ -96,6 +109,8 @@ class LimitWatch:
         self._running = running
         # The prompts that are watched, each with the ids of the model's messages seen so far.
         self._calls: dict[str, set[str]] = {}
+        # What earlier prompts of the same answer have used, by the prompt that continues it.
+        self._carried: dict[str, Used] = {}
         # The prompts for which the CLI has shown activity.
         self._alive: set[str] = set()
         # Prompts that have reached a limit and have no outcome yet. True for those that run.
@@ -168,8 +183,15 @@ class LimitWatch:
         """Start watching a prompt that was written."""
         self._calls[uuid] = set()
         if self._limits.total is not None:
-            self._deadlines.set((TOTAL, uuid), now + self._limits.total)
+            used = self._carried.get(uuid, _NOTHING).seconds
+            self._deadlines.set((TOTAL, uuid), now + max(0.0, self._limits.total - used))
         self.expect_life(now)
+
+    def carry(self, uuid: str, used: Used) -> None:
+        """Count what earlier prompts have used towards the limits of the prompt ``uuid``."""
+        self._carried[uuid] = used
+        if self._spending is not None:
+            self._spending.carry(used.usd)
 
     def hold(self, uuid: str, outcome: Outcome[Any]) -> None:
         """Keep watching a prompt whose turn has ended and whose outcome waits for background work.
@@ -191,6 +213,7 @@ class LimitWatch:
     def end(self, uuid: str, now: float) -> None:
         """Stop watching a prompt that has its outcome."""
         self._calls.pop(uuid, None)
+        self._carried.pop(uuid, None)
         self._held.discard(uuid)
         self._alive.discard(uuid)
         self._reached.pop(uuid, None)
@@ -271,7 +294,7 @@ class LimitWatch:
         if calls is None or limit is None:
             return
         calls.add(message.message_id)
-        if len(calls) > limit:
+        if len(calls) + self._carried.get(uuid, _NOTHING).turns > limit:
             self._reach([uuid], LimitHit("turns", limit), now)
 
     def _end_tool(self, tool_use_id: str) -> None:
@@ -391,6 +414,10 @@ class TurnBudget:
             self._watch.observe(added, now)
             actions += added + self._outbox.take()
         return actions
+
+    def carry(self, uuid: str, used: Used) -> None:
+        """Count what earlier prompts have used towards the limits of the prompt ``uuid``."""
+        self._watch.carry(uuid, used)
 
     def overdue(self, kind: str, subject: str, now: float) -> bool:
         """Handle a deadline that has passed. Return False if it belongs to another module."""

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from bridle import controls, errors
 from bridle._core import actions as act
-from bridle._core.budget import Budget, TurnBudget
+from bridle._core.budget import Budget, TurnBudget, Used
 from bridle._core.classify import ProcessEnd
 from bridle._core.closing import GentleClose
 from bridle._core.config import EngineConfig
@@ -265,12 +265,20 @@ class Engine:
         return self._take(now)
 
     def send(
-        self, key: Hashable, uuid: str, content: Content | bytes, now: float
+        self,
+        key: Hashable,
+        uuid: str,
+        content: Content | bytes,
+        now: float,
+        used: Used | None = None,
     ) -> list[act.Action]:
         """Send a prompt. ``key`` is resolved once the prompt is written and its turn has begun.
 
-        ``content`` may be the whole line, encoded with that uuid.
+        ``content`` may be the whole line, encoded with that uuid. ``used`` is what earlier prompts
+        of the same answer have used of the limits.
         """
+        if used is not None and isinstance(self._budget, TurnBudget):
+            self._budget.carry(uuid, used)
         self._outgoing.send(key, uuid, content, now, is_used=uuid in self._turns)
         return self._take(now)
 

@@ -120,19 +120,22 @@ class Spending:
         # True if the CLI cannot report its total. It is not requested again in this turn.
         self._is_unknown = False
         self._has_warned = False
+        # Dollars that earlier prompts of the same answer have cost.
+        self._carried = 0.0
 
     @property
     def is_passed(self) -> bool:
         """True if the turn has certainly spent more than allowed, despite the CLI's rounding."""
         before = self._before
+        left = self.allowed - self._carried
         total, base = self._meter.total, self._held_base
-        if base is not None and total is not None and total - base > self.allowed:
+        if base is not None and total is not None and total - base > left:
             return True
         if self._now is None or before is None:
             return False
         if self._now.high < before:
             before = 0.0  # the conversation was cleared, which resets the total
-        return self._now.low - before > self.allowed
+        return self._now.low - before > left
 
     @property
     def spent(self) -> float:
@@ -153,6 +156,10 @@ class Spending:
         last = self._meter.total if self._held_base is None else self._held_base
         totals = (last, None if self._start is None else self._start.high)
         return max((total for total in totals if total is not None), default=None)
+
+    def carry(self, dollars: float) -> None:
+        """Count the cost of earlier prompts towards the next turn."""
+        self._carried = dollars
 
     def begin(self, now: float) -> None:
         """Request the total at the start of a turn: a prompt was written while none was open.
@@ -211,6 +218,7 @@ class Spending:
             return
         self._is_due = self._is_behind = self._is_unknown = self._has_warned = False
         self._now = self._held_base = None
+        carried, self._carried = self._carried, 0.0
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
             # The turn's cost includes what background work spent before it, which was not its own.
@@ -218,6 +226,7 @@ class Spending:
         if self._meter.total is not None:
             self._start = None
             self._awaits_start = False
+        cost += carried
         if cost > self.allowed and outcome.reason is not OutcomeReason.LIMIT_USD:
             self._warn(WarningKind.USD_LIMIT_PASSED, f"${cost:.4f} of ${self.allowed:g}")
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from enum import Enum, auto
 from typing import Any, ClassVar
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from bridle._core.actions import Attribute, Outbox, TurnEnded, TurnStarted, Warn
 from bridle._core.classify import (
@@ -42,7 +42,7 @@ from bridle._core.classify import (
 )
 from bridle._core.incoming.hook_run import HookAnswer
 from bridle._core.spending import Meter
-from bridle._core.text import is_failed_command, model_text, result_text
+from bridle._core.text import SYNTHETIC, is_failed_command, model_text, result_text
 from bridle._raw_line import line_size
 from bridle.events import ApiRetry, SessionEvent, WarningKind
 from bridle.messages import (
@@ -57,6 +57,7 @@ from bridle.messages import (
     TaskNotificationMessage,
     TaskStartedMessage,
     UserMessage,
+    count_tool_calls,
 )
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -92,6 +93,11 @@ class Evidence(Struct):
     interrupt_sent: bool = False
     #: The last message of the main thread. The turn recovered from earlier errors.
     assistant: AssistantMessage | None = None
+    #: Calls of the model and its tool calls, subagents included.
+    model_calls: int = 0
+    tool_calls: int = 0
+    #: The id of the last answer of the model, by agent (the tool call that started it).
+    last_answers: dict[str | None, str | None] = field(default_factory=dict[str | None, str | None])
     #: The last text block that the model wrote and that was not refused.
     text: str = ""
     compact_error: str | None = None
@@ -427,6 +433,8 @@ class TurnBook:
                 duration=now - sent_at,
                 resets_at=seen.resets_at,
                 api_retries=seen.retries,
+                model_calls=seen.model_calls,
+                tool_calls=seen.tool_calls,
                 last_retry=seen.last_retry,
                 process=ending.process if isinstance(ending, ProcessEnd) else None,
             )
@@ -451,6 +459,7 @@ class TurnBook:
     # -- evidence ------------------------------------------------------------------------------
 
     def _on_assistant(self, message: AssistantMessage) -> Turns:
+        self._count_calls([message])
         if message.parent_tool_use_id is None:
             self.evidence.assistant = message
             self.evidence.text = model_text(message) or self.evidence.text
@@ -458,6 +467,7 @@ class TurnBook:
 
     def _note_last(self, messages: list[Message]) -> None:
         """Note the last of many messages, and the last text among them."""
+        self._count_calls(messages)
         last: AssistantMessage | None = None
         for message in reversed(messages):
             if type(message) is AssistantMessage and message.parent_tool_use_id is None:
@@ -466,6 +476,19 @@ class TurnBook:
                     self.evidence.text = text
                     break
         self.evidence.assistant = last or self.evidence.assistant
+
+    def _count_calls(self, messages: Iterable[Message]) -> None:
+        """Count the calls of the model, and the tool calls of the model, among these messages."""
+        seen = self.evidence
+        for message in messages:
+            if type(message) is not AssistantMessage:
+                continue
+            agent, answer = message.parent_tool_use_id, message.message_id
+            # The CLI sends one message per content block, and messages of its own.
+            if message.model != SYNTHETIC and seen.last_answers.get(agent, "") != answer:
+                seen.last_answers[agent] = answer
+                seen.model_calls += 1
+            seen.tool_calls += count_tool_calls(message)
 
     def _on_status(self, message: StatusMessage) -> Turns:
         if message.compact_error:

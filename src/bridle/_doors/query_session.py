@@ -36,12 +36,18 @@ class QuerySession(InnerSession):
     """The session of one query. The constructor checks prompts that are not from an iterator."""
 
     def __init__(
-        self, prompts: Prompts, cli: CliOptions | None, sdk: SdkOptions | None, bidir: BidirOptions
+        self,
+        prompts: Prompts,
+        cli: CliOptions | None,
+        sdk: SdkOptions | None,
+        bidir: BidirOptions,
+        *,
+        deps: Any = None,
     ) -> None:
         at_hand = prompts_at_hand(prompts)
         for prompt in at_hand or ():
             encode_prompt(prompt, "")
-        super().__init__(cli, sdk, bidir)
+        super().__init__(cli, sdk, bidir, deps=deps)
         self._prompts: Any = prompts if at_hand is None else at_hand
 
     def _engine_config(self) -> EngineConfig:
@@ -92,7 +98,7 @@ class QuerySession(InnerSession):
 
     async def _send(self, prompt: object) -> Turn:
         uuid = uuid_of(prompt) or str(uuid4())
-        return Turn(await self._actor.send(uuid, encode_prompt(prompt, uuid)))
+        return Turn(await self._actor.send(uuid, encode_prompt(prompt, uuid), deps=self.deps))
 
 
 class RunningQuery:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from msgspec import structs
 
@@ -14,11 +13,10 @@ from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.turn import Turn
 from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.subscriptions import Closed, Queue
-from bridle._shell.typed_output import schema_of, with_output
 from bridle.content import Content
 from bridle.errors import OptionsError
 from bridle.messages import Message, ResultMessage
-from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import Outcome
 
 _T = TypeVar("_T")
@@ -32,6 +30,8 @@ async def run(
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
     output_type: type[_T],
+    output_retries: int = 1,
+    retry: Retry | None = None,
     keep_messages: bool = False,
 ) -> Outcome[_T]: ...
 
@@ -44,6 +44,8 @@ async def run(
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
     output_type: None = None,
+    output_retries: int = 1,
+    retry: Retry | None = None,
     keep_messages: bool = False,
 ) -> Outcome[Any]: ...
 
@@ -55,6 +57,8 @@ async def run(
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
     output_type: Any = None,
+    output_retries: int = 1,
+    retry: Retry | None = None,
     keep_messages: bool = False,
 ) -> Outcome[Any]:
     """Run one prompt and return its outcome.
@@ -71,9 +75,13 @@ async def run(
 
     Args:
         prompt: text, or a list of content blocks.
-        output_type: a dataclass, TypedDict, msgspec.Struct or pydantic model. The model answers in
-            that form, and ``outcome.output`` is an instance of it. An answer without it, or with
-            invalid data, is a failure (``output_missing``, ``output_invalid``).
+        output_type: a type that msgspec or pydantic can describe: a dataclass, TypedDict, struct,
+            model, ``list[Invoice]``, a union, a ``Literal``, an enum, a number. The model answers
+            in that form, and ``outcome.output`` is the value. An answer without it, or with invalid
+            data, is a failure (``output_missing``, ``output_invalid``).
+        output_retries: how often to send an answer that fails validation back to the model, with
+            the errors. These prompts count towards the same outcome, cost and limits.
+        retry: how often to continue after a failure that may pass, such as an overloaded API.
         keep_messages: store all messages in ``outcome.messages``.
 
     Raises:
@@ -82,7 +90,16 @@ async def run(
 
     Cancellation: shuts down the CLI.
     """
-    job = Run(prompt, cli, sdk, bidir, output_type, keep_messages=keep_messages)
+    job = Run(
+        prompt,
+        cli,
+        sdk,
+        bidir,
+        output_type,
+        output_retries=output_retries,
+        retry=retry,
+        keep_messages=keep_messages,
+    )
     return await job.outcome()
 
 
@@ -97,15 +114,20 @@ class Run(InnerSession):
         bidir: BidirOptions | None,
         output_type: Any = None,
         *,
+        output_retries: int = 1,
+        retry: Retry | None = None,
         keep_messages: bool = False,
+        deps: Any = None,
     ) -> None:
         check_prompt(prompt)
-        if output_type is not None:
-            output_type = _checked(output_type)
-            cli = _with_schema(cli or CliOptions(), output_type)
-        super().__init__(cli, sdk, bidir)
+        if not isinstance(cast("object", retry), Retry | None):
+            problem = f"must be a Retry, got {type(retry).__name__}"
+            raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
+        super().__init__(
+            cli, sdk, bidir, deps=deps, output_type=output_type, output_retries=output_retries
+        )
         self._prompt = prompt
-        self._output_type = output_type
+        self._retry = retry
         self._kept: list[Message] | None = [] if keep_messages else None
         #: The turn of the prompt, or None before it is sent.
         self.turn: Turn | None = None
@@ -124,8 +146,6 @@ class Run(InnerSession):
             await self.drop_rest(outcome)
         if self._kept is not None:
             outcome = structs.replace(outcome, messages=tuple(self._kept))
-        if self._output_type is not None:
-            outcome = with_output(outcome, self._output_type)
         return clean_outcome(outcome, self.redact)
 
     async def answer(self) -> Outcome[Any]:
@@ -171,28 +191,3 @@ class Run(InnerSession):
         with contextlib.suppress(Closed):
             while True:
                 kept.append(await messages.take())
-
-
-def _with_schema(cli: CliOptions, output_type: Any) -> CliOptions:
-    if cli.json_schema is not None:
-        fix = "Set only one of them."
-        raise OptionsError("output_type", "cannot be used together with json_schema", fix=fix)
-    return cli.replace(json_schema=schema_of(output_type))
-
-
-def _checked(output_type: Any) -> Any:
-    """Return the type. Wrap a pydantic dataclass, so that pydantic validates it."""
-    marks = ("__pydantic_validator__", "__dataclass_fields__")
-    if isinstance(output_type, type) and all(hasattr(output_type, mark) for mark in marks):
-        return _PydanticDataclass(output_type)
-    return output_type
-
-
-class _PydanticDataclass:
-    """A pydantic dataclass with the methods of a model."""
-
-    def __init__(self, kind: Any) -> None:
-        # A program that has such a class has imported pydantic.
-        adapter = importlib.import_module("pydantic").TypeAdapter(kind)
-        self.model_json_schema = adapter.json_schema
-        self.model_validate = adapter.validate_python

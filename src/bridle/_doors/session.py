@@ -12,6 +12,7 @@ from typing import Any, NoReturn, cast
 from uuid import uuid4
 
 from bridle._callables import named
+from bridle._core.budget import Used
 from bridle._core.config import EngineConfig
 from bridle._core.delivery import DeliveryConfig
 from bridle._core.engine import Engine
@@ -22,8 +23,10 @@ from bridle._core.operations import check_timeout
 from bridle._core.state import Lifecycle
 from bridle._core.text import TextStream
 from bridle._core.wire import Unencodable, encode_user_message
+from bridle._doors.attempts import Attempts, checked_retries, with_schema
+from bridle._doors.deps import SESSION_DEPS, with_prompts
 from bridle._doors.subscription import Subscription, TextPieces
-from bridle._doors.turn import Turn
+from bridle._doors.turn import Finish, Turn
 from bridle._fields import callback
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
@@ -46,11 +49,13 @@ from bridle._shell.transport import (
     TransportFactory,
     TransportRecorder,
 )
+from bridle._shell.typed_output import OutputType
 from bridle.content import Content
 from bridle.errors import OptionsError, SessionStopped, UsageError
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message
-from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
+from bridle.outcomes import Outcome
 from bridle.tools import Tool, ToolServer
 
 _PING = "mcp_status"
@@ -84,8 +89,18 @@ class Session:
         cli: CliOptions | None = None,
         sdk: SdkOptions | None = None,
         bidir: BidirOptions | None = None,
+        *,
+        deps: Any = None,
+        output_type: Any = None,
+        output_retries: int = 1,
     ) -> None:
-        options = settle_options(cli, sdk, bidir)
+        output = None if output_type is None else OutputType(output_type)
+        options = settle_options(with_schema(with_prompts(cli, deps), output), sdk, bidir)
+        self._deps = deps
+        self._output = output
+        self._output_retries = checked_retries(output_retries)
+        #: For `run`, whose session may repeat its prompt.
+        self._retry: Retry | None = None
         self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
         self._warnings = option_warnings(options)
         self._plan = HookPlan.from_options(
@@ -232,6 +247,7 @@ class Session:
             owner=self._owner,
             closers=[conversation.close for conversation in self._conversations],
             redact=self._secrets.redact,
+            deps=self.deps,
         )
         # The process keeps the actor alive, but not the session, so that it can be collected.
         weakref.finalize(self, actor.abandon).atexit = False
@@ -247,6 +263,11 @@ class Session:
         ``resume_session_id`` is a title or a path: only the CLI knows which session it resumes.
         """
         return self._engine.session_id or None
+
+    @property
+    def deps(self) -> Any:
+        """Return the object that callbacks get, unless a prompt is sent with another one."""
+        return self._deps
 
     @property
     def pid(self) -> int | None:
@@ -309,11 +330,20 @@ class Session:
 
     # -- operations --------------------------------------------------------------------------------
 
-    async def send_user_message(self, content: Content, *, timeout: float | None = None) -> Turn:
+    async def send_user_message(
+        self, content: Content, *, timeout: float | None = None, deps: Any = SESSION_DEPS
+    ) -> Turn:
         """Send a prompt: text, or a list of content blocks. Return when it is written.
 
         You can send prompts while a turn runs. The CLI merges queued prompts into one turn; their
-        outcomes have ``merged_with``.
+        outcomes have ``merged_with``, and the callbacks of that turn get the ``deps`` and the
+        `contextvars` of the first of them.
+
+        Args:
+            content: the prompt.
+            timeout: seconds that writing may take. None means no limit.
+            deps: the object that the callbacks of this turn get as ``ctx.deps``. The default is
+                the ``deps`` of the session.
 
         Raises:
             OptionsError: the content is invalid.
@@ -325,7 +355,28 @@ class Session:
         being written is sent, and its turn runs.
         """
         check_timeout(timeout)
-        return Turn(await self._actor.send(str(uuid4()), content, timeout))
+        if deps is SESSION_DEPS:
+            deps = self.deps
+        state = await self._actor.send(str(uuid4()), content, timeout, deps=deps)
+        return Turn(state, self._finisher(deps))
+
+    def _finisher(self, deps: Any) -> Finish | None:
+        """Return the function that makes the final outcome of a turn. None: it is final."""
+        if self._output is None and self._retry is None:
+            return None
+        attempts = Attempts(
+            self._output,
+            output_retries=self._output_retries,
+            retry=self._retry,
+            limits=self._sdk.limits,
+        )
+        actor = self._actor  # not the session: a turn must not keep it alive
+
+        async def ask(prompt: str, used: Used) -> Outcome[Any]:
+            state = await actor.send(str(uuid4()), prompt, deps=deps, used=used)
+            return await state.wait()
+
+        return lambda outcome: attempts.finish(outcome, ask)
 
     async def interrupt(
         self, *, cancel_queued: bool = False, timeout: float | None = None

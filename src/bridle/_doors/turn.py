@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from bridle._core.text import TextStream
@@ -10,6 +11,9 @@ from bridle._doors.subscription import Subscription, TextPieces
 from bridle._shell.turn import TurnState
 from bridle.messages import Message
 from bridle.outcomes import Outcome
+
+Finish = Callable[[Outcome[Any]], Coroutine[Any, Any, Outcome[Any]]]
+"""Makes the final outcome of a turn."""
 
 
 class Turn:
@@ -28,8 +32,11 @@ class Turn:
     If a second loop over a turn starts, the first one raises UsageError.
     """
 
-    def __init__(self, state: TurnState) -> None:
+    def __init__(self, state: TurnState, finish: Finish | None = None) -> None:
         self._state = state
+        # Makes the final outcome, which may take further prompts.
+        self._finish = finish
+        self._finishing: asyncio.Future[Outcome[Any]] | None = None
         self._text = TextStream()
 
     @property
@@ -57,12 +64,19 @@ class Turn:
     async def outcome(self) -> Outcome[Any]:
         """Wait until the turn ends, and return its outcome. A failed turn raises nothing.
 
-        If no loop reads the turn, its messages are discarded.
+        If no loop reads the turn, its messages are discarded. In a session with ``output_type``,
+        an answer that fails validation goes back to the model, up to ``output_retries`` times.
+        These prompts have no Turn; their messages are in ``session.messages()``.
 
         Cancellation: ends the wait; the turn continues.
         Concurrency: any number of tasks may wait.
         """
-        return await self._state.wait()
+        outcome = await self._state.wait()
+        if self._finish is None:
+            return outcome
+        if self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._finish(outcome))
+        return await asyncio.shield(self._finishing)
 
     def __await__(self) -> Generator[Any, None, Outcome[Any]]:
         return self.outcome().__await__()

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from msgspec import structs
 
 from bridle._core import actions as act
+from bridle._core.budget import Used
 from bridle._core.engine import Engine
 from bridle._core.outgoing import SEND_USER_MESSAGE
 from bridle._core.state import TERMINAL
@@ -73,6 +74,7 @@ class Actor:
         owner: Callable[[], object | None] = lambda: None,
         closers: Sequence[Callable[[], Awaitable[None]]] = (),
         redact: Callable[[str], str] = redact_text,
+        deps: Any = None,
     ) -> None:
         self._loop = running_loop()
         self._engine = engine
@@ -93,7 +95,7 @@ class Actor:
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
         self.subscriptions = Subscriptions(self._loop, engine.delivery, self._react_to_readers)
-        self._senders = Senders()
+        self._senders = Senders(deps)
         self._callbacks = Callbacks(
             self._loop,
             CallReports(engine, self.observer, self._senders, self._loop.time, self._do),
@@ -216,7 +218,13 @@ class Actor:
         return answer
 
     async def send(
-        self, uuid: str, content: Content | bytes, timeout: float | None = None
+        self,
+        uuid: str,
+        content: Content | bytes,
+        timeout: float | None = None,
+        *,
+        deps: Any,
+        used: Used | None = None,
     ) -> TurnState:
         """Send a prompt, or its encoded line, and wait until it is written to the CLI.
 
@@ -224,6 +232,8 @@ class Actor:
             uuid: the id of the turn.
             content: the prompt, or its encoded line.
             timeout: the longest wait in seconds; None waits without a limit.
+            deps: the object that the callbacks of this turn get as ``deps``.
+            used: what earlier prompts of the same answer have used of the limits.
 
         Raises:
             ControlTimeout: the timeout has passed.
@@ -231,10 +241,10 @@ class Actor:
         now, key = self._now(), self._loop.create_future()
         state = TurnState(self._loop, uuid, self.subscriptions)
         with self.observer.operation(SEND_USER_MESSAGE):
-            self._senders.sending(uuid)
+            self._senders.sending(uuid, deps)
             patience = asyncio.timeout(timeout)
             try:
-                self._do(self._engine.send(key, uuid, content, now))
+                self._do(self._engine.send(key, uuid, content, now, used))
                 async with patience:
                     await key
                     if self._transport is not None:
@@ -412,7 +422,7 @@ class Actor:
         self._do(self._engine.react_to_readers(self._loop.time()))
 
     def _start_turn(self, action: act.TurnStarted) -> None:
-        self.observer.turn_began(action.uuid, self._senders.context(action.uuid))
+        self.observer.turn_began(action.uuid, self._senders.of(action.uuid).context)
 
     def _end_turn(self, action: act.TurnEnded) -> None:
         outcome = clean_outcome(action.outcome, self._redact)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextvars import Context
 from typing import Any, NamedTuple
 
 from bridle._core import actions as act
 from bridle._core.engine import Engine
 from bridle._shell.observing import SessionObserver
-from bridle._shell.senders import Senders
+from bridle._shell.senders import Sender, Senders
 from bridle._shell.values import words_of
 from bridle.events import WarningKind
 
@@ -41,11 +40,11 @@ class CallReports:
         self._clock = clock
         self._do = do
 
-    def call_starts(self, call: act.Call) -> Context:
-        """Return the context for a call: a copy of the context in which the prompt was sent."""
-        context = self._senders.context(call.prompt)
-        self._observer.call_began(call, context)
-        return context
+    def call_starts(self, call: act.Call) -> Sender:
+        """Return the sender of the prompt that the call belongs to."""
+        sender = self._senders.of(call.prompt)
+        self._observer.call_began(call, sender.context)
+        return sender
 
     def call_goes_on(self, call_id: int, started_at: float) -> None:
         """Start the deadline of a call."""

@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from bridle._core.actions import Call, CallKind
 from bridle._shell.lanes import MAX_ABANDONED, Lane, lanes
+from bridle._shell.senders import Sender
 from bridle._shell.serialise import invoke, serialise
 from bridle._shell.tasks import Starter
 from bridle._shell.values import words_of
@@ -51,6 +52,8 @@ class Running(Struct, eq=False):
     call: Call
     #: The context that it runs in.
     context: Context
+    #: The deps of the prompt that it belongs to.
+    deps: Any
     #: The task in which it continues; None for a thread.
     task: asyncio.Task[Any] | None = None
     is_withdrawn: bool = False
@@ -97,8 +100,8 @@ class Running(Struct, eq=False):
 class CallEvents(Protocol):
     """Receives reports about calls. All methods are called on the event loop."""
 
-    def call_starts(self, call: Call) -> Context:
-        """Report that a call is about to start. Return the context for it."""
+    def call_starts(self, call: Call) -> Sender:
+        """Report that a call is about to start. Return the sender of its prompt."""
         ...
 
     def call_goes_on(self, call_id: int, started_at: float) -> None:
@@ -178,7 +181,7 @@ class Callbacks:
                 self._events.call_goes_on(call_id, started_at)
 
     def _begin(self, call: Call) -> Running:
-        running = Running(self._loop, call, self._events.call_starts(call))
+        running = Running(self._loop, call, *self._events.call_starts(call))
         if isinstance(call.argument, Withdrawable):
             bind_withdrawal(call.argument, running)
         return running

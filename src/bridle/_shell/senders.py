@@ -1,20 +1,32 @@
-"""The contexts (`contextvars`) in which prompts were sent, for the callbacks of their turns."""
+"""What callbacks get from the sender of the prompt: its context (`contextvars`) and its deps."""
 
 from __future__ import annotations
 
 from contextvars import Context, copy_context
+from typing import Any, NamedTuple
+
+
+class Sender(NamedTuple):
+    """The code that sent a prompt: the context it ran in, and the ``deps`` it gave."""
+
+    context: Context
+    deps: Any
 
 
 class Senders:
-    """Remembers the context of each open prompt, and of the last one that ended."""
+    """Remembers the sender of each open prompt, and of the last one that ended.
 
-    def __init__(self) -> None:
-        self._open: dict[str, Context] = {}
-        self._last: Context | None = None
+    ``deps`` is the default of the session.
+    """
 
-    def sending(self, prompt: str) -> None:
-        """Remember the context of the caller for the prompt that it sends."""
-        self._open[prompt] = copy_context()
+    def __init__(self, deps: Any = None) -> None:
+        self._deps = deps
+        self._open: dict[str, Sender] = {}
+        self._last: Sender | None = None
+
+    def sending(self, prompt: str, deps: Any) -> None:
+        """Remember the context of the caller and the deps for the prompt that it sends."""
+        self._open[prompt] = Sender(copy_context(), deps)
 
     def ended(self, prompt: str) -> None:
         """Forget a prompt that has its outcome. Its background tasks may still call back."""
@@ -24,11 +36,13 @@ class Senders:
         """Forget a prompt that was never sent."""
         self._open.pop(prompt, None)
 
-    def context(self, prompt: str | None) -> Context:
-        """Return a copy of the context in which ``prompt`` was sent.
+    def of(self, prompt: str | None) -> Sender:
+        """Return the sender of ``prompt``, with a copy of its context.
 
-        Work that belongs to no open prompt gets the context of the last prompt, and before the
-        first prompt the current context.
+        Work that belongs to no open prompt gets the sender of the last prompt. Before the first
+        prompt it gets the current context and the deps of the session.
         """
         sender = self._open.get(prompt or "") or self._last
-        return copy_context() if sender is None else sender.copy()
+        if sender is None:
+            return Sender(copy_context(), self._deps)
+        return Sender(sender.context.copy(), sender.deps)

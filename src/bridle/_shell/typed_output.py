@@ -1,13 +1,14 @@
 """Typed output: make the JSON schema of a Python type, and convert structured output to the type.
 
-msgspec handles dataclasses, TypedDicts and its Structs. Pydantic models, and any other class with
-``model_json_schema`` and ``model_validate``, are handled by these two methods. So pydantic is never
-imported here.
+msgspec describes most types. Pydantic describes its models and dataclasses, and the types that
+msgspec cannot describe if pydantic is installed. Other classes with ``model_json_schema`` and
+``model_validate`` describe themselves.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+import importlib
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -15,32 +16,119 @@ from bridle._fields import is_list, is_mapping
 from bridle.errors import OptionsError
 from bridle.outcomes import Outcome, OutcomeReason
 
-_FIX = "Give a dataclass, a TypedDict, a msgspec.Struct or a pydantic model."
+_FIX = "Use a type that msgspec or pydantic can describe, such as a dataclass or list[int]."
+
+_VALUE = "value"
+"""The CLI needs an object at the top of a schema. Other types are the only field of one."""
 
 
-def schema_of(output_type: Any) -> dict[str, object]:
-    """Return the JSON schema of a type, with an object at the top.
+class OutputType:
+    """A type for structured output.
 
     Raises:
-        OptionsError: the type has no JSON schema, or its schema does not describe an object.
+        OptionsError: the type has no JSON schema.
     """
+
+    def __init__(self, kind: Any) -> None:
+        try:
+            self._describer = _describer(kind)
+            schema = self._describer.model_json_schema()
+        except Exception as error:  # code of the user may make the schema of a model
+            raise OptionsError("output_type", f"has no JSON schema: {error}", fix=_FIX) from None
+        schema = _resolved(schema)
+        self._is_wrapped = schema.get("type") != "object"
+        #: The JSON schema, with an object at the top.
+        self.schema: dict[str, object] = _wrapped(schema) if self._is_wrapped else schema
+
+    def convert(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Return the outcome with its output converted, or a failed outcome if that fails."""
+        if not outcome.ok:
+            return outcome
+        value = outcome.structured_output
+        try:
+            if self._is_wrapped:
+                value = _unwrapped(value)
+            output = self._describer.model_validate(value)
+        except Exception as error:  # validators of a model are code of the user
+            detail = f"the structured output does not fit: {_problem(error)}"
+            failed = OutcomeReason.OUTPUT_INVALID
+            return msgspec.structs.replace(outcome, reason=failed, detail=detail[:500])
+        return msgspec.structs.replace(outcome, output=output)
+
+
+# ---------------------------------------------------------------- who describes a type
+
+
+class _Msgspec:
+    """A type that msgspec describes, with the methods of a pydantic model."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._schema = msgspec.json.schema(kind)
+
+    def model_json_schema(self) -> dict[str, Any]:
+        return self._schema
+
+    def model_validate(self, value: object) -> object:
+        return msgspec.convert(value, self._kind)
+
+
+class _Pydantic:
+    """A type that pydantic describes. Raises ImportError if pydantic is not installed."""
+
+    def __init__(self, kind: Any) -> None:
+        adapter: Any = importlib.import_module("pydantic").TypeAdapter(kind)
+        self.model_json_schema = adapter.json_schema
+        self.model_validate = adapter.validate_python
+
+
+def _describer(kind: Any) -> Any:
+    """Return an object with the methods ``model_json_schema`` and ``model_validate``."""
+    if hasattr(kind, "model_validate") and hasattr(kind, "model_json_schema"):
+        return kind
+    if _has_pydantic(kind):
+        return _Pydantic(kind)
     try:
-        if _is_model(output_type):
-            schema = cast("dict[str, Any]", output_type.model_json_schema())
-        else:
-            schema = msgspec.json.schema(output_type)
-    except Exception as error:  # code of the user may make the schema of a model
-        raise OptionsError("output_type", f"has no JSON schema: {error}", fix=_FIX) from None
-    return _object_schema(schema)
+        return _Msgspec(kind)
+    except TypeError as error:
+        try:
+            return _Pydantic(kind)
+        except Exception:  # not installed, or it cannot describe the type either
+            raise error from None
 
 
-def _object_schema(schema: dict[str, Any]) -> dict[str, object]:
-    """Resolve the reference at the top of a schema, because the CLI needs an object there."""
+def _has_pydantic(kind: Any) -> bool:
+    """Return whether a type is, or is made of, a class that pydantic validates."""
+    return hasattr(kind, "__pydantic_validator__") or any(map(_has_pydantic, get_args(kind)))
+
+
+# ---------------------------------------------------------------- schemas
+
+
+def _wrapped(schema: dict[str, Any]) -> dict[str, object]:
+    """Return the schema of an object whose only field has this schema."""
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    parts = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {
+        "type": "object",
+        "properties": {_VALUE: inner},
+        "required": [_VALUE],
+        "additionalProperties": False,
+        **parts,
+    }
+
+
+def _unwrapped(value: object) -> object:
+    if not is_mapping(value) or _VALUE not in value:
+        raise ValueError(f"it has no field {_VALUE!r}")
+    return value[_VALUE]
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """Resolve the reference at the top of a schema."""
     reference = str(schema.get("$ref", ""))
     name = reference.removeprefix("#/$defs/")
     top = {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
-    if top.get("type") != "object":
-        raise OptionsError("output_type", "does not describe a JSON object", fix=_FIX)
     parts: dict[str, Any] = top.get("$defs", {})
     # A type that refers to itself needs its own definition.
     if name and not _refers(parts, reference):
@@ -58,19 +146,6 @@ def _refers(schema: object, reference: str) -> bool:
     return is_list(schema) and any(_refers(value, reference) for value in schema)
 
 
-def with_output(outcome: Outcome[Any], output_type: Any) -> Outcome[Any]:
-    """Return the outcome with its output converted, or a failed outcome if that is not possible."""
-    if not outcome.ok:
-        return outcome
-    try:
-        output = _load(output_type, outcome.structured_output)
-    except Exception as error:  # validators of a model are code of the user
-        detail = f"the structured output does not fit: {_problem(error)}"
-        failed = OutcomeReason.OUTPUT_INVALID
-        return msgspec.structs.replace(outcome, reason=failed, detail=detail[:500])
-    return msgspec.structs.replace(outcome, output=output)
-
-
 def _problem(error: Exception) -> str:
     """Describe what is wrong with an output. Omit the output itself, which pydantic quotes."""
     found: object = getattr(error, "errors", None)
@@ -82,13 +157,3 @@ def _problem(error: Exception) -> str:
         return "; ".join(f"{place}: {one['msg']}" for place, one in zip(places, told, strict=True))
     except Exception:  # the exception is not pydantic's
         return type(error).__name__
-
-
-def _is_model(kind: object) -> bool:
-    return hasattr(kind, "model_validate") and hasattr(kind, "model_json_schema")
-
-
-def _load(output_type: Any, value: object) -> object:
-    if _is_model(output_type):
-        return output_type.model_validate(value)
-    return msgspec.convert(value, output_type)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bridle._core.launch import Launch, LaunchFile
 from bridle._shell.transport import Transport, TransportEvents, TransportFactory
+from bridle.testing.contexts import with_deps
 from bridle.testing.environment import FORBID_REAL_API, Login, forbid_real_api
 from bridle.testing.fake_cli import FakeCli, Replies
 from bridle.testing.fake_transport import FakeTransport
@@ -69,4 +70,5 @@ __all__ = [
     "text",
     "thinking",
     "tool_use",
+    "with_deps",
 ]

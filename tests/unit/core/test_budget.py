@@ -10,7 +10,7 @@ from tests.support.sizes import largest_container
 
 from bridle import Limits, OutcomeReason
 from bridle._core.actions import Action, Call, Terminate, TurnEnded, Write
-from bridle._core.budget import REACTION
+from bridle._core.budget import REACTION, Used
 from bridle._core.engine import Engine
 
 
@@ -216,6 +216,35 @@ def test_calls_of_the_model_are_counted_by_message() -> None:
     assert asked(engine.receive(assistant("3"), 2.0)) == ["interrupt"]
     assert asked(engine.receive(assistant("4"), 2.0)) == []
     assert reason(engine.receive(ABORTED, 3.0)) is OutcomeReason.LIMIT_TURNS
+
+
+def continuing(used: Used, **limits: Any) -> Engine:
+    """A prompt that continues an answer which has used that much of its limits."""
+    engine = cli.running(limits=Limits(**limits))
+    engine.send("key", "a", "prompt", 0.0, used)
+    return engine
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(4.0, 6.0), (12.0, 0.0)])
+def test_time_of_earlier_prompts_counts_towards_the_total(seconds: float, left: float) -> None:
+    assert continuing(Used(seconds=seconds), total=10.0).next_deadline == left
+
+
+def test_model_calls_of_earlier_prompts_count_towards_the_limit() -> None:
+    engine = continuing(Used(turns=2), turns=3)
+    assert asked(engine.receive(INIT + assistant("1"), 1.0)) == []
+    assert asked(engine.receive(assistant("2"), 1.0)) == ["interrupt"]
+
+
+def test_what_earlier_prompts_used_counts_once() -> None:
+    engine = continuing(Used(seconds=4.0, turns=2), total=10.0, turns=3)
+    done = cli.line(type="result", subtype="success", result="", user_message_uuids=["a"])
+    engine.receive(INIT + assistant("1") + done, 1.0)
+    engine.send("key2", "b", "prompt", 2.0)
+    assert engine.next_deadline == 12.0
+    started = cli.line(type="system", subtype="init", user_message_uuids=["b"])
+    lines = started + assistant("2") + assistant("3") + assistant("4")
+    assert asked(engine.receive(lines, 3.0)) == []
 
 
 def test_a_turn_that_cost_too_much_stays_completed() -> None:

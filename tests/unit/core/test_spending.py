@@ -10,6 +10,7 @@ from tests.support.sizes import largest_container
 
 from bridle import Limits, OutcomeReason
 from bridle._core.actions import Action, TurnEnded, Warn
+from bridle._core.budget import Used
 from bridle._core.engine import Engine
 from bridle._core.spending import Meter, Told, read_total
 from bridle.events import WarningKind
@@ -308,6 +309,15 @@ def test_no_turn_is_ended_before_its_start_is_known() -> None:
     actions = engine.receive(told("req_2", "3.20"), 3.0)
     assert asked(actions) == [("get_session_cost", "req_3")]
     assert asked(engine.receive(told("req_3", "3.56"), 3.0)) == [("interrupt", "req_4")]
+
+
+def test_the_cost_of_earlier_prompts_counts_towards_the_limit() -> None:
+    engine = cli.running(limits=Limits(usd=USD))
+    engine.send("key", "a", "prompt", 0.0, Used(usd=0.2))
+    engine.receive(told("req_1", "0.0000") + INIT, 0.1)
+    assert asked(engine.receive(call("1", USE), 1.0)) == [("get_session_cost", "req_2")]
+    assert asked(engine.receive(told("req_2", "0.0500") + call("2", USE), 1.0))[0][0] != "interrupt"
+    assert ("interrupt", "req_4") in asked(engine.receive(told("req_3", "0.1500"), 2.0))
 
 
 def test_a_turn_after_a_cleared_conversation_counts_from_the_lower_total() -> None:

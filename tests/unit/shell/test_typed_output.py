@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 import pydantic
+import pydantic.dataclasses
 import pytest
 
 from bridle import OptionsError, Outcome, OutcomeReason
-from bridle._shell.typed_output import schema_of, with_output
+from bridle._shell.typed_output import OutputType
 
 
 @dataclasses.dataclass
@@ -77,7 +79,7 @@ def answered(value: object) -> Outcome[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_schema_is_an_object_with_its_parts(kind: Any) -> None:
-    schema = schema_of(kind)
+    schema = OutputType(kind).schema
     assert (schema["type"], set(schema["properties"])) == ("object", {"total", "lines"})  # type: ignore[call-overload]
     assert set(schema["required"]) == {"total", "lines"}  # type: ignore[call-overload]
     assert "$defs" in schema
@@ -85,7 +87,7 @@ def test_the_schema_is_an_object_with_its_parts(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_that_fits_is_of_the_type(kind: Any) -> None:
-    outcome = with_output(answered(ANSWER), kind)
+    outcome = OutputType(kind).convert(answered(ANSWER))
     assert outcome.ok
     output: Any = outcome.output
     assert (output["total"] if kind is AsTypedDict else output.total) == 1.5
@@ -93,7 +95,7 @@ def test_an_answer_that_fits_is_of_the_type(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_that_does_not_fit_is_no_success(kind: Any) -> None:
-    outcome = with_output(answered({"total": "much"}), kind)
+    outcome = OutputType(kind).convert(answered({"total": "much"}))
     assert (outcome.reason, outcome.output) == (OutcomeReason.OUTPUT_INVALID, None)
     assert outcome.structured_output == {"total": "much"}
     assert outcome.text == "prose"
@@ -115,18 +117,18 @@ def test_the_detail_of_an_odd_validation_error_names_its_class() -> None:
         def model_validate(value: object) -> None:
             raise Odd(value)
 
-    outcome = with_output(answered({"total": "much"}), Model)
+    outcome = OutputType(Model).convert(answered({"total": "much"}))
     assert outcome.detail == "the structured output does not fit: Odd"
 
 
 def test_a_failure_stays_what_it_was() -> None:
     failed: Outcome[Any] = Outcome(reason=OutcomeReason.MAX_TURNS)
-    assert with_output(failed, AsStruct) is failed
+    assert OutputType(AsStruct).convert(failed) is failed
 
 
 @pytest.mark.parametrize("kind", TREES)
 def test_a_type_that_holds_itself_is_an_object_and_a_part_of_it(kind: Any) -> None:
-    schema: Any = schema_of(kind)
+    schema: Any = OutputType(kind).schema
     assert (schema["type"], set(schema["properties"])) == ("object", {"name", "kids"})
     assert schema["properties"]["kids"]["items"] == {"$ref": f"#/$defs/{kind.__name__}"}
     assert set(schema["$defs"]) == {kind.__name__}
@@ -135,15 +137,15 @@ def test_a_type_that_holds_itself_is_an_object_and_a_part_of_it(kind: Any) -> No
 
 @pytest.mark.parametrize("kind", TREES)
 def test_an_answer_of_such_a_type_is_read_to_its_leaves(kind: Any) -> None:
-    outcome = with_output(answered({"name": "a", "kids": [{"name": "b", "kids": []}]}), kind)
+    outcome = OutputType(kind).convert(answered({"name": "a", "kids": [{"name": "b", "kids": []}]}))
     output: Any = outcome.output
     [kid] = output["kids"] if kind is TreeTypedDict else output.kids
     assert (kid["name"] if kind is TreeTypedDict else kid.name) == "b"
 
 
 def test_the_top_is_not_repeated_among_the_parts() -> None:
-    assert set(schema_of(AsDataclass)["$defs"]) == {"Line"}  # type: ignore[call-overload]
-    assert "$defs" not in schema_of(Line)
+    assert set(OutputType(AsDataclass).schema["$defs"]) == {"Line"}  # type: ignore[call-overload]
+    assert "$defs" not in OutputType(Line).schema
 
 
 class Unspeakable(pydantic.BaseModel):
@@ -152,10 +154,55 @@ class Unspeakable(pydantic.BaseModel):
     call: Callable[[], int]
 
 
-@pytest.mark.parametrize(
-    "kind", [int, list[int], object, "text", 5, pydantic.RootModel[list[int]], Unspeakable]
-)
-def test_what_is_no_object_type_is_refused(kind: Any) -> None:
+@pytest.mark.parametrize("kind", ["text", 5, Unspeakable])
+def test_a_type_without_a_schema_is_rejected(kind: Any) -> None:
     with pytest.raises(OptionsError) as refused:
-        schema_of(kind)
+        OutputType(kind)
     assert refused.value.field == "output_type"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@pydantic.dataclasses.dataclass
+class Even:
+    number: int
+
+    @pydantic.field_validator("number")
+    @classmethod
+    def _check(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("must be even")
+        return number
+
+
+@pytest.mark.parametrize(
+    ("kind", "wire", "value"),
+    [
+        (int, 3, 3),
+        (list[int], [1, 2], [1, 2]),
+        (int | None, None, None),
+        (Literal["yes", "no"], "yes", "yes"),
+        (Colour, "red", Colour.RED),
+        (list[AsModel], [ANSWER], [AsModel.model_validate(ANSWER)]),
+        (list[Even], [{"number": 2}], [Even(2)]),
+        (AsModel | Line, {"text": "a"}, Line("a")),
+        (pydantic.RootModel[list[int]], [1], pydantic.RootModel[list[int]]([1])),
+    ],
+    ids=str,
+)
+def test_a_type_that_is_not_an_object_is_a_field_of_one(kind: Any, wire: Any, value: Any) -> None:
+    output = OutputType(kind)
+    assert output.schema["type"] == "object"
+    assert output.schema["required"] == ["value"]
+    outcome = output.convert(answered({"value": wire}))
+    assert (outcome.ok, outcome.output) == (True, value)
+    for wrong in (wire, {"valu": wire}, {"value": object()}):
+        assert output.convert(answered(wrong)).reason is OutcomeReason.OUTPUT_INVALID
+
+
+def test_pydantic_validates_its_dataclasses_inside_other_types() -> None:
+    outcome = OutputType(list[Even]).convert(answered({"value": [{"number": 3}]}))
+    assert outcome.reason is OutcomeReason.OUTPUT_INVALID
+    assert "must be even" in outcome.detail
