@@ -368,4 +368,4 @@ def dump(value: object) -> object:
         return model_dump(mode="json", by_alias=True)
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
-    raise TypeError(f"{type(value).__name__} is no JSON type")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -221,7 +221,7 @@ def test_whatever_ends_the_tour_is_told(
     problem: Exception | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage = Stage(PageScreen(), AT_ONCE)
-    code = asyncio.run(demo.play(Broken(stage, tmp_path, problem), stage, patience=0.01))
+    code = asyncio.run(demo.play(Broken(stage, tmp_path, problem), stage, timeout=0.01))
     assert code == 1
     assert f"The tour failed and ends here. {told}" in " ".join(capsys.readouterr().out.split())
 

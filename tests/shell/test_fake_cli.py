@@ -868,7 +868,7 @@ def test_output_can_be_broken() -> None:
         out, _ = client.process.communicate(timeout=LIFETIME)
     assert client.process.returncode == 3
     assert out == (
-        b'this is no JSON\n{"type":"assistant","message":"\xff\xfe"}\n'
+        b'this is not JSON\n{"type":"assistant","message":"\xff\xfe"}\n'
         b'{"type":"assistant","message":{"ro'
     )
     told = [entry for entry in cli.transcript() if entry.direction == "out"]

@@ -18,6 +18,7 @@ from bridle import (
     start_session,
 )
 from bridle._core.warning_rate import BURST, INTERVAL
+from bridle._redaction import redact_text
 from bridle._shell.listeners import WarningOutlet
 from bridle.events import WarningKind
 from bridle.telemetry import Happened, Observation
@@ -31,7 +32,7 @@ def test_counted_warnings_are_delivered_when_their_time_has_come() -> None:
     async def main() -> None:
         told: list[SdkWarning] = []
         loop = asyncio.get_running_loop()
-        outlet = WarningOutlet(loop, told.append)
+        outlet = WarningOutlet(loop, told.append, redact_text)
         began = loop.time()
         for _ in range(BURST + 5):
             outlet.tell(SdkWarning(WarningKind.MALFORMED_LINE))

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from tests.support.processes import is_alive, run, until
@@ -45,6 +45,8 @@ from bridle import (
 from bridle._core.launch import Launch
 from bridle._core.shutdown import HOLD, ShutdownStep
 from bridle._shell import preflight
+from bridle._shell.actor import Actor
+from bridle._shell.listeners import KEPT_WARNINGS
 from bridle._shell.query_actor import QueryActor
 from bridle._shell.transport import TransportEvents
 from bridle.errors import (
@@ -56,7 +58,9 @@ from bridle.errors import (
     UsageError,
     UsdLimitError,
 )
+from bridle.events import WarningKind
 from bridle.messages import CommandLifecycle
+from bridle.telemetry import Observation, QueryEnded
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -1306,3 +1310,65 @@ def test_a_runner_may_refuse_to_start() -> None:
         assert results(await read(query("hello", sdk=SdkOptions(runner=hasty)))) == ["at once"]
 
     run(main)
+
+
+def test_a_query_that_does_not_start_leaves_no_task() -> None:
+    def refuse(launch: Launch, events: TransportEvents) -> Script:
+        raise SpawnError("not today")
+
+    async def main() -> None:
+        for enter in (anext, QueryStream.__aenter__):
+            with pytest.raises(SpawnError):
+                await enter(query("hello", sdk=SdkOptions(runner=refuse)))
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main)
+
+
+def test_the_end_of_a_query_names_the_error_that_the_runner_raised() -> None:
+    class BrokenError(Exception):
+        pass
+
+    def fail(launch: Launch, events: TransportEvents) -> Script:
+        raise BrokenError("broken")
+
+    class Notes:
+        def __init__(self) -> None:
+            self.ended: list[QueryEnded] = []
+
+        def observe(self, observation: Observation, /) -> None:
+            if isinstance(observation, QueryEnded):
+                self.ended.append(observation)
+
+    async def main() -> None:
+        notes = Notes()
+        with pytest.raises(BrokenError) as caught:
+            await anext(query("hello", sdk=SdkOptions(runner=fail, telemetry=notes)))
+        [ended] = notes.ended
+        assert (ended.failure, ended.error) == ("BrokenError", caught.value)
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_session", [False, True], ids=["one-way", "with callbacks"])
+def test_a_query_keeps_the_same_number_of_warnings_with_and_without_callbacks(
+    is_session: bool,
+) -> None:
+    async def main() -> None:
+        bidir = BidirOptions(on_can_use_tool=lambda _: Allow()) if is_session else None
+        with FakeCli().expect_initialize().turn("Hi.") as cli:
+            stream = query("hello", CliOptions(cli_path=cli.path), None, bidir)
+            async with stream:
+                actor = actor_of(stream)
+                for number in range(KEPT_WARNINGS + 1):
+                    warning = SdkWarning(WarningKind.STDERR_CALLBACK_FAILED, str(number))
+                    actor.outlet._deliver(warning)
+                kept = [warning.detail for warning in stream.warnings]
+        assert kept == [str(number) for number in range(1, KEPT_WARNINGS + 1)]
+
+    run(main)
+
+
+def actor_of(stream: QueryStream) -> Actor:
+    running = stream._run
+    return running if isinstance(running, QueryActor) else cast("Any", running)._actor

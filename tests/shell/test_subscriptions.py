@@ -13,6 +13,7 @@ import pytest
 from bridle import AssistantMessage, Message, SdkWarning, SessionReady, decode_line
 from bridle._core import actions as act
 from bridle._core.delivery import LINE_COST, Delivery, DeliveryConfig
+from bridle._doors.turn import Turn
 from bridle._raw_line import line_size
 from bridle._shell.subscriptions import Closed, Queue, Subscriptions
 from bridle._shell.turn import TurnState
@@ -202,6 +203,7 @@ class Home:
     def put(self, *numbers: int, turns: str = "") -> list[Message]:
         messages, size = batch(*numbers)
         action = act.Deliver(messages, tuple(turns), size)
+        self.subscriptions.settle()
         self.delivery.account([action])
         self.subscriptions.put(action.readers, messages, size)
         self.react()
@@ -600,5 +602,109 @@ def test_what_waits_for_a_loop_is_held_as_lines() -> None:
         state.leave(queue)
         messages = home.put(4, turns="u")
         assert await state.read().take() is not messages[0]
+
+    run(main)
+
+
+class LeftWhileCounted(list[Message]):
+    """Messages whose length is asked in the middle of ``Queue.put``. It then calls ``leave``."""
+
+    def __init__(self, messages: list[Message], leave: Callable[[], None]) -> None:
+        super().__init__(messages)
+        self._leave = leave
+
+    def __len__(self) -> int:
+        leave, self._leave = self._leave, lambda: None
+        leave()
+        return super().__len__()
+
+
+def test_a_loop_that_is_collected_during_a_put_loses_no_message() -> None:
+    async def main() -> None:
+        home = Home()
+        state = home.turn()
+        queue = state.read()
+        messages, size = batch(1, 2)
+        interrupted = LeftWhileCounted(messages, lambda: state.leave(queue))
+        home.subscriptions.put(("u",), interrupted, size)
+        home.end()
+        following = state.read()
+        assert (len(following), following.unread_bytes) == (2, size)
+        assert uuids([await following.take() for _ in range(2)]) == ["1", "2"]
+        with pytest.raises(Closed):
+            await following.take()
+
+    run(main)
+
+
+def test_a_loop_that_is_collected_while_its_turn_ends_lets_the_next_loop_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        home = Home()
+        state = home.turn()
+        queue = state.read()
+        home.put(1, turns="u")
+
+        def collect(error: BaseException | None) -> Closed:
+            monkeypatch.undo()
+            state.leave(queue)
+            return Closed(error)
+
+        monkeypatch.setattr("bridle._shell.subscriptions.Closed", collect)
+        home.end()
+        following = state.read()
+        assert uuids([await following.take()]) == ["1"]
+        with pytest.raises(Closed):
+            await following.take()
+
+    run(main)
+
+
+def test_a_loop_that_is_collected_while_the_next_one_begins_takes_nothing_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next loop is the one that reads, so awaiting the outcome keeps its messages."""
+
+    async def main() -> None:
+        home = Home()
+        state = home.turn()
+        first = state.read()
+        begin_loop = home.delivery.begin_loop
+
+        def collect(uuid: str) -> Any:
+            error = begin_loop(uuid)
+            state.leave(first)
+            return error
+
+        monkeypatch.setattr(home.delivery, "begin_loop", collect)
+        second = state.read()
+        home.put(1, turns="u")
+        home.end()
+        assert await state.wait() == DONE
+        assert uuids([await second.take()]) == ["1"]
+
+    run(main)
+
+
+def test_closing_a_loop_ends_the_wait_of_another_task() -> None:
+    async def main() -> None:
+        home = Home()
+        loop = aiter(Turn(home.turn()))
+        waiting = asyncio.ensure_future(anext(loop, None))
+        await asyncio.sleep(0)
+        await loop.aclose()
+        assert await waiting is None
+
+    run(main)
+
+
+def test_an_event_subscription_that_is_collected_before_its_oldest_event_is_dropped() -> None:
+    async def main() -> None:
+        home = Home()
+        queue = home.subscriptions.events()
+        queue.clear()
+        home.subscriptions.drop_oldest(queue.reader, SdkWarning(WarningKind.MISSED_EVENTS, ""))
+        assert len(queue) == 0
 
     run(main)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -293,3 +294,41 @@ def test_a_gate_is_answered_although_an_object_of_the_user_raises(
             cli.check()
 
     run(main)
+
+
+# ---------------------------------------------------------------- texts of exceptions
+
+
+class ObservedError(Exception):
+    """An exception that notes where its text is made."""
+
+    def __init__(self, places: list[Place]) -> None:
+        super().__init__()
+        self._places = places
+
+    def __str__(self) -> str:
+        self._places.append(here())
+        return "observed"
+
+
+def log_texts(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(map(logging.Formatter().format, caplog.records))
+
+
+@pytest.mark.parametrize("option", ["on_pre_tool_use", "on_can_use_tool", "on_event"])
+def test_the_text_of_an_exception_is_made_in_the_thread_of_the_callback(
+    option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also the text in the log, where the record has the traceback."""
+    read: list[Place] = []
+
+    def fail(_: object) -> Any:
+        raise ObservedError(read)
+
+    caplog.set_level("WARNING", "bridle")
+    session_with("BASH ls", **{option: fail})
+    logged = log_texts(caplog)
+    assert "ObservedError: observed" in logged
+    assert "in fail" in logged
+    assert read
+    assert all(place.thread is not threading.main_thread() for place in read)

@@ -580,5 +580,5 @@ def test_models_and_mappings_are_written_as_json() -> None:
 
     assert dump(Inner(z=1)) == {"z": 1}
     assert dump(View()) == {"a": 1}
-    with pytest.raises(TypeError, match="object is no JSON type"):
+    with pytest.raises(TypeError, match="object cannot be written as JSON"):
         dump(object())

@@ -35,7 +35,7 @@ from bridle.outcomes import Outcome
 FIRST_EVENT = "limit: first event"
 IDLE = "limit: idle"
 TOTAL = "limit: total"
-PATIENCE = "limit: patience"
+REACTION_TIMEOUT = "limit: patience"
 """The kinds of the deadline tokens. The subject is the uuid of a prompt."""
 
 _TIMED: dict[str, LimitName] = {FIRST_EVENT: "first_event", IDLE: "idle", TOTAL: "total"}
@@ -170,7 +170,7 @@ class LimitWatch:
 
     def overdue(self, kind: str, uuid: str, now: float) -> bool:
         """Handle a deadline that has passed. Return False if it belongs to another module."""
-        if kind == PATIENCE:
+        if kind == REACTION_TIMEOUT:
             self._give_up("it did not end a turn it was told to end", now)
             return True
         if kind not in _TIMED:
@@ -228,7 +228,7 @@ class LimitWatch:
             self._clear_deadlines(uuid)
 
     def _clear_deadlines(self, uuid: str) -> None:
-        for kind in (FIRST_EVENT, IDLE, TOTAL, PATIENCE):
+        for kind in (FIRST_EVENT, IDLE, TOTAL, REACTION_TIMEOUT):
             self._deadlines.clear((kind, uuid))
 
     @property
@@ -331,7 +331,7 @@ class LimitWatch:
         begun = [uuid for uuid in running if self._reached.get(uuid) is False]
         for uuid in begun:
             self._reached[uuid] = True
-            self._deadlines.set((PATIENCE, uuid), now + REACTION)
+            self._deadlines.set((REACTION_TIMEOUT, uuid), now + REACTION)
         if begun and not is_interrupted:
             self._interrupt(now)
 
@@ -351,7 +351,7 @@ class LimitWatch:
             self._alive.discard(uuid)
             self._reached[uuid] = is_running
             self._clear_deadlines(uuid)
-            self._deadlines.set((PATIENCE, uuid), now + REACTION)
+            self._deadlines.set((REACTION_TIMEOUT, uuid), now + REACTION)
             interrupts = interrupts or is_running
             if not is_running:
                 self._withdraw(uuid, now)

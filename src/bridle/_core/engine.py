@@ -20,7 +20,7 @@ from bridle._core.closing import GentleClose
 from bridle._core.config import EngineConfig
 from bridle._core.deadlines import Deadlines
 from bridle._core.delivery import Delivery
-from bridle._core.events_from_messages import NEWS, News
+from bridle._core.events_from_messages import EVENT_MAKERS, MessageEvents
 from bridle._core.follow_ups import HeldOutcomes
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
@@ -128,7 +128,7 @@ class Engine:
                 is_waiting=lambda: len(self._incoming) > 0,
                 give_up=self._lose_contact,
             )
-        self._news = News()
+        self._message_events = MessageEvents()
         #: Why the session failed. None if it did not fail.
         self.error: errors.BridleError | None = None
         self._failure = ""
@@ -393,7 +393,7 @@ class Engine:
         if request is None:
             # The CLI repeats our own answers on its output, for example.
             if not self._incoming.table.was_answered(request_id):
-                self._outgoing.report_stranger(request_id)
+                self._outgoing.report_unknown_id(request_id)
         elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
 
@@ -412,9 +412,9 @@ class Engine:
         self._turns.settle(message, now)
         self._closing.drain_if_idle(now)
 
-    def _on_news(self, message: Message, now: float) -> None:
+    def _on_event_message(self, message: Message, now: float) -> None:
         self._turns.deliver(message)
-        self._turns.note_event(event := self._news.event_of(message, now))
+        self._turns.note_event(event := self._message_events.event_of(message, now))
         self._emit(act.Publish(event))
 
     def _on_unknown(self, message: Message, _: float) -> None:
@@ -585,7 +585,7 @@ class Engine:
         InitMessage: _on_session_init,
         ResultMessage: _on_result,
         CommandLifecycle: _on_lifecycle,
-        **dict.fromkeys(NEWS, _on_news),
+        **dict.fromkeys(EVENT_MAKERS, _on_event_message),
         UnknownMessage: _on_unknown,
         UnknownSystemMessage: _on_unknown,
     }

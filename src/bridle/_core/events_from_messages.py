@@ -35,25 +35,25 @@ def api_retry(message: ApiRetryMessage) -> ApiRetry:
     )
 
 
-NEWS: dict[type[Message], Callable[[Any], SessionEvent]] = {
+EVENT_MAKERS: dict[type[Message], Callable[[Any], SessionEvent]] = {
     RateLimitEvent: _rate_limited,
     ApiRetryMessage: api_retry,
 }
 """Makes the event for each of these kinds. The messages are delivered as well."""
 
 
-class News:
+class MessageEvents:
     """Make the events of one session or query."""
 
     def __init__(self) -> None:
         self._failing_since = 0.0
 
     def event_of(self, message: Message, now: float) -> SessionEvent:
-        """Return the event for a message of a kind in ``NEWS``.
+        """Return the event for a message of a kind in ``EVENT_MAKERS``.
 
         A retry event says how long the API request has been failing, counted from its first retry.
         """
-        event = NEWS[type(message)](message)
+        event = EVENT_MAKERS[type(message)](message)
         if not isinstance(event, ApiRetry):
             return event
         if event.attempt <= 1:

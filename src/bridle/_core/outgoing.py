@@ -308,7 +308,7 @@ class Outgoing:
             self.fail(request, ControlRejected(request.operation, request_id, *words))
         return request
 
-    def report_stranger(self, request_id: str) -> None:
+    def report_unknown_id(self, request_id: str) -> None:
         """Warn of a response without a pending request: it is late, or its id is unknown."""
         late = self._ledger.was_issued(request_id)
         kind = WarningKind.LATE_RESPONSE if late else WarningKind.ORPHAN_RESPONSE

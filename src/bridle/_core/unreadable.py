@@ -49,7 +49,7 @@ class Unreadable:
         """Warn of a line that is not a frame, and settle what waited for it."""
         self.report_cut(frame)
         if b"{" in frame.line:
-            self._pay_debts(identify(frame.line), f"a line that is {frame.reason}", now)
+            self._end_lost(identify(frame.line), f"a line that is {frame.reason}", now)
 
     def report_cut(self, frame: MalformedLine) -> None:
         """Warn of a line that cannot be decoded. The CLI's exit settles what waited for it."""
@@ -63,7 +63,7 @@ class Unreadable:
             return
         what = f"{line.type or 'a line'} of {line.size} bytes, over {self._limit}"
         self._emit(Warn(WarningKind.OVERSIZED_LINE, what))
-        self._pay_debts(line, what, now)
+        self._end_lost(line, what, now)
 
     def report_unknown(self, message: Message) -> None:
         """Warn of a message whose type or subtype is unknown."""
@@ -71,7 +71,7 @@ class Unreadable:
         what = f"type {message.type!r:.60}{subtype}, {line_size(message)} bytes"
         self._emit(Warn(WarningKind.UNKNOWN_MESSAGE, what))
 
-    def _pay_debts(self, line: LineIdentity, what: str, now: float) -> None:
+    def _end_lost(self, line: LineIdentity, what: str, now: float) -> None:
         if line.type == "result":
             self._turns.lose_result(line.user_message_uuid, what, now)
             self._on_turn_end(now)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, cast
 from uuid import uuid4
 
 from bridle._core.config import EngineConfig
 from bridle._core.delivery import DeliveryConfig
-from bridle._core.launch import Launch, plan_query, redact, with_budget
+from bridle._core.launch import Launch, plan_query, with_budget
 from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, prompts_at_hand
@@ -22,25 +20,17 @@ from bridle._doors.drawing import draw
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
-from bridle._shell.locate import find_cli
-from bridle._shell.observing import QueryObserver, traced
+from bridle._shell.observing import QueryObserver
 from bridle._shell.preflight import (
-    check_version,
     option_warnings,
-    refuse_real_api,
     running_loop,
     settings_text,
     settle_options,
 )
-from bridle._shell.process import CliProcess
 from bridle._shell.query_actor import Lines, QueryActor
+from bridle._shell.spawning import Spawner
 from bridle._shell.subscriptions import Closed, Queue
-from bridle._shell.transport import (
-    Transport,
-    TransportEvents,
-    TransportFactory,
-    TransportRecorder,
-)
+from bridle._shell.transport import Transport, TransportEvents
 from bridle.content import Prompts
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning
@@ -102,7 +92,7 @@ class QueryStream:
             return self._ready.pop()
         if self._is_over:
             raise StopAsyncIteration
-        run = self._started()
+        run = self._run or await self._start()
         try:
             message = await run.take()
         except Closed as end:
@@ -126,8 +116,8 @@ class QueryStream:
             await self._run.close()
 
     async def __aenter__(self) -> QueryStream:
-        if not self._is_over:
-            self._started()
+        if not self._is_over and self._run is None:
+            await self._start()
         return self
 
     async def __aexit__(
@@ -138,15 +128,14 @@ class QueryStream:
     ) -> None:
         await self.aclose()
 
-    def _started(self) -> Running:
-        if self._run is None:
-            try:
-                self._run = self._plan.start()
-            except BaseException:
-                self._is_over = True
-                raise
-            # The process keeps the actor alive, but not the stream, so that it can be collected.
-            weakref.finalize(self, self._run.abandon).atexit = False
+    async def _start(self) -> Running:
+        try:
+            self._run = await self._plan.start()
+        except BaseException:
+            self._is_over = True
+            raise
+        # The process keeps the actor alive, but not the stream, so that it can be collected.
+        weakref.finalize(self, self._run.abandon).atexit = False
         return self._run
 
     def __repr__(self) -> str:
@@ -216,7 +205,7 @@ class Running(Protocol):
 class Startable(Protocol):
     """A query whose options and prompt were checked."""
 
-    def start(self) -> Running:
+    async def start(self) -> Running:
         """Start the CLI on the running event loop."""
         ...
 
@@ -252,7 +241,7 @@ class _Plan:
         )
         self._engine = OneWayEngine(config, has_budget=budgeted is not cli)
 
-    def start(self) -> QueryActor:
+    async def start(self) -> QueryActor:
         """Start the CLI on the running event loop."""
         sdk = self._sdk
         actor = QueryActor(
@@ -261,39 +250,16 @@ class _Plan:
             listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
             redact=self._secrets.redact,
         )
-        actor.begin(self._spawn, self._input(actor), *self._warnings)
+        await actor.begin(self._spawn, self._input(actor), *self._warnings)
         return actor
 
     def _spawn(self, actor: Actor) -> Transport:
-        factory: TransportFactory = partial(self._spawn_process, actor)
-        recorder = cast("TransportRecorder | None", self._sdk.recorder)
-        if recorder is not None:
-            about = {"argv": redact(self._launch.argv), "cwd": self._launch.cwd}
-            factory = recorder.wrap(factory, secrets=self._secrets.values, about=about)
-        return factory(actor)
-
-    def _spawn_process(self, actor: Actor, events: TransportEvents) -> Transport:
+        strict = not self._sdk.permissive_version_check
+        spawner = Spawner(self._cli, self._sdk, self._launch, self._secrets, self._engine, strict)
         runner = cast("Runner | None", self._sdk.runner)
-        launch = traced(self._launch, actor.observer.environment())
-        if runner is not None:
-            return runner(launch, events)
-        named = self._cli.cli_path
-        path = find_cli(None if named is None else os.fspath(named))
-        refuse_real_api(path, os.environ, self._launch.environment(os.environ), self._cli.settings)
-        self._engine.describe(cli_path=path, argv=redact(self._launch.argv))
-        process = CliProcess.spawn(path, launch, events)
-        if not self._sdk.skip_version_check:
-            actor.await_version(
-                partial(
-                    check_version,
-                    path,
-                    self._launch,
-                    redact=self._secrets.redact,
-                    describe=self._engine.describe,
-                    strict=not self._sdk.permissive_version_check,
-                )
-            )
-        return process
+        if runner is None:
+            return spawner.spawn(actor)
+        return spawner.spawn(actor, lambda events: runner(spawner.traced_launch(actor), events))
 
     async def _input(self, actor: Actor) -> Lines:
         """Yield the lines for the CLI. The first prompt waits for the version check."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from typing import Any
 from uuid import uuid4
 
@@ -19,12 +18,9 @@ from bridle._shell.actor import Actor
 from bridle._shell.subscriptions import Closed
 from bridle.content import Prompts
 from bridle.errors import ControlError
-from bridle.events import SdkWarning
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
-
-_KEPT_WARNINGS = 1000
 
 _ITERABLE_GRACE = 1.0
 """Seconds an iterable of prompts has to clean up once the session has ended."""
@@ -53,7 +49,7 @@ class QuerySession(InnerSession):
     def _engine_config(self) -> EngineConfig:
         return structs.replace(super()._engine_config(), awaits_follow_ups=True)
 
-    def start(self) -> RunningQuery:
+    async def start(self) -> RunningQuery:
         """Start the CLI on the running event loop."""
         return RunningQuery(self, self._actor)
 
@@ -108,8 +104,7 @@ class RunningQuery:
         self._actor = actor
         #: The unread messages.
         self.messages = actor.subscriptions.messages()
-        self._events = actor.subscriptions.events()
-        self._warnings: deque[SdkWarning] = deque(maxlen=_KEPT_WARNINGS)
+        self.warnings = actor.outlet.keep()
         self._loop = asyncio.get_running_loop()
         self._answering = self._loop.create_task(session.answer(), name="bridle-query")
         # The stream raises what the task raised.
@@ -119,15 +114,6 @@ class RunningQuery:
     def pid(self) -> int | None:
         """Return the process id of the CLI, or None if it was not started."""
         return self._actor.pid
-
-    @property
-    def warnings(self) -> deque[SdkWarning]:
-        """Return the newest warnings, at most 1000."""
-        while self._events:
-            event = self._events.take_now()
-            if isinstance(event, SdkWarning):
-                self._warnings.append(event)
-        return self._warnings
 
     async def take(self) -> Message:
         """Return the next message.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import weakref
 from collections.abc import Callable, Generator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NoReturn, cast
 from uuid import uuid4
@@ -18,7 +17,7 @@ from bridle._core.delivery import DeliveryConfig
 from bridle._core.engine import Engine
 from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.incoming.hook_plan import HookPlan
-from bridle._core.launch import Launch, plan_session, redact
+from bridle._core.launch import Launch, plan_session
 from bridle._core.operations import check_timeout
 from bridle._core.state import Lifecycle
 from bridle._core.text import TextStream
@@ -31,24 +30,16 @@ from bridle._fields import callback
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
-from bridle._shell.locate import find_cli
 from bridle._shell.mcp_adapter import McpConversation, protocol_server
-from bridle._shell.observing import SessionObserver, traced
+from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import (
-    check_version,
     option_warnings,
-    refuse_real_api,
     running_loop,
     settings_text,
     settle_options,
 )
-from bridle._shell.process import CliProcess
-from bridle._shell.transport import (
-    Transport,
-    TransportEvents,
-    TransportFactory,
-    TransportRecorder,
-)
+from bridle._shell.spawning import Spawner
+from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.typed_output import OutputType
 from bridle.content import Content
 from bridle.errors import OptionsError, SessionStopped, UsageError
@@ -135,33 +126,8 @@ class Session:
 
     def _spawn(self, actor: Actor) -> Transport:
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
-        if factory is None:
-            factory = partial(self._spawn_process, actor)
-        recorder = cast("TransportRecorder | None", self._sdk.recorder)
-        if recorder is not None:
-            about = {"argv": redact(self._launch.argv), "cwd": self._launch.cwd}
-            factory = recorder.wrap(factory, secrets=self._secrets.values, about=about)
-        return factory(actor)
-
-    def _spawn_process(self, actor: Actor, events: TransportEvents) -> Transport:
-        self._engine.describe(argv=redact(self._launch.argv))
-        named = self._cli.cli_path
-        path = find_cli(None if named is None else os.fspath(named))
-        refuse_real_api(path, os.environ, self._launch.environment(os.environ), self._cli.settings)
-        self._engine.describe(cli_path=path)
-        launch = traced(self._launch, actor.observer.environment())
-        process = CliProcess.spawn(path, launch, events)
-        if not self._sdk.skip_version_check:
-            actor.await_version(
-                partial(
-                    check_version,
-                    path,
-                    self._launch,
-                    redact=self._secrets.redact,
-                    describe=self._engine.describe,
-                )
-            )
-        return process
+        spawner = Spawner(self._cli, self._sdk, self._launch, self._secrets, self._engine)
+        return spawner.spawn(actor, factory)
 
     def _plan_launch(self) -> Launch:
         hooks = self._plan.initialize_payload()

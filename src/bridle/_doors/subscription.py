@@ -25,8 +25,15 @@ class Subscription(Generic[_T]):
     Concurrency: one task at a time may iterate. Create one subscription per reader.
     """
 
-    def __init__(self, queue: Queue[_T], leave: Callable[[Queue[_T]], None]) -> None:
+    def __init__(
+        self,
+        queue: Queue[_T],
+        leave: Callable[[Queue[_T]], None],
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
         self._queue = queue
+        # Called after `leave` on the event loop, where the garbage collector cannot be the caller.
+        self._settle = settle
         # Runs at most once: on aclose(), or when the subscription is garbage-collected.
         self._leave = weakref.finalize(self, leave, queue)
         self._leave.atexit = False
@@ -51,6 +58,7 @@ class Subscription(Generic[_T]):
     async def aclose(self) -> None:
         """End the subscription."""
         self._leave()
+        self._settle()
 
     async def __aenter__(self) -> Subscription[_T]:
         return self

@@ -51,7 +51,7 @@ class Turn:
 
     def __aiter__(self) -> Subscription[Message]:
         """Iterate over the messages of this turn, in order, until the turn ends."""
-        return Subscription(self._state.read(), self._state.leave)
+        return Subscription(self._state.read(), self._state.leave, self._state.settle)
 
     def text_stream(self) -> TextPieces:
         """Return an iterator over the text of this turn, without repetitions.

@@ -36,7 +36,7 @@ from bridle._shell.subscriptions import Subscriptions, foreign_loop
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import Transport
 from bridle._shell.turn import TurnState
-from bridle._shell.values import plain_fields, words_of
+from bridle._shell.values import describe_error, plain_fields
 from bridle.content import Content
 from bridle.errors import (
     BridleError,
@@ -89,6 +89,8 @@ class Actor:
         # Called at the end of the session, to release what depends on it.
         self._closers = closers
         self._transport: Transport | None = None
+        # What the transport raised when it was created, if that is not a StartError.
+        self._start_error: BaseException | None = None
         # Actions of the engine that have not been performed yet.
         self._to_do: deque[act.Action | Failure] = deque()
         self._is_doing = False
@@ -104,8 +106,8 @@ class Actor:
         self._guard: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._version_check: asyncio.Task[None] | None = None
-        self._outlet = WarningOutlet(self._loop, self._deliver_warning)
-        self.warn = self._tell = self._outlet.tell
+        self.outlet = WarningOutlet(self._loop, self._deliver_warning, redact)
+        self.warn = self._tell = self.outlet.tell
         told = listeners or Listeners()
         self._stderr = self._notifier(told.on_stderr, WarningKind.STDERR_CALLBACK_FAILED)
         self._warning = self._notifier(told.on_warning, WarningKind.EVENT_CALLBACK_FAILED)
@@ -167,7 +169,10 @@ class Actor:
             self._do(self._engine.spawn_failed(key, error, self._loop.time()))
         except BaseException as error:
             # The error is not about the CLI, but the engine must know that there is no process.
-            self._do(self._engine.spawn_failed(key, SpawnError(words_of(error)), self._loop.time()))
+            self._start_error = error
+            self._do(
+                self._engine.spawn_failed(key, SpawnError(describe_error(error)), self._loop.time())
+            )
             key.exception()
             raise
         else:
@@ -242,10 +247,10 @@ class Actor:
         state = TurnState(self._loop, uuid, self.subscriptions)
         with self.observer.operation(SEND_USER_MESSAGE):
             self._senders.sending(uuid, deps)
-            patience = asyncio.timeout(timeout)
+            deadline = asyncio.timeout(timeout)
             try:
                 self._do(self._engine.send(key, uuid, content, now, used))
-                async with patience:
+                async with deadline:
                     await key
                     if self._transport is not None:
                         await self._transport.drain()
@@ -253,7 +258,7 @@ class Actor:
                 self._do(self._engine.cancel(key))
                 if not key.done() or key.cancelled() or key.exception() is not None:
                     self._senders.failed(uuid)
-                if isinstance(error, TimeoutError) and timeout is not None and patience.expired():
+                if isinstance(error, TimeoutError) and timeout is not None and deadline.expired():
                     raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
                 raise
         return state
@@ -314,6 +319,7 @@ class Actor:
 
     def received(self, data: bytes) -> None:
         """Pass output of the CLI to the engine."""
+        self.subscriptions.settle()  # the core must know which turns a loop reads
         self._do(self._engine.receive(data, self._loop.time()))
 
     def output_ended(self) -> None:
@@ -377,7 +383,7 @@ class Actor:
         try:
             self._transport.write(action.data)
         except Exception as error:  # raised by a transport of the application
-            self.input_failed(self._redact(words_of(error)))
+            self.input_failed(self._redact(describe_error(error)))
 
     def _end_input(self, _: act.EndInput) -> None:
         self._process.end_input()
@@ -459,7 +465,7 @@ class Actor:
             clean(event.error, self._redact)
             event = structs.replace(event, reason=self._redact(event.reason))
         if self._engine.lifecycle in TERMINAL:
-            self._outlet.flush()  # the final event must be the last one
+            self.outlet.flush()  # the final event must be the last one
         self.observer.happened(event)
         self.subscriptions.put_event(event)
         if self._event is not None:
@@ -476,7 +482,7 @@ class Actor:
         self._releasing = self._loop.create_task(
             StartedCoroutine(self._release()), name="bridle-release"
         )
-        self._outlet.flush()
+        self.outlet.flush()
         self.subscriptions.close()
         self.observer.finished()
 
@@ -489,12 +495,11 @@ class Actor:
             return None
 
         def failed(error: BaseException) -> None:
-            self._tell(SdkWarning(kind, words_of(error), error))
+            self._tell(SdkWarning(kind, describe_error(error), error))
 
         return Notifier(self._loop, listener, failed)
 
     def _deliver_warning(self, warning: SdkWarning) -> None:
-        warning = structs.replace(warning, detail=self._redact(warning.detail))
         self.observer.happened(warning)
         may_tell = warning.kind not in LISTENER_FAILED
         if self._warning is not None and may_tell and warning.level != "debug":
@@ -555,7 +560,7 @@ class Actor:
             for each in told:
                 each.close()
         finally:
-            self._outlet.flush()
+            self.outlet.flush()
             try:
                 if self._transport is not None:
                     await self._transport.aclose()

@@ -9,7 +9,7 @@ from bridle._core import actions as act
 from bridle._core.engine import Engine
 from bridle._shell.observing import SessionObserver
 from bridle._shell.senders import Sender, Senders
-from bridle._shell.values import words_of
+from bridle._shell.values import describe_error
 from bridle.events import WarningKind
 
 
@@ -57,7 +57,7 @@ class CallReports:
         if error is None:
             self._do(self._engine.finished_call(call_id, result, now))
             return
-        actions = self._engine.failed_call(call_id, words_of(error), now)
+        actions = self._engine.failed_call(call_id, describe_error(error), now)
         self._do([Failure(one, error) if isinstance(one, act.Warn) else one for one in actions])
 
     def call_refused(self, call_id: int, why: str) -> None:

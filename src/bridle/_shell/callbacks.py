@@ -32,7 +32,7 @@ from bridle._shell.lanes import MAX_ABANDONED, Lane, lanes
 from bridle._shell.senders import Sender
 from bridle._shell.serialise import invoke, serialise
 from bridle._shell.tasks import Starter
-from bridle._shell.values import words_of
+from bridle._shell.values import describe_error, keep_texts
 from bridle._shell.workers import WORKERS, Worker
 from bridle.errors import ToolFailure
 from bridle.permissions import Withdrawable, bind_withdrawal
@@ -254,7 +254,7 @@ class Callbacks:
                 except Exception as error:
                     if lane.running:
                         return  # the call starts when one of these threads is free
-                    why = f"no thread can be started ({words_of(error)})"
+                    why = f"no thread can be started ({describe_error(error)})"
                 else:
                     self._start_in_thread(lane, lane.waiting.pop(call_id), worker)
                     continue
@@ -285,6 +285,7 @@ class Callbacks:
         try:
             result = context.run(self._run_plain, call)
         except BaseException as problem:  # report every exception on the event loop
+            keep_texts(problem)
             error = problem
         try:
             self._loop.call_soon_threadsafe(self._on_thread_done, lane, call.call_id, result, error)
@@ -364,8 +365,8 @@ def _drop(result: object) -> None:
         result.close()
 
 
-async def _tell(listener: Callable[[Any], object], news: object) -> None:
-    await cast("Awaitable[object]", listener(news))
+async def _tell(listener: Callable[[Any], object], item: object) -> None:
+    await cast("Awaitable[object]", listener(item))
 
 
 _UNTOLD = 10_000
@@ -394,11 +395,11 @@ class Notifier:
         self._task: asyncio.Task[Any] | None = None
         self._is_closed = False
 
-    def tell(self, news: object) -> None:
-        """Queue a call of the callback with ``news``. Call this on the event loop."""
+    def tell(self, item: object) -> None:
+        """Queue a call of the callback with ``item``. Call this on the event loop."""
         if self._is_closed:
             return
-        self._waiting.append(news)
+        self._waiting.append(item)
         if not self._busy:
             self._busy = True
             self._next()
@@ -425,12 +426,12 @@ class Notifier:
             if self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
             return
-        news = self._waiting.popleft()
+        item = self._waiting.popleft()
         if is_async(self._listener):
-            self._await(_tell(self._listener, news))
+            self._await(_tell(self._listener, item))
         else:
             try:
-                WORKERS.run(lambda: self._run_in_thread(news))
+                WORKERS.run(lambda: self._run_in_thread(item))
             except RuntimeError as error:  # no thread could be started
                 self._loop.call_soon(self._done, error)
 
@@ -446,12 +447,13 @@ class Notifier:
             self._waiting.clear()
         self._done(error)
 
-    def _run_in_thread(self, news: object) -> None:
+    def _run_in_thread(self, item: object) -> None:
         result: object = None
         error: BaseException | None = None
         try:
-            result = self._listener(news)
+            result = self._listener(item)
         except BaseException as problem:  # report every exception on the event loop
+            keep_texts(problem)
             error = problem
         try:
             self._loop.call_soon_threadsafe(self._on_thread_done, result, error)

@@ -16,7 +16,7 @@ from bridle._core.incoming.hook_run import CheckedOutput, HookReturn, HookRun
 from bridle._fields import is_mapping
 from bridle._raw_line import JsonObject
 from bridle._shell.permission_results import serialise_permission
-from bridle._shell.values import as_json, as_text, kind_of, words_of
+from bridle._shell.values import as_json, as_text, describe_error, kind_of
 from bridle.hooks import Block, Continue, EndTurn, HookOutput, ModifyInput
 from bridle.permissions import CanUseToolContext, Deny
 
@@ -58,6 +58,8 @@ _TEXTS = (
     "additional_context",
 )
 _VALUES = ("updated_input", "updated_tool_output", "updated_mcp_tool_output", "permission")
+
+_PERMISSION_REQUEST = "PermissionRequest"
 
 _HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
 
@@ -159,6 +161,8 @@ def _checked(output: HookOutput, called: str, event: str) -> HookOutput:
 def _plain(given: HookOutput, called: str, run: HookRun) -> CheckedOutput:
     """Return an output whose fields hold plain JSON values only."""
     output = _checked(given, called, run.event)
+    if run.event == _PERMISSION_REQUEST:
+        _check_decision(output.specific.get("decision", {}), called, run.wire)
     fields: JsonObject = {name: getattr(output, name) for name in _POSSIBLE}
     for name in _TEXTS:
         value = getattr(output, name)
@@ -170,9 +174,27 @@ def _plain(given: HookOutput, called: str, run: HookRun) -> CheckedOutput:
     try:
         fields |= as_json(values)
     except Exception as error:  # raised by values of the user
-        problem = f"{called} cannot be sent as JSON: {words_of(error)}"
+        problem = f"{called} cannot be sent as JSON: {describe_error(error)}"
         raise InvalidResult(problem, "unencodable_result") from error
     return CheckedOutput(HookOutput(**fields), called)
+
+
+def _check_decision(decision: Mapping[str, object], called: str, wire: JsonObject) -> None:
+    """Check a decision in the CLI's form. Raises `InvalidResult` for an input that it cannot use.
+
+    A CLI rejects a decision whose input is not an object, and runs the original input in place of
+    an empty one.
+    """
+    if decision.get("behavior") != "allow" or "updatedInput" not in decision:
+        return
+    changed = decision["updatedInput"]
+    if not isinstance(changed, Mapping):
+        problem = f"is {kind_of(changed)}, not a mapping; leave it out to keep the input"
+    elif not changed and wire.get("tool_input"):
+        problem = "is empty, which makes the CLI run the original input"
+    else:
+        return
+    raise InvalidResult(f"{called}: decision.updatedInput {problem}")
 
 
 def _permission(result: object, wire: JsonObject) -> JsonObject:

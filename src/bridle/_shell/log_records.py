@@ -16,6 +16,7 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from bridle._shell.values import texts_of
 from bridle.events import (
     ApiRetry,
     RateLimited,
@@ -55,7 +56,7 @@ LEVELS: dict[WarningLevel, int] = {
     "error": logging.ERROR,
 }
 
-RETRY_PATIENCE = 5.0
+LONG_RETRY = 5.0
 """Seconds that an API request may keep failing before its retries are logged as warnings."""
 
 _BRIDLE = logging.getLogger("bridle")
@@ -235,13 +236,19 @@ class Journal:
         if not logger.isEnabledFor(entry.level):
             return
         found = {name: get(observation) for name, get in entry.fields.items()}
-        logger.log(
+        error = _cause(observation)
+        record = logger.makeRecord(
+            logger.name,
             entry.level,
+            *logger.findCaller()[:2],
             entry.text,
-            *found.values(),
+            tuple(found.values()),
+            None if error is None else (type(error), error, error.__traceback__),
             extra={"bridle_event": entry.event, "session_id": observation.session_id, **found},
-            exc_info=_cause(observation),
         )
+        if error is not None and (texts := texts_of(error)) is not None:
+            record.exc_text = texts.traceback  # or the handler makes it here, on the event loop
+        logger.handle(record)
 
     def _entry(self, observation: Observation) -> Entry | None:
         if isinstance(observation, Happened):
@@ -259,7 +266,7 @@ class Journal:
             self._has_started = True
         elif isinstance(event, SessionFailed) and not self._has_started:
             return logging.DEBUG  # the caller that starts the session gets the error
-        elif isinstance(event, ApiRetry) and event.waited + event.delay > RETRY_PATIENCE:
+        elif isinstance(event, ApiRetry) and event.waited + event.delay > LONG_RETRY:
             return logging.WARNING
         return entry.level
 

@@ -15,7 +15,7 @@ from bridle._core.incoming.answers import Answer, InvalidResult, Warned
 from bridle._core.incoming.contexts import convert_update
 from bridle._core.wire import Unencodable, encode_json
 from bridle._raw_line import JsonObject
-from bridle._shell.values import as_line, as_text, kind_of, words_of
+from bridle._shell.values import as_line, as_text, describe_error, kind_of
 from bridle.permissions import (
     Accept,
     AddRules,
@@ -50,7 +50,7 @@ def serialise_permission(result: object, context: CanUseToolContext) -> Answer:
     try:
         return Answer(as_line(payload), warnings)
     except Exception as error:  # raised by values of the user
-        problem = f"{type(result).__name__} cannot be sent as JSON: {words_of(error)}"
+        problem = f"{type(result).__name__} cannot be sent as JSON: {describe_error(error)}"
         raise InvalidResult(problem, "unencodable_result") from error
 
 
@@ -81,7 +81,7 @@ def _payload(result: object, context: CanUseToolContext) -> tuple[JsonObject, tu
         answers, warnings = _answers(result.answers, context)
         return _allow({**context.tool_input, "answers": answers}), warnings
     hint = _HOW_TO_ANSWER if isinstance(context, QuestionContext) else _HOW_TO_ALLOW
-    raise InvalidResult(f"{kind_of(result)} is no answer to {context.tool_name}{hint}")
+    raise InvalidResult(f"{kind_of(result)} is not an answer to {context.tool_name}{hint}")
 
 
 def _updates(
@@ -106,12 +106,14 @@ def _checked_update(update: object) -> JsonObject:
     if isinstance(update, UnknownPermissionUpdate):
         return update.raw
     if not isinstance(update, PermissionUpdate):
-        raise InvalidResult(f"{type(update).__name__} is no PermissionUpdate")
+        raise InvalidResult(f"{type(update).__name__} is not a PermissionUpdate")
     try:
         wire = update.raw
         convert_update(wire)
     except Exception as error:
-        raise InvalidResult(f"{type(update).__name__} is malformed: {words_of(error)}") from error
+        raise InvalidResult(
+            f"{type(update).__name__} is malformed: {describe_error(error)}"
+        ) from error
     return wire
 
 
@@ -153,9 +155,11 @@ def serialise_elicitation(result: object, _: object) -> Answer:
     if isinstance(result, Cancel):
         return Answer(b'{"action":"cancel"}')
     if not isinstance(result, Accept) or not isinstance(cast("object", result.content), Mapping):
-        raise InvalidResult(f"{kind_of(result)} is no answer; return Accept({{...}}) or Decline()")
+        raise InvalidResult(
+            f"{kind_of(result)} is not an answer; return Accept({{...}}) or Decline()"
+        )
     try:
         return Answer(as_line({"action": "accept", "content": dict(result.content)}))
     except Exception as error:  # raised by values of the user
-        problem = f"Accept.content cannot be sent as JSON: {words_of(error)}"
+        problem = f"Accept.content cannot be sent as JSON: {describe_error(error)}"
         raise InvalidResult(problem, "unencodable_result") from error

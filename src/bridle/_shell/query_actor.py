@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, ClassVar
 
@@ -27,8 +26,6 @@ from bridle.events import ApiRetry, RateLimited, SdkWarning
 from bridle.messages import Message
 
 log = logging.getLogger("bridle.query")
-
-_KEPT_WARNINGS = 1000
 
 _FEEDER_GRACE = 1.0
 """Seconds that the iterable of prompts has to clean up after the query has ended."""
@@ -62,21 +59,25 @@ class QueryActor(Actor):
         self._wants_prompts = True
         # The exception of the iterable of prompts.
         self._input_error: BaseException | None = None
-        #: The last warnings, up to a limit.
-        self.warnings: deque[SdkWarning] = deque(maxlen=_KEPT_WARNINGS)
+        self.warnings = self.outlet.keep()
 
-    def begin(
+    async def begin(
         self, spawn: Callable[[Actor], Transport], lines: Lines, *warnings: SdkWarning
     ) -> None:
         """Start the process and send it these lines.
 
         Raises:
-            StartError: the process could not be started.
+            StartError: the process could not be started. No task is left.
         """
-        key = self.launch(spawn, *warnings)
-        key.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if self._transport is None and self._one_way.error is not None:
-            raise self._one_way.error
+        try:
+            key = self.launch(spawn, *warnings)
+            key.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if self._transport is None and self._one_way.error is not None:
+                raise self._one_way.error
+        except BaseException:
+            if self._guard is not None:
+                await asyncio.wait([self._guard])
+            raise
         self._feeding = self._loop.create_task(self._feed(lines), name="bridle-query-input")
         self._feeding.add_done_callback(self._on_fed)
 
@@ -106,7 +107,7 @@ class QueryActor(Actor):
     @property
     def error(self) -> BaseException | None:
         """The error that ended the query, with the stderr of the CLI, or None."""
-        error = self._input_error or self._one_way.error
+        error = self._start_error or self._input_error or self._one_way.error
         clean(error, self._redact)
         if isinstance(error, BridleError) and error.process is None:
             error.with_process(self._one_way.process)
@@ -154,11 +155,6 @@ class QueryActor(Actor):
     def _publish(self, action: act.Publish) -> None:
         if isinstance(action.event, (RateLimited, ApiRetry)):
             super()._publish(action)
-
-    def _deliver_warning(self, warning: SdkWarning) -> None:
-        if warning.level != "debug":
-            self.warnings.append(structs.replace(warning, detail=self._redact(warning.detail)))
-        super()._deliver_warning(warning)
 
     def _terminate(self, _: act.Terminate) -> None:
         self._stop_feeding()  # the query is over, whatever the reason

@@ -15,7 +15,7 @@ from bridle._core.incoming.tool_server import arguments_of
 from bridle._shell.hook_results import serialise_hook
 from bridle._shell.permission_results import serialise_elicitation, serialise_permission
 from bridle._shell.tool_results import serialise_mcp, serialise_tool
-from bridle._shell.values import words_of
+from bridle._shell.values import describe_error
 
 _TOOL = CallKind.TOOL
 
@@ -40,7 +40,7 @@ def serialise(call: Call, result: object) -> object:
     except BaseException as error:  # raised by the methods of an object of the user
         # Also an exit: the callback has decided something, and a gate must not take it for a hook
         # that raised. (No cancellation arrives here, because nothing is awaited.)
-        return InvalidReturn(f"its result raised {words_of(error)}")
+        return InvalidReturn(f"its result raised {describe_error(error)}")
 
 
 def invoke(call: Call) -> Any:

@@ -6,7 +6,8 @@ control traffic never waits for a reader. A reader takes items that are there wi
 
 Items are kept in batches, as they were read from the pipe, because one batch of hundreds of small
 messages costs little more than one message. Above one mebibyte of unread messages, only their lines
-are kept, and decoded again when they are taken. All methods belong to one event loop.
+are kept, and decoded again when they are taken. All methods belong to one event loop, except where
+a docstring says that the garbage collector may call them.
 """
 
 from __future__ import annotations
@@ -119,6 +120,8 @@ class Queue(Generic[_T]):
 
     def drop_oldest(self, notice: _T) -> None:
         """Drop the oldest batch. ``notice`` is taken before everything else."""
+        if not self._batches:
+            return  # the garbage collector has just ended the subscription
         items, size = self._batches.popleft()
         self._batched -= len(items)
         self.unread_bytes -= size
@@ -216,6 +219,9 @@ class Subscriptions:
         self._queues: dict[Reader, Queue[Any]] = {}
         self._outcomes: dict[str, asyncio.Future[Outcome[Any]]] = {}
         self._is_closed = False
+        # The queues of loops over turns that were left. The garbage collector may end a loop at any
+        # moment, also inside a method of this module, so it only adds a note here.
+        self._left: deque[Queue[Message]] = deque()
         # The events since the start, for the first subscription to events; then None.
         self._first_events: Queue[SessionEvent] | None = self._open(events=True)
 
@@ -223,6 +229,7 @@ class Subscriptions:
 
     def put(self, readers: Iterable[Reader], messages: list[Message], size: int) -> None:
         """Put messages into the queues of these readers. A reader that has left has no queue."""
+        self.settle()
         queues = self._queues
         for reader in readers:
             queue = queues.get(reader)
@@ -251,6 +258,7 @@ class Subscriptions:
 
     def close(self) -> None:
         """End all subscriptions."""
+        self.settle()
         self._is_closed = True
         for reader, queue in self._queues.copy().items():
             queue.close(self.delivery.error_for(reader))
@@ -305,6 +313,7 @@ class Subscriptions:
             self.leave(self._first_events)
 
     def _react(self) -> None:
+        self.settle()
         react = self._react_method()
         if react is not None:
             react()
@@ -322,6 +331,7 @@ class Subscriptions:
 
     def queue_of(self, uuid: str) -> Queue[Message]:
         """Return the queue of a turn."""
+        self.settle()
         return self._queues[uuid]
 
     def hand_over(self, uuid: str, error: BaseException | None) -> Queue[Message]:
@@ -329,15 +339,27 @@ class Subscriptions:
         queue = self._queues[uuid] = self._queues[uuid].hand_over(error)
         return queue
 
-    def leave_loop(self, uuid: str) -> None:
-        """Keep the messages that a loop has not read. May be called as :meth:`leave` may."""
-        queue = self.hand_over(uuid, None)
-        queue.as_lines = True
-        self.delivery.left_loop(uuid, *queue.put_back([]))
+    def leave_loop(self, queue: Queue[Message]) -> None:
+        """Note that the loop that reads this queue was left. May be called as :meth:`leave` may.
+
+        :meth:`settle` then keeps the messages that the loop has not read.
+        """
+        self._left.append(queue)
         self._react_soon()
+
+    def settle(self) -> None:
+        """Act on the notes of :meth:`leave_loop`. Every method that uses a queue calls this."""
+        while self._left:
+            queue = self._left.popleft()
+            # Another loop may have taken over, or the program may have dropped the turn.
+            if self._queues.get(queue.reader) is queue:
+                kept = self.hand_over(cast("str", queue.reader), None)
+                kept.as_lines = True
+                self.delivery.left_loop(cast("str", queue.reader), *kept.put_back([]))
 
     def end_turn(self, uuid: str, outcome: Outcome[Any]) -> None:
         """Set the outcome of a turn, and close its queue."""
+        self.settle()
         future = self._outcomes.pop(uuid, None)
         if future is not None and not future.done():
             future.set_result(outcome)

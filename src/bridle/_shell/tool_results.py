@@ -16,10 +16,9 @@ import msgspec
 from bridle._core.incoming.answers import Answer, InvalidResult
 from bridle._core.incoming.mcp_messages import McpMessage, acknowledge, is_notification
 from bridle._core.incoming.tool_server import encode_failure, result_response
-from bridle._core.wire import encode_json
 from bridle._fields import is_list, is_mapping
 from bridle._raw_line import JsonObject
-from bridle._shell.values import as_text, checked, kind_of, words_of
+from bridle._shell.values import as_line, as_text, describe_error, encode, kind_of, one_line
 from bridle._signatures import dump
 from bridle.content import Block, DocumentBlock, ImageBlock, TextBlock, UnknownBlock
 from bridle.errors import ToolFailure
@@ -30,9 +29,9 @@ def serialise_tool(result: object, request: McpMessage) -> Answer:
     """Return the answer to a call of a tool. A `ToolFailure` is a failure that the model reads."""
     response = result_response(request.message, encode_result(result))
     try:
-        return Answer(checked(_json({"mcp_response": response})))
-    except msgspec.DecodeError as error:  # a Raw that is not JSON
-        raise _unencodable(str(error)) from error
+        return Answer(one_line(_encode({"mcp_response": response})))
+    except Exception as error:  # half of a surrogate pair in a text
+        raise _unencodable(describe_error(error)) from error
 
 
 def serialise_mcp(result: object, request: McpMessage) -> Answer:
@@ -42,11 +41,11 @@ def serialise_mcp(result: object, request: McpMessage) -> Answer:
     message is a notification, other results are ignored and the notification is acknowledged.
     """
     try:
-        return Answer(checked(encode_json({"mcp_response": _response(result, request.message)})))
+        return Answer(as_line({"mcp_response": _response(result, request.message)}))
     except InvalidResult:
         raise
     except Exception as error:  # raised by values of the user
-        raise _unencodable(words_of(error)) from error
+        raise _unencodable(describe_error(error)) from error
 
 
 def _response(result: object, message: JsonObject) -> dict[str, object]:
@@ -87,10 +86,11 @@ def encode_result(value: object) -> JsonObject:
     if type(value) is str:
         return {"content": [_text(value)]}
     if type(value) not in _SCALARS and (ready := _ready_made(value)) is not None:
+        _json(ready)
         return ready
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise _unencodable(f"{value} is no number in JSON")
+            raise _unencodable(f"{value} is not a number in JSON")
         if value.is_integer() and abs(value) < _EXACT:
             # JSON has one kind of number, so send 3 and not 3.0.
             value = int(value)
@@ -115,7 +115,7 @@ def _ready_made(value: object) -> JsonObject | None:
     if is_list(value) and any(_is_shown_as_is(item) for item in value):
         return {"content": [_content(item) for item in value]}
     if is_mapping(value) and _is_result(value):
-        return {str(key): item for key, item in value.items()}
+        return dict(cast("JsonObject", value))
     if isinstance(value, str) or _is_shown_as_is(value):
         return {"content": [_content(value)]}
     return None
@@ -147,9 +147,11 @@ def _content(value: object) -> JsonObject:
 
 def _json(value: object) -> bytes:
     try:
-        return _encode(value)
+        return encode(value)
     except Exception as error:  # raised by methods of the user
-        raise _unencodable(f"{type(value).__name__} cannot be shown: {words_of(error)}") from error
+        raise _unencodable(
+            f"{type(value).__name__} cannot be shown: {describe_error(error)}"
+        ) from error
 
 
 def _unencodable(problem: str) -> InvalidResult:
@@ -164,7 +166,9 @@ def _image(data: bytes) -> JsonObject:
     for start, magic, mime_type in _MAGIC:
         if data.startswith(magic, start):
             return {"type": "image", "data": msgspec.to_builtins(data), "mimeType": mime_type}
-    raise _unencodable("the bytes are no PNG, JPEG, GIF or WebP image; return text for other data")
+    raise _unencodable(
+        "the bytes are not a PNG, JPEG, GIF or WebP image; return text for other data"
+    )
 
 
 def _block(block: Block) -> JsonObject:
@@ -177,7 +181,7 @@ def _block(block: Block) -> JsonObject:
             return _media(block)
         except KeyError as missing:
             raise _unencodable(f"{type(block).__name__}: its source has no {missing}") from None
-    raise _unencodable(f"{type(block).__name__} is nothing a tool can return")
+    raise _unencodable(f"{type(block).__name__} cannot be the result of a tool")
 
 
 def _media(block: ImageBlock | DocumentBlock) -> JsonObject:

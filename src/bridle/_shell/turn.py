@@ -34,8 +34,6 @@ class TurnState:
         self._subscriptions = subscriptions
         self._delivery = subscriptions.delivery
         subscriptions.open_turn(uuid, self, self.outcome)
-        # The queue of the loop that reads.
-        self._reading: Queue[Message] | None = None
 
     @property
     def queue(self) -> Queue[Message]:
@@ -49,20 +47,24 @@ class TurnState:
             UsageError: the outcome was awaited while no loop was reading.
             ConsumerTooSlow: too many messages were unread.
         """
+        self.settle()
         error = self._delivery.begin_loop(self.uuid)
         if error is not None:
             raise error
-        if self._reading is not None:
-            self._subscriptions.hand_over(self.uuid, taken_over())
-        self._reading = queue = self.queue
-        queue.as_lines = False
-        return queue
+        # The loop that reads this queue may be collected at any moment. After the hand-over, its
+        # note has no effect.
+        return self._subscriptions.hand_over(self.uuid, taken_over())
 
     def leave(self, queue: Queue[Message]) -> None:
-        """End a loop and keep its unread messages. Also called by the garbage collector."""
-        if queue is self._reading:
-            self._reading = None
-            self._subscriptions.leave_loop(self.uuid)
+        """Note that a loop has ended. May be called at any time, also by the garbage collector.
+
+        Its unread messages are kept for the next loop.
+        """
+        self._subscriptions.leave_loop(queue)
+
+    def settle(self) -> None:
+        """End the loops for which :meth:`leave` was called. Call this on the event loop."""
+        self._subscriptions.settle()
 
     def put_back(self, messages: list[Message]) -> None:
         """Keep messages that a loop took and did not read, for the next one."""
@@ -72,11 +74,13 @@ class TurnState:
 
     async def wait(self) -> Outcome[Any]:
         """Wait for the outcome. Unread messages are discarded, unless a loop reads them."""
+        self.settle()
         self._delivery.begin_wait(self.uuid)
         try:
             if self.outcome.done():
                 await asyncio.sleep(0)  # a loop that begins in the same step still gets them
             return await asyncio.shield(self.outcome)
         finally:
+            self.settle()
             if self._delivery.end_wait(self.uuid):
                 self.queue.clear()

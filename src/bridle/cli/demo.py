@@ -33,7 +33,7 @@ machine. It does not use your login, your settings or your files. If no CLI is f
 a fake CLI.
 """
 
-_PATIENCE = 150.0
+_TIMEOUT = 150.0
 """Timeout of the whole tour, in seconds: many times its usual duration."""
 
 # The variables that a program needs to be found, to run and to write to a terminal.
@@ -66,10 +66,10 @@ def main(options: argparse.Namespace) -> int:
         return asyncio.run(play(Tour(stage, Path(work), found), stage))
 
 
-async def play(tour: Tour, stage: Stage, patience: float = _PATIENCE) -> int:
+async def play(tour: Tour, stage: Stage, timeout: float = _TIMEOUT) -> int:
     """Run the tour. On a signal, shut down everything that was started, then return."""
     loop = asyncio.get_running_loop()
-    playing = asyncio.ensure_future(_bounded(tour, patience))
+    playing = asyncio.ensure_future(_bounded(tour, timeout))
     said: list[int] = []
 
     def leave(number: int) -> None:
@@ -90,12 +90,12 @@ async def play(tour: Tour, stage: Stage, patience: float = _PATIENCE) -> int:
         return ExitCode.FAILED
 
 
-async def _bounded(tour: Tour, patience: float) -> bool:
+async def _bounded(tour: Tour, timeout: float) -> bool:
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             return await tour.play()
     except TimeoutError:
-        raise TimeoutError(f"It took more than {patience:g} seconds.") from None
+        raise TimeoutError(f"It took more than {timeout:g} seconds.") from None
 
 
 @contextmanager

@@ -299,7 +299,7 @@ class FakeCli:
 
     # -- faults ------------------------------------------------------------------------------------
 
-    def garbage(self, data: bytes = b"this is no JSON\n") -> FakeCli:
+    def garbage(self, data: bytes = b"this is not JSON\n") -> FakeCli:
         """Write these bytes unchanged."""
         return self._add("emit", lines=[data.decode("latin-1")])
 

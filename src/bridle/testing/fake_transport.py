@@ -91,9 +91,9 @@ class FakeTransport:
             raise RuntimeError("no session has begun to connect yet")
         return self._events
 
-    def _soon(self, tell: Callable[..., None], *news: object) -> None:
+    def _soon(self, tell: Callable[..., None], *arguments: object) -> None:
         assert self._loop is not None, "the session sets it when it connects"
-        self._loop.call_soon_threadsafe(tell, *news)
+        self._loop.call_soon_threadsafe(tell, *arguments)
 
     # -- the session's side
 

@@ -48,7 +48,7 @@ _COUNT_TOKENS = ("POST", "/v1/messages/count_tokens")
 _GREETINGS = ("/", "/api/hello")
 _STATUSES = {kind: status for status, kind in ERROR_TYPES.items()}
 _GLANCE = 0.005  # seconds between two checks of a switch
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 
 
 class ScriptFailure(AssertionError):
@@ -151,7 +151,7 @@ class ScriptedModel:
             if self._failures:
                 raise self._failures[0]
 
-    async def wait_for_request(self, index: int = 0, timeout: float = _PATIENCE) -> ModelRequest:
+    async def wait_for_request(self, index: int = 0, timeout: float = _TIMEOUT) -> ModelRequest:
         """Wait for the request with this index in :attr:`requests`, and return it.
 
         Raises TimeoutError after `timeout` seconds, or the error of :meth:`check`.
@@ -159,16 +159,16 @@ class ScriptedModel:
         await self._milestones.wait(self._has_request(index), f"request {index}", timeout)
         return self.requests[index]
 
-    def wait_for_request_sync(self, index: int = 0, timeout: float = _PATIENCE) -> ModelRequest:
+    def wait_for_request_sync(self, index: int = 0, timeout: float = _TIMEOUT) -> ModelRequest:
         """Do the same as :meth:`wait_for_request`, for blocking code."""
         self._milestones.wait_sync(self._has_request(index), f"request {index}", timeout)
         return self.requests[index]
 
-    async def wait_for_hold(self, count: int = 1, timeout: float = _PATIENCE) -> None:
+    async def wait_for_hold(self, count: int = 1, timeout: float = _TIMEOUT) -> None:
         """Wait until `count` replies, counted from the start, have reached their hold."""
         await self._milestones.wait(self._has_held(count), f"hold number {count}", timeout)
 
-    def wait_for_hold_sync(self, count: int = 1, timeout: float = _PATIENCE) -> None:
+    def wait_for_hold_sync(self, count: int = 1, timeout: float = _TIMEOUT) -> None:
         """Do the same as :meth:`wait_for_hold`, for blocking code."""
         self._milestones.wait_sync(self._has_held(count), f"hold number {count}", timeout)
 

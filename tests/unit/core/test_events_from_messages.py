@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support import cli
 
-from bridle._core.events_from_messages import NEWS, News
+from bridle._core.events_from_messages import EVENT_MAKERS, MessageEvents
 from bridle.events import ApiRetry, RateLimited, SessionEvent
 
 RATE_LIMIT = {
@@ -49,11 +49,11 @@ RETRY = {"attempt": 2, "max_retries": 10, "retry_delay_ms": 1500.5, "error_statu
 )
 def test_the_event_says_what_the_message_said(line: bytes, event: SessionEvent) -> None:
     (message,) = cli.decoded(line)
-    assert NEWS[type(message)](message) == event
+    assert EVENT_MAKERS[type(message)](message) == event
 
 
 def test_a_retry_tells_how_long_its_request_has_been_failing() -> None:
-    news = News()
+    news = MessageEvents()
 
     def waited(attempt: int, now: float) -> float:
         (message,) = cli.decoded(cli.system("api_retry", **RETRY | {"attempt": attempt}))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from bridle._core.actions import Call, CallKind
 from bridle._core.incoming.answers import Answer, InvalidReturn
+from bridle._core.incoming.hook_run import HookRun
+from bridle._core.incoming.mcp_messages import McpMessage
 from bridle._shell.serialise import serialise
+from bridle.hooks import HookOutput, ModifyInput
 from bridle.permissions import (
     Accept,
     AddRules,
@@ -151,20 +155,20 @@ class Hostile(Mapping[str, object]):
 @pytest.mark.parametrize(
     ("result", "context", "detail"),
     [
-        (None, ASKED, "NoneType is no answer to Bash; return Allow()"),
-        (Allow, ASKED, "the class Allow is no answer to Bash"),
-        (True, ASKED, "bool is no answer to Bash"),
-        ("allow", ASKED, "str is no answer to Bash"),
-        ({"behavior": "allow"}, ASKED, "dict is no answer to Bash"),
-        (Answers({}), ASKED, "Answers is no answer to Bash"),
+        (None, ASKED, "NoneType is not an answer to Bash; return Allow()"),
+        (Allow, ASKED, "the class Allow is not an answer to Bash"),
+        (True, ASKED, "bool is not an answer to Bash"),
+        ("allow", ASKED, "str is not an answer to Bash"),
+        ({"behavior": "allow"}, ASKED, "dict is not an answer to Bash"),
+        (Answers({}), ASKED, "Answers is not an answer to Bash"),
         (Edit([1]), ASKED, "Edit.new_input is list, not a mapping"),  # type: ignore[arg-type]  # nonsense on purpose
         (Edit({}), ASKED, "makes the CLI run the original input"),
         (Edit(Hostile()), ASKED, "OSError: unreadable"),
-        ({"Which?": "A"}, QUESTION, "dict is no answer to AskUserQuestion; return Answers({"),
+        ({"Which?": "A"}, QUESTION, "dict is not an answer to AskUserQuestion; return Answers({"),
         (Answers(None), QUESTION, "is NoneType, not a mapping; return Answers({"),  # type: ignore[arg-type]  # nonsense on purpose
         (Answers("A"), QUESTION, "Answers.answers is str, not a mapping; return Answers({"),  # type: ignore[arg-type]  # nonsense on purpose
         (Answers({"Which?": 3}), QUESTION, "an answer is int"),  # type: ignore[dict-item]  # nonsense on purpose
-        (Allow([{"type": "setMode"}]), ASKED, "dict is no PermissionUpdate"),  # type: ignore[list-item]  # nonsense on purpose
+        (Allow([{"type": "setMode"}]), ASKED, "dict is not a PermissionUpdate"),  # type: ignore[list-item]  # nonsense on purpose
         (Allow([SetMode("plan", destination="moon")]), ASKED, "SetMode is malformed"),  # type: ignore[arg-type]  # nonsense on purpose
         (Allow([AddRules(object())]), ASKED, "AddRules is malformed"),  # type: ignore[arg-type]  # nonsense on purpose
         (Allow(3), ASKED, "TypeError"),  # type: ignore[arg-type]  # nonsense on purpose
@@ -257,8 +261,8 @@ def test_an_elicitation_has_three_answers(result: object, payload: dict[str, obj
 @pytest.mark.parametrize(
     ("result", "kind", "detail"),
     [
-        (None, None, "NoneType is no answer"),
-        (Accept([1]), None, "Accept is no answer"),  # type: ignore[arg-type]  # nonsense on purpose
+        (None, None, "NoneType is not an answer"),
+        (Accept([1]), None, "Accept is not an answer"),  # type: ignore[arg-type]  # nonsense on purpose
         (Accept({"name": object()}), "unencodable_result", "cannot be sent as JSON"),
         (Accept(Hostile()), "unencodable_result", "unreadable"),
     ],
@@ -270,3 +274,47 @@ def test_an_invalid_answer_to_an_elicitation_is_refused(
     record = invalid(result, None)
     assert record.kind == kind
     assert detail in record.problem
+
+
+# ---------------------------------------------------------------- values that JSON would change
+
+CHANGED_BY_JSON: list[tuple[dict[Any, Any], str, str]] = [
+    ({"limit": float("nan")}, "limit", " is nan"),
+    ({"range": [1, {"end": float("-inf")}]}, "range[1].end", " is -inf"),
+    ({1: "a", "1": "b"}, "", "the keys 1 and '1'"),
+    ({"by_id": {1: "a", "1": "b"}}, "by_id", "the keys 1 and '1' of "),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "problem"),
+    CHANGED_BY_JSON,
+    ids=["not a number", "infinity", "keys", "nested keys"],
+)
+def test_a_value_that_json_would_change_is_refused_in_every_result(
+    value: dict[Any, Any], place: str, problem: str
+) -> None:
+    run = HookRun("PreToolUse", {"tool_name": "Bash", "tool_input": LS}, None, ())
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {}}
+    call = McpMessage("r", "calc", message)
+    given: list[tuple[CallKind, object, object]] = [
+        (CallKind.PERMISSION, Edit(value), ASKED),
+        (CallKind.ELICITATION, Accept(value), None),
+        (CallKind.HOOK, ModifyInput(value), run),
+        (CallKind.HOOK, HookOutput(updated_tool_output=value), run),
+        (CallKind.TOOL, value, call),
+        (CallKind.TOOL, {"content": [], "structuredContent": value}, call),
+        (CallKind.TOOL, {"content": [], **value}, call),
+        (CallKind.MCP, {"jsonrpc": "2.0", "id": 1, "result": value}, call),
+    ]
+    for kind, result, subject in given:
+        record = reported(kind, result, subject)
+        assert isinstance(record, InvalidReturn), (kind, result)
+        assert record.kind == "unencodable_result"
+        assert place in record.problem
+        assert problem in record.problem
+
+
+def test_keys_that_are_not_text_are_written_as_text() -> None:
+    answer = serialise_permission(Edit(cast("Any", {1: {2: "b"}})), ASKED)
+    assert answer.payload == allowed({"1": {"2": "b"}})

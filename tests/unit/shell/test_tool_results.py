@@ -193,12 +193,12 @@ def test_a_whole_result_passes_as_it_is(result: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (object(), "object cannot be shown: TypeError: object is no JSON type"),
-        ({"a": {1, object()}}, "dict cannot be shown: TypeError: object is no JSON type"),
-        (b"%PDF-1.4", "the bytes are no PNG, JPEG, GIF or WebP image"),
-        (b"", "the bytes are no PNG, JPEG, GIF or WebP image"),
-        (ToolUseBlock("id", "name", {}), "ToolUseBlock is nothing a tool can return"),
-        (UnknownBlock("new", {"type": "new"}), "UnknownBlock is nothing a tool can return"),
+        (object(), "object cannot be shown: TypeError: object cannot be written as JSON"),
+        ({"a": {1, object()}}, "dict cannot be shown: TypeError: object cannot be written as JSON"),
+        (b"%PDF-1.4", "the bytes are not a PNG, JPEG, GIF or WebP image"),
+        (b"", "the bytes are not a PNG, JPEG, GIF or WebP image"),
+        (ToolUseBlock("id", "name", {}), "ToolUseBlock cannot be the result of a tool"),
+        (UnknownBlock("new", {"type": "new"}), "UnknownBlock cannot be the result of a tool"),
         (ImageBlock({"type": "base64"}), "ImageBlock: its source has no 'data'"),
         (ImageBlock({}), "ImageBlock: its source has no 'type'"),
         (
@@ -206,8 +206,8 @@ def test_a_whole_result_passes_as_it_is(result: dict[str, object]) -> None:
             "DocumentBlock: a source of type 'file' cannot be sent",
         ),
         ([TextBlock("a"), object()], "object cannot be shown"),
-        (float("nan"), "nan is no number in JSON"),
-        (float("-inf"), "-inf is no number in JSON"),
+        (float("nan"), "nan is not a number in JSON"),
+        (float("-inf"), "-inf is not a number in JSON"),
     ],
     ids=[
         "object",
@@ -358,7 +358,7 @@ def test_every_block_is_returned_or_refused(kind: type[Block]) -> None:
     if kind in (TextBlock, ImageBlock, DocumentBlock):
         assert len(encode_result(block)["content"]) == 1
     else:
-        with pytest.raises(InvalidResult, match="is nothing a tool can return"):
+        with pytest.raises(InvalidResult, match="cannot be the result of a tool"):
             encode_result(block)
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from bridle._shell.values import plain_fields, words_of
+from bridle._shell.values import describe_error, plain_fields
 from bridle.errors import OptionsError
 
 
@@ -45,6 +45,6 @@ def test_a_field_that_json_cannot_carry_is_refused_by_its_name(value: object) ->
 
 
 def test_an_exception_without_a_text_is_told_by_its_class() -> None:
-    assert words_of(Mute()) == "Mute"
-    assert words_of(ValueError()) == "ValueError"
-    assert words_of(ValueError("bad")) == "ValueError: bad"
+    assert describe_error(Mute()) == "Mute"
+    assert describe_error(ValueError()) == "ValueError"
+    assert describe_error(ValueError("bad")) == "ValueError: bad"

@@ -924,3 +924,35 @@ def test_a_field_the_event_does_not_know_leaves_the_others() -> None:
         **GO_ON,
         **specific("PostToolUse", updatedToolOutput="shorter"),
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({}, "decision.updatedInput is empty, which makes the CLI run the original input"),
+        (None, "decision.updatedInput is NoneType, not a mapping"),
+        ("ls", "decision.updatedInput is str, not a mapping"),
+        ([1], "decision.updatedInput is list, not a mapping"),
+    ],
+    ids=["empty", "null", "text", "list"],
+)
+@pytest.mark.parametrize("form", ["dict", "HookOutput"])
+def test_a_decision_with_an_input_that_the_cli_cannot_use_is_a_refusal(
+    form: str, changed: object, problem: str
+) -> None:
+    decision = {"behavior": "allow", "updatedInput": changed}
+    output: object = HookOutput(specific={"decision": decision})
+    if form == "dict":
+        output = official("PermissionRequest", decision=decision)
+    answer = answer_of("PermissionRequest", output)
+    assert blocks("PermissionRequest", answer)
+    [(kind, why)] = answer.warnings
+    assert kind == "hook_failed"
+    assert problem in why
+
+
+def test_a_decision_may_change_an_empty_input_to_an_empty_one() -> None:
+    run = begin("PermissionRequest", Hook(callback), hook_input={**BASE, "tool_name": "Bash"})
+    done(run, HookOutput(specific={"decision": {"behavior": "allow", "updatedInput": {}}}))
+    decision = run.settled.payload["hookSpecificOutput"]["decision"]
+    assert decision == {"behavior": "allow", "updatedInput": {}}

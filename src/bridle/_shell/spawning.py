@@ -1,0 +1,71 @@
+"""Start the CLI of a session or a query: find it, check it, record it."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import cast
+
+from msgspec import Struct
+
+from bridle._core.engine import Engine
+from bridle._core.launch import Launch, redact
+from bridle._shell.actor import Actor
+from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.locate import find_cli
+from bridle._shell.observing import traced
+from bridle._shell.preflight import check_version, refuse_real_api
+from bridle._shell.process import CliProcess
+from bridle._shell.transport import (
+    Transport,
+    TransportEvents,
+    TransportFactory,
+    TransportRecorder,
+)
+from bridle.options import CliOptions, SdkOptions
+
+
+class Spawner(Struct, frozen=True):
+    """Starts the CLI of one session or query."""
+
+    cli: CliOptions
+    sdk: SdkOptions
+    launch: Launch
+    secrets: KnownSecrets
+    engine: Engine
+    #: Whether a CLI that does not report its version is rejected.
+    strict: bool = False
+
+    def spawn(self, actor: Actor, factory: TransportFactory | None = None) -> Transport:
+        """Start the CLI, or what ``factory`` makes in place of it. Record it if that is wanted."""
+        factory = factory or partial(self._spawn_process, actor)
+        recorder = cast("TransportRecorder | None", self.sdk.recorder)
+        if recorder is not None:
+            about = {"argv": redact(self.launch.argv), "cwd": self.launch.cwd}
+            factory = recorder.wrap(factory, secrets=self.secrets.values, about=about)
+        return factory(actor)
+
+    def traced_launch(self, actor: Actor) -> Launch:
+        """Return the launch with the variables of the telemetry."""
+        return traced(self.launch, actor.observer.environment())
+
+    def _spawn_process(self, actor: Actor, events: TransportEvents) -> Transport:
+        launch, engine = self.launch, self.engine
+        engine.describe(argv=redact(launch.argv))
+        named = self.cli.cli_path
+        path = find_cli(None if named is None else os.fspath(named))
+        refuse_real_api(path, os.environ, launch.environment(os.environ), self.cli.settings)
+        engine.describe(cli_path=path)
+        process = CliProcess.spawn(path, self.traced_launch(actor), events)
+        if not self.sdk.skip_version_check:
+            actor.await_version(
+                partial(
+                    check_version,
+                    path,
+                    launch,
+                    redact=self.secrets.redact,
+                    describe=engine.describe,
+                    strict=self.strict,
+                )
+            )
+        return process
