@@ -14,6 +14,8 @@ STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.installed-for-demo
 # The second CLI that is supported and tested; the newest one comes with the dev group.
 OLDER := .clis/2.1.197
+# The type declarations of the official packages, which `make surface` compares with.
+DECLARATIONS := .clis/declarations
 SOURCES := src tests tools bench examples
 
 # The caller's import path must not decide what is tested.
@@ -22,7 +24,7 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types unit soak simulate fuzz mutate bench micro docs cov fmt lock clean
+.PHONY: help setup demo test check lint types unit soak simulate fuzz mutate bench micro surface docs cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -33,7 +35,7 @@ test: lint types unit simulate  ## everything that must hold before a merge
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## a tour on the real CLI: offline, without a key
 	@$(PY) -m bridle demo
 
-setup: $(STAMP) $(OLDER)  ## .venv with the pinned tools, Bridle itself and the CLIs to test on
+setup: $(STAMP) $(OLDER) $(DECLARATIONS)  ## .venv with the pinned tools, Bridle itself and the CLIs to test on
 
 define environment
 @$(PYTHON) -c 'import sys; sys.exit("Bridle needs Python 3.11 or newer: make PYTHON=/path/to/python3" if sys.version_info < (3, 11) else 0)'
@@ -57,6 +59,11 @@ $(OLDER): $(STAMP)
 	@mkdir -p .clis
 	$(PY) tools/fetch_cli.py $(notdir $@) $(dir $@)
 
+$(DECLARATIONS): $(STAMP) tools/surface.toml
+	@mkdir -p .clis
+	$(PY) tools/fetch_declarations.py
+	@touch $@
+
 lint: $(STAMP)  ## format, lint rules, import contracts
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
@@ -70,7 +77,7 @@ types: $(STAMP)  ## mypy and pyright, both strict; what only newer Pythons run, 
 check: lint types  ## the quick tier, for editing: lint, types, unit and property tests
 	$(PY) -m pytest $(PYTEST_ARGS) -q tests/unit tests/property tests/wire
 
-unit: $(STAMP) $(OLDER)  ## the test suite; PYTEST_ARGS=... to choose
+unit: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the test suite; PYTEST_ARGS=... to choose
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 soak: $(STAMP) $(OLDER)  ## hundreds of sessions, ended in every way, leave nothing behind
@@ -94,8 +101,11 @@ bench: $(STAMP)  ## side by side with the official SDK; QUICK=1 for a glance, BE
 micro: $(STAMP)  ## what single parts cost: bench/micro
 	@set -e; for program in bench/micro/*.py; do echo "== $$program"; $(PY) "$$program"; done
 
+surface: $(STAMP) $(OLDER) $(DECLARATIONS)  ## what the official packages have and Bridle lacks; NEWEST=1 for their newest versions
+	$(PY) tools/surface.py $(if $(NEWEST),--newest)
+
 # No connection is made, and reading the site makes none either.
-docs: $(STAMP)  ## the documentation, with its generated parts made anew -> site/
+docs: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the documentation, with its generated parts made anew -> site/
 	$(PY) tools/build_docs.py
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 

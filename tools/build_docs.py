@@ -15,6 +15,7 @@ from pathlib import Path
 
 import doc_lifecycle
 import doc_tables
+import surface
 
 REPOSITORY = doc_tables.REPOSITORY
 
@@ -51,6 +52,7 @@ PARTS: dict[str, Callable[..., str]] = {
         doc_lifecycle.diagram,
         doc_lifecycle.ladder,
         doc_lifecycle.moves,
+        surface.official_surface,
     )
 }
 
@@ -60,7 +62,11 @@ def rebuilt(text: str) -> str:
 
     def make(found: re.Match[str]) -> str:
         name, *arguments = shlex.split(found["what"])
-        return f"{found['begin']}\n{PARTS[name](*arguments)}\n\n{found['end']}"
+        try:
+            part = PARTS[name](*arguments)
+        except surface.NotFetched:
+            return found[0]  # this machine cannot make it anew
+        return f"{found['begin']}\n{part}\n\n{found['end']}"
 
     return _PART.sub(make, text)
 

@@ -26,6 +26,16 @@ def package_name() -> str:
     return f"@anthropic-ai/claude-code-{system}-{machine}"
 
 
+def pack(package: str, scratch: str) -> Path:
+    """Download the archive of an npm package, such as ``name@1.2.3``, and return its path."""
+    command = ["npm", "pack", package, "--pack-destination", scratch]
+    fetched = subprocess.run(command, check=False, capture_output=True, text=True)
+    if fetched.returncode:
+        raise SystemExit(fetched.stderr)
+    [archive] = Path(scratch).glob("*.tgz")
+    return archive
+
+
 def fetch(version: str, directory: Path) -> Path:
     """Download the CLI of this version to ``directory``, unless it exists there."""
     target = directory / version / "claude"
@@ -33,12 +43,7 @@ def fetch(version: str, directory: Path) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        command = ["npm", "pack", f"{package_name()}@{version}", "--pack-destination", scratch]
-        fetched = subprocess.run(command, check=False, capture_output=True, text=True)
-        if fetched.returncode:
-            raise SystemExit(fetched.stderr)
-        [archive] = Path(scratch).glob("*.tgz")
-        with tarfile.open(archive) as package:
+        with tarfile.open(pack(f"{package_name()}@{version}", scratch)) as package:
             package.extract("package/claude", scratch, filter="data")
         binary = Path(scratch) / "package" / "claude"
         binary.chmod(0o755)

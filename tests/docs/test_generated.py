@@ -11,6 +11,7 @@ import pytest
 import build_docs
 import doc_lifecycle
 import doc_tables
+import surface
 from bridle._core.precedence import variable_of
 from bridle._core.state import MOVES
 from bridle._fields import always
@@ -41,6 +42,19 @@ def test_a_page_that_is_out_of_date_is_found() -> None:
     fresh = build_docs.rebuilt(stale)
     assert fresh != stale
     assert build_docs.rebuilt(fresh) == fresh
+
+
+def test_a_part_that_this_machine_cannot_make_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without npm there are no official packages to compare with."""
+
+    def missing() -> str:
+        raise surface.NotFetched
+
+    monkeypatch.setitem(build_docs.PARTS, "official_surface", missing)
+    page = "<!-- begin generated: official_surface -->\nold\n<!-- end generated -->"
+    assert build_docs.rebuilt(page) == page
 
 
 def test_the_options_page_has_every_option_with_its_channel(texts: dict[str, str]) -> None:
