@@ -87,6 +87,7 @@ _CHANNELS: Mapping[str, Callable[[Channel], str]] = {
     "each": lambda channel: f"flag {_names(channel)}, once per item",
     "document": lambda channel: f"flag {_names(channel)}, the content in a private file",
     "initialize": lambda channel: f"initialize {code(channel.name)}",
+    "prompt": lambda channel: f"field {code(channel.name)} of each prompt",
     "settings": lambda channel: f"settings {code(channel.name)}",
     "variable": lambda channel: f"variable {code(channel.name)}",
     "process": lambda channel: f"process: {channel.name}",
@@ -180,6 +181,10 @@ def retry() -> str:
     )
 
 
+_AGENT_KEYS = {"name": "the key of the mapping", "extra": "its own keys"}
+"""Where fields of `AgentConfig` go that have no key of their own."""
+
+
 def agent_config() -> str:
     """Return the table of the fields of `AgentConfig`."""
     return table(
@@ -188,7 +193,8 @@ def agent_config() -> str:
             [
                 code(name),
                 _type(AgentConfig.__annotations__[name]),
-                "the key of the mapping" if name == "name" else code(row.channel.name),
+                {"name": "the key of the mapping", "extra": "its own keys"}.get(name)
+                or code(row.channel.name),
                 row.doc + (" Required." if row.required else ""),
             ]
             for name, row in AgentConfig.fields.items()

@@ -7,6 +7,7 @@ from typing import cast
 
 from bridle import _option_checks as forms
 from bridle._fields import (
+    Channel,
     Record,
     boolean,
     initialize,
@@ -32,7 +33,17 @@ def _server(field: str, value: object) -> object:
 
 
 def _effort_or_tokens(field: str, value: object) -> object:
-    return forms.effort(field, value) if isinstance(value, str) else integer(1)(field, value)
+    return forms.name(field, value) if isinstance(value, str) else integer(1)(field, value)
+
+
+def _extra(field: str, value: object) -> object:
+    """Check fields that have no option. They must not replace one that has."""
+    kept = json_object(field, value)
+    for name in kept:
+        if name in _OUR_NAMES or name in AgentConfig.fields:
+            fix = f"Use {_OUR_NAMES.get(name, name)}."
+            raise OptionsError(field, f"contains {name}", fix=fix)
+    return kept
 
 
 class AgentConfig(Record):
@@ -57,8 +68,8 @@ class AgentConfig(Record):
     skills: Sequence[str] | None = option(
         many(line), initialize("skills"), "Skills that are loaded into the subagent."
     )
-    memory: SettingSource | None = option(
-        forms.setting_source,
+    memory: SettingSource | str | None = option(
+        forms.name,
         initialize("memory"),
         "Where the subagent stores its memory: 'user', 'project' or 'local'.",
     )
@@ -76,26 +87,66 @@ class AgentConfig(Record):
     background: bool | None = option(
         boolean, initialize("background"), "Run the subagent in the background."
     )
-    effort: Effort | int | None = option(
+    effort: Effort | str | int | None = option(
         _effort_or_tokens,
         initialize("effort"),
         "Reasoning effort: 'low' to 'max', or a number of tokens.",
     )
-    permission_mode: PermissionMode | None = option(
-        forms.permission_mode, initialize("permissionMode"), "Permission mode of the subagent."
+    permission_mode: PermissionMode | str | None = option(
+        forms.name, initialize("permissionMode"), "Permission mode of the subagent."
+    )
+    auto_compact_window: int | None = option(
+        integer(1),
+        initialize("autoCompactWindow"),
+        "Number of tokens at which the subagent compacts its conversation.",
+    )
+    omit_claude_md: bool | None = option(
+        boolean,
+        initialize("omitClaudeMd"),
+        "Leave the CLAUDE.md files of user and project out of the subagent's prompt.",
+    )
+    observer: str | None = option(
+        line,
+        initialize("observer"),
+        "Name of an agent that watches the subagent and reports on it. Separate several names "
+        "with commas.",
+    )
+    observer_message: str | None = option(
+        text, initialize("observerMessage"), "Text to add to each report that the observer gets."
+    )
+    critical_system_reminder: str | None = option(
+        text,
+        initialize("criticalSystemReminder_EXPERIMENTAL"),
+        "Reminder that the CLI adds to the subagent's prompt. Experimental.",
+    )
+    extra: Mapping[str, object] | None = option(
+        _extra,
+        Channel("initialize"),
+        "Fields of newer CLIs that have no option here, by their wire names. Bridle passes them "
+        "on with a warning.",
     )
 
 
-_OUR_NAMES = {row.channel.name: name for name, row in AgentConfig.fields.items()}
+_OUR_NAMES = {
+    row.channel.name: name for name, row in AgentConfig.fields.items() if row.channel.name
+}
 
 
 def _agent(field: str, value: object, **known: object) -> AgentConfig:
-    """Return an agent from a record, or from a mapping with Python or wire names."""
+    """Return an agent from a record, or from a mapping with Python or wire names.
+
+    Keys of a mapping that are neither become `extra`.
+    """
     if isinstance(value, AgentConfig):
         return value.replace(**known)
-    fields: dict[object, object] = {
-        _OUR_NAMES.get(str(key), key): item for key, item in pairs(field, value)
-    }
+    fields: dict[object, object] = {}
+    extra: dict[object, object] = {}
+    for key, item in pairs(field, value):
+        name = _OUR_NAMES.get(str(key), key)
+        (fields if name in AgentConfig.fields else extra)[name] = item
+    given = fields.get("extra", {})
+    if extra and is_mapping(given):
+        fields["extra"] = {**extra, **given}
     return cast("AgentConfig", record(AgentConfig)(field, fields | known))
 
 

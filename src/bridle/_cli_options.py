@@ -30,7 +30,7 @@ from bridle._fields import (
     positive,
     text,
 )
-from bridle._option_checks import Effort, PermissionMode, SettingSource
+from bridle._option_checks import Effort, PermissionMode, SettingSource, ThinkingType
 from bridle.errors import OptionsError
 
 StrPath: TypeAlias = str | PathLike[str]
@@ -83,6 +83,15 @@ def managed_flags() -> dict[str, str]:
     }
 
 
+def managed_initialize_fields() -> dict[str, str]:
+    """Map each field of the handshake that has an option to the advice to use that option."""
+    return {
+        row.channel.name: f"Use {row.name}."
+        for row in CliOptions.fields.values()
+        if row.channel.kind == "initialize"
+    }
+
+
 class CliOptions(Record):
     """Options that the CLI receives. Sessions and queries accept the same ones."""
 
@@ -117,13 +126,13 @@ class CliOptions(Record):
         "Number of tokens that the model is told to spend on the task. No limit is enforced.",
         env=int,
     )
-    effort: Effort | None = option(
-        forms.effort,
+    effort: Effort | str | None = option(
+        forms.name,
         flag("--effort"),
         "Reasoning effort of the model: 'low', 'medium', 'high', 'xhigh' or 'max'.",
         env=str,
     )
-    thinking: Literal["adaptive", "enabled", "disabled"] | Json | None = option(
+    thinking: ThinkingType | str | Json | None = option(
         forms.thinking,
         flag("--thinking", "--thinking-display"),
         "Extended thinking: 'adaptive', 'enabled' or 'disabled'. For a token budget, use a mapping "
@@ -189,10 +198,11 @@ class CliOptions(Record):
         "Name of the agent to use for the main conversation, for example one from `agents`.",
         weakens=always,
     )
-    skills: Sequence[str] | None = option(
-        many(line),
+    skills: Sequence[str] | Literal["all"] | None = option(
+        forms.skills,
         initialize("skills"),
-        "Skills that the model can see. To use one, it still needs permission for the Skill tool.",
+        "Skills that the model can use: a list of names, or 'all', which is the default of the "
+        "CLI. A skill that sets its own tools still needs permission for the Skill tool.",
     )
 
     # tools and permissions
@@ -219,8 +229,14 @@ class CliOptions(Record):
         "Tools to use in place of built-in ones: a mapping from built-in name to tool name.",
         weakens=always,  # hooks and rules select tools by name
     )
-    permission_mode: PermissionMode | None = option(
-        forms.permission_mode,
+    tool_config: Mapping[str, Json] | None = option(
+        forms.tool_config,
+        Channel("variable", "CLAUDE_CODE_QUESTION_PREVIEW_FORMAT"),
+        "Configuration of built-in tools. {'ask_user_question': {'preview_format': 'html'}} makes "
+        "the model write previews of its options as 'html' or 'markdown'.",
+    )
+    permission_mode: PermissionMode | str | None = option(
+        forms.name,
         flag("--permission-mode"),
         "When the CLI asks for permission: 'default', 'plan', 'acceptEdits', and so on.",
         env=str,
@@ -286,6 +302,14 @@ class CliOptions(Record):
     )
     title: str | None = option(text, initialize("title"), "Title of the session.")
 
+    # prompts
+    verbatim_prompts: bool = switch(
+        Channel("prompt", "client_composed"),
+        "Send prompts to the model as they are: the CLI runs no slash commands and reads no "
+        "`@path` in them. Set it if prompts contain text of others. CLIs before 2.1.248 ignore it, "
+        "with a warning.",
+    )
+
     # output
     include_partial_messages: bool = switch(
         flag("--include-partial-messages"),
@@ -306,6 +330,11 @@ class CliOptions(Record):
     )
     agent_progress_summaries: bool = switch(
         initialize("agentProgressSummaries"), "Send summaries of what subagents are doing."
+    )
+    per_task_stop: bool = switch(
+        initialize("perTaskStopAffordance"),
+        "Keep background subagents running when a turn is interrupted. Set it if your program can "
+        "stop each task by itself. Older CLIs ignore it.",
     )
     session_mirror: bool = switch(
         flag("--session-mirror"), "Send the lines of the transcript as messages."
@@ -338,6 +367,13 @@ class CliOptions(Record):
         merge="append",
         weakens=bool,  # tools read files in these directories without a permission request
     )
+    user: str | None = option(
+        line,
+        Channel("process", "system user"),
+        "Name of the system user that the CLI runs as, with the groups and the home directory of "
+        "that user. Needs the right to change users, which root has.",
+        weakens=always,  # another home directory has other settings
+    )
     project_config_root: StrPath | None = option(
         path,
         flag("--project-config-root"),
@@ -358,14 +394,22 @@ class CliOptions(Record):
         merge="deep",
         weakens=always,  # permission modes, rules, command hooks and variables
     )
+    managed_settings: Json | None = option(
+        json_object,
+        initialize("managedSettings", "--managed-settings", "--managed-settings-in-initialize"),
+        "Policy that other settings cannot override, such as {'permissions': {'deny': ['Bash']}}. "
+        "The CLI takes only restrictions from it, and none on a machine whose administrator has "
+        "set a policy. An older CLI exits at its start.",
+        weakens=always,  # they can switch off hooks
+    )
     sandbox: Json | None = option(
         json_object,
         Channel("settings", "sandbox"),
         "Sandbox settings, such as {'enabled': True}. They override those in `settings`.",
         weakens=always,  # a sandbox can allow commands without a permission request
     )
-    setting_sources: Sequence[SettingSource] | None = option(
-        many(forms.setting_source),
+    setting_sources: Sequence[SettingSource | str] | None = option(
+        many(forms.name),
         flag("--setting-sources"),
         "Settings files to load: 'user', 'project', 'local'. [] means none. Default: all three.",
         weakens=always,  # an omitted file may contain the rule that denies a tool
@@ -376,6 +420,12 @@ class CliOptions(Record):
         "Directories of plugins to load. To ignore the MCP servers of a plugin, use a mapping "
         "such as {'path': 'plugins/x', 'skip_mcp_discovery': True}.",
         weakens=bool,  # the hooks of a plugin can allow a tool
+    )
+    plugin_delivery: Literal["argv", "initialize"] | None = option(
+        one_of("argv", "initialize"),
+        Channel("process", "delivery of plugins"),
+        "How `plugins` reach the CLI: 'argv', one flag for each (the default), or 'initialize', in "
+        "the handshake, which has no limit of length. An older CLI exits at its start.",
     )
     client_app: str | None = option(
         line,
@@ -389,6 +439,12 @@ class CliOptions(Record):
         "its value.",
         merge="append",
         weakens=bool,  # --bare, --dangerously-skip-permissions
+    )
+    extra_initialize: Json | None = option(
+        forms.extra_initialize(managed_initialize_fields),
+        Channel("process", "fields of the handshake"),
+        "Fields of the CLI's initialize request that have no option here, by their wire names.",
+        weakens=bool,
     )
 
     def _check(self) -> None:
@@ -408,10 +464,12 @@ class CliOptions(Record):
         if self.resume_drops_turn is not None and self.resume_session_at is None:
             fix = "Set resume_session_at as well."
             raise OptionsError("resume_drops_turn", "needs a message to resume at", fix=fix)
-        name = CliOptions.fields["client_app"].channel.name
-        if self.client_app is not None and name in (self.env or {}):
-            fix = "Set only one of them."
-            raise OptionsError("client_app", f"is also set as env[{name!r}]", fix=fix)
+        for row in CliOptions.fields.values():
+            name = row.channel.name
+            is_variable = row.channel.kind == "variable" and name in (self.env or {})
+            if is_variable and self.given().get(row.name) is not None:
+                fix = "Set only one of them."
+                raise OptionsError(row.name, f"is also set as env[{name!r}]", fix=fix)
 
 
 def _check_exclusive(options: Record, one: str, other: str) -> None:

@@ -52,6 +52,7 @@ class Channel(msgspec.Struct, frozen=True):
     - `each`: one `--name=item` per item.
     - `document`: a flag that takes a path; Bridle writes content to a private file.
     - `initialize`: a field of the handshake.
+    - `prompt`: a field of every prompt.
     - `settings`: a key of the settings document.
     - `variable`: a variable in the CLI's environment.
     - `process`: a parameter of the process, such as its working directory.
@@ -59,7 +60,7 @@ class Channel(msgspec.Struct, frozen=True):
     """
 
     kind: Literal[
-        "flag", "each", "document", "initialize", "settings", "variable", "process", "sdk"
+        "flag", "each", "document", "initialize", "prompt", "settings", "variable", "process", "sdk"
     ]
     name: str = ""
     also: tuple[str, ...] = ()  # other flags that this option controls

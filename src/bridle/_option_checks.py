@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast, get_args
 
 from bridle._fields import (
     boolean,
-    close_to,
     integer,
     is_list,
     is_mapping,
     items,
+    json_object,
     json_or_path,
     line,
     many,
@@ -29,21 +29,26 @@ from bridle._fields import (
     text,
 )
 from bridle.errors import OptionsError
-from bridle.hooks import HOOK_EVENTS, Hook
+from bridle.hooks import Hook
 
 Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 PermissionMode: TypeAlias = Literal[
     "default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions", "manual"
 ]
 SettingSource: TypeAlias = Literal["user", "project", "local"]
+ThinkingType: TypeAlias = Literal["adaptive", "enabled", "disabled"]
+ThinkingDisplay: TypeAlias = Literal["summarized", "omitted", "highlights"]
+
+# The names that this version knows. The CLI gets new ones often, so the checks accept any name, and
+# `bridle._core.unknown_values` warns about a name that is not listed here.
+EFFORTS: tuple[str, ...] = get_args(Effort)
+PERMISSION_MODES: tuple[str, ...] = get_args(PermissionMode)
+SETTING_SOURCES: tuple[str, ...] = get_args(SettingSource)
+THINKING_TYPES: tuple[str, ...] = get_args(ThinkingType)
+THINKING_DISPLAYS: tuple[str, ...] = get_args(ThinkingDisplay)
 
 # ---------------------------------------------------------------- names and choices
 
-effort = one_of("low", "medium", "high", "xhigh", "max")
-permission_mode = one_of(
-    "default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions", "manual"
-)
-setting_source = one_of("user", "project", "local")
 UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 uuid = matching(UUID, "a UUID")
 name = matching(r"[^\s,()]+", "one name, without spaces, commas or parentheses")
@@ -108,9 +113,9 @@ def thinking(field: str, value: object) -> Mapping[str, object]:
         {"type": value} if isinstance(value, str) else dict(pairs(field, value))
     )
     checks = {
-        "type": one_of("adaptive", "enabled", "disabled"),
+        "type": name,
         "budget_tokens": integer(1),
-        "display": one_of("summarized", "omitted", "highlights"),
+        "display": name,
     }
     _check_keys(field, fields, *checks)
     if "type" not in fields:
@@ -119,13 +124,38 @@ def thinking(field: str, value: object) -> Mapping[str, object]:
     kept = {
         key: check(f"{field}.{key}", fields[key]) for key, check in checks.items() if key in fields
     }
-    if "budget_tokens" in kept and kept["type"] != "enabled":
+    if "budget_tokens" in kept and kept["type"] in ("adaptive", "disabled"):
         problem = f"has budget_tokens, but its type is {kept['type']!r}"
         raise OptionsError(field, problem, fix="Use type 'enabled', or remove budget_tokens.")
     if "display" in kept and kept["type"] == "disabled":
         problem = "has a display, but its type is 'disabled'"
         raise OptionsError(field, problem, fix="Remove display, or use another type.")
     return MappingProxyType(kept)
+
+
+def skills(field: str, value: object) -> object:
+    """Check a list of skill names, or the word "all"."""
+    return one_of("all")(field, value) if isinstance(value, str) else many(line)(field, value)
+
+
+def tool_config(field: str, value: object) -> Mapping[str, Mapping[str, object]]:
+    """Check the configuration of built-in tools. Keys may have their Python or wire names."""
+    tools = _renamed(field, value, askUserQuestion="ask_user_question")
+    kept: dict[str, Mapping[str, object]] = {}
+    for tool, fields in tools.items():
+        inner = f"{field}.{tool}"
+        given = _renamed(inner, fields, previewFormat="preview_format")
+        kept[tool] = MappingProxyType(
+            {key: name(f"{inner}.{key}", item) for key, item in given.items()}
+        )
+    return MappingProxyType(kept)
+
+
+def _renamed(field: str, value: object, **names: str) -> dict[str, object]:
+    """Return a mapping with Python names. Raise OptionsError for a key that is not in `names`."""
+    given = {names.get(str(key), key): item for key, item in pairs(field, value)}
+    _check_keys(field, given, *names.values())
+    return cast("dict[str, object]", given)
 
 
 def plugin(field: str, value: object) -> object:
@@ -193,15 +223,6 @@ def mcp_servers(field: str, value: object) -> Mapping[str, object]:
             raise OptionsError(f"{field}[{known!r}]", "is not an in-process server", fix=fix)
         servers[known] = server
     return MappingProxyType(servers)
-
-
-def hook_event(field: str, value: object) -> str:
-    """Check the name of a hook event."""
-    event = line(field, value)
-    if event not in HOOK_EVENTS:
-        fix = close_to(event, sorted(HOOK_EVENTS)) or "bridle.hooks.HOOK_EVENTS lists the names."
-        raise OptionsError(field, f"{shown(event)} is not a hook event", fix=fix)
-    return event
 
 
 def hook(field: str, value: object) -> Hook:
@@ -285,7 +306,35 @@ def recorder(field: str, value: object) -> object:
     return value
 
 
-# ---------------------------------------------------------------- raw arguments
+# ---------------------------------------------------------------- raw arguments and fields
+
+
+# Fields of the handshake that Bridle sets from other records, or from several options.
+_OWN_FIELDS = {
+    "subtype": "Remove it: Bridle always sets it.",
+    "hooks": "Use BidirOptions.hooks.",
+    "sdkMcpServers": "Use BidirOptions.mcp_servers.",
+    "supportedDialogKinds": "Use BidirOptions.supported_dialog_kinds.",
+    "plugins": "Use plugins with plugin_delivery='initialize'.",
+}
+
+
+def extra_initialize(managed: Callable[[], Mapping[str, str]]) -> Callable[[str, object], object]:
+    """Return a check for fields of the handshake that Bridle does not manage.
+
+    `managed` returns what to use in place of each field that has an option.
+    """
+
+    def check(field: str, value: object) -> Mapping[str, object]:
+        kept = json_object(field, value)
+        rejected = {**managed(), **_OWN_FIELDS}
+        for name in kept:
+            if name in rejected:
+                raise OptionsError(field, f"contains {name}", fix=rejected[name])
+        return kept
+
+    return check
+
 
 # Flags that Bridle sets itself, or with which the CLI would exit before the conversation.
 _OWN_FLAGS = {

@@ -25,6 +25,7 @@ __all__ = [
     "McpMessageRequest",
     "RequestBody",
     "UnknownControlRequest",
+    "UserDialogRequest",
 ]
 
 
@@ -92,6 +93,14 @@ class ElicitationRequest(IncomingRequest, tag="elicitation", frozen=True):
     elicitation_id: str | None = None
 
 
+class UserDialogRequest(IncomingRequest, tag="request_user_dialog", frozen=True):
+    """The CLI asks the program to show a dialog to the user."""
+
+    dialog_kind: str = ""
+    payload: JsonObject = field(default_factory=JsonObject)
+    tool_use_id: str | None = None
+
+
 class UnknownControlRequest(Sourced, Struct, frozen=True):
     """A request that this version of Bridle does not know. `raw` has its content."""
 
@@ -105,11 +114,18 @@ if TYPE_CHECKING:
         | CanUseToolRequest
         | McpMessageRequest
         | ElicitationRequest
+        | UserDialogRequest
         | UnknownControlRequest
     )
     """Every kind of request that the CLI sends."""
 else:
-    RequestBody = HookCallbackRequest | CanUseToolRequest | McpMessageRequest | ElicitationRequest
+    RequestBody = (
+        HookCallbackRequest
+        | CanUseToolRequest
+        | McpMessageRequest
+        | ElicitationRequest
+        | UserDialogRequest
+    )
 
 
 class ControlRequest(ControlFrame, tag="control_request", frozen=True):

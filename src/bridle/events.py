@@ -53,6 +53,7 @@ class WarningKind(StrEnum):
     MCP_FAILED = "mcp_failed"
     MCP_BUFFER_OVERFLOW = "mcp_buffer_overflow"
     ELICITATION_FAILED = "elicitation_failed"
+    DIALOG_FAILED = "dialog_failed"
     CANNOT_BLOCK = "cannot_block"
     UNENCODABLE_RESULT = "unencodable_result"
     INVALID_REQUEST = "invalid_request"
@@ -75,6 +76,8 @@ class WarningKind(StrEnum):
     NO_RESULT = "no_result"
     EXIT_AFTER_RESULT = "exit_after_result"
     SETTING_IGNORED = "setting_ignored"
+    UNKNOWN_VALUE = "unknown_value"
+    OPTION_UNSUPPORTED = "option_unsupported"
 
     @property
     def level(self) -> WarningLevel:
@@ -158,6 +161,10 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.ELICITATION_FAILED: (
         "error",
         "An elicitation callback failed. The elicitation was cancelled.",
+    ),
+    WarningKind.DIALOG_FAILED: (
+        "error",
+        "A dialog callback failed. The dialog was cancelled.",
     ),
     WarningKind.CANNOT_BLOCK: (
         "warning",
@@ -247,6 +254,14 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.SETTING_IGNORED: (
         "warning",
         "An environment variable sets an option that can weaken a gate. Bridle ignored it.",
+    ),
+    WarningKind.UNKNOWN_VALUE: (
+        "warning",
+        "An option has a value that this version of Bridle does not know. Bridle passed it on.",
+    ),
+    WarningKind.OPTION_UNSUPPORTED: (
+        "warning",
+        "The CLI is too old for an option and ignores it.",
     ),
 }
 

@@ -45,7 +45,7 @@ from bridle._fields import (
     positive,
     record,
 )
-from bridle._option_checks import Effort, PermissionMode, SettingSource
+from bridle._option_checks import Effort, PermissionMode, SettingSource, ThinkingType
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning, SessionEvent
 from bridle.hooks import Hook, HookCallback
@@ -54,6 +54,7 @@ from bridle.permissions import (
     ElicitationCallback,
     PlanCallback,
     QuestionCallback,
+    UserDialogCallback,
 )
 from bridle.telemetry import Telemetry
 
@@ -69,6 +70,7 @@ __all__ = [
     "SdkOptions",
     "SettingSource",
     "StrPath",
+    "ThinkingType",
 ]
 
 STDIO = "stdio"
@@ -251,14 +253,14 @@ class BidirOptions(Record):
         _HOOKS, "Hook that the CLI calls before it compacts the conversation."
     )
     hooks: Mapping[str, Sequence[Hook]] | None = option(
-        mapping(many(forms.hook), key=forms.hook_event),
+        mapping(many(forms.hook), key=forms.name),
         _HOOKS,
         "Hooks by event, such as {'PreToolUse': [Hook(check, matcher='Bash')]}. They run after "
         "the single hooks above.",
         config=False,
     )
     hook_timeouts: Mapping[str, float] | None = option(
-        mapping(positive, key=forms.hook_event),
+        mapping(positive, key=forms.name),
         _SDK,
         "Timeout in seconds for the hooks of an event, such as {'PreToolUse': 5}.",
         weakens=always,
@@ -284,11 +286,22 @@ class BidirOptions(Record):
     on_elicitation: ElicitationCallback | None = handler(
         _SDK, "Callback that answers elicitations of MCP servers."
     )
+    on_user_dialog: UserDialogCallback | None = handler(
+        _SDK,
+        "Callback that shows a dialog of the CLI to the user and returns the choice. The CLI sends "
+        "only the kinds in `supported_dialog_kinds`.",
+    )
+    supported_dialog_kinds: Sequence[str] | None = option(
+        many(forms.name),
+        initialize("supportedDialogKinds"),
+        "Kinds of dialogs that `on_user_dialog` can show, such as ['refusal_fallback_prompt'].",
+        config=False,
+    )
     permission_timeout: float | None = option(
         positive,
         _SDK,
-        "Timeout in seconds for `on_can_use_tool`, `on_question`, `on_plan` and `on_elicitation`. "
-        "Default: none, because a person may answer.",
+        "Timeout in seconds for `on_can_use_tool`, `on_question`, `on_plan`, `on_elicitation` and "
+        "`on_user_dialog`. Default: none, because a person may answer.",
         env=float,
         weakens=always,
     )
@@ -308,6 +321,14 @@ class BidirOptions(Record):
     transport_factory: Callable[..., object] | None = handler(
         _SDK, "Replacement for the CLI process of a session, for tests."
     )
+
+    def _check(self) -> None:
+        if self.supported_dialog_kinds and self.on_user_dialog is None:
+            fix = "Set on_user_dialog, or remove supported_dialog_kinds."
+            raise OptionsError("supported_dialog_kinds", "needs a callback", fix=fix)
+        if self.on_user_dialog is not None and not self.supported_dialog_kinds:
+            fix = "List the kinds that the callback can show: the CLI sends no others."
+            raise OptionsError("on_user_dialog", "needs supported_dialog_kinds", fix=fix)
 
     def all_hooks(self) -> dict[str, tuple[Hook, ...]]:
         """Return the hooks by event, in the order in which they run."""

@@ -26,6 +26,7 @@ __all__ = [
     "CanUseToolCallback",
     "CanUseToolContext",
     "Cancel",
+    "Complete",
     "Decline",
     "Deny",
     "Edit",
@@ -51,6 +52,9 @@ __all__ = [
     "ReplaceRules",
     "SetMode",
     "UnknownPermissionUpdate",
+    "UserDialogAnswer",
+    "UserDialogCallback",
+    "UserDialogContext",
     "Withdrawal",
 ]
 
@@ -367,6 +371,18 @@ class ElicitationRequestContext(Withdrawable, msgspec.Struct, frozen=True, kw_on
     elicitation_id: str | None = None
 
 
+class UserDialogContext(Withdrawable, msgspec.Struct, frozen=True, kw_only=True):
+    """The CLI asks the program to show a dialog to the user.
+
+    The form of `payload` depends on `dialog_kind`. Return `Cancel()` for a kind that your program
+    does not know; the CLI then does what it does without the dialog.
+    """
+
+    dialog_kind: str
+    payload: JsonObject = msgspec.field(default_factory=dict[str, Any])
+    tool_use_id: str | None = None
+
+
 # ---------------------------------------------------------------- results
 
 
@@ -424,13 +440,20 @@ class Decline(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Cancel the elicitation: the user made no decision."""
+    """Cancel the elicitation or the dialog: the user made no decision."""
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """Return the user's choice in a dialog. The form of `result` depends on the kind of dialog."""
+
+    result: Any = None
 
 
 PermissionResult: TypeAlias = Allow | AllowOnce | AllowAll | Edit | Deny
 QuestionResult: TypeAlias = Answers | Deny
 PlanResult: TypeAlias = Allow | Deny
 ElicitationAnswer: TypeAlias = Accept | Decline | Cancel
+UserDialogAnswer: TypeAlias = Complete | Cancel
 
 CanUseToolCallback: TypeAlias = Callable[
     [CanUseToolContext], PermissionResult | Awaitable[PermissionResult]
@@ -441,4 +464,7 @@ QuestionCallback: TypeAlias = Callable[
 PlanCallback: TypeAlias = Callable[[PlanContext], PlanResult | Awaitable[PlanResult]]
 ElicitationCallback: TypeAlias = Callable[
     [ElicitationRequestContext], ElicitationAnswer | Awaitable[ElicitationAnswer]
+]
+UserDialogCallback: TypeAlias = Callable[
+    [UserDialogContext], UserDialogAnswer | Awaitable[UserDialogAnswer]
 ]

@@ -153,7 +153,8 @@ class CallBegan(Began, frozen=True, kw_only=True):
     variables that an observer sets here.
     """
 
-    #: Kind of function: `hook`, `permission`, `question`, `plan`, `elicitation`, `tool` or `mcp`.
+    #: Kind of function: `hook`, `permission`, `question`, `plan`, `elicitation`, `dialog`, `tool`
+    #: or `mcp`.
     kind: str
     #: What the function is called for, such as "permission for Bash".
     label: str

@@ -42,6 +42,8 @@ from bridle import (
 )
 from bridle._shell.lanes import MAX_ABANDONED, MAX_THREADS
 from bridle.errors import UsageError
+from bridle.hooks import UnknownHookContext
+from bridle.permissions import Complete
 from bridle.testing import FakeCli, with_deps
 
 Function = Callable[[Any], Any]
@@ -56,6 +58,7 @@ ASK: dict[str, FakeCli] = {
     "permission": in_turn.ask_permission("Bash", **INPUT),
     "handler": in_turn.ask_mcp("raw", LIST),
     "elicitation": in_turn.ask_elicitation("Your name?"),
+    "dialog": in_turn.ask("request_user_dialog", dialog_kind="pick", payload={"from": ["a"]}),
 }
 
 
@@ -66,6 +69,7 @@ def registered(kind: str, function: Function, **more: Any) -> BidirOptions:
         "permission": {"on_can_use_tool": function},
         "handler": {"mcp_servers": {"raw": function}},
         "elicitation": {"on_elicitation": function},
+        "dialog": {"on_user_dialog": function, "supported_dialog_kinds": ["pick"]},
     }
     return BidirOptions(**places[kind], **more)
 
@@ -180,6 +184,17 @@ ANSWERS = {
     "elicitation junk": Case(
         "elicitation", 42, lambda c: c.expect_elicitation("cancel"), ("elicitation_failed",)
     ),
+    "dialog Complete": Case(
+        "dialog",
+        Complete("a"),
+        lambda c: c.expect_answer({"response": {"behavior": "completed", "result": "a"}}),
+    ),
+    "dialog junk": Case(
+        "dialog",
+        42,
+        lambda c: c.expect_answer({"response": {"behavior": "cancelled"}}),
+        ("dialog_failed",),
+    ),
 }
 
 
@@ -190,6 +205,25 @@ def test_what_a_callback_returns_reaches_the_cli(name: str) -> None:
     for form in ("def", "async def"):
         # The expectation is replayed by a CLI that knows what it asked.
         assert play(expect(ASK[kind]), registered(kind, FORMS[form](value))) == list(warned), form
+
+
+def test_a_hook_of_an_event_that_bridle_does_not_know_is_called() -> None:
+    """The event is registered, its context has everything, and a warning names it."""
+    seen: list[Any] = []
+
+    def watch(context: Any) -> Block:
+        seen.append(context)
+        return Block("not now")
+
+    script = in_turn.ask_hook("BrandNew", subject="x", tool_name="Bash").expect_hook(
+        {"decision": "block", "reason": "not now"}
+    )
+    warned = play(script, BidirOptions(hooks={"BrandNew": [Hook(watch)]}))
+    [context] = seen
+    assert type(context) is UnknownHookContext
+    assert (context.hook_event_name, context.raw["subject"]) == ("BrandNew", "x")
+    # Whether the CLI honours the block is not known either.
+    assert warned == ["unknown_value", "cannot_block"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -207,6 +241,11 @@ FAIL_SAFE: dict[str, tuple[Callable[[FakeCli], FakeCli], str, str]] = {
         lambda c: c.expect_elicitation("cancel"),
         "elicitation_failed",
         "elicitation_failed",
+    ),
+    "dialog": (
+        lambda c: c.expect_answer({"response": {"behavior": "cancelled"}}),
+        "dialog_failed",
+        "dialog_failed",
     ),
     "handler": (lambda c: c.expect_mcp_error({"code": -32603}), "mcp_failed", ""),
 }
@@ -295,7 +334,7 @@ def test_the_notes_of_an_exception_are_for_the_log_alone() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
-@pytest.mark.parametrize("kind", ["hook", "permission", "elicitation"])
+@pytest.mark.parametrize("kind", ["hook", "permission", "elicitation", "dialog"])
 def test_a_callback_that_is_late_is_answered_for_and_left(kind: str, is_async: bool) -> None:
     """R295, R299, R300, C55: a plain function is abandoned with a warning."""
     expect, _, late = FAIL_SAFE[kind]
@@ -754,6 +793,7 @@ def test_a_callback_sees_the_context_variables_of_the_code_that_sent_the_prompt(
             "permission": script.ask_permission("Bash", **INPUT),
             "handler": script.ask_mcp("raw", LIST),
             "elicitation": script.ask_elicitation("Your name?"),
+            "dialog": script.ask("request_user_dialog", dialog_kind="pick", payload={}),
         }[kind].expect_answer()
 
     async def main() -> None:

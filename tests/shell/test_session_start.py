@@ -297,6 +297,23 @@ def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> Non
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("version", "warned"), [("2.1.247", ["option_unsupported"]), ("2.1.248", [])]
+)
+def test_an_option_that_the_cli_is_too_old_for_is_a_warning(
+    version: str, warned: list[str]
+) -> None:
+    async def main() -> None:
+        with FakeCli.auto().version(version) as cli:
+            async with start_session(options(cli).replace(verbatim_prompts=True)) as session:
+                assert (await (await session.send_user_message("/go"))).ok
+            [prompt] = [line for line in cli.received if line["type"] == "user"]
+            assert prompt["client_composed"] is True
+            assert warnings_of(await told_by(session)) == warned
+
+    run(main)
+
+
 def test_a_version_that_is_never_told_is_a_warning_before_the_session_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -137,6 +137,12 @@ def elicitation(request_id: str, **fields: object) -> bytes:
     )
 
 
+def dialog(request_id: str, **fields: object) -> bytes:
+    """Return a request to show a dialog."""
+    asked: Json = {"dialog_kind": "pick", "payload": {"from": ["a", "b"]}}
+    return request(request_id, "request_user_dialog", **asked | fields)
+
+
 def withdrawal(request_id: str | None) -> bytes:
     """The CLI no longer waits for an answer."""
     named = {} if request_id is None else {"request_id": request_id}
@@ -212,7 +218,7 @@ def begin(engine: Engine, now: float, *lines: bytes) -> list[Action]:
 def asking(**members: Any) -> IncomingConfig:
     """Return the configuration of callbacks, given as plain functions, and of MCP servers."""
     servers = members.pop("mcp_servers", {})
-    for name in ("can_use_tool", "question", "plan", "elicitation"):
+    for name in ("can_use_tool", "question", "plan", "elicitation", "dialog"):
         members[name] = named(members.get(name))
     tools = {name: one for name, one in servers.items() if isinstance(one, ToolServer)}
     handlers = {name: one for name, one in servers.items() if name not in tools}

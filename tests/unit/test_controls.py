@@ -18,6 +18,7 @@ from bridle.controls import (
     McpMessageRequest,
     RequestBody,
     UnknownControlRequest,
+    UserDialogRequest,
 )
 from bridle.messages import Frame
 
@@ -57,6 +58,10 @@ def answer(**members: object) -> ControlResponse:
             {"subtype": "elicitation", "mcp_server_name": "s", "message": "?", "mode": "form"},
             ElicitationRequest("s", "?", "form"),
         ),
+        (
+            {"subtype": "request_user_dialog", "dialog_kind": "k", "payload": {"a": 1}},
+            UserDialogRequest("k", {"a": 1}),
+        ),
     ],
 )
 def test_a_question_is_read_into_its_class(wire: dict[str, object], request_: RequestBody) -> None:
@@ -90,6 +95,7 @@ def test_a_question_is_read_into_its_class(wire: dict[str, object], request_: Re
         ),
         ({"subtype": "mcp_message"}, McpMessageRequest("", {}), ("server_name", "message")),
         ({"subtype": "elicitation", "message": 5}, ElicitationRequest(), ("message",)),
+        ({"subtype": "request_user_dialog", "payload": 5}, UserDialogRequest(), ("payload",)),
     ],
 )
 def test_a_question_that_does_not_fit_keeps_its_class_and_names_the_fields(

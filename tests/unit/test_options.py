@@ -8,7 +8,7 @@ import math
 import pickle
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -236,6 +236,18 @@ class Turns(enum.IntEnum):
         ("debug", True, True),
         ("debug", "api,hooks", "api,hooks"),
         ("setting_sources", ["user", "local"], ("user", "local")),
+        ("skills", "all", "all"),
+        ("tool_config", {"askUserQuestion": {"previewFormat": "html"}},
+         {"ask_user_question": {"preview_format": "html"}}),
+        ("extra_initialize", {"newField": [1]}, {"newField": [1]}),
+        ("managed_settings", {"permissions": {"deny": ["Bash"]}},
+         {"permissions": {"deny": ["Bash"]}}),
+        ("permission_mode", "brandNew", "brandNew"),
+        ("effort", "ultra", "ultra"),
+        ("setting_sources", ["team"], ("team",)),
+        ("thinking", "deep", {"type": "deep"}),
+        ("thinking", {"type": "deep", "budget_tokens": 5, "display": "drawn"},
+         {"type": "deep", "budget_tokens": 5, "display": "drawn"}),
         ("thinking", "disabled", {"type": "disabled"}),
         ("thinking", {"type": "enabled", "budget_tokens": 2048, "display": "omitted"},
          {"type": "enabled", "budget_tokens": 2048, "display": "omitted"}),
@@ -290,6 +302,16 @@ def test_an_agent_can_say_all_the_cli_knows() -> None:
     )
     assert agent.mcp_servers == ("calc", {"x": {"command": "x"}})
     assert agent.replace(effort="low").effort == "low"
+
+
+def test_an_agent_keeps_the_fields_that_bridle_does_not_know() -> None:
+    given = {**AGENT, "colour": "red", "effort": "ultra", "extra": {"shape": "round"}}
+    options = CliOptions(agents={"a": given})
+    [agent] = cast("tuple[AgentConfig, ...]", options.agents)
+    assert (agent.effort, agent.extra) == ("ultra", {"colour": "red", "shape": "round"})
+    assert options.replace() == options
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert refused(AgentConfig, name="a", **AGENT, colour="red").field == "colour"
 
 
 @pytest.mark.parametrize(
@@ -365,9 +387,9 @@ BAD_CLI: list[tuple[str, object, str]] = [
     ("max_budget_usd", math.inf, "is inf"),
     ("max_budget_usd", "5", "got str"),
     ("max_thinking_tokens", -1, "is -1"),
-    ("effort", "extreme", "is 'extreme'"),
-    ("permission_mode", "bogus", "is 'bogus'"),
-    ("permission_mode", "p" * 100, "..."),
+    ("effort", "very high", "is 'very high'"),
+    ("permission_mode", 7, "got int"),
+    ("permission_mode", "a b" * 100, "..."),
     ("session_id", "not-a-uuid", "is 'not-a-uuid'"),
     ("strict_mcp_config", 1, "got int"),
     ("strict_mcp_config", None, "got NoneType"),
@@ -378,7 +400,7 @@ BAD_CLI: list[tuple[str, object, str]] = [
     ("betas", ["a,b"], "is 'a,b'"),
     ("tools", "Bash", "is 'Bash'"),
     ("allowed_tools", "Bash", "got str"),
-    ("setting_sources", ["global"], "is 'global'"),
+    ("setting_sources", ["user,local"], "is 'user,local'"),
     ("env", [("A", "1")], "got list"),
     ("json_schema", "{", "is not valid JSON"),
     ("json_schema", "[]", "got list"),
@@ -390,7 +412,7 @@ BAD_CLI: list[tuple[str, object, str]] = [
     ("mcp_config", {"x": {"command": "x"}}, "no object named mcpServers"),
     ("mcp_config", {"mcpServers": {"x": "y"}}, "must be an object"),
     ("mcp_config", {"mcpServers": {"x": {"type": "sdk"}}}, "has the type 'sdk'"),
-    ("thinking", "deeply", "is 'deeply'"),
+    ("thinking", "very deeply", "is 'very deeply'"),
     ("thinking", {"budget_tokens": 5}, "has no type"),
     ("thinking", {"type": "enabled", "tokens": 5}, "is unknown"),
     ("thinking", {"type": "adaptive", "budget_tokens": 5}, "has budget_tokens"),
@@ -402,7 +424,20 @@ BAD_CLI: list[tuple[str, object, str]] = [
     ("agents", {"a": {"description": "d"}}, "is missing"),
     ("agents", {"a": {**AGENT, "prompt": None}}, "got NoneType"),
     ("agents", {"a": {**AGENT, "maxTurns": 0}}, "is 0"),
-    ("agents", {"a": {**AGENT, "colour": "red"}}, "is not a field of AgentConfig"),
+    ("agents", {"a": {**AGENT, "colour": object()}}, "got object"),
+    ("agents", {"a": {**AGENT, "extra": {"maxTurns": 1}}}, "contains maxTurns"),
+    ("agents", {"a": {**AGENT, "extra": {"max_turns": 1}}}, "contains max_turns"),
+    ("agents", {"a": {**AGENT, "extra": 5, "colour": "red"}}, "got int"),
+    ("skills", "pdf", "is 'pdf'"),
+    ("skills", [5], "got int"),
+    ("user", "", "is empty"),
+    ("plugin_delivery", "post", "is 'post'"),
+    ("managed_settings", [], "got list"),
+    ("tool_config", {"bash": {}}, "is unknown"),
+    ("tool_config", {"ask_user_question": {"size": 5}}, "is unknown"),
+    ("tool_config", {"askUserQuestion": {"previewFormat": 5}}, "got int"),
+    ("extra_initialize", {"a": object()}, "got object"),
+    ("extra_initialize", ["a"], "got list"),
     ("agents", {"a": 7}, "got int"),
     ("agents", [{"name": "a", **AGENT}, {"name": "a", **AGENT}], "two agents named 'a'"),
 ]  # fmt: skip
@@ -513,12 +548,12 @@ BAD_BIDIR: list[tuple[str, object, str]] = [
     ("on_can_use_tool", "yes", "got str"),
     ("on_pre_tool_use", 5, "got int"),
     ("transport_factory", 5, "got int"),
-    ("hooks", {"PreToolUs": []}, "is not a hook event"),
-    ("hooks", {"zzz": []}, "is not a hook event"),
+    ("hooks", {"Pre Tool": []}, "is 'Pre Tool'"),
+    ("hooks", {5: []}, "got int"),
     ("hooks", {"PreToolUse": Hook(hook)}, "got Hook"),
     ("hooks", {"PreToolUse": [hook]}, "got function"),
     ("hooks", [Hook(hook)], "got list"),
-    ("hook_timeouts", {"Nope": 1}, "is not a hook event"),
+    ("hook_timeouts", {"": 1}, "is empty"),
     ("hook_timeouts", {"Stop": -1}, "is -1"),
     ("callback_timeout", 0, "is 0"),
     ("permission_timeout", 0, "is 0"),
@@ -531,6 +566,9 @@ BAD_BIDIR: list[tuple[str, object, str]] = [
     ("mcp_servers", ["ab"], "has an item that is not a (name, server) pair: 'ab'"),
     ("mcp_servers", "a", "got str"),
     ("file_checkpointing_enabled", "yes", "got str"),
+    ("supported_dialog_kinds", ["a b"], "is 'a b'"),
+    ("supported_dialog_kinds", ["x"], "needs a callback"),
+    ("on_user_dialog", answer, "needs supported_dialog_kinds"),
 ]
 
 
@@ -540,10 +578,6 @@ def test_a_bad_session_option_is_refused(field: str, value: object, problem: str
     assert error.field.startswith(field)
     assert problem in error.problem
     assert error.fix
-
-
-def test_a_misspelled_event_gets_a_guess() -> None:
-    assert refused(BidirOptions, hooks={"PreToolUs": []}).fix == "Did you mean 'PreToolUse'?"
 
 
 # ---------------------------------------------------------------- raw arguments
@@ -617,6 +651,25 @@ def test_an_error_about_raw_arguments_shows_no_value() -> None:
     assert "secret" not in str(refused(CliOptions, extra_args=["--model=secret"]))
 
 
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        {"plugins", "subtype"}
+        | {
+            row.channel.name
+            for cls in (CliOptions, BidirOptions)
+            for row in cls.fields.values()
+            if row.channel.kind == "initialize"
+        }
+    ),
+)
+def test_extra_initialize_rejects_a_field_that_bridle_sets(name: str) -> None:
+    error = refused(CliOptions, extra_initialize={"new": 1, name: "secret"})
+    assert (error.field, error.problem) == ("extra_initialize", f"contains {name}")
+    assert error.fix.startswith(("Use ", "Remove it"))
+    assert "secret" not in str(error)
+
+
 # ---------------------------------------------------------------- contradictions
 
 
@@ -633,6 +686,13 @@ def test_an_error_about_raw_arguments_shows_no_value() -> None:
         ("system_prompt", {"system_prompt": "", "system_prompt_file": "/p"}),
         ("thinking", {"thinking": "adaptive", "max_thinking_tokens": 0}),
         ("client_app", {"client_app": "a/1", "env": {"CLAUDE_AGENT_SDK_CLIENT_APP": "b/1"}}),
+        (
+            "tool_config",
+            {
+                "tool_config": {"ask_user_question": {"preview_format": "html"}},
+                "env": {"CLAUDE_CODE_QUESTION_PREVIEW_FORMAT": "markdown"},
+            },
+        ),
     ],
 )
 def test_a_contradiction_inside_a_record_is_refused(field: str, given: dict[str, Any]) -> None:

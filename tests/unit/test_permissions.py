@@ -34,6 +34,7 @@ from bridle.permissions import (
     ReplaceRules,
     SetMode,
     UnknownPermissionUpdate,
+    UserDialogContext,
     Withdrawable,
     bind_raw,
     bind_update,
@@ -44,6 +45,7 @@ CONTEXTS: list[Withdrawable] = [
     CanUseToolContext(tool_name="Bash"),
     QuestionContext(tool_name="AskUserQuestion"),
     ElicitationRequestContext(mcp_server_name="el"),
+    UserDialogContext(dialog_kind="pick"),
 ]
 
 

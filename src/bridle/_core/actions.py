@@ -119,6 +119,7 @@ class CallKind(StrEnum):
     QUESTION = "question"
     PLAN = "plan"
     ELICITATION = "elicitation"
+    DIALOG = "dialog"
     MCP = "mcp"
     TOOL = "tool"
 

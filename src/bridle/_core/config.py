@@ -29,5 +29,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     wants_output: bool = False
     #: True if file checkpoints are on, so that files can be rewound.
     checkpointing: bool = False
+    #: True if the CLI must not interpret slash commands and paths in prompts.
+    verbatim_prompts: bool = False
     #: True if the outcome of a turn waits for the background work that the turn started.
     awaits_follow_ups: bool = False

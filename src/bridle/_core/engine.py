@@ -88,6 +88,7 @@ class Engine:
             on_interrupt=self._turns.note_interrupt,
             on_prompt=self._prompt,
             timeout=config.control_timeout,
+            is_verbatim=config.verbatim_prompts,
         )
         self._shutdown = Shutdown(self.deadlines, self._emit)
         self._incoming = Incoming(

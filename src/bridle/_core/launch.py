@@ -73,6 +73,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[LaunchFile, ...]
     initialize: dict[str, object]
     session_id: str | None
+    #: The system user that the CLI runs as. None for the user of this process.
+    user: str | None = None
+    #: The version of the CLI from which on it understands an option, by the name of the option.
+    needs: Mapping[str, str] = {}
 
     def arguments(self, paths: Mapping[str, str]) -> tuple[str, ...]:
         """Return the arguments with each token replaced by the path of its file."""
@@ -127,6 +131,8 @@ def plan_session(
         greeting["hooks"] = dict(hooks)
     if bidir.server_names():
         greeting["sdkMcpServers"] = list(bidir.server_names())
+    if bidir.supported_dialog_kinds:
+        greeting["supportedDialogKinds"] = list(bidir.supported_dialog_kinds)
     return _launch(
         _SESSION_FLAGS, cli.replace(**ours), sdk, greeting, _variables(bidir), settings_text
     )
@@ -276,7 +282,13 @@ def _launch(
         files=tuple(files),
         initialize={**_initialize(cli), **greeting},
         session_id=cli.session_id or (None if cli.fork_session else _resumed_id(cli)),
+        user=cli.user,
+        needs={name: version for name, version in _SINCE.items() if getattr(cli, name)},
     )
+
+
+# Options that older CLIs ignore without an error, and their first version.
+_SINCE = {"verbatim_prompts": "2.1.248"}
 
 
 def _resumed_id(cli: CliOptions) -> str | None:
@@ -294,7 +306,15 @@ def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:
 
 
 def _flags(cli: CliOptions) -> Iterator[str]:
+    plugins_on_argv = cli.plugin_delivery != "initialize"
+    if cli.managed_settings is not None or (cli.plugins and not plugins_on_argv):
+        # The CLI needs them when it starts, so it has to wait for the handshake.
+        yield "--await-initialize"
+    if cli.managed_settings is not None:
+        yield "--managed-settings-in-initialize"
     for row, value in _said(cli, "flag", "each"):
+        if row.name == "plugins" and not plugins_on_argv:
+            continue
         if row.name in _SPELLINGS:
             yield from _SPELLINGS[row.name](value)
         elif row.channel.kind == "each" and is_list(value):
@@ -308,17 +328,35 @@ def _flags(cli: CliOptions) -> Iterator[str]:
 
 def _variables(record: Record) -> dict[str, str]:
     return {
-        row.channel.name: "true" if value is True else str(value)
+        row.channel.name: word
         for row, value in _said(record, "variable")
+        if (word := _VARIABLES.get(row.name, _word)(value)) is not None
     }
 
 
+def _word(value: object) -> str | None:
+    return "true" if value is True else str(value)
+
+
+def _preview_format(value: object) -> str | None:
+    tools = cast("Mapping[str, Mapping[str, str]]", value)
+    return tools.get("ask_user_question", {}).get("preview_format")
+
+
+_VARIABLES: dict[str, Callable[[object], str | None]] = {"tool_config": _preview_format}
+
+
 def _initialize(cli: CliOptions) -> dict[str, object]:
-    rows = _said(cli, "initialize")
-    fields = {row.channel.name: _plain(value) for row, value in rows if row.name != "agents"}
-    if cli.agents:
-        agents = cast("Sequence[AgentConfig]", cli.agents)
-        fields["agents"] = {agent.name: _agent(agent) for agent in agents}
+    fields = cast("dict[str, object]", _plain(cli.extra_initialize or {}))
+    for row, value in _said(cli, "initialize"):
+        if row.name == "agents":
+            agents = cast("Sequence[AgentConfig]", value)
+            if agents:
+                fields["agents"] = {agent.name: _agent(agent) for agent in agents}
+        elif value != "all" or row.name != "skills":  # all skills: the field is left out
+            fields[row.channel.name] = _plain(value)
+    if cli.plugins and cli.plugin_delivery == "initialize":
+        fields["plugins"] = [_plugin(plugin) for plugin in cli.plugins]
     return fields
 
 
@@ -376,19 +414,27 @@ def _plain(value: object) -> object:
 
 
 def _agent(agent: AgentConfig) -> dict[str, object]:
-    return {
+    known = {
         row.channel.name: _plain(value)
         for row, value in _said(agent, "initialize")
-        if row.name != "name"
+        if row.name not in ("name", "extra")
     }
+    return {**cast("dict[str, object]", _plain(agent.extra or {})), **known}
+
+
+def _plugin(plugin: object) -> dict[str, object]:
+    """Return a plugin in the form of the handshake."""
+    if is_mapping(plugin):
+        return {"type": "local", "path": plugin["path"], "skipMcpDiscovery": True}
+    return {"type": "local", "path": plugin}
 
 
 def _thinking(value: object) -> Iterator[str]:
-    """Pass a token budget without `--thinking`, because the CLI would ignore the budget."""
+    """Pass a token budget without the type "enabled": with it the CLI would ignore the budget."""
     said = cast("Mapping[str, object]", value)
     if "budget_tokens" in said:
         yield f"--max-thinking-tokens={said['budget_tokens']}"
-    else:
+    if "budget_tokens" not in said or said["type"] != "enabled":
         yield f"--thinking={said['type']}"
     if "display" in said:
         yield f"--thinking-display={said['display']}"

@@ -8,13 +8,12 @@ because the CLI supports many more and new ones are added.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
+from bridle._core.unknown_values import unknown_value
 from bridle._fields import positive
-from bridle._option_checks import PermissionMode
+from bridle._option_checks import PERMISSION_MODES
 from bridle.errors import OptionsError
-
-PERMISSION_MODES: tuple[str, ...] = get_args(PermissionMode)
 
 Check = Callable[[object], bool]
 
@@ -51,10 +50,6 @@ def _is_token_count(value: object) -> bool:
     return value is None or is_count
 
 
-def _is_mode(value: object) -> bool:
-    return value in PERMISSION_MODES
-
-
 def _text(name: str) -> Field:
     return Field(name, _is_text, "a non-empty string")
 
@@ -70,7 +65,9 @@ def _flag(name: str, *, required: bool = True) -> Field:
 FIELDS: dict[str, tuple[Field, ...]] = {
     "interrupt": (_flag("cancel_queued", required=False),),
     "set_model": (Field("model", _is_model, "a model name, or None for the default"),),
-    "set_permission_mode": (Field("mode", _is_mode, f"one of {', '.join(PERMISSION_MODES)}"),),
+    "set_permission_mode": (
+        Field("mode", _is_text, f"a permission mode, such as {', '.join(PERMISSION_MODES)}"),
+    ),
     "set_max_thinking_tokens": (
         Field("max_thinking_tokens", _is_token_count, "a number of tokens, or None"),
     ),
@@ -133,3 +130,10 @@ def prepare_operation(
         # "manual" is the newest name of the default mode. Older CLIs accept it and do nothing.
         return {**fields, "mode": "default"}
     return fields
+
+
+def unknown_mode(operation: str, fields: Mapping[str, object]) -> str | None:
+    """Return the text of a warning if this sets a permission mode that Bridle does not know."""
+    if operation != "set_permission_mode" or fields["mode"] in PERMISSION_MODES:
+        return None
+    return unknown_value("set_permission_mode: mode", fields["mode"], PERMISSION_MODES)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
 from bridle._core.deadlines import Deadlines
-from bridle._core.operations import default_timeout, prepare_operation
+from bridle._core.operations import default_timeout, prepare_operation, unknown_mode
 from bridle._core.wire import Unencodable, encode_request, encode_user_message
 from bridle.content import Content
 from bridle.controls import ControlFailure, ControlSuccess
@@ -129,7 +129,7 @@ class Outgoing:
     requests are sent at once. ``process`` returns the process information for errors.
     ``on_interrupt`` is called for each interrupt that is sent, ``on_prompt`` sends a prompt.
     ``timeout`` is the default in seconds. It also limits how long a prompt waits for a session that
-    is never started.
+    is never started. ``is_verbatim`` keeps the CLI from interpreting prompts.
     """
 
     def __init__(
@@ -143,7 +143,9 @@ class Outgoing:
         on_interrupt: Callable[[], None],
         on_prompt: Callable[[QueuedPrompt, float], None],
         timeout: float,
+        is_verbatim: bool = False,
     ) -> None:
+        self._is_verbatim = is_verbatim
         self._deadlines = deadlines
         self._emit = emit
         self._process = process
@@ -179,6 +181,8 @@ class Outgoing:
             error = problem
         limit = timeout or default_timeout(operation, self._timeout)
         request = Request(key, operation, fields, limit)
+        if error is None and (unknown := unknown_mode(operation, fields)):
+            self._emit(Warn(WarningKind.UNKNOWN_VALUE, unknown))
         if error is not None:
             self.fail(request, error)
         elif self._is_running():
@@ -194,7 +198,7 @@ class Outgoing:
         if is_used:
             error = error or OptionsError("uuid", "is already in use", fix="Use another.")
         try:
-            line = content if isinstance(content, bytes) else encode_user_message(content, uuid)
+            line = content if isinstance(content, bytes) else self._encode(content, uuid)
         except Unencodable as problem:
             error = error or OptionsError("content", str(problem), fix="Send text or JSON blocks.")
             line = b""
@@ -205,6 +209,9 @@ class Outgoing:
             self._on_prompt(prompt, now)
         else:
             self.enqueue(prompt, now)
+
+    def _encode(self, content: Content, uuid: str) -> bytes:
+        return encode_user_message(content, uuid, client_composed=self._is_verbatim)
 
     def begin(self) -> None:
         """Remove the deadlines of queued operations, because the session is being started."""

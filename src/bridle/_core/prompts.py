@@ -50,19 +50,22 @@ def prompts_at_hand(prompts: object) -> Sequence[object] | None:
     raise _refusal(prompts)
 
 
-def encode_prompt(prompt: object, uuid: str) -> bytes:
+def encode_prompt(prompt: object, uuid: str, *, is_verbatim: bool = False) -> bytes:
     """Return a prompt as a line for the CLI. ``uuid`` is used unless the prompt has its own.
+
+    ``is_verbatim`` keeps the CLI from interpreting the prompt, whatever the prompt itself says.
 
     Raises:
         OptionsError: the value is not a prompt, or JSON cannot carry its content.
     """
     try:
         if isinstance(prompt, str):
-            return encode_user_message(prompt, uuid)
+            return encode_user_message(prompt, uuid, client_composed=is_verbatim)
         if is_mapping(prompt):
-            return _encode_message(prompt, uuid)
+            own = {**prompt, "client_composed": True} if is_verbatim else prompt
+            return _encode_message(own, uuid)
         if is_list(prompt):
-            return encode_user_message(_blocks(prompt), uuid)
+            return encode_user_message(_blocks(prompt), uuid, client_composed=is_verbatim)
     except Unencodable as problem:
         raise OptionsError("prompt", str(problem), fix="Use JSON values.") from None
     raise _refusal(prompt)

@@ -231,7 +231,7 @@ class _Plan:
         self._launch = plan_query(budgeted, sdk, settings_text=settings_text(cli))
         self._secrets = KnownSecrets(self._launch)
         self._source = prompt
-        self._lines = None if at_hand is None else [_encode(one) for one in at_hand]
+        self._lines = None if at_hand is None else [self._encode(one) for one in at_hand]
         config = EngineConfig(
             initialize=self._launch.initialize,
             delivery=DeliveryConfig(max_unread=sdk.max_unread_bytes, pauses_reading=True),
@@ -272,8 +272,7 @@ class _Plan:
             return
         async with contextlib.aclosing(draw(self._source)) as prompts:
             async for prompt in prompts:
-                yield _encode(prompt)
+                yield self._encode(prompt)
 
-
-def _encode(prompt: object) -> bytes:
-    return encode_prompt(prompt, str(uuid4()))
+    def _encode(self, prompt: object) -> bytes:
+        return encode_prompt(prompt, str(uuid4()), is_verbatim=self._cli.verbatim_prompts)

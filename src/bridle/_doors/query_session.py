@@ -94,7 +94,8 @@ class QuerySession(InnerSession):
 
     async def _send(self, prompt: object) -> Turn:
         uuid = uuid_of(prompt) or str(uuid4())
-        return Turn(await self._actor.send(uuid, encode_prompt(prompt, uuid), deps=self.deps))
+        line = encode_prompt(prompt, uuid, is_verbatim=self._cli.verbatim_prompts)
+        return Turn(await self._actor.send(uuid, line, deps=self.deps))
 
 
 class RunningQuery:

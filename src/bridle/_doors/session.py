@@ -151,6 +151,8 @@ class Session:
                 question=named(bidir.on_question),
                 plan=named(bidir.on_plan),
                 elicitation=named(bidir.on_elicitation),
+                dialog=named(bidir.on_user_dialog),
+                dialog_kinds=tuple(bidir.supported_dialog_kinds or ()),
                 mcp_handlers={
                     name: self._handler(name, server)
                     for name, server in servers.items()
@@ -171,6 +173,7 @@ class Session:
             limits=self._sdk.limits,
             wants_output=self._cli.json_schema is not None,
             checkpointing=bidir.file_checkpointing_enabled,
+            verbatim_prompts=self._cli.verbatim_prompts,
         )
 
     def _handler(self, name: str, server: object) -> object:

@@ -69,6 +69,7 @@ def lanes() -> dict[CallKind, Lane]:
         CallKind.QUESTION: people,
         CallKind.PLAN: people,
         CallKind.ELICITATION: people,
+        CallKind.DIALOG: people,
         CallKind.MCP: tools,
         CallKind.TOOL: tools,
     }

@@ -1,7 +1,7 @@
-"""Serialise what permission and elicitation callbacks return.
+"""Serialise what permission, elicitation and dialog callbacks return.
 
 A result that is not a valid answer raises `InvalidResult`, or whatever its own methods raise.
-The core then denies the permission, or cancels the elicitation.
+The core then denies the permission, or cancels the elicitation or the dialog.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bridle.permissions import (
     Answers,
     Cancel,
     CanUseToolContext,
+    Complete,
     Decline,
     Deny,
     Edit,
@@ -162,4 +163,17 @@ def serialise_elicitation(result: object, _: object) -> Answer:
         return Answer(as_line({"action": "accept", "content": dict(result.content)}))
     except Exception as error:  # raised by values of the user
         problem = f"Accept.content cannot be sent as JSON: {describe_error(error)}"
+        raise InvalidResult(problem, "unencodable_result") from error
+
+
+def serialise_dialog(result: object, _: object) -> Answer:
+    """Return the answer to a dialog."""
+    if isinstance(result, Cancel):
+        return Answer(b'{"behavior":"cancelled"}')
+    if not isinstance(result, Complete):
+        raise InvalidResult(f"{kind_of(result)} is not an answer; return Complete(...) or Cancel()")
+    try:
+        return Answer(as_line({"behavior": "completed", "result": result.result}))
+    except Exception as error:  # raised by values of the user
+        problem = f"Complete.result cannot be sent as JSON: {describe_error(error)}"
         raise InvalidResult(problem, "unencodable_result") from error

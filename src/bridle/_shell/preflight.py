@@ -13,6 +13,8 @@ from msgspec import structs
 
 from bridle._core.launch import Launch, anchored_settings, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
+from bridle._core.unknown_values import unknown_values
+from bridle._shell.accounts import account_of
 from bridle._shell.known_secrets import clean_answer
 from bridle._shell.locate import (
     MINIMUM,
@@ -20,6 +22,7 @@ from bridle._shell.locate import (
     VERSION_TIMEOUT,
     Version,
     VersionAnswer,
+    parse_version,
     version_of,
 )
 from bridle.errors import OptionsError, UnsupportedCliVersionError, UsageError
@@ -56,8 +59,8 @@ def settle_options(
     The caller reports :func:`option_warnings`.
 
     Raises:
-        OptionsError: an option is not valid, or the configuration file or a file that the CLI needs
-            at its start cannot be read.
+        OptionsError: an option is not valid, the user does not exist, or the configuration file or
+            a file that the CLI needs at its start cannot be read.
     """
     named = sdk.config_file if isinstance(sdk, SdkOptions) else None
     options = resolve_options(
@@ -73,12 +76,15 @@ def settle_options(
         options = structs.replace(options, cli=options.cli.replace(cli_path=environ[VARIABLE]))
     if options.bidir.transport_factory is None and options.sdk.runner is None:
         _look_for_files(options)
+        account_of(options.cli.user)
     return options
 
 
 def option_warnings(options: ResolvedOptions) -> list[SdkWarning]:
-    """Return the warnings about ignored settings."""
-    return [SdkWarning(WarningKind.SETTING_IGNORED, str(setting)) for setting in options.ignored]
+    """Return the warnings about ignored settings and about values that Bridle does not know."""
+    ignored = [SdkWarning(WarningKind.SETTING_IGNORED, str(setting)) for setting in options.ignored]
+    unknown = unknown_values(options.cli, options.bidir)
+    return [*ignored, *(SdkWarning(WarningKind.UNKNOWN_VALUE, text) for text in unknown)]
 
 
 def _look_for_files(options: ResolvedOptions) -> None:
@@ -219,7 +225,19 @@ async def check_version(
     if isinstance(answer, Version):
         describe(cli_version=str(answer))
     doubt = judge_version(answer, strict=strict)
-    return None if doubt is None else SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt)
+    if doubt is not None:
+        return SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt)
+    return _unsupported(answer, launch.needs)
+
+
+def _unsupported(answer: VersionAnswer, needs: Mapping[str, str]) -> SdkWarning | None:
+    """Return a warning if the CLI is too old for an option, by the version that each one needs."""
+    found = [
+        f"{name} needs CLI {version} or newer, and this is {answer}"
+        for name, version in needs.items()
+        if isinstance(answer, Version) and answer < cast("Version", parse_version(version))
+    ]
+    return SdkWarning(WarningKind.OPTION_UNSUPPORTED, "; ".join(found)) if found else None
 
 
 def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:

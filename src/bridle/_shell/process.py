@@ -19,13 +19,14 @@ import subprocess
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
-from errno import ENOENT
+from errno import ENOENT, EPERM
 from signal import SIGTERM
 from typing import IO, cast
 
 from bridle._core.launch import Launch, LaunchFile
 from bridle._shell import reaper, watchdog
 from bridle._shell import tree as trees
+from bridle._shell.accounts import Account, account_of
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import TransportEvents
@@ -87,12 +88,13 @@ class CliProcess:
 
         Raises:
             SpawnError: the process could not be started. Nothing is left of it.
+            OptionsError: the user of ``launch`` does not exist.
         """
         loop = loop or asyncio.get_running_loop()
         try:
             resources = _start(executable, launch, environ, loop)
         except OSError as error:
-            raise SpawnError(_reason(error), error.errno) from error
+            raise SpawnError(_reason(error, launch.user), error.errno) from error
         except ValueError as error:  # an invalid argument, for example one with a NUL
             raise SpawnError(str(error)) from error
         try:
@@ -361,6 +363,7 @@ def _close_files(files: Iterable[IO[bytes]], loop: asyncio.AbstractEventLoop | N
 def _start(
     executable: str, launch: Launch, environ: Mapping[str, str], loop: asyncio.AbstractEventLoop
 ) -> _Resources:
+    account = account_of(launch.user)
     tree = Tree(os.urandom(16).hex())
     directory = ""
     try:
@@ -370,6 +373,8 @@ def _start(
             directory = mkdtemp(prefix="bridle-")
         watchdog.shared.guard(tree, directory)
         arguments = launch.arguments(_write(launch.files, directory))
+        if account is not None and directory:
+            account.share(directory)
         cwd = None if launch.cwd is None else os.path.abspath(launch.cwd)
         popen = subprocess.Popen(
             (executable, *arguments),
@@ -378,8 +383,11 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=cwd,
-            env=_environment(launch, environ, tree.mark, cwd),
+            env=_environment(launch, environ, tree.mark, cwd, account),
             start_new_session=True,
+            user=account.user if account else None,
+            group=account.group if account else None,
+            extra_groups=account.groups if account else None,
         )
     except BaseException:
         remove_directory(directory)
@@ -390,7 +398,9 @@ def _start(
     return _Resources(loop, popen, tree, directory)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, user: str | None = None) -> str:
+    if error.errno == EPERM and user is not None:
+        return f"This process may not start programs as the user {user!r}"
     reason = error.strerror or str(error)
     if error.errno == ENOENT and error.filename and os.path.exists(error.filename):
         reason = "The interpreter or loader it is made for was not found"
@@ -398,7 +408,11 @@ def _reason(error: OSError) -> str:
 
 
 def _environment(
-    launch: Launch, environ: Mapping[str, str], mark: str, cwd: str | None
+    launch: Launch,
+    environ: Mapping[str, str],
+    mark: str,
+    cwd: str | None,
+    account: Account | None,
 ) -> dict[str, str]:
     """Return the environment of ``launch`` with the mark of this CLI.
 
@@ -406,7 +420,9 @@ def _environment(
     """
     marks = filter(None, (environ.get(MARK), mark))
     place = {} if cwd is None else {"PWD": cwd}
-    return {**launch.environment(environ), **place, MARK: ":".join(marks)}
+    # As `su` does. Without it the CLI would look for its files in our home directory.
+    other = {} if account is None else {**account.variables(), **launch.env}
+    return {**launch.environment(environ), **other, **place, MARK: ":".join(marks)}
 
 
 def _write(files: Iterable[LaunchFile], directory: str) -> dict[str, str]:

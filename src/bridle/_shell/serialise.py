@@ -13,7 +13,11 @@ from bridle._core.actions import Call, CallKind
 from bridle._core.incoming.answers import InvalidResult, InvalidReturn
 from bridle._core.incoming.tool_server import arguments_of
 from bridle._shell.hook_results import serialise_hook
-from bridle._shell.permission_results import serialise_elicitation, serialise_permission
+from bridle._shell.permission_results import (
+    serialise_dialog,
+    serialise_elicitation,
+    serialise_permission,
+)
 from bridle._shell.tool_results import serialise_mcp, serialise_tool
 from bridle._shell.values import describe_error
 
@@ -25,6 +29,7 @@ _SERIALISE: dict[CallKind, Callable[[object, Any], object]] = {
     CallKind.QUESTION: serialise_permission,
     CallKind.PLAN: serialise_permission,
     CallKind.ELICITATION: serialise_elicitation,
+    CallKind.DIALOG: serialise_dialog,
     CallKind.MCP: serialise_mcp,
     _TOOL: serialise_tool,
 }

@@ -32,6 +32,8 @@ EVERYTHING = cli.asking(
     ),
     can_use_tool="permission",
     elicitation="elicitation",
+    dialog="dialog",
+    dialog_kinds=("pick",),
     mcp_servers={"tools": "server"},
 )
 
@@ -350,6 +352,7 @@ STOP = {"hook_event_name": "Stop", "stop_hook_active": False}
     [
         (cli.can_use_tool("r"), {"behavior": "deny"}),
         (cli.elicitation("r"), {"action": "cancel"}),
+        (cli.dialog("r"), {"behavior": "cancelled"}),
         (cli.hook_callback("r"), {"hookSpecificOutput": {"permissionDecision": "deny"}}),
         (cli.hook_callback("r", "hook_1", input=PROMPT), {"decision": "block"}),
         (cli.hook_callback("r", "hook_2", input=STOP), {}),
@@ -360,6 +363,7 @@ STOP = {"hook_event_name": "Stop", "stop_hook_active": False}
     ids=[
         "permission",
         "elicitation",
+        "dialog",
         "tool hook",
         "prompt hook",
         "stop hook",

@@ -491,3 +491,17 @@ def test_news_is_published_beside_the_message() -> None:
     actions = feed(running(), 1.0, line)
     assert delivered(actions) == [("rate_limit_event", ())]
     assert only(Publish, actions) == [Publish(RateLimited(status="allowed"))]
+
+
+def test_an_unknown_permission_mode_is_sent_with_a_warning() -> None:
+    engine = running()
+    actions = engine.submit("k", "set_permission_mode", {"mode": "brandNew"}, 1.0)
+    [request] = written(actions)
+    assert request["request"] == {"subtype": "set_permission_mode", "mode": "brandNew"}
+    assert warned(actions) == [WarningKind.UNKNOWN_VALUE]
+
+
+def test_every_prompt_of_a_verbatim_session_says_so() -> None:
+    actions = running(verbatim_prompts=True).send("k", "u", "/clear", 1.0)
+    assert written(actions)[0]["client_composed"] is True
+    assert "client_composed" not in written(running().send("k", "u", "/clear", 1.0))[0]

@@ -24,6 +24,7 @@ from bridle._core.launch import (
 )
 from bridle.errors import OptionsError
 from bridle.options import AgentConfig, BidirOptions, CliOptions, SdkOptions, managed_flags
+from bridle.permissions import Cancel
 
 OURS = "00000000-0000-4000-8000-000000000001"
 THEIRS = "00000000-0000-4000-8000-000000000002"
@@ -261,6 +262,12 @@ INITIALIZE: list[Any] = [
     ("agents", {}, {}),
     ("skills", [], {"skills": []}),
     ("skills", ["pdf"], {"skills": ["pdf"]}),
+    ("skills", "all", {}),
+    ("agents", {"a": {"description": "d", "prompt": "p", "omit_claude_md": True, "colour": "red"}},
+     {"agents": {"a": {"description": "d", "prompt": "p", "omitClaudeMd": True,
+                       "colour": "red"}}}),
+    ("per_task_stop", True, {"perTaskStopAffordance": True}),
+    ("extra_initialize", {"newField": {"a": [1]}}, {"newField": {"a": [1]}}),
     ("tool_aliases", {"Bash": "mcp__x__sh"}, {"toolAliases": {"Bash": "mcp__x__sh"}}),
     ("title", "x", {"title": "x"}),
     ("forward_subagent_text", True, {"forwardSubagentText": True}),
@@ -268,7 +275,11 @@ INITIALIZE: list[Any] = [
     ("prompt_suggestions", True, {"promptSuggestions": True}),
     ("agent_progress_summaries", True, {"agentProgressSummaries": True}),
 ]  # fmt: skip
-ELSEWHERE = {"cli_path", "cwd", "env", "sandbox", "client_app"}  # each has a test of its own
+# Each has a test of its own.
+ELSEWHERE = {
+    "cli_path", "cwd", "env", "sandbox", "client_app", "user", "verbatim_prompts", "tool_config",
+    "plugin_delivery", "managed_settings",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("option", "value", "arguments"), FLAGS)
@@ -312,6 +323,73 @@ def test_no_row_of_the_table_is_untested() -> None:
     rows = (*FLAGS, *DEPENDENT, *INITIALIZE)
     tested = {getattr(row, "values", row)[0] for row in rows}
     assert tested | ELSEWHERE == CliOptions.fields.keys()
+
+
+def test_the_user_is_a_parameter_of_the_process() -> None:
+    launch = session(CliOptions(user="worker"))
+    assert launch.user == "worker"
+    assert session(CliOptions()).user is None
+
+
+def test_verbatim_prompts_need_a_newer_cli() -> None:
+    assert query(CliOptions(verbatim_prompts=True)).needs == {"verbatim_prompts": "2.1.248"}
+    assert query(CliOptions()).needs == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "variables"),
+    [
+        ({"ask_user_question": {"preview_format": "html"}},
+         {"CLAUDE_CODE_QUESTION_PREVIEW_FORMAT": "html"}),
+        ({"ask_user_question": {}}, {}),
+        ({}, {}),
+    ],
+)  # fmt: skip
+def test_tool_config_becomes_a_variable(config: Any, variables: dict[str, str]) -> None:
+    launch = query(CliOptions(tool_config=config))
+    own = query(CliOptions()).env
+    assert {name: value for name, value in launch.env.items() if name not in own} == variables
+
+
+def test_plugins_can_travel_in_the_handshake() -> None:
+    plugins: Any = ["/a", {"path": "/b", "skip_mcp_discovery": True}]
+    launch = query(CliOptions(plugins=plugins, plugin_delivery="initialize"))
+    assert launch.argv == (*QUERY, "--await-initialize")
+    assert launch.initialize == {
+        "plugins": [
+            {"type": "local", "path": "/a"},
+            {"type": "local", "path": "/b", "skipMcpDiscovery": True},
+        ]
+    }
+    assert query(CliOptions(plugin_delivery="initialize")).argv == QUERY
+    assert flags(plugins=["/a"], plugin_delivery="argv") == ("--plugin-dir=/a",)
+
+
+def test_managed_settings_travel_in_the_handshake() -> None:
+    """Truth 7: the CLI's other flag for them takes the settings themselves."""
+    managed = {"permissions": {"deny": ["Bash"]}, "env": {"API_TOKEN": "hush-hush-hush"}}
+    launch = query(CliOptions(managed_settings=managed, plugins=["/a"]))
+    assert launch.argv == (
+        *QUERY,
+        "--await-initialize",
+        "--managed-settings-in-initialize",
+        "--plugin-dir=/a",
+    )
+    assert launch.initialize == {"managedSettings": managed}
+    assert "hush-hush-hush" in list(secrets(launch))
+
+
+def test_an_unknown_type_of_thinking_keeps_its_budget() -> None:
+    assert flags(thinking={"type": "deep", "budget_tokens": 5}) == (
+        "--max-thinking-tokens=5",
+        "--thinking=deep",
+    )
+
+
+def test_the_kinds_of_dialogs_are_declared() -> None:
+    bidir = BidirOptions(on_user_dialog=lambda _: Cancel(), supported_dialog_kinds=["a", "b"])
+    launch = session(bidir=bidir)
+    assert launch.initialize == {"supportedDialogKinds": ["a", "b"]}
 
 
 def test_several_options_make_one_command() -> None:
@@ -593,7 +671,11 @@ ODD = st.sampled_from(
 TEXT = ODD | st.text(max_size=20) | st.builds("{}={}".format, ODD, st.text(max_size=5))
 TEXTS = TEXT | st.lists(TEXT, max_size=3)
 VALUES = TEXTS | st.booleans() | st.integers(0, 9) | st.dictionaries(TEXT, TEXTS, max_size=2)
-KNOWN = {argument.partition("=")[0] for argument in SESSION} | managed_flags().keys()
+KNOWN = {
+    "--await-initialize",
+    *(argument.partition("=")[0] for argument in SESSION),
+    *managed_flags(),
+}
 
 
 @given(VALUES)

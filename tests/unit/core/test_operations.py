@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridle._core.operations import FIELDS, PERMISSION_MODES, prepare_operation
+from bridle._core.operations import FIELDS, prepare_operation, unknown_mode
+from bridle._option_checks import PERMISSION_MODES
 from bridle.errors import OptionsError
 
 GOOD: list[tuple[str, dict[str, object]]] = [
@@ -38,7 +39,7 @@ BAD: list[tuple[str, dict[str, object], str]] = [
     ("set_model", {"model": 5}, "set_model.model"),
     ("set_model", {"model": ""}, "set_model.model"),
     ("set_model", {}, "set_model.model"),
-    ("set_permission_mode", {"mode": "loose"}, "set_permission_mode.mode"),
+    ("set_permission_mode", {"mode": ""}, "set_permission_mode.mode"),
     ("set_permission_mode", {"mode": ["plan"]}, "set_permission_mode.mode"),
     ("set_permission_mode", {}, "set_permission_mode.mode"),
     *[(THINKING, {"max_thinking_tokens": odd}, f"{THINKING}.max_thinking_tokens") for odd in ODD],
@@ -86,7 +87,17 @@ def test_every_operation_of_the_table_is_tried_both_ways() -> None:
     assert set(FIELDS) <= {operation for operation, _, _ in BAD}
 
 
+def test_an_unknown_permission_mode_is_sent_with_a_warning() -> None:
+    fields = {"mode": "pln"}
+    assert prepare_operation("set_permission_mode", fields) == fields
+    text = unknown_mode("set_permission_mode", fields) or ""
+    assert "'pln'" in text
+    assert "Did you mean 'plan'?" in text
+    assert unknown_mode("set_permission_mode", {"mode": "plan"}) is None
+    assert unknown_mode("set_model", {"model": "pln"}) is None
+
+
 def test_a_long_value_is_not_quoted_in_full() -> None:
     with pytest.raises(OptionsError) as refused:
-        prepare_operation("set_permission_mode", {"mode": "x" * 1000})
+        prepare_operation("set_model", {"model": ["x" * 1000]})
     assert len(refused.value.problem) < 100

@@ -232,7 +232,6 @@ def test_a_variable_is_read_as_its_field(
         ("CLAUDE_MAX_BUDGET_USD", "cheap", "Set it to a number."),
         ("CLAUDE_MAX_BUDGET_USD", "nan", "Use a finite number above 0, or remove it."),
         ("CLAUDE_INCLUDE_PARTIAL_MESSAGES", "maybe", "Set it to true or false."),
-        ("CLAUDE_EFFORT", "huge", "Use one of low, medium, high, xhigh, max."),
     ],
 )
 def test_a_bad_variable_is_blamed_itself(variable: str, word: str, fix: str) -> None:
@@ -258,6 +257,7 @@ BYPASS = "bypassPermissions"
         ("CLAUDE_PERMISSION_MODE", BYPASS, "cli.permission_mode"),
         ("CLAUDE_PERMISSION_MODE", "acceptEdits", "cli.permission_mode"),
         ("CLAUDE_PERMISSION_MODE", "auto", "cli.permission_mode"),
+        ("CLAUDE_PERMISSION_MODE", "brandNew", "cli.permission_mode"),
         ("CLAUDE_CALLBACK_TIMEOUT", "0.01", "bidir.callback_timeout"),
         ("CLAUDE_PERMISSION_TIMEOUT", "0.01", "bidir.permission_timeout"),
     ],
@@ -296,6 +296,9 @@ WEAKENING: dict[str, object] = {
     "cli.tool_aliases": {"Bash": "mcp__a__b"},
     "cli.permission_mode": BYPASS,
     "cli.permission_prompt_tool_name": "mcp__a__b",
+    "cli.user": "nobody",
+    "cli.managed_settings": {"allowManagedHooksOnly": True},
+    "cli.extra_initialize": {"newField": 1},
     "cli.allow_dangerously_skip_permissions": True,
     "cli.add_dirs": ["/"],
     "cli.project_config_root": "/tmp",
@@ -332,6 +335,13 @@ def test_a_file_weakens_a_gate_only_if_the_program_named_it(field: str) -> None:
     assert resolved.ignored == (IgnoredSetting(field, "BRIDLE_CONFIG"),)
     assert f"{name} under [{table}]" in str(resolved.ignored[0])
     assert "SdkOptions.config_file" in str(resolved.ignored[0])
+
+
+def test_an_unknown_mode_in_a_file_that_a_variable_named_does_not_count() -> None:
+    config = {"cli": {"permission_mode": "brandNew"}}
+    resolved = resolve_options(config=config, config_variable="BRIDLE_CONFIG")
+    assert resolved.cli.permission_mode is None
+    assert resolved.ignored == (IgnoredSetting("cli.permission_mode", "BRIDLE_CONFIG"),)
 
 
 @pytest.mark.parametrize("name", ["CLAUDE_CONFIG_DIR", "HOME"])
@@ -419,7 +429,8 @@ def test_code_and_seams_never_come_from_a_file() -> None:
         "mcp_servers",
         "on_pre_tool_use", "on_post_tool_use", "on_user_prompt_submit", "on_stop",
         "on_subagent_stop", "on_pre_compact", "on_can_use_tool", "on_question", "on_plan",
-        "on_elicitation", "on_event", "transport_factory",
+        "on_elicitation", "on_user_dialog", "supported_dialog_kinds", "on_event",
+        "transport_factory",
     }  # fmt: skip
 
 

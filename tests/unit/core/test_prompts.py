@@ -138,3 +138,10 @@ def test_what_the_cli_would_choke_on_is_refused(prompt: object) -> None:
         encode_prompt(prompt, "u-1")
     assert caught.value.field == "prompt"
     assert caught.value.fix
+
+
+@pytest.mark.parametrize("prompt", ["/clear", [IMAGE], {**MESSAGE, "client_composed": False}])
+def test_a_verbatim_prompt_says_so(prompt: object) -> None:
+    """The option wins over the prompt itself."""
+    assert json.loads(encode_prompt(prompt, "u", is_verbatim=True))["client_composed"] is True
+    assert "client_composed" not in json.loads(encode_prompt(prompt, "u"))

@@ -23,6 +23,7 @@ from bridle.permissions import (
     Answers,
     Cancel,
     CanUseToolContext,
+    Complete,
     Decline,
     Deny,
     Edit,
@@ -256,6 +257,23 @@ def test_an_answer_does_not_change_with_the_object_it_was_made_from() -> None:
 def test_an_elicitation_has_three_answers(result: object, payload: dict[str, object]) -> None:
     answer = serialise_elicitation(result)
     assert (answer.payload, answer.warnings) == (payload, ())
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "detail"),
+    [
+        (None, None, "NoneType is not an answer"),
+        (Accept({}), None, "Accept is not an answer"),
+        (Complete(object()), "unencodable_result", "cannot be sent as JSON"),
+    ],
+)
+def test_an_invalid_answer_to_a_dialog_is_rejected(
+    result: object, kind: str | None, detail: str
+) -> None:
+    record = reported(CallKind.DIALOG, result, None)
+    assert isinstance(record, InvalidReturn)
+    assert record.kind == kind
+    assert detail in record.problem
 
 
 @pytest.mark.parametrize(

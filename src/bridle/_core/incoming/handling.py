@@ -13,6 +13,7 @@ from msgspec import Struct, ValidationError
 from bridle._callables import Callback
 from bridle._core.actions import Action, CallKind
 from bridle._core.deadlines import Deadlines
+from bridle._core.incoming.dialogs import DialogHandler
 from bridle._core.incoming.elicitations import ElicitationHandler
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookAnswer
@@ -36,6 +37,7 @@ from bridle.controls import (
     HookCallbackRequest,
     McpMessageRequest,
     UnknownControlRequest,
+    UserDialogRequest,
 )
 from bridle.events import WarningKind
 from bridle.tools import ToolServer
@@ -49,10 +51,13 @@ class IncomingConfig(Struct, frozen=True, kw_only=True):
     question: Callback | None = None
     plan: Callback | None = None
     elicitation: Callback | None = None
+    dialog: Callback | None = None
+    #: The kinds of dialogs that the CLI may send.
+    dialog_kinds: tuple[str, ...] = ()
     #: The functions that handle raw messages for MCP servers, and the tool servers, by name.
     mcp_handlers: Mapping[str, object] = {}
     tool_servers: Mapping[str, ToolServer] = {}
-    #: Seconds that a permission request or an elicitation may take. None means no limit.
+    #: Seconds that a permission request, an elicitation or a dialog may take. None means no limit.
     permission_timeout: float | None = None
     #: Requests that may be open at once. Constant in sessions, smaller in simulations.
     max_open: int = MAX_OPEN_REQUESTS
@@ -85,11 +90,15 @@ class Incoming:
             table, config.can_use_tool, config.question, config.plan, config.permission_timeout
         )
         elicitations = ElicitationHandler(table, config.elicitation, config.permission_timeout)
+        dialogs = DialogHandler(
+            table, config.dialog, config.dialog_kinds, config.permission_timeout
+        )
         self._by_request: dict[type, RequestHandler] = {
             HookCallbackRequest: self._hooks,
             CanUseToolRequest: permissions,
             McpMessageRequest: self._mcp,
             ElicitationRequest: elicitations,
+            UserDialogRequest: dialogs,
             UnknownControlRequest: UnknownHandler(table),
         }
         self._by_call: dict[CallKind, CallHandler] = {
@@ -98,6 +107,7 @@ class Incoming:
             CallKind.QUESTION: permissions,
             CallKind.PLAN: permissions,
             CallKind.ELICITATION: elicitations,
+            CallKind.DIALOG: dialogs,
             CallKind.MCP: self._mcp,
             CallKind.TOOL: self._mcp,
         }

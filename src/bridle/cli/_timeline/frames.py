@@ -226,6 +226,7 @@ _REQUESTS: Mapping[str, Callable[[Json], str]] = {
     ),
     "mcp_message": _mcp,
     "elicitation": lambda request: text(request, "message"),
+    "request_user_dialog": lambda request: text(request, "dialog_kind"),
 }
 
 _SUMMARIES: Mapping[str, Callable[[Json], str]] = {

@@ -94,6 +94,7 @@ _TITLES: Mapping[str, Callable[[Json], str]] = {
     "hook_callback": _hook,
     "can_use_tool": lambda request: text(request, "tool_name"),
     "elicitation": lambda request: f"{text(request, 'mcp_server_name')} asks",
+    "request_user_dialog": lambda request: f"dialog {text(request, 'dialog_kind')}",
     "mcp_message": _message,
     "set_model": lambda request: f"set_model {text(request, 'model')}",
     "set_permission_mode": lambda request: f"set_permission_mode {text(request, 'mode')}",

@@ -24,6 +24,8 @@ from bridle.permissions import (
     AllowAll,
     AllowOnce,
     Answers,
+    Cancel,
+    Complete,
     Decline,
     Deny,
     Edit,
@@ -552,6 +554,76 @@ def test_an_elicitation_that_fails_is_cancelled(fail: Any) -> None:
 def test_without_a_callback_an_elicitation_is_declined() -> None:
     actions = feed(answering(), 1.0, cli.elicitation("r"))
     assert (payloads(actions), warned(actions)) == ({"r": {"action": "decline"}}, [])
+
+
+# ------------------------------------------------------------------------- dialogs
+
+
+def showing(**members: Any) -> Engine:
+    """Return an engine of a session that can show dialogs of the kind "pick"."""
+    return answering(dialog=first, dialog_kinds=("pick",), **members)
+
+
+@pytest.mark.parametrize(
+    ("result", "payload"),
+    [
+        (Complete({"choice": "a"}), {"behavior": "completed", "result": {"choice": "a"}}),
+        (Complete("a"), {"behavior": "completed", "result": "a"}),
+        (Cancel(), {"behavior": "cancelled"}),
+    ],
+)
+def test_a_dialog_is_shown_and_answered(result: object, payload: cli.Json) -> None:
+    engine = showing()
+    (call,) = only(Call, feed(engine, 1.0, cli.dialog("r", tool_use_id="t")))
+    context: Any = call.argument
+    assert (call.kind, call.label) == (CallKind.DIALOG, "dialog 'pick'")
+    assert (context.dialog_kind, context.payload) == ("pick", {"from": ["a", "b"]})
+    assert context.tool_use_id == "t"
+    assert context.raw["subtype"] == "request_user_dialog"
+    assert payloads(cli.finish(engine, call.call_id, result, 2.0)) == {"r": payload}
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda engine: engine.failed_call(1, "boom", 2.0),
+        expire,
+        lambda engine: cli.finish(engine, 1, True, 2.0),
+    ],
+    ids=["raised", "late", "invalid"],
+)
+def test_a_dialog_that_fails_is_cancelled(fail: Any) -> None:
+    engine = showing(permission_timeout=5.0)
+    begin(engine, 1.0, cli.dialog("r"))
+    actions = fail(engine)
+    assert (payloads(actions), warned(actions)) == (
+        {"r": {"behavior": "cancelled"}},
+        [WarningKind.DIALOG_FAILED],
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "line"),
+    [
+        (answering, cli.dialog("r")),
+        (showing, cli.dialog("r", dialog_kind="other")),
+        (showing, cli.request("r", "request_user_dialog")),
+    ],
+    ids=["no callback", "undeclared kind", "no kind"],
+)
+def test_a_dialog_that_nobody_declared_is_rejected(engine: Any, line: bytes) -> None:
+    actions = feed(engine(), 1.0, line)
+    assert list(errors(actions)) == ["r"]
+    assert warned(actions) == [WarningKind.UNKNOWN_REQUEST]
+    assert only(Call, actions) == []
+
+
+def test_a_dialog_beyond_the_limit_is_cancelled() -> None:
+    engine = showing(max_open=1)
+    begin(engine, 1.0, cli.dialog("a"))
+    actions = feed(engine, 2.0, cli.dialog("b"))
+    assert payloads(actions) == {"b": {"behavior": "cancelled"}}
+    assert warned(actions) == [WarningKind.LIMIT_REACHED]
 
 
 # ------------------------------------------------------------------------- what users return

@@ -1,0 +1,90 @@
+"""Option values that this version of Bridle does not know are described for a warning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridle._core.unknown_values import unknown_values
+from bridle.hooks import HOOK_EVENTS, Hook
+from bridle.options import BidirOptions, CliOptions
+
+AGENT = {"description": "d", "prompt": "p"}
+
+
+def hook(_: object) -> None:
+    """Do nothing."""
+
+
+def told(cli: dict[str, Any], bidir: dict[str, Any] | None = None) -> list[str]:
+    return list(unknown_values(CliOptions(**cli), BidirOptions(**(bidir or {}))))
+
+
+@pytest.mark.parametrize(
+    ("cli", "field", "value", "guess", "known"),
+    [
+        ({"permission_mode": "acceptEdit"}, "CliOptions.permission_mode", "acceptEdit",
+         "acceptEdits", "bypassPermissions"),
+        ({"effort": "hihg"}, "CliOptions.effort", "hihg", "high", "xhigh"),
+        ({"thinking": "adaptiv"}, "CliOptions.thinking.type", "adaptiv", "adaptive", "disabled"),
+        ({"thinking": {"type": "enabled", "display": "omited"}}, "CliOptions.thinking.display",
+         "omited", "omitted", "summarized"),
+        ({"setting_sources": ["user", "projct"]}, "CliOptions.setting_sources", "projct",
+         "project", "local"),
+        ({"tool_config": {"ask_user_question": {"preview_format": "htm"}}},
+         "CliOptions.tool_config.ask_user_question.preview_format", "htm", "html", "markdown"),
+        ({"agents": {"a": {**AGENT, "permissionMode": "plann"}}},
+         "CliOptions.agents['a'].permission_mode", "plann", "plan", "acceptEdits"),
+        ({"agents": {"a": {**AGENT, "effort": "lo"}}}, "CliOptions.agents['a'].effort", "lo",
+         "low", "max"),
+        ({"agents": {"a": {**AGENT, "memory": "locl"}}}, "CliOptions.agents['a'].memory", "locl",
+         "local", "user"),
+        ({"agents": {"a": {**AGENT, "skils": ["s"]}}}, "CliOptions.agents['a']", "skils",
+         "skills", "max_turns"),
+    ],
+)  # fmt: skip
+def test_an_unknown_value_is_described_with_a_guess_and_the_known_ones(
+    cli: dict[str, Any], field: str, value: str, guess: str, known: str
+) -> None:
+    [text] = told(cli)
+    assert text.startswith(f"{field} ")
+    assert repr(value) in text
+    assert f"Did you mean {guess!r}?" in text
+    assert known in text.partition("Known: ")[2]
+
+
+@pytest.mark.parametrize("field", ["hooks", "hook_timeouts"])
+def test_an_unknown_hook_event_is_described(field: str) -> None:
+    value: object = [Hook(hook)] if field == "hooks" else 5.0
+    [text] = told({}, {field: {"PreToolUs": value, "Stop": value}})
+    assert text.startswith(f"BidirOptions.{field} is 'PreToolUs'")
+    assert "Did you mean 'PreToolUse'?" in text
+    assert all(event in text for event in HOOK_EVENTS)
+
+
+def test_a_value_that_resembles_none_gets_no_guess() -> None:
+    [text] = told({"effort": "zzz"})
+    assert "Did you mean" not in text
+
+
+def test_an_unknown_value_of_an_agent_says_what_is_at_stake() -> None:
+    """Both tested CLIs start without any agent if one agent has a value that they do not know."""
+    [text] = told({"agents": {"a": {**AGENT, "effort": "ultra"}, "b": AGENT}})
+    assert text.endswith("A CLI that does not know it ignores all agents.")
+    [text] = told({"agents": {"a": {**AGENT, "colour": "red"}}})
+    assert "ignores all agents" not in text
+    assert "red" not in text
+
+
+def test_known_values_are_not_described() -> None:
+    cli = {
+        "permission_mode": "plan",
+        "effort": "max",
+        "thinking": {"type": "enabled", "budget_tokens": 5},
+        "setting_sources": ["user", "project", "local"],
+        "agents": {"a": {**AGENT, "effort": 500, "memory": "user", "permission_mode": "auto"}},
+        "tool_config": {"ask_user_question": {"preview_format": "html"}},
+    }
+    assert told(cli, {"hooks": {event: [Hook(hook)] for event in HOOK_EVENTS}}) == []
+    assert told({}) == []
