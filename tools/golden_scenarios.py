@@ -458,6 +458,33 @@ async def agent_foreground_forward(s: Session) -> None:
     await s.quiet()
 
 
+def agent_call(tool_id: str, prompt: str) -> ToolUse:
+    """A call of the Task tool in the foreground, to be used beside other blocks."""
+    kind = {"description": prompt.lower(), "subagent_type": "general-purpose"}
+    return ToolUse(tool_id, "Task", {"prompt": prompt, **kind, "run_in_background": False})
+
+
+@scenario(
+    {
+        "toolu_nested": [say("errand done")],
+        "toolu_two": [say("both done")],
+        "NESTED": [say("nested done")],
+        "ERRAND": [Reply(blocks=(Text("errand words"), agent_call("toolu_nested", "NESTED")))],
+        "OTHER": [slow("other ", 0.5)],
+        "ALPHA": [
+            Reply(blocks=(agent_call("toolu_one", "ERRAND"), agent_call("toolu_two", "OTHER")))
+        ],
+    },
+    "--include-partial-messages",
+)
+async def agents_nested(s: Session) -> None:
+    """Two subagents at the same time, one of which starts another."""
+    await s.initialize(forwardSubagentText=True)
+    s.prompt("ALPHA")
+    await s.result()
+    await s.quiet()
+
+
 @scenario(
     {**BACKGROUND_SHELL, "<task-notification>": [slow("noticed ", 1.0)]},
     "--include-partial-messages",
@@ -784,6 +811,18 @@ async def disconnect(s: Session) -> None:
 @scenario({"": [say("broken off", cut=True), say("whole at last")]})
 async def disconnect_once(s: Session) -> None:
     """The connection drops once."""
+    await s.initialize()
+    s.prompt("ALPHA")
+    await s.result()
+    await s.quiet()
+
+
+@scenario({"": [say("broken off", cut=True), say("whole at last")]}, "--include-partial-messages")
+async def disconnect_partial(s: Session) -> None:
+    """The connection drops once, with partial messages.
+
+    2.1.325 ends the broken stream with ``message_stop`` and ``abandoned_blocks``.
+    """
     await s.initialize()
     s.prompt("ALPHA")
     await s.result()

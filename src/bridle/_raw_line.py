@@ -26,7 +26,6 @@ __all__ = [
     "WholeLine",
     "attach",
     "bind_part",
-    "line_of",
     "line_size",
     "lines_of",
     "mark_bound",
@@ -44,6 +43,10 @@ JsonObject: TypeAlias = dict[str, Any]
 """A JSON object as a Python dict. The values are what the other side sent."""
 
 Path: TypeAlias = tuple[str | int, ...]
+
+
+_SLOTS = ("_place", "_agent")
+"""The slots outside the fields: see `Sourced`, and `bridle._message` for the second one."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -105,7 +108,7 @@ class Sourced:
         # Copies and pickles keep the raw line. The default for structs keeps only the fields.
         names = cast(msgspec.Struct, self).__struct_fields__
         values = {name: getattr(self, name) for name in names}
-        slots = {name: getattr(self, name) for name in Sourced.__slots__ if hasattr(self, name)}
+        slots = {name: getattr(self, name) for name in _SLOTS if hasattr(self, name)}
         return revive, (type(self), values, slots)
 
     def __copy__(self) -> Self:
@@ -116,6 +119,15 @@ class WholeLine(Sourced):
     """Mixin for structs that are read from a whole line. Their parts use `Sourced`."""
 
     __slots__ = ()
+
+    @property
+    def raw_line(self) -> bytes:
+        """The bytes of the line as received, without the line ending.
+
+        Empty for a value built by hand. Decoding keeps the line, so this costs nothing until it
+        is read.
+        """
+        return _line_at(getattr(self, "_place", b"")).rstrip(b"\r\n")
 
 
 attach = cast(Callable[[Sourced, str, object], None], msgspec.structs.force_setattr)
@@ -175,11 +187,6 @@ def mark_bound(whole: WholeLine, line: bytes | MisfitLine) -> None:
 def line_size(value: Sourced) -> int:
     """Return the size in bytes of the line of a value; 0 for a value built by hand."""
     return len(_line_at(getattr(value, "_place", b"")))
-
-
-def line_of(value: Sourced) -> bytes:
-    """Return the line of a value, without its line ending; empty for a value built by hand."""
-    return _line_at(getattr(value, "_place", b"")).rstrip(b"\r\n")
 
 
 def lines_of(values: Sequence[Sourced]) -> list[bytes]:

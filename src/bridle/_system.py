@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import field
 
 from bridle._api import Record
-from bridle._message import Message
+from bridle._message import AgentPath, Message
 from bridle._raw_line import JsonObject
 
 __all__ = [
@@ -30,15 +30,24 @@ __all__ = [
     "HookStartedMessage",
     "InformationalMessage",
     "InitMessage",
+    "LiveTask",
     "LocalCommandOutputMessage",
     "McpServerStatus",
+    "MemoryRecallMessage",
+    "MirrorErrorMessage",
+    "MirrorKey",
     "ModelFallbackMessage",
+    "ModelRefusalFallbackMessage",
     "ModelRefusalNoFallbackMessage",
+    "NoResponse",
     "NotificationMessage",
     "PermissionDeniedMessage",
     "Plugin",
+    "PluginInstallMessage",
+    "RecalledMemory",
     "SessionStateChangedMessage",
     "SessionTitleChangedMessage",
+    "SessionWritesLostMessage",
     "SlashCommand",
     "StatusMessage",
     "SystemMessage",
@@ -50,6 +59,7 @@ __all__ = [
     "ThinkingTokensMessage",
     "UiInvalidateMessage",
     "UnknownSystemMessage",
+    "WorkerShuttingDownMessage",
 ]
 
 
@@ -117,6 +127,7 @@ class InitMessage(SystemMessage, frozen=True):
     ultrathink_available: bool | None = None
     ultrathink_typed_raises: bool | None = None
     view_mode: str | None = None
+    effort: str | None = None
 
 
 class StatusMessage(SystemMessage, frozen=True):
@@ -204,7 +215,77 @@ class UiInvalidateMessage(SystemMessage, frozen=True):
     event: str = ""
 
 
+class PluginInstallMessage(SystemMessage, frozen=True):
+    """The progress of installing plugins: `started`, `installed`, `failed` or `completed`."""
+
+    subtype: str = "plugin_install"
+    status: str = ""
+    name: str | None = None
+    error: str | None = None
+
+
+class RecalledMemory(Record, frozen=True):
+    """A memory that the CLI added to the turn. `content` is None if the file at `path` has it."""
+
+    path: str = ""
+    scope: str = ""
+    content: str | None = None
+
+
+class MemoryRecallMessage(SystemMessage, frozen=True):
+    """The CLI added memories to the turn.
+
+    `mode` is `select` (whole memories) or `synthesize` (a summary of several).
+    """
+
+    subtype: str = "memory_recall"
+    mode: str = ""
+    memories: tuple[RecalledMemory, ...] = ()
+
+
+class MirrorKey(Record, kw_only=True, rename="camel", frozen=True):
+    """The transcript that a mirrored batch belongs to."""
+
+    project_key: str = ""
+    session_id: str = ""
+    subpath: str | None = None
+
+
+class MirrorErrorMessage(SystemMessage, frozen=True):
+    """Transcript entries could not be copied to a session store, and were dropped."""
+
+    subtype: str = "mirror_error"
+    error: str = ""
+    key: MirrorKey = field(default_factory=MirrorKey)
+
+
+class SessionWritesLostMessage(SystemMessage, frozen=True):
+    """The CLI could not save files because the disk or its quota was full. Sent when it exits.
+
+    `lost` names what was not saved: `transcript`, `global_config`.
+    """
+
+    subtype: str = "session_writes_lost"
+    error_code: str = ""
+    lost: tuple[str, ...] = ()
+    transcript_session_ids: tuple[str, ...] = ()
+
+
+class WorkerShuttingDownMessage(SystemMessage, frozen=True):
+    """The host of the CLI is shutting it down. `reason` is a short identifier."""
+
+    subtype: str = "worker_shutting_down"
+    reason: str = ""
+
+
 # ------------------------------------------------------------------------- the model
+
+
+class NoResponse(Record, frozen=True):
+    """How long the CLI waited for the API's response, and how long it will wait next time."""
+
+    waited_ms: float = 0.0
+    retry_wait_ms: float = 0.0
 
 
 class ApiRetryMessage(SystemMessage, frozen=True):
@@ -216,6 +297,7 @@ class ApiRetryMessage(SystemMessage, frozen=True):
     retry_delay_ms: float = 0.0
     error_status: int | None = None
     error: str | None = None
+    no_response: NoResponse | None = None
 
 
 class ModelFallbackMessage(SystemMessage, frozen=True):
@@ -225,6 +307,27 @@ class ModelFallbackMessage(SystemMessage, frozen=True):
     trigger: str | None = None
     original_model: str | None = None
     fallback_model: str | None = None
+    content: str = ""
+
+
+class ModelRefusalFallbackMessage(SystemMessage, frozen=True):
+    """The model refused, and the CLI used the fallback model.
+
+    `direction` is `retry`, `revert` or `sticky`. If `scope` is `local`, only one response of a
+    subagent came from the fallback model. Remove the messages in `retracted_message_uuids`.
+    """
+
+    subtype: str = "model_refusal_fallback"
+    trigger: str | None = None
+    direction: str | None = None
+    scope: str | None = None
+    original_model: str | None = None
+    fallback_model: str | None = None
+    request_id: str | None = None
+    api_refusal_category: str | None = None
+    api_refusal_explanation: str | None = None
+    retracted_message_uuids: tuple[str, ...] = ()
+    refused_user_message_uuid: str | None = None
     content: str = ""
 
 
@@ -293,7 +396,9 @@ class PermissionDeniedMessage(SystemMessage, frozen=True):
     subtype: str = "permission_denied"
     tool_name: str = ""
     tool_use_id: str | None = None
+    agent_id: str | None = None
     decision_reason_type: str | None = None
+    decision_reason: str | None = None
     message: str = ""
 
 
@@ -311,6 +416,10 @@ class ControlRequestProgressMessage(SystemMessage, frozen=True):
     subtype: str = "control_request_progress"
     request_id: str = ""
     status: str = ""
+    attempt: int | None = None
+    max_retries: int | None = None
+    retry_delay_ms: float | None = None
+    error_status: int | None = None
 
 
 class InformationalMessage(SystemMessage, frozen=True):
@@ -322,6 +431,7 @@ class InformationalMessage(SystemMessage, frozen=True):
     tag: str | None = None
     prevent_continuation: bool = False
     prompt_submit_outcome: JsonObject | None = None
+    tool_use_id: str | None = None
 
 
 class NotificationMessage(SystemMessage, frozen=True):
@@ -331,6 +441,8 @@ class NotificationMessage(SystemMessage, frozen=True):
     key: str | None = None
     text: str = ""
     priority: str | None = None
+    color: str | None = None
+    timeout_ms: float | None = None
 
 
 # ------------------------------------------------------------------------- subagents, shells
@@ -357,6 +469,10 @@ class TaskStartedMessage(SystemMessage, frozen=True):
     subagent_type: str | None = None
     is_backgrounded: bool | None = None
     spawn_depth: int | None = None
+    parent_task_id: str | None = None
+    workflow_name: str | None = None
+    skip_transcript: bool = False
+    ambient: bool = False
 
 
 class TaskProgressMessage(SystemMessage, frozen=True):
@@ -370,6 +486,7 @@ class TaskProgressMessage(SystemMessage, frozen=True):
     subagent_type: str | None = None
     last_tool_name: str | None = None
     usage: TaskUsage | None = None
+    summary: str | None = None
 
 
 class TaskUpdatedMessage(SystemMessage, frozen=True):
@@ -392,6 +509,10 @@ class TaskNotificationMessage(SystemMessage, frozen=True):
     output_file: str | None = None
     summary: str = ""
     usage: TaskUsage | None = None
+    reason: str | None = None
+    resource_links: tuple[JsonObject, ...] = ()
+    skip_transcript: bool = False
+    ambient: bool = False
 
 
 class BackgroundTask(Record, kw_only=True, frozen=True):
@@ -402,6 +523,8 @@ class BackgroundTask(Record, kw_only=True, frozen=True):
     task_type: str | None = None
     subagent_type: str | None = None
     description: str = ""
+    parent_task_id: str | None = None
+    ambient: bool = False
 
 
 class BackgroundTasksChangedMessage(SystemMessage, frozen=True):
@@ -409,6 +532,35 @@ class BackgroundTasksChangedMessage(SystemMessage, frozen=True):
 
     subtype: str = "background_tasks_changed"
     tasks: tuple[BackgroundTask, ...] = ()
+
+
+class LiveTask(Record, kw_only=True, frozen=True):
+    """A task that is running. `session.tasks.list()` returns all of them."""
+
+    task_id: str
+    #: Identifies one run of the task. A subagent that is resumed keeps its `task_id`.
+    run_id: str | None = None
+    #: The CLI's name of the kind, such as `local_agent`, `local_bash` or `monitor_mcp`.
+    task_type: str | None = None
+    subagent_type: str | None = None
+    description: str = ""
+    prompt: str | None = None
+    status: str = "running"
+    #: True if the task runs beside the turn. None if the CLI did not say (2.1.197).
+    is_backgrounded: bool | None = None
+    #: The tool call that started the task.
+    tool_use_id: str | None = None
+    #: The task of the subagent that started this task.
+    parent_task_id: str | None = None
+    #: The path of the subagent itself, or of the agent that started a shell or a monitor.
+    agent_path: AgentPath = ()
+    #: What the task does now, and the last tool it called.
+    activity: str | None = None
+    last_tool_name: str | None = None
+    summary: str | None = None
+    usage: TaskUsage | None = None
+    #: True for tasks that are not activity, such as watchers. Interfaces do not count them.
+    ambient: bool = False
 
 
 SYSTEM_KINDS: dict[str, type[SystemMessage]] = {

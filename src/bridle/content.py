@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from bridle._raw_line import (
     JsonObject,
@@ -27,6 +27,7 @@ from bridle._raw_line import (
 )
 
 __all__ = [
+    "AdvisorToolResultBlock",
     "BashCodeExecutionToolResultBlock",
     "Block",
     "CodeExecutionToolResultBlock",
@@ -35,6 +36,7 @@ __all__ = [
     "Content",
     "ContentBlock",
     "DocumentBlock",
+    "FallbackBlock",
     "ImageBlock",
     "McpToolResultBlock",
     "McpToolUseBlock",
@@ -103,6 +105,13 @@ class CompactionBlock(Block, tag="compaction", frozen=True):
     """A summary that replaces the conversation before it."""
 
     content: str | None = None
+
+
+class FallbackBlock(Block, tag="fallback", frozen=True):
+    """Another model continues the answer. `from_` and `to` are objects with the key `model`."""
+
+    from_: JsonObject = field(name="from", default_factory=JsonObject)
+    to: JsonObject = field(default_factory=JsonObject)
 
 
 # ------------------------------------------------------------------------- for the model
@@ -223,6 +232,13 @@ class ToolSearchToolResultBlock(Block, tag="tool_search_tool_result", frozen=Tru
     content: Any
 
 
+class AdvisorToolResultBlock(Block, tag="advisor_tool_result", frozen=True):
+    """The advice of another model that the API asked."""
+
+    tool_use_id: str
+    content: Any
+
+
 class McpToolUseBlock(Block, tag="mcp_tool_use", frozen=True):
     """The model calls a tool of an MCP server that the API is connected to."""
 
@@ -261,6 +277,7 @@ ContentBlock: TypeAlias = (
     | RedactedThinkingBlock
     | ToolUseBlock
     | CompactionBlock
+    | FallbackBlock
     | ToolResultBlock
     | ImageBlock
     | DocumentBlock
@@ -274,6 +291,7 @@ ContentBlock: TypeAlias = (
     | BashCodeExecutionToolResultBlock
     | TextEditorCodeExecutionToolResultBlock
     | ToolSearchToolResultBlock
+    | AdvisorToolResultBlock
     | McpToolUseBlock
     | McpToolResultBlock
     | UnknownBlock

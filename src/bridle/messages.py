@@ -28,12 +28,11 @@ from bridle._api import (
     WireDelta,
     WireEvent,
 )
-from bridle._message import Message
+from bridle._message import AgentPath, Message, Subagent
 from bridle._raw_line import JsonObject
 from bridle._system import *
 from bridle.content import (
     ContentBlock,
-    ToolUseBlock,
     WireBlock,
     bind_block,
     bind_blocks,
@@ -42,6 +41,9 @@ from bridle.content import (
 from bridle.controls import ControlCancel, ControlRequest, ControlResponse
 
 __all__ = [
+    "ActiveGoal",
+    "ActiveGoalMessage",
+    "AgentPath",
     "AssistantMessage",
     "AuthStatus",
     "CommandLifecycle",
@@ -60,6 +62,7 @@ __all__ = [
     "RateLimitInfo",
     "ResultMessage",
     "StreamEvent",
+    "Subagent",
     "ToolProgress",
     "ToolUseSummary",
     "TranscriptMirror",
@@ -114,6 +117,11 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
     refused_message_id: str | None = None
     thinking_duration_ms: float | None = None
     thinking_display: str | None = None
+    resume_reason: str | None = None
+    resumed_from_incomplete_thinking: bool = False
+    #: UUIDs of earlier messages that this message replaces.
+    supersedes: tuple[str, ...] = ()
+    usage_report: JsonObject | None = None
     parent_tool_use_id: str | None = None
 
     @property
@@ -155,15 +163,6 @@ class AssistantMessage(Message, tag="assistant", frozen=True):
         return self._message.usage
 
 
-def count_tool_calls(message: AssistantMessage) -> int:
-    """Return the number of tool calls in a message, without binding its blocks to the raw line."""
-    return sum(
-        1
-        for block in message._message.content  # pyright: ignore[reportPrivateUsage]
-        if type(block) is ToolUseBlock
-    )
-
-
 class UserMessage(Message, tag="user", frozen=True):
     """A copy of a prompt, a tool result, or a message that the CLI wrote for the user.
 
@@ -181,6 +180,12 @@ class UserMessage(Message, tag="user", frozen=True):
     task_description: str | None = None
     refused_message_id: str | None = None
     origin: Origin | None = None
+    priority: str | None = None
+    should_query: bool | None = field(name="shouldQuery", default=None)
+    client_composed: bool = False
+    pasted_content: tuple[Any, ...] = ()
+    inline_pastes: tuple[str, ...] = ()
+    file_attachments: tuple[Any, ...] = ()
     # Some programs that use this protocol put the content next to `type`.
     _flat_content: str | list[WireBlock] | None = field(name="content", default=None)
     parent_tool_use_id: str | None = None
@@ -297,6 +302,22 @@ class ResultMessage(Message, tag="result", frozen=True):
     fast_mode_disabled_reason: str | None = None
     subagent_stats: JsonObject | None = None
     safety_stops: int | None = None
+    startup_failure_reason: str | None = None
+    invalid_config_file: JsonObject | None = None
+    resume_reason: str | None = None
+    credential_expires_at: str | None = None
+    warm_spare_claimed: bool | None = None
+    time_origin_ms: float | None = None
+    time_to_request_from_spawn_ms: float | None = None
+    first_stream_post_ms: float | None = None
+    first_stream_post_ack_ms: float | None = None
+    first_stream_post_queue_wait_ms: float | None = None
+    first_stream_post_queued_behind: str | None = None
+    first_stream_post_wall_ms: float | None = None
+    first_text_post_ms: float | None = None
+    first_text_post_queue_wait_ms: float | None = None
+    first_text_post_queued_behind: str | None = None
+    first_text_post_wall_ms: float | None = None
 
 
 # ------------------------------------------------------------------------- partial messages
@@ -314,6 +335,7 @@ class StreamEvent(Message, tag="stream_event", frozen=True):
     user_message_uuids: tuple[str, ...] = ()
     abandoned_blocks: JsonObject | None = None
     owed_rows: Any = None
+    resume_reason: str | None = None
     parent_tool_use_id: str | None = None
 
     @property
@@ -395,6 +417,25 @@ class ToolProgress(Message, tag="tool_progress", frozen=True):
     elapsed_time_seconds: float = 0.0
     heartbeat: bool = False
     task_id: str | None = None
+    subagent_type: str | None = None
+    #: The API retry that a subagent waits for.
+    subagent_retry: JsonObject | None = None
+
+
+class ActiveGoal(Record, kw_only=True, frozen=True):
+    """A goal that the CLI works towards over several turns."""
+
+    condition: str = ""
+    iterations: int = 0
+    set_at: float | None = None
+    tokens_at_start: int | None = None
+    last_reason: str | None = None
+
+
+class ActiveGoalMessage(Message, tag="active_goal", frozen=True):
+    """The goal of the session changed. `value` is None if there is no goal any more."""
+
+    value: ActiveGoal | None = None
 
 
 class ToolUseSummary(Message, tag="tool_use_summary", frozen=True):

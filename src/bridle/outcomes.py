@@ -16,7 +16,7 @@ import msgspec
 from bridle import errors
 from bridle.errors import OptionsError, OutcomeError, ProcessInfo
 from bridle.events import ApiRetry
-from bridle.messages import DeferredToolUse, Message, ResultMessage, Usage
+from bridle.messages import DeferredToolUse, Message, ModelUsage, ResultMessage, Usage
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -28,7 +28,15 @@ else:
 
     _Output_co = TypeVar("_Output_co", covariant=True)
 
-__all__ = ["OUTCOME_ERRORS", "CompletedOutcome", "Outcome", "OutcomeReason"]
+__all__ = [
+    "OUTCOME_ERRORS",
+    "CompletedOutcome",
+    "Outcome",
+    "OutcomeReason",
+    "SessionUsage",
+    "TokenUsage",
+    "TurnUsage",
+]
 
 
 class OutcomeReason(StrEnum):
@@ -154,6 +162,7 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     session_id: str | None = None
     #: Cost of this turn in US dollars, or None if the CLI exited before reporting it.
     cost_usd: float | None = None
+    #: Tokens of the main agent in this turn. `session.usage` also counts subagents.
     usage: Usage | None = None
     num_turns: int = 0
     #: Calls of the model in this turn, and tool calls that it made. Both include subagents.
@@ -271,6 +280,54 @@ if TYPE_CHECKING:
         output: _Output_co = cast("Any", None)
 else:
     CompletedOutcome = Outcome
+
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens and cost, by model."""
+
+    #: By the CLI's name of the model. Subagents and background tasks are included.
+    models: Mapping[str, ModelUsage] = {}
+    #: US dollars by the CLI's own count. None before the first result, or if it has no cost.
+    cost_usd: float | None = None
+
+    @property
+    def input_tokens(self) -> int:
+        """Return the input tokens of all models. Tokens of the prompt cache are not included."""
+        return sum(usage.input_tokens for usage in self.models.values())
+
+    @property
+    def output_tokens(self) -> int:
+        """Return the output tokens of all models."""
+        return sum(usage.output_tokens for usage in self.models.values())
+
+    @property
+    def cache_read_input_tokens(self) -> int:
+        """Return the tokens that all models read from the prompt cache."""
+        return sum(usage.cache_read_input_tokens for usage in self.models.values())
+
+    @property
+    def cache_creation_input_tokens(self) -> int:
+        """Return the tokens that all models wrote to the prompt cache."""
+        return sum(usage.cache_creation_input_tokens for usage in self.models.values())
+
+
+class TurnUsage(TokenUsage, frozen=True, kw_only=True):
+    """What was used between two results: by a turn, and by background tasks since the last one."""
+
+    #: UUIDs of the prompts of the turn. Empty if the CLI ran it by itself, for a background task.
+    prompts: tuple[str, ...] = ()
+
+
+class SessionUsage(TokenUsage, frozen=True, kw_only=True):
+    """What a session has used since it started. A resumed conversation starts at zero.
+
+    `models` includes the answers of the turn that runs, each once. Their output tokens and their
+    cost are known when the result arrives.
+    """
+
+    #: The newest 256 turns, in order. The totals include older ones.
+    turns: tuple[TurnUsage, ...] = ()
+
 
 # The annotations of `OutcomeError` name this class, and `bridle.errors` cannot import it.
 errors.__dict__["Outcome"] = Outcome

@@ -49,6 +49,7 @@ from bridle._doors.deps import SESSION_DEPS
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession
 from bridle._doors.session import Session as AsyncSession
+from bridle._doors.task_group import Tasks
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._doors.turn import take_back
 from bridle._shell.turn import taken_over
@@ -56,12 +57,13 @@ from bridle.content import Content, Prompts
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
-from bridle.outcomes import Outcome
+from bridle.outcomes import Outcome, SessionUsage
 
 __all__ = [
     "QueryStream",
     "Session",
     "Subscription",
+    "Tasks",
     "TextPieces",
     "Turn",
     "query",
@@ -355,6 +357,19 @@ class Session:
     def server_info(self) -> Mapping[str, object] | None:
         """Return the CLI's response to the handshake as JSON, or None before the handshake."""
         return self._session.server_info
+
+    @property
+    def usage(self) -> SessionUsage:
+        """Return the tokens and the cost of the session so far, in total and for each turn.
+
+        Subagents are included, and so are the answers of the running turn.
+        """
+        return self._session.usage
+
+    @property
+    def tasks(self) -> Tasks:
+        """Return the group of running tasks: subagents, background shells, monitors."""
+        return self._session.tasks
 
     # -- messages and events -----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from bridle import AssistantMessage, Message, SdkWarning, SessionReady, decode_line
@@ -234,6 +235,34 @@ def test_the_first_subscription_gets_what_came_before_it() -> None:
         assert uuids([await first.take() for _ in range(3)]) == ["1", "2", "3"]
         assert uuids([await second.take()]) == ["3"]
         assert len(second) == 0
+
+    run(main)
+
+
+def test_messages_kept_as_lines_get_their_agent_path_again() -> None:
+    async def main() -> None:
+        home = Home()
+        task = {"type": "system", "subtype": "task_started", "tool_use_id": "one"}
+        call = {"type": "tool_use", "id": "two", "name": "Task", "input": {}}
+        lines = [
+            {**task, "subagent_type": "Explore"},
+            {"type": "assistant", "message": {"content": [call]}, "parent_tool_use_id": "one"},
+            {"type": "user", "parent_tool_use_id": "two"},
+        ]
+        messages, _ = home.delivery.agents.decode_all(list(map(msgspec.json.encode, lines)))
+        turn = home.turn()
+        size = sum(len(message.raw_line) for message in messages)
+        action = act.Deliver(messages, ("u",), size)
+        home.delivery.account([action])
+        home.subscriptions.put(action.readers, messages, size)
+        queue = turn.read()
+        taken = [await queue.take() for _ in messages]
+        assert not any(one is other for one, other in zip(taken, messages, strict=True))
+        assert [[step.id for step in each.agent_path] for each in taken] == [
+            ["one"],
+            ["one"],
+            ["one", "two"],
+        ]
 
     run(main)
 

@@ -17,7 +17,6 @@ from msgspec import Struct, field
 from bridle._core import actions as act
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
-from bridle._raw_line import line_of
 from bridle.outcomes import OutcomeReason as Reason
 
 Frame = dict[str, Any]
@@ -219,7 +218,7 @@ class Replay:
                 if frame["type"] == "control_request":
                     self._asked.append(frame["request_id"])
             elif isinstance(action, act.Deliver):
-                self.outcome.delivered.extend(map(line_of, action.messages))
+                self.outcome.delivered.extend(one.raw_line for one in action.messages)
             elif isinstance(action, act.TurnStarted):
                 self.outcome.under_way.add(action.uuid)
             elif isinstance(action, act.TurnEnded):

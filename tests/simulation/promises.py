@@ -28,7 +28,6 @@ from bridle._core.incoming.mcp_messages import MAX_EARLY
 from bridle._core.outgoing import MAX_QUEUED
 from bridle._core.shutdown import HOLD
 from bridle._core.state import TERMINAL
-from bridle._raw_line import line_of
 from bridle.errors import ControlRejected, ControlTimeout, OptionsError
 from bridle.events import (
     SdkWarning,
@@ -361,7 +360,7 @@ class Promises:
         for message in action.messages:
             counted["Deliver"] += 1
             line = self._next_expected(Kind.MESSAGE)
-            if line_of(message) != line.data:
+            if message.raw_line != line.data:
                 raise Violation(f"{message} was delivered in the place of {line}")
             if turns != line.turns and not self.cli.is_murky:
                 self._check_attribution(message, line, turns)

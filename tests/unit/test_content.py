@@ -30,6 +30,7 @@ WIRE: list[dict[str, object]] = [
     {"type": "redacted_thinking", "data": "d"},
     {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}},
     {"type": "compaction", "content": "before"},
+    {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
     {"type": "tool_result", "tool_use_id": "t", "content": "ok", "is_error": True},
     {"type": "image", "source": {"type": "url", "url": "u"}},
     {"type": "document", "source": {"type": "text", "data": "d"}, "title": "t"},
@@ -43,6 +44,7 @@ WIRE: list[dict[str, object]] = [
     {"type": "bash_code_execution_tool_result", "tool_use_id": "t", "content": {}},
     {"type": "text_editor_code_execution_tool_result", "tool_use_id": "t", "content": {}},
     {"type": "tool_search_tool_result", "tool_use_id": "t", "content": {}},
+    {"type": "advisor_tool_result", "tool_use_id": "t", "content": {"text": "x"}},
     {"type": "mcp_tool_use", "id": "t", "name": "n", "input": {}, "server_name": "s"},
     {"type": "mcp_tool_result", "tool_use_id": "t", "content": "ok", "is_error": True},
 ]

@@ -11,6 +11,8 @@ from bridle import messages
 from bridle._core.wire import decode_line
 from bridle.content import ContentBlock, TextBlock, ThinkingBlock, ToolUseBlock, UnknownBlock
 from bridle.messages import (
+    ActiveGoal,
+    ActiveGoalMessage,
     ApiMessage,
     ApiUserMessage,
     AssistantMessage,
@@ -335,6 +337,11 @@ def test_a_broken_result_still_ends_its_turn() -> None:
             AuthStatus(True, ("o",)),
         ),
         ({"type": "prompt_suggestion", "suggestion": "s"}, PromptSuggestion("s")),
+        (
+            {"type": "active_goal", "value": {"condition": "green", "iterations": 2, "set_at": 5}},
+            ActiveGoalMessage(ActiveGoal(condition="green", iterations=2, set_at=5.0)),
+        ),
+        ({"type": "active_goal", "value": None}, ActiveGoalMessage()),
         ({"type": "keep_alive"}, KeepAlive()),
         ({"type": "omen"}, UnknownMessage("omen")),
     ],

@@ -16,7 +16,6 @@ import pytest
 
 from bridle._core.wire import decode_line
 from bridle._raw_line import (
-    line_of,
     line_size,
     lines_of,
     parse_json,
@@ -64,11 +63,11 @@ def test_the_source_is_no_part_of_equality_or_repr() -> None:
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"], ids=repr)
-def test_the_line_of_a_value_is_given_without_its_ending(ending: bytes) -> None:
+def test_raw_line_is_the_line_as_received_without_its_ending(ending: bytes) -> None:
     line = b'{"type":"keep_alive"}'
     message = read(line + ending)
-    assert (line_of(message), line_size(message)) == (line, len(line + ending))
-    assert (line_of(KeepAlive()), line_size(KeepAlive())) == (b"", 0)
+    assert (message.raw_line, line_size(message)) == (line, len(line + ending))
+    assert (KeepAlive().raw_line, line_size(KeepAlive())) == (b"", 0)
 
 
 def test_the_lines_of_many_values_are_given_whatever_was_read_of_them() -> None:
@@ -203,7 +202,7 @@ def test_a_message_is_the_same_after_its_blocks_were_read() -> None:
     assert isinstance(message, UserMessage)
     raw, size = message.raw, line_size(message)
     assert message.content
-    assert (message.raw, line_size(message), line_of(message)) == (raw, size, LINE)
+    assert (message.raw, line_size(message), message.raw_line) == (raw, size, LINE)
     twin = through_pickle(message)
     assert isinstance(twin, UserMessage)
     assert (twin.raw, twin.content[0]) == (raw, message.content[0])

@@ -16,11 +16,19 @@ from bridle.messages import (
     CompactMetadata,
     InitMessage,
     McpServerStatus,
+    MemoryRecallMessage,
     Message,
+    MirrorErrorMessage,
+    MirrorKey,
+    ModelRefusalFallbackMessage,
+    PluginInstallMessage,
+    RecalledMemory,
+    SessionWritesLostMessage,
     StatusMessage,
     SystemMessage,
     TaskUsage,
     UnknownSystemMessage,
+    WorkerShuttingDownMessage,
 )
 
 
@@ -122,6 +130,83 @@ def test_nested_records_are_typed() -> None:
     assert getattr(progress, "usage", None) == TaskUsage(3)
     changed = read(subtype="background_tasks_changed", tasks=[{"task_id": "t"}])
     assert getattr(changed, "tasks", None) == (BackgroundTask(task_id="t"),)
+
+
+@pytest.mark.parametrize(
+    ("wire", "message"),
+    [
+        (
+            {
+                "subtype": "model_refusal_fallback",
+                "trigger": "refusal",
+                "direction": "retry",
+                "scope": "local",
+                "original_model": "a",
+                "fallback_model": "b",
+                "request_id": None,
+                "api_refusal_category": "bio",
+                "retracted_message_uuids": ["m"],
+                "refused_user_message_uuid": None,
+                "content": "c",
+            },
+            ModelRefusalFallbackMessage(
+                trigger="refusal",
+                direction="retry",
+                scope="local",
+                original_model="a",
+                fallback_model="b",
+                api_refusal_category="bio",
+                retracted_message_uuids=("m",),
+                content="c",
+            ),
+        ),
+        (
+            {"subtype": "plugin_install", "status": "failed", "name": "n", "error": "e"},
+            PluginInstallMessage(status="failed", name="n", error="e"),
+        ),
+        (
+            {"subtype": "worker_shutting_down", "reason": "host_exit"},
+            WorkerShuttingDownMessage(reason="host_exit"),
+        ),
+        (
+            {
+                "subtype": "memory_recall",
+                "mode": "select",
+                "memories": [{"path": "/m.md", "scope": "team"}],
+            },
+            MemoryRecallMessage(mode="select", memories=(RecalledMemory("/m.md", "team"),)),
+        ),
+        (
+            {
+                "subtype": "mirror_error",
+                "error": "timeout",
+                "key": {"projectKey": "p", "sessionId": "s", "subpath": "subagents/a"},
+            },
+            MirrorErrorMessage(
+                error="timeout",
+                key=MirrorKey(project_key="p", session_id="s", subpath="subagents/a"),
+            ),
+        ),
+        (
+            {
+                "subtype": "session_writes_lost",
+                "error_code": "ENOSPC",
+                "lost": ["transcript"],
+                "transcript_session_ids": ["s"],
+            },
+            SessionWritesLostMessage(
+                error_code="ENOSPC", lost=("transcript",), transcript_session_ids=("s",)
+            ),
+        ),
+    ],
+    ids=lambda each: each["subtype"] if isinstance(each, dict) else "",
+)
+def test_a_message_of_the_typescript_sdk_is_read_into_its_class(
+    wire: dict[str, object], message: Message
+) -> None:
+    found = read(**wire)
+    assert (found, found.misfits) == (message, ())
+    assert found.raw == {"type": "system", **wire}
 
 
 def test_a_status_may_be_none() -> None:

@@ -29,6 +29,7 @@ from bridle._core.actions import (
     TurnEnded,
     Warn,
 )
+from bridle._core.agents import AgentBook
 from bridle._raw_line import line_size, lines_of
 from bridle.errors import BridleError, ConsumerTooSlow, UsageError
 from bridle.events import SdkWarning, SessionEvent, WarningKind
@@ -120,9 +121,16 @@ class Delivery:
     set when a reader is too slow. The engine then ends the session.
     """
 
-    def __init__(self, config: DeliveryConfig, emit: Callable[[Action], None]) -> None:
+    def __init__(
+        self,
+        config: DeliveryConfig,
+        emit: Callable[[Action], None],
+        agents: AgentBook | None = None,
+    ) -> None:
         self._config = config
         self._emit = emit
+        #: Decodes messages that are kept as lines, when a reader takes them.
+        self.agents = agents or AgentBook()
         self._fail_at = FAIL_FACTOR * config.max_unread
         self._slow_at = config.max_unread
         if config.pauses_reading:

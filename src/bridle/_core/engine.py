@@ -14,6 +14,7 @@ from msgspec import structs
 
 from bridle import controls, errors
 from bridle._core import actions as act
+from bridle._core.agents import AgentBook
 from bridle._core.budget import Budget, TurnBudget, Used
 from bridle._core.classify import ProcessEnd
 from bridle._core.closing import GentleClose
@@ -43,7 +44,7 @@ from bridle._core.shutdown import OUTPUT, PIPE, STEP, Shutdown, last_event
 from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
-from bridle._core.wire import decode_all, decode_line
+from bridle._core.wire import decode_line
 from bridle.content import Content
 from bridle.errors import ProcessInfo, SessionStopped, TransportError
 from bridle.events import SessionFailed, WarningKind
@@ -76,9 +77,11 @@ class Engine:
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
         self._framer = LineFramer(config.max_line)
-        self.delivery = Delivery(config.delivery, self._emit)  #: the inputs of readers
+        agents = AgentBook()
+        self.delivery = Delivery(config.delivery, self._emit, agents)  #: the inputs of readers
         self.deadlines = Deadlines()  #: read by the shell, for its timer
-        self._turns = TurnBook(self._outbox, wants_output=config.wants_output)
+        self._turns = TurnBook(self._outbox, agents, wants_output=config.wants_output)
+        self.usage, self.live_tasks = self._turns.usage, self._turns.live_tasks
         self._outgoing = Outgoing(
             self.deadlines,
             self._emit,
@@ -347,11 +350,11 @@ class Engine:
         """Handle the lines of one read. Most reads hold only messages, delivered at once."""
         handlers = self._HANDLERS
         if len(items) == 1 and type(items[0]) is bytes:
-            frames: list[Any] = [decode_line(items[0])]
+            frames: list[Any] = [self.delivery.agents.decode(items[0])]
         elif not items:
             return
         else:
-            frames, kinds = decode_all(items)
+            frames, kinds = self.delivery.agents.decode_all(items)
             if handlers.keys().isdisjoint(kinds):
                 size = sum(map(len, cast("Sequence[bytes]", items)))
                 self._turns.deliver_all(frames, kinds, size)

@@ -24,7 +24,7 @@ from bridle._core.oversized import shape_of
 from bridle._core.state import TERMINAL, Cause, Lifecycle
 from bridle._core.stream_budget import StreamBudget
 from bridle._core.turns import NO_TURN
-from bridle._core.wire import decode_all, decode_line
+from bridle._core.wire import decode_line
 from bridle._raw_line import line_size, tag_of
 from bridle._system import (
     BackgroundTasksChangedMessage,
@@ -146,7 +146,7 @@ class OneWayEngine(Engine):
         if not items:
             return
         frames: list[Any]
-        frames, kinds = decode_all(items)
+        frames, kinds = self.delivery.agents.decode_all(items)
         if self._HANDLERS.keys().isdisjoint(kinds):
             size = sum(map(len, cast("Sequence[bytes]", items)))
             self._malformed_in_a_row = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bridle._api import ApiEvent
+from bridle._message import same_agent
 from bridle.content import ContentBlock, TextBlock, ThinkingBlock
 from bridle.messages import (
     ApiMessage,
@@ -61,13 +62,15 @@ class PartialMessages:
         growing = self._open.get(whose)
         if growing is None or not growing.take(event):
             return None
-        return AssistantMessage(
+        partial = AssistantMessage(
             growing.so_far(),
             is_partial=True,
             parent_tool_use_id=whose,
             session_id=message.session_id,
             user_message_uuids=message.user_message_uuids,
         )
+        same_agent(message, partial)
+        return partial
 
 
 class _Growing:

@@ -56,10 +56,10 @@ class Meter:
         # A lower total means that the CLI's counter was reset.
         return total - before if before is not None and total >= before else total
 
-    def charge_late(self, result: ResultMessage) -> None:
-        """Count a late result, which must not lower the total."""
-        if (result.total_cost_usd or 0.0) >= (self.total or 0.0):
-            self.charge(result)
+    def charge_late(self, result: ResultMessage) -> float | None:
+        """Do the same for a late result. None if its total is lower: it must not lower ours."""
+        is_current = (result.total_cost_usd or 0.0) >= (self.total or 0.0)
+        return self.charge(result) if is_current else None
 
 
 class Told(Struct, frozen=True):

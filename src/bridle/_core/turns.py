@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 from msgspec import Struct, field, structs
 
 from bridle._core.actions import Attribute, Outbox, TurnEnded, TurnStarted, Warn
+from bridle._core.agents import AgentBook
 from bridle._core.classify import (
     Ending,
     Facts,
@@ -41,9 +42,12 @@ from bridle._core.classify import (
     classify,
 )
 from bridle._core.incoming.hook_run import HookAnswer
+from bridle._core.live_tasks import LiveTasks
 from bridle._core.spending import Meter
 from bridle._core.text import SYNTHETIC, is_failed_command, model_text, result_text
+from bridle._core.usage import UsageBook
 from bridle._raw_line import line_size
+from bridle.content import ToolUseBlock
 from bridle.events import ApiRetry, SessionEvent, WarningKind
 from bridle.messages import (
     AssistantMessage,
@@ -57,7 +61,6 @@ from bridle.messages import (
     TaskNotificationMessage,
     TaskStartedMessage,
     UserMessage,
-    count_tool_calls,
 )
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -118,7 +121,9 @@ class Evidence(Struct):
 class TurnBook:
     """The open prompts of a session, in the order they were sent, and the running turn."""
 
-    def __init__(self, outbox: Outbox, *, wants_output: bool = False) -> None:
+    def __init__(
+        self, outbox: Outbox, agents: AgentBook | None = None, *, wants_output: bool = False
+    ) -> None:
         self._outbox = outbox
         self._emit = outbox.emit
         self._wants_output = wants_output
@@ -137,6 +142,8 @@ class TurnBook:
         self._tasks: dict[str, Turns] = {}
         #: The CLI's total cost at the last result.
         self.meter = Meter()
+        self.usage = UsageBook()
+        self.live_tasks = LiveTasks(agents or AgentBook())
         self.evidence = Evidence()
         # Limits that prompts have reached.
         self._limits: dict[str, LimitHit] = {}
@@ -233,6 +240,7 @@ class TurnBook:
                 self.deliver(message)
             return
         if AssistantMessage in kinds:
+            self.usage.note(messages)
             self._note_last(messages)
         self._outbox.deliver(messages, self._running, size)
 
@@ -292,6 +300,7 @@ class TurnBook:
             self._end((uuid,), ending, None, now)
         self._next_turn()
         self._tasks.clear()
+        self.live_tasks.clear()
 
     # -- which turn runs -----------------------------------------------------------------------
 
@@ -380,7 +389,9 @@ class TurnBook:
         self._emit(Warn(WarningKind.STRAY_RESULT, f"subtype {message.subtype}, of a closed prompt"))
         if message.origin is not None and self._notices:
             self._notices -= 1
-        self.meter.charge_late(message)
+        cost = self.meter.charge_late(message)
+        if cost is not None:
+            self.usage.charge(message, cost, NO_TURN)
         if not self._running and self._certainty is not Certainty.IDLE:
             self._next_turn()  # it was a turn of the CLI's own
 
@@ -397,6 +408,7 @@ class TurnBook:
 
     def _close_turn(self, message: ResultMessage, now: float) -> None:
         cost = self.meter.charge(message)
+        self.usage.charge(message, cost, self._running)
         if message.origin is not None and self._notices:
             self._notices -= 1
         if not self._running:
@@ -460,6 +472,7 @@ class TurnBook:
 
     def _on_assistant(self, message: AssistantMessage) -> Turns:
         self._count_calls([message])
+        self.usage.note((message,))
         if message.parent_tool_use_id is None:
             self.evidence.assistant = message
             self.evidence.text = model_text(message) or self.evidence.text
@@ -480,15 +493,19 @@ class TurnBook:
     def _count_calls(self, messages: Iterable[Message]) -> None:
         """Count the calls of the model, and the tool calls of the model, among these messages."""
         seen = self.evidence
+        last = seen.last_answers
         for message in messages:
-            if type(message) is not AssistantMessage:
-                continue
-            agent, answer = message.parent_tool_use_id, message.message_id
-            # The CLI sends one message per content block, and messages of its own.
-            if message.model != SYNTHETIC and seen.last_answers.get(agent, "") != answer:
-                seen.last_answers[agent] = answer
-                seen.model_calls += 1
-            seen.tool_calls += count_tool_calls(message)
+            if type(message) is AssistantMessage:
+                # Not through the properties of the message: this runs for every message.
+                answer = message._message  # pyright: ignore[reportPrivateUsage]
+                agent = message.parent_tool_use_id
+                # The CLI sends one message per content block, and messages of its own.
+                if answer.id != last.get(agent, "") and answer.model != SYNTHETIC:
+                    last[agent] = answer.id
+                    seen.model_calls += 1
+                for block in answer.content:
+                    if type(block) is ToolUseBlock:
+                        seen.tool_calls += 1
 
     def _on_status(self, message: StatusMessage) -> Turns:
         if message.compact_error:
@@ -512,7 +529,12 @@ class TurnBook:
             self.evidence.resets_at = info.resets_at
         return self._running
 
+    def _on_task(self, message: Message) -> Turns:
+        self.live_tasks.observe(message)
+        return self._running
+
     def _on_task_started(self, message: TaskStartedMessage) -> Turns:
+        self.live_tasks.observe(message)
         if message.tool_use_id:
             self._tasks[message.tool_use_id] = self._running
             if len(self._tasks) > _MAX_TASKS:
@@ -520,6 +542,7 @@ class TurnBook:
         return self._running
 
     def _on_task_notification(self, message: TaskNotificationMessage) -> Turns:
+        self.live_tasks.observe(message)
         if self._certainty is Certainty.IDLE and message.status != "stopped":
             # No turn follows the end of a task in the foreground, or of a stopped task.
             self._notices += 1
@@ -527,6 +550,7 @@ class TurnBook:
         return self._running
 
     _OBSERVERS: ClassVar[dict[type[Message], Callable[[TurnBook, Any], Turns]]] = {
+        **dict.fromkeys(LiveTasks.KINDS, _on_task),
         InitMessage: _on_init,
         UserMessage: _on_user,
         AssistantMessage: _on_assistant,

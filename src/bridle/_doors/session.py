@@ -25,6 +25,7 @@ from bridle._core.wire import Unencodable, encode_user_message
 from bridle._doors.attempts import Attempts, checked_retries, with_schema
 from bridle._doors.deps import SESSION_DEPS, with_prompts
 from bridle._doors.subscription import Subscription, TextPieces
+from bridle._doors.task_group import Tasks
 from bridle._doors.turn import Finish, Turn
 from bridle._fields import callback
 from bridle._shell.actor import Actor
@@ -46,7 +47,7 @@ from bridle.errors import OptionsError, SessionStopped, UsageError
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
-from bridle.outcomes import Outcome
+from bridle.outcomes import Outcome, SessionUsage
 from bridle.tools import Tool, ToolServer
 
 _PING = "mcp_status"
@@ -262,6 +263,19 @@ class Session:
     def server_info(self) -> Mapping[str, object] | None:
         """Return the CLI's response to the handshake as JSON, or None before the handshake."""
         return self._engine.handshake.server_info
+
+    @property
+    def usage(self) -> SessionUsage:
+        """Return the tokens and the cost of the session so far, in total and for each turn.
+
+        Subagents are included, and so are the answers of the running turn.
+        """
+        return self._engine.usage.read()
+
+    @property
+    def tasks(self) -> Tasks:
+        """Return the group of running tasks: subagents, background shells, monitors."""
+        return Tasks(self._engine.live_tasks.list)
 
     # -- messages and events -----------------------------------------------------------------------
 

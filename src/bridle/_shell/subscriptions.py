@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from bridle._core.actions import Reader
+from bridle._core.agents import AgentBook
 from bridle._core.delivery import EVENT_COST, Delivery
-from bridle._core.wire import decode_all
 from bridle._raw_line import lines_of
 from bridle.errors import UsageError
 from bridle.events import SessionEvent, Update
@@ -60,6 +60,7 @@ class Queue(Generic[_T]):
         reader: the name of the reader.
         took: called with the reader, the bytes and the number of items of each batch taken.
         react: called if ``took`` returns True.
+        agents: decodes messages that were kept as lines.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class Queue(Generic[_T]):
         reader: Reader = 0,
         took: Callable[[Reader, int, int], bool] = _ignore,
         react: Callable[[], None] = lambda: None,
+        agents: AgentBook | None = None,
     ) -> None:
         self._loop = loop
         self.reader = reader
         self._took = took
         self._react = react
+        self._agents = agents or AgentBook()
         #: Whether only the lines of messages are kept, because no reader waits for them.
         self.as_lines = False
         # The batch that is being read, the next item last: taking it is a pop.
@@ -135,7 +138,7 @@ class Queue(Generic[_T]):
 
     def hand_over(self, error: BaseException | None) -> Queue[_T]:
         """Move all items to a new queue and return it. This queue is empty and closed."""
-        heir: Queue[_T] = Queue(self._loop, self.reader, self._took, self._react)
+        heir: Queue[_T] = Queue(self._loop, self.reader, self._took, self._react, self._agents)
         heir.ready, heir._batches, heir._batched = self.ready, self._batches, self._batched
         heir.unread_bytes, heir._closed = self.unread_bytes, self._closed
         self.ready, self._batches = [], deque()
@@ -165,7 +168,7 @@ class Queue(Generic[_T]):
         self._batched -= count
         self.unread_bytes -= size
         if isinstance(items[0], bytes):
-            items, _ = decode_all(items)
+            items, _ = self._agents.decode_all(items)
         self.ready = items[::-1]
         if self._took(self.reader, size, count):
             self._react()
@@ -280,7 +283,7 @@ class Subscriptions:
 
     def _open(self, *, messages: bool = False, events: bool = False) -> Queue[Any]:
         opened = self.delivery.subscribe(messages=messages, events=events)
-        queue: Queue[Any] = Queue(self._loop, opened.reader, self.delivery.took, self._react)
+        queue: Queue[Any] = self._queue(opened.reader)
         for items, size in opened.backlog:
             queue.put(items, size)
         self._queues[opened.reader] = queue
@@ -288,6 +291,10 @@ class Subscriptions:
         if self._is_closed:
             queue.close(self.delivery.error_for(opened.reader))
         return queue
+
+    def _queue(self, reader: Reader) -> Queue[Any]:
+        delivery = self.delivery
+        return Queue(self._loop, reader, delivery.took, self._react, delivery.agents)
 
     def leave(self, queue: Queue[Any]) -> None:
         """Close a subscription. May be called at any time, also by the garbage collector."""
@@ -324,7 +331,7 @@ class Subscriptions:
         """Create a queue for the messages of a turn. It is removed when ``holder`` is collected."""
         self.delivery.open_turn(uuid)
         self._outcomes[uuid] = outcome
-        queue: Queue[Message] = Queue(self._loop, uuid, self.delivery.took, self._react)
+        queue: Queue[Message] = self._queue(uuid)
         queue.as_lines = True
         self._queues[uuid] = queue
         weakref.finalize(holder, self._drop_turn, uuid).atexit = False

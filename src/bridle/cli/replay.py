@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import msgspec
 
 from bridle._core import actions as act
-from bridle._raw_line import line_of
 from bridle._shell.preflight import unreadable
 from bridle.cli._timeline.frames import part, said
 from bridle.cli.damage import damage
@@ -191,7 +190,7 @@ class _JsonTeller:
     def tell(self, action: act.Action, now: float) -> Iterator[str]:
         if isinstance(action, act.Deliver):
             for message in action.messages:
-                yield _printed(line_of(message) or msgspec.json.encode(message.raw))
+                yield _printed(message.raw_line or msgspec.json.encode(message.raw))
         elif isinstance(action, act.TurnEnded):
             yield _printed(msgspec.json.encode({**_outcome(action.outcome), "t": now}))
 

@@ -12,7 +12,6 @@ from typing import Protocol
 
 import msgspec
 
-from bridle._raw_line import line_of
 from bridle.cli.printable import printable, printable_json
 from bridle.cli.shown import Line, Note, Said, Shown, plain
 from bridle.cli.terminal import Terminal
@@ -140,7 +139,7 @@ class JsonScreen(PlainScreen):
     """Prints every message as its raw line, and the outcome as the last line."""
 
     def hear(self, message: Message) -> None:
-        line = line_of(message) or msgspec.json.encode(message.raw)
+        line = message.raw_line or msgspec.json.encode(message.raw)
         self._write(line.decode("utf-8", "replace"))
 
     def _say(self, text: str) -> None:

@@ -13,7 +13,7 @@ from bridle._core.delivery import EVENT_COST, LINE_COST, Delivery, DeliveryConfi
 from bridle._core.engine import Engine
 from bridle._core.state import Lifecycle
 from bridle._core.wire import decode_line
-from bridle._raw_line import line_of, line_size
+from bridle._raw_line import line_size
 from bridle.errors import BridleError, ConsumerTooSlow, UsageError
 from bridle.events import SdkWarning, SessionFailed, SessionReady, WarningKind
 from bridle.messages import Message
@@ -113,7 +113,7 @@ def test_the_first_subscription_begins_with_what_came_before_it() -> None:
     readers.deliver((), message(1), message(2))
     assert readers.delivery.subscribe(events=True).backlog == ()
     opened = readers.delivery.subscribe(messages=True, events=True)
-    lines = [line_of(message(1)), line_of(message(2))]
+    lines = [message(1).raw_line, message(2).raw_line]
     assert opened.backlog == [([EVENT], EVENT_COST), (lines, 2 * SIZE)]
     assert readers.delivery.subscribe(messages=True).backlog == ()
     assert readers.emitted == []
@@ -125,7 +125,7 @@ def test_a_first_subscription_to_messages_begins_without_the_events() -> None:
     readers.delivery.publish(EVENT)
     readers.deliver((), message(1))
     opened = readers.delivery.subscribe(messages=True)
-    assert opened.backlog == [([line_of(message(1))], SIZE)]
+    assert opened.backlog == [([message(1).raw_line], SIZE)]
     assert readers.warnings() == []  # an event is missing, which this reader never gets
 
 
@@ -138,7 +138,7 @@ def test_the_newest_messages_are_kept_for_the_first_subscription(at_once: int) -
     opened = readers.delivery.subscribe(messages=True, events=True)
     lines = [line for batch, _ in opened.backlog for line in batch]
     assert sum(size for _, size in opened.backlog) == sum(map(len, cast("list[bytes]", lines)))
-    assert lines == [line_of(message(number)) for number in range(700 - 256, 700)]
+    assert lines == [message(number).raw_line for number in range(700 - 256, 700)]
     [detail] = readers.warnings()
     assert detail.startswith("444 messages and 1 events were dropped")
 
@@ -153,7 +153,7 @@ def test_what_is_kept_for_the_first_subscription_is_bounded_in_bytes(at_once: in
     opened = readers.delivery.subscribe(messages=True, events=True)
     lines = [line for batch, _ in opened.backlog for line in batch]
     assert sum(size for _, size in opened.backlog) == sum(map(len, cast("list[bytes]", lines)))
-    assert lines == [line_of(each) for each in large[3:]]
+    assert lines == [each.raw_line for each in large[3:]]
     [detail] = readers.warnings()
     assert detail.startswith("3 messages and 1 events were dropped")
 
@@ -504,7 +504,7 @@ def test_the_engine_fails_the_session_of_a_reader_that_is_too_slow() -> None:
     engine = engine_that_runs(10)
     engine.delivery.subscribe(messages=True)
     engine.send("key", "u", "go", 1.0)
-    actions = engine.receive(line_of(message(1)) + b"\n", 2.0)
+    actions = engine.receive(message(1).raw_line + b"\n", 2.0)
     [deliver] = [action for action in actions if isinstance(action, act.Deliver)]
     [ended] = [action for action in actions if isinstance(action, act.TurnEnded)]
     [failed] = [action for action in actions if isinstance(action, act.Publish)]
@@ -522,7 +522,7 @@ def test_a_turn_that_ended_with_the_failure_can_be_read_to_its_end_and_awaited()
     assert engine.delivery.begin_loop("u") is None
     engine.send("key", "u", "go", 1.0)
     init = b'{"type":"system","subtype":"init","user_message_uuids":["u"]}\n'
-    actions = engine.receive(init, 1.0) + engine.receive(line_of(message(1)) + b"\n", 2.0)
+    actions = engine.receive(init, 1.0) + engine.receive(message(1).raw_line + b"\n", 2.0)
     delivered = [action for action in actions if isinstance(action, act.Deliver)]
     assert [action.readers for action in delivered] == [("u",), ("u",)]
     assert engine.lifecycle is Lifecycle.FAILED

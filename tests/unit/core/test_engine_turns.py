@@ -535,3 +535,60 @@ def test_the_text_of_a_failed_turn_is_the_last_one_although_a_task_runs() -> Non
     failed = {"subtype": "error_max_turns", "is_error": True, "user_message_uuids": ["a"]}
     [ended] = cli.only(TurnEnded, engine.receive(cli.line(type="result", **failed), 2.0))
     assert ended.outcome.text == "I begin."
+
+
+# ------------------------------------------------------------------------- tasks and usage
+
+
+def used(**models: int) -> cli.Json:
+    """The totals of a result: input tokens by model."""
+    return {"modelUsage": {name: {"inputTokens": count} for name, count in models.items()}}
+
+
+def test_running_tasks_are_listed_until_the_cli_exits() -> None:
+    engine = running(cli.NEWER)
+    engine.send("a", "a", "prompt", 0.0)
+    feed(engine, 1.0, init("a"), STARTED, system("task_progress", task_id="t", description="d"))
+    assert [(task.task_id, task.activity) for task in engine.live_tasks.list()] == [("t", "d")]
+    engine.output_ended(2.0)
+    engine.exited(0, "", 2.0)
+    assert engine.live_tasks.list() == []
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_the_usage_of_a_running_turn_is_replaced_by_its_result(batch: bool) -> None:
+    message = {"id": "m", "model": "opus", "usage": {"input_tokens": 5, "output_tokens": 1}}
+    answer = cli.line(type="assistant", message=message)
+    engine = running(cli.NEWER)
+    engine.send("a", "a", "prompt", 0.0)
+    feed(engine, 1.0, init("a"))
+    feed(engine, 1.0, *([answer + answer] if batch else [answer, answer]))
+    assert (engine.usage.read().input_tokens, engine.usage.read().turns) == (5, ())
+    feed(engine, 2.0, result("a", total_cost_usd=0.5, **used(opus=7)))
+    found = engine.usage.read()
+    assert (found.input_tokens, found.cost_usd) == (7, 0.5)
+    assert [turn.prompts for turn in found.turns] == [("a",)]
+
+
+def test_a_turn_of_the_cli_itself_is_counted_for_no_prompt() -> None:
+    engine = running(cli.NEWER)
+    engine.send("a", "a", "prompt", 0.0)
+    feed(engine, 1.0, init("a"), result("a", total_cost_usd=0.5, **used(opus=7)))
+    own = {"origin": {"kind": "task-notification"}, "total_cost_usd": 0.75}
+    feed(engine, 2.0, init(), result(**own, **used(opus=9)))
+    found = engine.usage.read()
+    assert [(turn.prompts, turn.input_tokens, turn.cost_usd) for turn in found.turns] == [
+        (("a",), 7, 0.5),
+        ((), 2, 0.25),
+    ]
+
+
+def test_a_stale_result_never_lowers_the_usage() -> None:
+    engine = running(cli.NEWER)
+    engine.send("a", "a", "prompt", 0.0)
+    feed(engine, 1.0, init("a"), result("a", total_cost_usd=0.5, **used(opus=7)))
+    stale = {"user_message_uuid": "a"}
+    feed(engine, 2.0, result("a", total_cost_usd=0.25, **stale, **used(opus=3)))
+    assert (engine.usage.read().input_tokens, engine.usage.read().cost_usd) == (7, 0.5)
+    feed(engine, 3.0, result("a", total_cost_usd=0.75, **stale, **used(opus=8)))
+    assert (engine.usage.read().input_tokens, engine.usage.read().cost_usd) == (8, 0.75)

@@ -113,6 +113,36 @@ def test_subagents_write_beside_one_another() -> None:
     assert (sub.text, sub.parent_tool_use_id) == ("sub", "toolu_1")
 
 
+def test_interleaved_deltas_of_siblings_never_mix() -> None:
+    """The main agent, two subagents and a nested one write at the same time."""
+    writers = (None, "toolu_1", "toolu_2", "toolu_nested")
+    names = {writer: writer or "main" for writer in writers}
+    partial = PartialMessages()
+    for writer in writers:
+        partial.feed(begin(id=f"m-{names[writer]}", of=writer))
+        partial.feed(block({"type": "thinking", "thinking": ""}, of=writer))
+        partial.feed(block({"type": "text", "text": ""}, index=1, of=writer))
+    last: dict[str | None, AssistantMessage | None] = {}
+    for number in range(3):
+        for writer in reversed(writers):
+            thought = f"t{number} of {names[writer]} "
+            partial.feed(delta("thinking_delta", thinking=thought, of=writer))
+            text = f"{number} of {names[writer]} "
+            last[writer] = partial.feed(delta("text_delta", index=1, text=text, of=writer))
+    for writer, message in last.items():
+        assert message is not None
+        assert message.message_id == f"m-{names[writer]}"
+        assert message.text == "".join(f"{number} of {names[writer]} " for number in range(3))
+        assert message.content[0] == ThinkingBlock(
+            "".join(f"t{number} of {names[writer]} " for number in range(3))
+        )
+    # The end of one message leaves the others alone.
+    partial.feed(event("message_stop", of="toolu_1"))
+    grown = partial.feed(delta("text_delta", index=1, text="!", of="toolu_2"))
+    assert grown is not None
+    assert grown.text.endswith("2 of toolu_2 !")
+
+
 def test_a_message_that_begins_anew_forgets_the_one_before() -> None:
     """An answer that broke off is written again by the API."""
     *_, last = fed(begin(), block({"type": "text", "text": "half"}), begin("n"))

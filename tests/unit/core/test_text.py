@@ -175,6 +175,25 @@ def test_text_of_subagents_is_left_out() -> None:
     assert shown(whole("sub", **of), inside, user("x", refused_message_id="m", **of)) == []
 
 
+def test_interleaved_deltas_of_subagents_do_not_disturb_the_text() -> None:
+    stream, shown = TextStream(), ""
+    mine = decoded(start() + block("one ", "two ", "three") + whole("one two three"))
+    for message in mine:
+        for agent in ("t1", "t2"):
+            of = {"parent_tool_use_id": agent}
+            change = {"type": "text_delta", "text": f"of {agent}"}
+            delta = {"type": "content_block_delta", "delta": change}
+            foreign = (
+                line(type="stream_event", event={"type": "message_start", "message": {}}, **of)
+                + line(type="stream_event", event=delta, **of)
+                + whole("whole", id=f"m-{agent}", **of)
+                + user("a result", **of)
+            )
+            assert [stream.feed(each) for each in decoded(foreign)] == [""] * 4
+        shown += stream.feed(message)
+    assert shown + stream.end() == "one two three"
+
+
 # ---------------------------------------------------------------- words of the CLI
 
 

@@ -1,0 +1,155 @@
+"""Count the tokens and the cost of a session.
+
+* A result carries the totals of the CLI process by model (``modelUsage``) and the total cost. They
+  include subagents and background tasks. Each result adds the difference to the one before it.
+* ``usage`` of a result counts only the calls of the main agent in that turn, so it is not used.
+* Every message of one answer repeats the usage of that answer, with the same message id and
+  without the final number of output tokens. These count once, and only until the next result.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from msgspec import structs
+
+from bridle._core.text import SYNTHETIC
+from bridle.messages import ApiMessage, AssistantMessage, Message, ModelUsage, ResultMessage, Usage
+from bridle.outcomes import SessionUsage, TurnUsage
+
+MAX_TURNS = 256
+"""Turns that are kept one by one. The totals include older ones."""
+
+MAX_CALLS = 1024
+"""Answers since the last result that are kept one by one."""
+
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "web_search_requests",
+    "cost_usd",
+)
+_DETAILS = (
+    "cache_creation_ephemeral_5m_input_tokens",
+    "cache_creation_ephemeral_1h_input_tokens",
+    "thinking_tokens",
+)
+"""Counts that older CLIs do not send."""
+
+_Models = Mapping[str, ModelUsage]
+
+
+class UsageBook:
+    """The usage of one session."""
+
+    def __init__(self) -> None:
+        # What results have added.
+        self._models: _Models = {}
+        self._cost: float | None = None
+        self._turns: deque[TurnUsage] = deque(maxlen=MAX_TURNS)
+        # The CLI's totals at the last result; None before the first one.
+        self._totals: _Models | None = None
+        # The answers since the last result, by message id, and the sum of older ones.
+        self._calls: dict[str, tuple[str, Usage]] = {}
+        self._older: _Models = {}
+        self._last_call: str | None = None
+
+    def note(self, messages: Iterable[Message]) -> None:
+        """Count the answers that these messages are part of, each once."""
+        last = self._last_call
+        for message in messages:
+            if type(message) is AssistantMessage:
+                # Not through the properties of the message: this runs for every message.
+                answer = message._message  # pyright: ignore[reportPrivateUsage]
+                if answer.id != last:
+                    self._last_call = last = answer.id
+                    self._count(answer)
+
+    def _count(self, answer: ApiMessage) -> None:
+        call, model, usage = answer.id, answer.model, answer.usage
+        if call is None or model is None or model == SYNTHETIC or usage is None:
+            return
+        self._calls[call] = (model, usage)
+        if len(self._calls) > MAX_CALLS:
+            oldest = self._calls.pop(next(iter(self._calls)))
+            self._older = _sum(self._older, _by_model([oldest]))
+
+    def charge(self, result: ResultMessage, cost: float | None, prompts: tuple[str, ...]) -> None:
+        """Add what a result has added, with its cost in dollars."""
+        before, self._totals = self._totals, result.model_usage
+        added: _Models | None = result.model_usage_since_last_result
+        if before is not None or added is None:
+            added = _difference(result.model_usage, before or {})
+        self._models = _sum(self._models, added)
+        if cost is not None:
+            self._cost = (self._cost or 0.0) + cost
+        self._turns.append(TurnUsage(models=added, cost_usd=cost, prompts=prompts))
+        self._calls.clear()
+        self._older = {}
+        self._last_call = None
+
+    def read(self) -> SessionUsage:
+        """Return the usage so far."""
+        running = _sum(self._older, _by_model(self._calls.values()))
+        return SessionUsage(
+            models=_sum(self._models, running), cost_usd=self._cost, turns=tuple(self._turns)
+        )
+
+
+def _by_model(calls: Iterable[tuple[str, Usage]]) -> _Models:
+    """Return the usage of answers, summed by model."""
+    models: dict[str, ModelUsage] = {}
+    for model, usage in calls:
+        one = ModelUsage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_input_tokens=usage.cache_read_input_tokens or 0,
+            cache_creation_input_tokens=usage.cache_creation_input_tokens or 0,
+        )
+        models[model] = _add(models[model], one) if model in models else one
+    return models
+
+
+def _sum(first: _Models, second: _Models) -> _Models:
+    models = dict(first)
+    for name, usage in second.items():
+        models[name] = _add(models[name], usage) if name in models else usage
+    return models
+
+
+def _add(first: ModelUsage, second: ModelUsage) -> ModelUsage:
+    """Return the sum. What is not a count, such as the context window, is that of the second."""
+    values: dict[str, object] = {
+        name: getattr(first, name) + getattr(second, name) for name in _COUNTS
+    }
+    for name in _DETAILS:
+        counts = [getattr(each, name) for each in (first, second)]
+        known = [count for count in counts if count is not None]
+        values[name] = sum(known) if known else None
+    for name in ("context_window", "max_output_tokens"):
+        values[name] = getattr(second, name) or getattr(first, name)
+    return structs.replace(second, **values)
+
+
+def _difference(now: _Models, before: _Models) -> _Models:
+    """Return what was added between two totals. Models that added nothing are left out.
+
+    A lower total means that the CLI's counters were reset.
+    """
+    added: dict[str, ModelUsage] = {}
+    for name, usage in now.items():
+        old = before.get(name)
+        if old is None or any(getattr(usage, key) < getattr(old, key) for key in _COUNTS):
+            added[name] = usage
+        elif any(getattr(usage, key) != getattr(old, key) for key in _COUNTS):
+            values: dict[str, object] = {
+                key: getattr(usage, key) - getattr(old, key) for key in _COUNTS
+            }
+            for key in _DETAILS:
+                count = getattr(usage, key)
+                values[key] = None if count is None else count - (getattr(old, key) or 0)
+            added[name] = structs.replace(usage, **values)
+    return added
