@@ -17,10 +17,18 @@ _ROLE = re.compile(r":\w+:(`[^`]+`)")
 _PLAIN = re.compile(r"None|True|False|\(\)|[\d.]+|'[^']*'|\"[^\"]*\"")
 # Base classes of records are an implementation detail.
 _INNER = re.compile(
-    r"(msgspec\.)?Struct|Generic\b.*|Withdrawable|Sourced|Record|_ForDestination|_HookConditions"
+    r"(msgspec\.)?Struct|Generic\b.*|Withdrawable|Sourced|Record|_ForDestination|_HookConditions|_OfTurn"
 )
 
-MADE_BY_BRIDLE = {"QueryStream", "SessionStart", "Subscription", "TextPieces", "Tool", "Turn"}
+MADE_BY_BRIDLE = {
+    "QueryStream",
+    "SessionStart",
+    "Subscription",
+    "TextPieces",
+    "Tool",
+    "Turn",
+    "TurnEvents",
+}
 """Classes that programs get from a call. Their constructors are private."""
 
 

@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from bridle._doors.query import QueryStream, query
     from bridle._doors.run import run
     from bridle._doors.session import Session, SessionStart, start_session
-    from bridle._doors.subscription import Subscription, TextPieces
+    from bridle._doors.subscription import Subscription, TextPieces, TurnEvents
     from bridle._doors.turn import Turn
     from bridle.outcomes import Clock
 
@@ -135,6 +135,7 @@ _LAZY = {
     "Subscription": "bridle._doors.subscription",
     "TextPieces": "bridle._doors.subscription",
     "Turn": "bridle._doors.turn",
+    "TurnEvents": "bridle._doors.subscription",
     "query": "bridle._doors.query",
     "run": "bridle._doors.run",
     "start_session": "bridle._doors.session",
@@ -279,6 +280,7 @@ __all__ = [
     "ToolUseBlock",
     "TransportError",
     "Turn",
+    "TurnEvents",
     "UnknownBlock",
     "UnknownMessage",
     "UnsupportedCliVersionError",

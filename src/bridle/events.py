@@ -1,30 +1,52 @@
-"""Events of a session: lifecycle changes, API retries, rate limits and warnings.
+"""Events of a session and of a turn. Every event is a frozen record.
 
-Every event is a frozen record. `SessionEvent` is the union of all of them, and what
-`session.events()` yields. A warning reports something that the session survived: data that was
-dropped, or a request that Bridle answered in place of your code. A failure that ends a turn or a
-session is also an outcome or an error.
+`session.events()` yields a `SessionEvent`: lifecycle changes, API retries, rate limits, warnings.
+A warning reports something that the session survived: data that was dropped, or a request that
+Bridle answered in place of your code. A failure that ends a turn or a session is also an outcome or
+an error.
+
+`turn.events()` yields a `TurnEvent`: what a user interface shows of one turn. `agent_path` says
+which agent an event belongs to. It is empty for the main agent. `msgspec.json.encode(event)`
+returns JSON with the kind of the event in `type`.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from bridle._message import Message
+from bridle._message import AgentPath, Message, Subagent
+from bridle.content import ContentBlock, joined_text
 from bridle.errors import BridleError
 
+if TYPE_CHECKING:
+    # At run time `bridle.outcomes` sets this name, because it imports this module.
+    from bridle.outcomes import Outcome
+
 __all__ = [
+    "AgentPath",
     "ApiRetry",
+    "BlockEnded",
     "RateLimited",
+    "RetryScheduled",
     "SdkWarning",
     "SessionCompleted",
     "SessionEnded",
     "SessionEvent",
     "SessionFailed",
     "SessionReady",
+    "Subagent",
+    "SubagentEnded",
+    "SubagentStarted",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolEnded",
+    "ToolInput",
+    "ToolStarted",
+    "TurnEnded",
+    "TurnEvent",
     "Update",
     "WarningKind",
     "WarningLevel",
@@ -355,3 +377,128 @@ SessionEvent: TypeAlias = (
 
 Update: TypeAlias = Message | SessionEvent
 """A message or an event. `session.subscribe()` yields them."""
+
+
+# ------------------------------------------------------------------------- events of a turn
+
+
+class _OfTurn(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base class of the events of a turn."""
+
+    #: The agent that the event belongs to. For `SubagentStarted` and `SubagentEnded`, the last
+    #: part is that subagent.
+    agent_path: AgentPath = ()
+
+
+class TextDelta(_OfTurn, frozen=True, tag="text_delta"):
+    """The agent wrote text. Without partial messages this is a whole block."""
+
+    text: str
+
+
+class ThinkingDelta(_OfTurn, frozen=True, tag="thinking_delta"):
+    """The agent wrote thinking. Without partial messages this is a whole block."""
+
+    text: str
+
+
+class ToolStarted(_OfTurn, frozen=True, tag="tool_started"):
+    """The agent calls a tool. With partial messages the input is still being written."""
+
+    id: str
+    name: str
+
+
+class ToolInput(_OfTurn, frozen=True, tag="tool_input"):
+    """The input of a tool call is complete."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolEnded(_OfTurn, frozen=True, tag="tool_ended"):
+    """A tool call has a result.
+
+    A call that is cut off by the end of its turn or of its subagent has no such event.
+    """
+
+    id: str
+    #: Empty if the call itself was not seen.
+    name: str
+    #: What the model gets: text, or a list of content blocks. The result of a tool that the API
+    #: runs may have another form.
+    content: Any = None
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the text of the result. Images and other blocks are omitted."""
+        content: object = self.content
+        if not isinstance(content, str | list):
+            return ""
+        return joined_text(cast("str | list[ContentBlock]", content))
+
+
+class BlockEnded(_OfTurn, frozen=True, tag="block_ended"):
+    """A content block of the agent ended: text, thinking or a tool call.
+
+    An agent writes one block at a time, so the event refers to all deltas since the last
+    `BlockEnded` with the same `agent_path`, or to the last `ToolStarted` with it.
+    """
+
+    #: The `type` of the block: `text`, `thinking`, `tool_use` and others.
+    kind: str
+    #: The complete block. None if it was abandoned.
+    block: ContentBlock | None = None
+    #: True if the block is void: the connection to the API was lost, or the turn ended, before it
+    #: was complete. It is not part of the conversation. Remove what you have shown of it. If the
+    #: CLI asks the model again, the new answer follows. A new answer that begins with the same text
+    #: continues the block instead.
+    abandoned: bool = False
+
+
+class SubagentStarted(_OfTurn, frozen=True, tag="subagent_started"):
+    """A subagent started. `agent_path[-1]` names it."""
+
+    description: str = ""
+    prompt: str = ""
+
+
+class SubagentEnded(_OfTurn, frozen=True, tag="subagent_ended"):
+    """A subagent ended. A subagent in the background may outlive its turn and has no such event."""
+
+    #: `completed`, `failed` or `stopped`.
+    status: str
+
+
+class RetryScheduled(_OfTurn, frozen=True, tag="retry_scheduled"):
+    """A request to the model API failed. The CLI repeats it after `delay` seconds."""
+
+    attempt: int
+    max_retries: int
+    delay: float
+    #: HTTP status, or None if there was no response.
+    error_status: int | None = None
+    #: The CLI's name for the failure, such as `overloaded` or `rate_limit`.
+    error: str = ""
+
+
+class TurnEnded(_OfTurn, frozen=True, tag="turn_ended"):
+    """The turn ended. This is always the last event, also if the turn failed."""
+
+    outcome: Outcome[Any]
+
+
+TurnEvent: TypeAlias = (
+    TextDelta
+    | ThinkingDelta
+    | ToolStarted
+    | ToolInput
+    | ToolEnded
+    | BlockEnded
+    | SubagentStarted
+    | SubagentEnded
+    | RetryScheduled
+    | TurnEnded
+)

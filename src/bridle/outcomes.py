@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
 import msgspec
 
-from bridle import errors
+from bridle import errors, events
 from bridle.errors import OptionsError, OutcomeError, ProcessInfo
 from bridle.events import ApiRetry
 from bridle.messages import DeferredToolUse, Message, ModelUsage, ResultMessage, Usage
@@ -329,5 +329,6 @@ class SessionUsage(TokenUsage, frozen=True, kw_only=True):
     turns: tuple[TurnUsage, ...] = ()
 
 
-# The annotations of `OutcomeError` name this class, and `bridle.errors` cannot import it.
+# The annotations of `OutcomeError` and `TurnEnded` name this class. Their modules cannot import it.
 errors.__dict__["Outcome"] = Outcome
+events.__dict__["Outcome"] = Outcome

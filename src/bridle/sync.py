@@ -36,22 +36,21 @@ Exit: when the interpreter exits, it stops all sessions that are still open.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from bridle._core.state import Lifecycle
-from bridle._core.text import TextStream
-from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces
+from bridle._core.text_stream import TextStream
+from bridle._core.turn_events import TurnTranslator
+from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces, TurnEvents
 from bridle._doors.deps import SESSION_DEPS
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession
-from bridle._doors.session import Session as AsyncSession
 from bridle._doors.task_group import Tasks
 from bridle._doors.turn import Turn as AsyncTurn
-from bridle._doors.turn import take_back
+from bridle._doors.turn import outcome_so_far, take_back
 from bridle._shell.turn import taken_over
 from bridle.content import Content, Prompts
 from bridle.events import SessionEvent, Update
@@ -66,6 +65,7 @@ __all__ = [
     "Tasks",
     "TextPieces",
     "Turn",
+    "TurnEvents",
     "query",
     "run",
     "start_session",
@@ -182,18 +182,19 @@ class Turn:
     that it drops the messages of the oldest turn with the warning ``missed_messages``, and a loop
     over that turn raises ConsumerTooSlow.
 
-    If a second loop over a turn starts, the first one raises UsageError.
+    A turn has one stream of messages. A loop over the turn, over ``events()`` or over
+    ``text_stream()`` reads it. If a second loop starts, it gets the rest, and the first one raises
+    UsageError. To read events and messages at the same time, use ``session.messages()``.
 
-    Ctrl-C during the wait for a message or the outcome interrupts the running turn.
+    Ctrl-C during the wait for a message, an event or the outcome interrupts the turn.
     """
 
-    def __init__(self, turn: AsyncTurn, session: AsyncSession, home: Portal) -> None:
+    def __init__(self, turn: AsyncTurn, home: Portal) -> None:
         self._turn = turn
         self._text = TextStream()
+        self._translator = TurnTranslator()
         self._reading: Inbox[Message] | None = None
         self._portal = home
-        # Weak: a session that the program drops must end, even if a turn of it still exists.
-        self._session = weakref.ref(session)
 
     @property
     def uuid(self) -> str:
@@ -226,6 +227,28 @@ class Turn:
         """
         return TextPieces(self.__iter__(), self._text)
 
+    def events(self) -> TurnEvents:
+        """Return an iterator over the events of this turn, for user interfaces.
+
+        The last event is always ``TurnEnded``. The events are the same with and without
+        ``CliOptions.include_partial_messages``, except that with it the text comes in more deltas.
+        Set ``CliOptions.forward_subagent_text`` to get the text of subagents.
+        """
+        return TurnEvents(self.__iter__(), self._translator, partial(outcome_so_far, self._turn))
+
+    def interrupt(self, *, timeout: float | None = None) -> None:
+        """End this turn. Its outcome becomes ``interrupted``.
+
+        A prompt that still waits in the CLI's queue is removed from it. Prompts that were merged
+        into this turn end with it. Other queued prompts run next. Nothing happens if the turn has
+        ended.
+
+        Raises:
+            ControlTimeout: no response within ``timeout`` seconds.
+            ControlError: the CLI rejected the request, or has too many pending requests.
+        """
+        self._portal.call("interrupt", lambda: self._turn.interrupt(timeout=timeout))
+
     def outcome(self) -> Outcome[Any]:
         """Wait until the turn ends, and return its outcome. A failed turn raises nothing.
 
@@ -234,9 +257,8 @@ class Turn:
         return self._portal.call("outcome", self._turn.outcome, self._interrupt)
 
     def _interrupt(self) -> None:
-        session = self._session()
-        if session is not None and not self.done:
-            self._portal.start(session.interrupt)
+        if not self.done:
+            self._portal.start(self._turn.interrupt)
 
     def __repr__(self) -> str:
         return f"sync.{self._turn!r}"
@@ -429,7 +451,7 @@ class Session:
             "send_user_message",
             lambda: self._session.send_user_message(content, timeout=timeout, deps=deps),
         )
-        return Turn(turn, self._session, self._portal)
+        return Turn(turn, self._portal)
 
     def interrupt(
         self, *, cancel_queued: bool = False, timeout: float | None = None

@@ -28,12 +28,12 @@ WITHOUT_TWIN = {"__await__"}
 OTHER_RESULT = {"start_session": "Session"}
 """Where the twin returns something else: the session itself, as there is nothing to await."""
 
-OTHER_SUMMARY = {"start_session", "Subscription", "TextPieces", "Turn"}
+OTHER_SUMMARY = {"start_session", "Subscription", "TextPieces", "Turn", "TurnEvents"}
 """Whose first line speaks of ``await`` or of ``async``, and cannot be the same."""
 
 CLASSES = {
     name: (getattr(bridle, name), getattr(sync, name))
-    for name in ("QueryStream", "Session", "Turn", "Subscription", "TextPieces")
+    for name in ("QueryStream", "Session", "Turn", "Subscription", "TextPieces", "TurnEvents")
 }
 FUNCTIONS = {
     "query": (bridle.query, sync.query),

@@ -10,6 +10,7 @@ import ast
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +34,7 @@ from bridle.testing import (
     error,
     rate_limit_headers,
     text,
+    thinking,
     tool_use,
 )
 from bridle.testing.script import Answer, Script
@@ -245,6 +247,20 @@ CASES = {
         """,
         ("'Tell me a long story …", "'Thank you. …"),
     ),
+    "terminal_ui.py": Case(
+        [[thinking("Hm."), text("I look."), tool_use("Bash", command="echo hay")], [text("Hay.")]],
+        """
+        > Hm.
+        I look.
+        * Bash {"command": "echo hay"}
+          -> hay
+        Hay.
+        (completed, … s, $0.…)
+        >…
+        """,
+        ("'What is for dinner?'", "tool result 'hay'"),
+        typed="What is for dinner?\n",
+    ),
     "many_sessions.py": Case(
         Pair,
         """
@@ -346,6 +362,9 @@ CASES = {
 SERVICE = "fastapi_app.py"
 """The one that does not."""
 
+MOST_LINES = {"terminal_ui.py": 120}
+"""The limit of an example that is a complete program."""
+
 PROGRAMS = [name for name in (*CASES, SERVICE) if name.endswith(".py")]
 
 
@@ -363,6 +382,53 @@ def test_an_example_does_what_it_says(name: str, real_cli: Path, tmp_path: Path)
     assert [shape if fits(shape, line) else line for shape, line in pairs] == expected
     assert [end for end in ends if not any(fits(shape, end) for shape in case.told)] == []
     assert [shape for shape in case.told if not any(fits(shape, end) for end in ends)] == []
+
+
+# ---------------------------------------------------------------- the terminal
+
+
+def test_the_demo_of_the_terminal_chat_needs_no_model(real_cli: Path, tmp_path: Path) -> None:
+    with ScriptedModel([]) as model:
+        stage = Stage(model, real_cli, tmp_path)
+        program = str(EXAMPLES / "terminal_ui.py")
+        lines = stage.run(*PYTHON, program, "--demo", typed="How are the horses?\n")
+        assert not model.requests
+    expected = """
+        > A helper can count them.
+        I will have somebody look.
+        * Task {…
+        [general-purpose: count horses]
+          * Bash {"command": "echo Ada and Bob"}
+            -> Ada and Bob
+          Two of them.
+        [general-purpose: completed]
+          -> …
+        There are two horses, both well.
+        (completed, … s, $0.…)
+        >…
+        """
+    shapes = dedent(expected).strip().splitlines()
+    pairs = zip_longest(shapes, lines, fillvalue="")
+    assert [shape if fits(shape, line) else line for shape, line in pairs] == shapes
+
+
+def test_an_interrupt_from_the_keyboard_ends_the_turn_and_the_chat_goes_on(
+    real_cli: Path, tmp_path: Path
+) -> None:
+    held = Reply(blocks=(text("one two", chunks=["one ", "two"]),), hold=True, hold_after=4)
+    with ScriptedModel([held, [text("Still here.")]]) as model:
+        stage = Stage(model, real_cli, tmp_path)
+        with stage.running(*PYTHON, "-u", str(EXAMPLES / "terminal_ui.py")) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("Count.\n")
+            process.stdin.flush()
+            assert process.stdout.read(len("> one ")) == "> one "
+            process.send_signal(signal.SIGINT)
+            output, complaints = process.communicate("And now?\n", timeout=3 * LIMIT)
+        assert (process.returncode, complaints) == (0, "")
+    shape = "…(interrupted, … s, $0.…)…> Still here.…(completed, … s, $0.…)…"
+    assert fits(shape, output), output
 
 
 # ---------------------------------------------------------------- the web service
@@ -455,7 +521,8 @@ def test_an_example_is_short_and_says_how_to_run_it(name: str) -> None:
     said = ast.get_docstring(ast.parse(source), clean=False) or ""
     assert re.search(rf"^\$ (python|pytest) examples/{name}$", said, re.MULTILINE)
     code = [line.strip() for line in source.replace(said, "").splitlines()]
-    assert len([line for line in code if line and not line.startswith("#")]) <= 60
+    lines = [line for line in code if line and not line.startswith("#")]
+    assert len(lines) <= MOST_LINES.get(name, 60)
 
 
 def test_the_notebook_is_kept_without_what_came_of_it() -> None:

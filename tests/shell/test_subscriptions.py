@@ -176,6 +176,11 @@ def test_a_notice_is_taken_in_the_place_of_what_was_dropped() -> None:
 # ---------------------------------------------------------------- subscriptions
 
 
+async def unexpected(*_: object) -> None:
+    """Send no request: these turns are not interrupted."""
+    raise AssertionError("a request was sent")
+
+
 class Home:
     """Performs what the core decides, as the actor does."""
 
@@ -211,7 +216,13 @@ class Home:
         return messages
 
     def turn(self, uuid: str = "u") -> TurnState:
-        return TurnState(self.loop, uuid, self.subscriptions)
+        return TurnState(
+            self.loop,
+            uuid,
+            self.subscriptions,
+            submit=unexpected,
+            is_running=lambda uuid: False,
+        )
 
     def end(self, uuid: str = "u") -> None:
         self.delivery.account([act.TurnEnded(uuid, DONE)])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import typing
 
+import msgspec
 import pytest
 
 from bridle import events
+from bridle.content import TextBlock
 from bridle.errors import ConsumerTooSlow
 from bridle.events import (
     ApiRetry,
@@ -20,6 +23,7 @@ from bridle.events import (
     WarningKind,
     WarningLevel,
 )
+from bridle.outcomes import Outcome, OutcomeReason
 
 LEVELS: dict[WarningLevel, set[str]] = {
     "debug": {"late_response", "stray_result", "unknown_message"},
@@ -133,3 +137,35 @@ def test_events_say_as_little_as_is_known() -> None:
 
 def test_the_module_exports_its_public_names_in_order() -> None:
     assert events.__all__ == sorted(events.__all__)
+
+
+# ---------------------------------------------------------------- events of a turn
+
+
+def test_every_event_of_a_turn_is_json_that_names_its_kind_and_its_agent() -> None:
+    path = (events.Subagent("t1", "helper"),)
+    examples: list[events.TurnEvent] = [
+        events.TextDelta("a", agent_path=path),
+        events.ThinkingDelta("a", agent_path=path),
+        events.ToolStarted("t2", "Bash", agent_path=path),
+        events.ToolInput("t2", "Bash", {"command": "ls"}, agent_path=path),
+        events.ToolEnded("t2", "Bash", [TextBlock("a")], agent_path=path),
+        events.BlockEnded("text", TextBlock("a"), agent_path=path),
+        events.SubagentStarted("look", "Look.", agent_path=path),
+        events.SubagentEnded("completed", agent_path=path),
+        events.RetryScheduled(1, 10, 0.5, agent_path=path),
+        events.TurnEnded(Outcome(reason=OutcomeReason.COMPLETED), agent_path=path),
+    ]
+    assert {type(one) for one in examples} == set(typing.get_args(events.TurnEvent))
+    for one in examples:
+        told = msgspec.json.decode(msgspec.json.encode(one))
+        words = [word.lower() for word in re.findall("[A-Z][a-z]+", type(one).__name__)]
+        assert told["type"] == "_".join(words)
+        assert told["agent_path"] == [{"id": "t1", "type": "helper"}]
+        assert "agent_path" in typing.get_type_hints(type(one))
+
+
+def test_the_text_of_a_result_that_is_no_text_is_empty() -> None:
+    assert events.ToolEnded("t1", "Bash", "a").text == "a"
+    assert events.ToolEnded("t1", "Bash", {"type": "x"}).text == ""
+    assert events.ToolEnded("t1", "Bash").text == ""

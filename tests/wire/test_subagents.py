@@ -9,7 +9,7 @@ import pytest
 
 from bridle._core.agents import AgentBook
 from bridle._core.live_tasks import LiveTasks
-from bridle._core.text import TextStream
+from bridle._core.text_stream import TextStream
 from bridle._core.usage import UsageBook
 from bridle.messages import Message, MessageStop, ResultMessage, StreamEvent, TaskStartedMessage
 

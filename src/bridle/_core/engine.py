@@ -82,6 +82,7 @@ class Engine:
         self.deadlines = Deadlines()  #: read by the shell, for its timer
         self._turns = TurnBook(self._outbox, agents, wants_output=config.wants_output)
         self.usage, self.live_tasks = self._turns.usage, self._turns.live_tasks
+        self.is_running = self._turns.is_running  #: whether the CLI certainly works on a prompt
         self._outgoing = Outgoing(
             self.deadlines,
             self._emit,

@@ -173,6 +173,10 @@ class TurnBook:
             return None
         return next(iter(self._open), None)
 
+    def is_running(self, uuid: str) -> bool:
+        """Return True if that prompt is certainly part of the running turn."""
+        return uuid in self._running and self._certainty is Certainty.KNOWN
+
     # -- inputs --------------------------------------------------------------------------------
 
     def start(self, uuid: str, now: float) -> None:

@@ -14,11 +14,13 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from bridle._core.text import TextStream
+from bridle._core.text_stream import TextStream
+from bridle._core.turn_events import TurnTranslator
 from bridle._doors.portal import Portal, nothing
 from bridle._raw_line import line_size
-from bridle.events import SdkWarning
+from bridle.events import SdkWarning, TurnEvent
 from bridle.messages import Message
+from bridle.outcomes import Outcome
 
 _AHEAD = 2048
 """Maximum number of items to read ahead for a thread."""
@@ -282,6 +284,68 @@ class TextPieces:
 
         The same as :meth:`close`.
         """
+        self.close()
+
+
+class TurnEvents:
+    """An iterator over the events of a turn. The last event is `TurnEnded`.
+
+    To end it earlier, leave the loop, call ``close``, or drop the object; the turn continues. The
+    unread events are kept for the next loop over the events of that turn. Ctrl-C during the wait
+    for the next event loses no event.
+    """
+
+    def __init__(
+        self,
+        messages: Subscription[Message],
+        translator: TurnTranslator,
+        outcome: Callable[[], Outcome[Any] | None],
+    ) -> None:
+        self._messages = messages
+        self._translator = translator
+        self._outcome = outcome
+        self._has_ended = False
+
+    def __iter__(self) -> TurnEvents:
+        return self
+
+    def __next__(self) -> TurnEvent:
+        translator = self._translator
+        try:
+            while not translator.ready and not self._has_ended:
+                translator.feed(next(self._messages))
+        except StopIteration:
+            self._has_ended = True
+            outcome = self._outcome()
+            if outcome is not None:  # None after close()
+                translator.end(outcome)
+        except BaseException:
+            del self  # as above
+            raise
+        if not translator.ready:
+            raise StopIteration
+        return translator.ready.popleft()
+
+    def close(self) -> None:
+        """End the subscription to the messages."""
+        self._messages.close()
+
+    def aclose(self) -> None:
+        """End the subscription to the messages.
+
+        The same as :meth:`close`.
+        """
+        self.close()
+
+    def __enter__(self) -> TurnEvents:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 

@@ -20,7 +20,7 @@ from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.launch import Launch, plan_session
 from bridle._core.operations import check_timeout
 from bridle._core.state import Lifecycle
-from bridle._core.text import TextStream
+from bridle._core.text_stream import TextStream
 from bridle._core.wire import Unencodable, encode_user_message
 from bridle._doors.attempts import Attempts, checked_retries, with_schema
 from bridle._doors.deps import SESSION_DEPS, with_prompts

@@ -5,11 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from bridle._core.text import TextStream
+from bridle._core.text_stream import TextStream
+from bridle._core.turn_events import TurnTranslator
 from bridle._shell.subscriptions import Closed, Queue
+from bridle.events import TurnEvent
 from bridle.messages import Message
+from bridle.outcomes import Outcome
 
 _T = TypeVar("_T")
 
@@ -100,3 +103,60 @@ class TextPieces:
     async def aclose(self) -> None:
         """End the subscription to the messages."""
         await self._messages.aclose()
+
+
+class TurnEvents:
+    """An async iterator over the events of a turn. The last event is `TurnEnded`.
+
+    To end it earlier, leave the loop, call ``aclose``, or drop the object; the turn continues. The
+    unread events are kept for the next loop over the events of that turn.
+
+    Cancellation: cancelling the wait for the next event loses no event.
+    Concurrency: one task at a time may iterate.
+    """
+
+    def __init__(
+        self,
+        messages: Subscription[Message],
+        translator: TurnTranslator,
+        outcome: Callable[[], Outcome[Any] | None],
+    ) -> None:
+        self._messages = messages
+        self._translator = translator
+        self._outcome = outcome
+        self._has_ended = False
+
+    def __aiter__(self) -> TurnEvents:
+        return self
+
+    async def __anext__(self) -> TurnEvent:
+        translator = self._translator
+        try:
+            while not translator.ready and not self._has_ended:
+                translator.feed(await self._messages.__anext__())
+        except StopAsyncIteration:
+            self._has_ended = True
+            outcome = self._outcome()
+            if outcome is not None:  # None after aclose()
+                translator.end(outcome)
+        except BaseException:
+            del self  # as above
+            raise
+        if not translator.ready:
+            raise StopAsyncIteration
+        return translator.ready.popleft()
+
+    async def aclose(self) -> None:
+        """End the subscription to the messages."""
+        await self._messages.aclose()
+
+    async def __aenter__(self) -> TurnEvents:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()

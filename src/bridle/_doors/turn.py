@@ -1,4 +1,4 @@
-"""The asyncio `Turn`: the messages and the outcome of one prompt."""
+"""The asyncio `Turn`: the messages, the events and the outcome of one prompt."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from bridle._core.text import TextStream
-from bridle._doors.subscription import Subscription, TextPieces
+from bridle._core.operations import check_timeout
+from bridle._core.text_stream import TextStream
+from bridle._core.turn_events import TurnTranslator
+from bridle._doors.subscription import Subscription, TextPieces, TurnEvents
 from bridle._shell.turn import TurnState
 from bridle.messages import Message
 from bridle.outcomes import Outcome
@@ -29,7 +31,9 @@ class Turn:
     that it drops the messages of the oldest turn with the warning ``missed_messages``, and a loop
     over that turn raises ConsumerTooSlow.
 
-    If a second loop over a turn starts, the first one raises UsageError.
+    A turn has one stream of messages. A loop over the turn, over ``events()`` or over
+    ``text_stream()`` reads it. If a second loop starts, it gets the rest, and the first one raises
+    UsageError. To read events and messages at the same time, use ``session.messages()``.
     """
 
     def __init__(self, state: TurnState, finish: Finish | None = None) -> None:
@@ -38,6 +42,7 @@ class Turn:
         self._finish = finish
         self._finishing: asyncio.Future[Outcome[Any]] | None = None
         self._text = TextStream()
+        self._translator = TurnTranslator()
 
     @property
     def uuid(self) -> str:
@@ -60,6 +65,31 @@ class Turn:
         refused and a new answer follows, the text of the new answer comes when it is complete.
         """
         return TextPieces(self.__aiter__(), self._text)
+
+    def events(self) -> TurnEvents:
+        """Return an iterator over the events of this turn, for user interfaces.
+
+        The last event is always ``TurnEnded``. The events are the same with and without
+        ``CliOptions.include_partial_messages``, except that with it the text comes in more deltas.
+        Set ``CliOptions.forward_subagent_text`` to get the text of subagents.
+        """
+        return TurnEvents(self.__aiter__(), self._translator, self._state.outcome_so_far)
+
+    async def interrupt(self, *, timeout: float | None = None) -> None:
+        """End this turn. Its outcome becomes ``interrupted``.
+
+        A prompt that still waits in the CLI's queue is removed from it. Prompts that were merged
+        into this turn end with it. Other queued prompts run next. Nothing happens if the turn has
+        ended.
+
+        Raises:
+            ControlTimeout: no response within ``timeout`` seconds.
+            ControlError: the CLI rejected the request, or has too many pending requests.
+
+        Cancellation: ends the wait; the turn may still end.
+        """
+        check_timeout(timeout)
+        await self._state.interrupt(timeout)
 
     async def outcome(self) -> Outcome[Any]:
         """Wait until the turn ends, and return its outcome. A failed turn raises nothing.
@@ -84,6 +114,11 @@ class Turn:
     def __repr__(self) -> str:
         state = repr(self._state.outcome.result()) if self.done else "running"
         return f"Turn({self.uuid!r}, {state})"
+
+
+def outcome_so_far(turn: Turn) -> Outcome[Any] | None:
+    """Return the outcome of a turn, or None if it has not ended. Safe to call from any thread."""
+    return turn._state.outcome_so_far()  # pyright: ignore[reportPrivateUsage]
 
 
 def take_back(turn: Turn, messages: list[Message]) -> None:

@@ -244,7 +244,10 @@ class Actor:
             ControlTimeout: the timeout has passed.
         """
         now, key = self._now(), self._loop.create_future()
-        state = TurnState(self._loop, uuid, self.subscriptions)
+        is_running = self._engine.is_running
+        state = TurnState(
+            self._loop, uuid, self.subscriptions, submit=self.submit, is_running=is_running
+        )
         with self.observer.operation(SEND_USER_MESSAGE):
             self._senders.sending(uuid, deps)
             deadline = asyncio.timeout(timeout)

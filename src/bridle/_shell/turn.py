@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from bridle._shell.subscriptions import Queue, Subscriptions
-from bridle.errors import UsageError
+from bridle.errors import ControlError, UsageError
 from bridle.messages import Message
 from bridle.outcomes import Outcome
 
@@ -19,6 +20,10 @@ def taken_over() -> UsageError:
     )
 
 
+Submit = Callable[[str, Mapping[str, object], float | None], Awaitable[Mapping[str, object] | None]]
+"""Sends a control request, given its fields and timeout, and returns the response."""
+
+
 class TurnState:
     """The turn of one prompt. When the program drops it, its queue is removed.
 
@@ -27,9 +32,17 @@ class TurnState:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, uuid: str, subscriptions: Subscriptions
+        self,
+        loop: asyncio.AbstractEventLoop,
+        uuid: str,
+        subscriptions: Subscriptions,
+        *,
+        submit: Submit,
+        is_running: Callable[[str], bool],
     ) -> None:
         self.uuid = uuid
+        self._submit = submit
+        self._is_running = is_running
         self.outcome: asyncio.Future[Outcome[Any]] = loop.create_future()
         self._subscriptions = subscriptions
         self._delivery = subscriptions.delivery
@@ -84,3 +97,27 @@ class TurnState:
             self.settle()
             if self._delivery.end_wait(self.uuid):
                 self.queue.clear()
+
+    def outcome_so_far(self) -> Outcome[Any] | None:
+        """Return the outcome, or None if the turn has not ended."""
+        return self.outcome.result() if self.outcome.done() else None
+
+    async def interrupt(self, timeout: float | None) -> None:
+        """End the turn: remove its prompt from the CLI's queue, or interrupt it if it runs.
+
+        Newer CLIs do nothing if the turn that runs is another one by now. Older CLIs ignore the
+        names and interrupt the turn that runs.
+        """
+        try:
+            if self.outcome.done():
+                return
+            if not self._is_running(self.uuid):
+                fields = {"message_uuid": self.uuid}
+                response = await self._submit("cancel_async_message", fields, timeout)
+                if response is not None and response.get("cancelled") is True:
+                    return
+            if not self.outcome.done():
+                await self._submit("interrupt", {"for_user_message_uuids": [self.uuid]}, timeout)
+        except ControlError:
+            if not self.outcome.done():
+                raise

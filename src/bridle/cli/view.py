@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from bridle._core.text import TextStream
+from bridle._core.text_stream import TextStream
 from bridle.cli.printable import one_line, printable
 from bridle.cli.shown import Line, Note, Said, Shown, Span, Tone, counted, joined, seconds
 from bridle.content import ToolResultBlock, ToolUseBlock

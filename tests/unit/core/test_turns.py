@@ -483,3 +483,26 @@ def test_an_older_cli_gives_each_prompt_its_one_outcome(name: str) -> None:
     story = STORIES[name]
     expected = story.ends if story.older_ends is None else story.older_ends
     assert ends(play(cli.OLDER, story.older)) == expected
+
+
+@pytest.mark.parametrize(
+    ("info", "steps", "expected"),
+    [
+        (cli.NEWER, ["a", init("a")], True),
+        (cli.NEWER, ["a", lifecycle("a", "queued")], False),
+        (cli.NEWER, ["a", init("a"), result("a")], False),
+        (cli.OLDER, ["a", init()], False),  # the order of sending says so, which may be wrong
+        (cli.OLDER, ["a", init(), echo("a")], True),
+    ],
+    ids=["named", "queued", "ended", "likely", "echoed"],
+)
+def test_a_prompt_runs_for_certain_when_the_cli_names_it(
+    info: cli.Json, steps: Sequence[Step], expected: bool
+) -> None:
+    engine = running(info)
+    for step in steps:
+        if isinstance(step, str):
+            engine.send(step, step, "prompt", 0.0)
+        else:
+            feed(engine, 0.0, step)
+    assert engine.is_running("a") is expected
