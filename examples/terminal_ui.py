@@ -13,6 +13,7 @@ import sys
 import bridle
 from bridle import events as ev
 from bridle import sync
+from bridle.messages import AgentPath
 from bridle.testing import Answer, ModelRequest, ScriptedModel, text, thinking, tool_use
 
 WIDTH = 72  # characters of a tool's input or result
@@ -24,12 +25,12 @@ class Screen:
     def __init__(self) -> None:
         self.color = sys.stdout.isatty()
         # The agent whose text is at the end of the last line, or None at the start of a line.
-        self.writing: ev.AgentPath | None = None
+        self.writing: AgentPath | None = None
 
     def style(self, code: int, words: str) -> str:
         return f"\033[{code}m{words}\033[0m" if self.color else words
 
-    def line(self, path: ev.AgentPath, words: str) -> None:
+    def line(self, path: AgentPath, words: str) -> None:
         """Print a line below everything so far."""
         self.end_line()
         print("  " * len(path) + words, flush=True)
@@ -39,7 +40,7 @@ class Screen:
             print()
             self.writing = None
 
-    def write(self, path: ev.AgentPath, words: str, *, dim: bool = False) -> None:
+    def write(self, path: AgentPath, words: str, *, dim: bool = False) -> None:
         """Continue the text of an agent."""
         indent = "  " * len(path)
         if self.writing != path:

@@ -32,6 +32,7 @@ PARTS: dict[str, Callable[..., str]] = {
         doc_tables.bounds,
         doc_tables.cli_options,
         doc_tables.command,
+        doc_tables.control_operations,
         doc_tables.doctor_codes,
         doc_tables.examples,
         doc_tables.exit_codes,

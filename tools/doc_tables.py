@@ -19,7 +19,7 @@ import bridle
 from bridle._core.incoming.hook_rules import RULES, EventRule
 from bridle._core.incoming.mcp_messages import MAX_EARLY
 from bridle._core.incoming.table import MAX_OPEN_REQUESTS
-from bridle._core.operations import FIELDS
+from bridle._core.operations import OPERATIONS
 from bridle._core.outgoing import MAX_PENDING_REQUESTS, MAX_QUEUED
 from bridle._core.precedence import variable_of
 from bridle._fields import Channel, Field, Record, always
@@ -334,12 +334,34 @@ def operations() -> str:
                 code(subtype),
                 "; ".join(
                     f"`{field.name}`: {field.expected}{'' if field.required else ' (optional)'}"
-                    for field in fields
+                    for field in operation.fields
                 ),
             ]
-            for subtype, fields in FIELDS.items()
+            for subtype, operation in OPERATIONS.items()
+            if operation.fields
         ],
     )
+
+
+_RESULTS = REPOSITORY / "tests" / "wire" / "control_operations.json"
+
+
+def control_operations() -> str:
+    """Return the table of typed operations, with what each tested CLI did with them."""
+    recorded: dict[str, dict[str, str]] = json.loads(_RESULTS.read_text("utf-8"))
+    versions = sorted(recorded, key=lambda version: [*map(int, version.split("."))], reverse=True)
+    rows = []
+    for row in OPERATIONS.values():
+        reply = (
+            "" if row.reply is type(None) else f"[{code(row.reply.__name__)}][{_path(row.reply)}]"
+        )
+        shown = [recorded[version].get(row.method, "not tested") for version in versions]
+        rows.append([code(f"session.{row.method}()"), code(row.subtype), reply, *shown])
+    return table(["operation", "subtype", "reply", *versions], rows)
+
+
+def _path(reply: type) -> str:
+    return f"bridle.controls.{reply.__name__}"
 
 
 def bounds() -> str:
@@ -382,7 +404,8 @@ PUBLIC_MODULES = {
     "bridle.hooks": "contexts and results of hooks",
     "bridle.permissions": "contexts and results of permission, question and plan callbacks",
     "bridle.tools": "tools in your process",
-    "bridle.controls": "control requests and responses",
+    "bridle.operations": "groups of typed operations of a session",
+    "bridle.controls": "replies to operations, control requests and responses",
     "bridle.telemetry": "observations",
     "bridle.otel": "OpenTelemetry",
     "bridle.sync": "blocking versions of `run`, `query` and sessions",

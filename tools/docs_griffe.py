@@ -21,9 +21,18 @@ _INNER = re.compile(
 )
 
 MADE_BY_BRIDLE = {
+    "ContextOperations",
+    "ConversationOperations",
+    "FileOperations",
+    "InfoOperations",
+    "McpOperations",
+    "ModelOperations",
+    "PluginOperations",
     "QueryStream",
     "SessionStart",
+    "SettingsOperations",
     "Subscription",
+    "TaskOperations",
     "TextPieces",
     "Tool",
     "Turn",
@@ -66,6 +75,9 @@ class RecordFields(griffe.Extension):
         if cls.name in MADE_BY_BRIDLE:
             cls.members.pop("__init__", None)
         cls.bases = [base for base in cls.bases if not _INNER.fullmatch(str(base))]
+        for name, member in list(cls.members.items()):
+            if isinstance(member, griffe.Attribute) and str(member.value).startswith("blocking("):
+                del cls.members[name]  # documented at its twin
         fields = [member for member in cls.members.values() if _is_field(member)]
         if any("Enum" in str(base) for base in cls.bases):
             for field in fields:  # the values are in a table of the page, with their meanings

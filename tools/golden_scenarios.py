@@ -1132,3 +1132,50 @@ async def eof_background(s: Session) -> None:
     await s.result()
     await s.eof()
     await s.result()
+
+
+# -- n: control operations -----------------------------------------------------------
+
+OPERATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("mcp_status", {}),
+    ("mcp_set_servers", {"servers": {"broken": {"command": "/no/such/program", "args": []}}}),
+    ("stop_task", {"task_id": "unknown"}),
+    ("background_tasks", {}),
+    ("get_task_output", {"task_id": "unknown"}),
+    ("get_context_usage", {"detail": "summary"}),
+    ("list_models", {}),
+    ("set_max_thinking_tokens", {"max_thinking_tokens": None}),
+    ("get_settings", {}),
+    ("apply_flag_settings", {"settings": {"cleanupPeriodDays": 30}}),
+    ("list_permission_rules", {}),
+    ("get_hooks_listing", {}),
+    ("reload_output_styles", {}),
+    ("read_file", {"path": "missing.txt"}),
+    ("file_suggestions", {"query": "a"}),
+    ("get_workspace_diff", {}),
+    ("reload_plugins", {}),
+    ("reload_skills", {}),
+    ("cancel_async_message", {"message_uuid": "00000000-0000-4000-8000-000000000099"}),
+    ("rename_session", {"title": "A title"}),
+    ("generate_session_title", {"description": "Mend the parser", "persist": False}),
+    ("side_question", {"question": "ALPHA?"}),
+    ("export_conversation", {}),
+    ("get_plan", {}),
+    ("get_status", {}),
+    ("get_binary_version", {}),
+    ("get_session_cost", {}),
+    ("get_usage", {"skip_behaviors": True}),
+    ("set_has_subscribers", {"has_subscribers": True}),
+    ("set_color", {"color": "red"}),  # neither version supports it
+)
+
+
+@scenario({"ALPHA": [say("alpha done"), say("aside")]})
+async def control_operations(s: Session) -> None:
+    """One request of each kind after a turn. Older CLIs reject some of them."""
+    await s.initialize()
+    s.prompt("ALPHA")
+    await s.result()
+    for subtype, fields in OPERATIONS:
+        await s.control(subtype, **fields)
+    await s.quiet()

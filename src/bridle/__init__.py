@@ -116,6 +116,7 @@ from bridle.permissions import (
 from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, tool
 
 if TYPE_CHECKING:
+    from bridle import operations as operations
     from bridle import sync as sync
     from bridle._core.partial_messages import PartialMessages
     from bridle._core.state import Lifecycle
@@ -162,8 +163,8 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
         """Load a name at its first use. For a name of another public module, name that module."""
         from importlib import import_module
 
-        if name == "sync":
-            return import_module("bridle.sync")
+        if name in ("operations", "sync"):
+            return import_module(f"bridle.{name}")
         if name in _LAZY:
             value: object = getattr(import_module(_LAZY[name]), name)
             globals()[name] = value

@@ -313,15 +313,19 @@ class ControlTimeout(ControlError, TimeoutError):
 
 
 class ControlRejected(ControlError):
-    """The CLI responded with an error: `message`, and `error_code` if this version sends one."""
+    """The CLI responded with an error: `message`, and `error_code` if this version sends one.
+
+    `is_unsupported`: this version of the CLI (`cli_version`) does not have the operation.
+    """
 
     def __init__(
         self, operation: str, request_id: str | None, message: str, error_code: str | None = None
     ) -> None:
         code = f" [{error_code}]" if error_code else ""
-        super().__init__(
-            operation, request_id, what=f"the CLI responded with an error: {message}{code}"
-        )
+        self.is_unsupported = message.startswith("Unsupported control request")
+        fix = "This version does not support it. Update the CLI with `claude update`."
+        what = f"the CLI responded with an error: {message}{code}"
+        super().__init__(operation, request_id, what=what, fix=fix if self.is_unsupported else "")
         self.message = message
         self.error_code = error_code
 

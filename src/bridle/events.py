@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from bridle._message import AgentPath, Message, Subagent
+from bridle._message import AgentPath, Message
 from bridle.content import ContentBlock, joined_text
 from bridle.errors import BridleError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bridle.outcomes import Outcome
 
 __all__ = [
-    "AgentPath",
     "ApiRetry",
     "BlockEnded",
     "RateLimited",
@@ -37,7 +36,6 @@ __all__ = [
     "SessionEvent",
     "SessionFailed",
     "SessionReady",
-    "Subagent",
     "SubagentEnded",
     "SubagentStarted",
     "TextDelta",

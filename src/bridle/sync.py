@@ -45,10 +45,21 @@ from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
 from bridle._core.turn_events import TurnTranslator
 from bridle._doors.blocking import Inbox, QueryStream, Source, Subscription, TextPieces, TurnEvents
+from bridle._doors.blocking_operations import (
+    ContextOperations,
+    ConversationOperations,
+    FileOperations,
+    InfoOperations,
+    McpOperations,
+    ModelOperations,
+    OperationGroups,
+    PluginOperations,
+    SettingsOperations,
+    TaskOperations,
+)
 from bridle._doors.deps import SESSION_DEPS
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession
-from bridle._doors.task_group import Tasks
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._doors.turn import outcome_so_far, take_back
 from bridle._shell.turn import taken_over
@@ -59,10 +70,18 @@ from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import Outcome, SessionUsage
 
 __all__ = [
+    "ContextOperations",
+    "ConversationOperations",
+    "FileOperations",
+    "InfoOperations",
+    "McpOperations",
+    "ModelOperations",
+    "PluginOperations",
     "QueryStream",
     "Session",
+    "SettingsOperations",
     "Subscription",
-    "Tasks",
+    "TaskOperations",
     "TextPieces",
     "Turn",
     "TurnEvents",
@@ -264,7 +283,7 @@ class Turn:
         return f"sync.{self._turn!r}"
 
 
-class Session:
+class Session(OperationGroups):
     """A conversation with its own CLI process.
 
     Create it, then call :meth:`connect`; or use :func:`start_session`, which does both. The
@@ -387,11 +406,6 @@ class Session:
         Subagents are included, and so are the answers of the running turn.
         """
         return self._session.usage
-
-    @property
-    def tasks(self) -> Tasks:
-        """Return the group of running tasks: subagents, background shells, monitors."""
-        return self._session.tasks
 
     # -- messages and events -----------------------------------------------------------------------
 

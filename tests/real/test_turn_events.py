@@ -21,7 +21,6 @@ from bridle import (
     sync,
 )
 from bridle.events import (
-    AgentPath,
     BlockEnded,
     RetryScheduled,
     SubagentEnded,
@@ -34,6 +33,7 @@ from bridle.events import (
     TurnEnded,
     TurnEvent,
 )
+from bridle.messages import AgentPath
 from bridle.testing import (
     ModelRequest,
     Reply,

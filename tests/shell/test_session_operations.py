@@ -227,7 +227,7 @@ def test_the_end_of_the_session_settles_what_is_pending_and_refuses_the_rest(way
 WEDGES: dict[str, Operation] = {
     "set_model.model": lambda s: s.set_model(7),  # type: ignore[arg-type]  # what is refused
     "set_model.model ": lambda s: s.set_model(""),
-    "set_permission_mode.mode": lambda s: s.set_permission_mode("yolo"),
+    "set_permission_mode.mode": lambda s: s.set_permission_mode(""),
     "rewind_files.user_message_id": lambda s: s.rewind_files(""),
     "set_max_thinking_tokens.max_thinking_tokens": lambda s: s.control(
         "set_max_thinking_tokens", max_thinking_tokens="many"

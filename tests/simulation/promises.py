@@ -225,7 +225,7 @@ class Promises:
     def _react_to_readers(self) -> None:
         """What follows from what a reader did, as a step of its own."""
         before = self._cause, self._warned
-        self._step("readers", self.engine.react_to_readers(self.now))
+        self._step("readers", self.engine.react(self.now))
         self._cause, self._warned = before
 
     def _count_reader(self, what: str) -> None:

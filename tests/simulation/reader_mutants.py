@@ -65,7 +65,7 @@ _INPUTS = (
     "close",
     "stop",
     "break_off",
-    "react_to_readers",
+    "react",
 )
 """The inputs of the engine that return actions."""
 

@@ -10,7 +10,8 @@ from typing import Any
 from tests.support.cli import decoded, line, system
 
 from bridle._core.turn_events import TurnTranslator
-from bridle.events import AgentPath, BlockEnded, TextDelta, ThinkingDelta, ToolStarted, TurnEvent
+from bridle.events import BlockEnded, TextDelta, ThinkingDelta, ToolStarted, TurnEvent
+from bridle.messages import AgentPath
 from bridle.outcomes import Outcome, OutcomeReason
 
 Json = dict[str, Any]

@@ -23,6 +23,7 @@ from bridle.events import (
     WarningKind,
     WarningLevel,
 )
+from bridle.messages import Subagent
 from bridle.outcomes import Outcome, OutcomeReason
 
 LEVELS: dict[WarningLevel, set[str]] = {
@@ -143,7 +144,7 @@ def test_the_module_exports_its_public_names_in_order() -> None:
 
 
 def test_every_event_of_a_turn_is_json_that_names_its_kind_and_its_agent() -> None:
-    path = (events.Subagent("t1", "helper"),)
+    path = (Subagent("t1", "helper"),)
     examples: list[events.TurnEvent] = [
         events.TextDelta("a", agent_path=path),
         events.ThinkingDelta("a", agent_path=path),

@@ -64,6 +64,7 @@ ENDINGS: dict[str, Turns | tuple[Turns, Turns]] = {
     "background_prompt_queued_first": [DONE, DONE, DONE],
     "background_shell": [DONE],
     "cancel_queued": [DONE, "interrupted", DONE],
+    "control_operations": [DONE],
     "disconnect": ["api_error"],
     "disconnect_once": [DONE],
     "disconnect_partial": [DONE],

@@ -117,7 +117,7 @@ class _Turn(_Account, kw_only=True):
 class Delivery:
     """The readers of one session. Inputs return decisions, or emit actions.
 
-    ``Engine.react_to_readers`` returns the actions that the inputs of readers emit. ``failure`` is
+    ``Engine.react`` returns the actions that the inputs of readers emit. ``failure`` is
     set when a reader is too slow. The engine then ends the session.
     """
 

@@ -86,7 +86,7 @@ class Engine:
         self._outgoing = Outgoing(
             self.deadlines,
             self._emit,
-            lambda: self.process,
+            lambda: self.handshake.describe(self.process),
             refusal=self._refusal,
             is_running=lambda: self._lifecycle is Lifecycle.RUNNING,
             on_interrupt=self._turns.note_interrupt,
@@ -103,6 +103,7 @@ class Engine:
             prompt=lambda: self._turns.current,
             end_turn=self._on_hook_verdict,
         )
+        self.servers = self._incoming.mcp  #: the input that changes in-process MCP servers
         self._closing = GentleClose(
             self._shutdown, self._turns, self._outgoing, self._incoming, self._ask
         )
@@ -341,8 +342,8 @@ class Engine:
         self._break_off(error, now)
         return self._take(now)
 
-    def react_to_readers(self, now: float) -> list[act.Action]:
-        """Return the actions that follow from the inputs of readers to :attr:`delivery`."""
+    def react(self, now: float) -> list[act.Action]:
+        """Return the actions that follow from inputs to :attr:`delivery` and :attr:`servers`."""
         return self._take(now)
 
     # -- frames ------------------------------------------------------------------------------------

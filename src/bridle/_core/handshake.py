@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from typing import cast
 
+from msgspec import structs
+
 from bridle._core.actions import Action, Reject, Resolve, Warn
 from bridle._core.outgoing import INITIALIZE
 from bridle._core.wire import Unencodable, encode_request
@@ -76,9 +78,15 @@ class Handshake:
         if self.wants_capabilities and not self.capabilities:
             self._emit(Warn(WarningKind.MISSING_CAPABILITIES, "initialize named none"))
 
+    def describe(self, process: ProcessInfo) -> ProcessInfo:
+        """Return what is known about the process, with the version that the CLI sent."""
+        if process.cli_version is not None or self.cli_version is None:
+            return process
+        return structs.replace(process, cli_version=self.cli_version)
+
     def ready(self, session_id: str, process: ProcessInfo) -> SessionReady:
         """Return the event that says the session is running."""
-        version = process.cli_version or self.cli_version
+        version = self.describe(process).cli_version
         return SessionReady(session_id or None, self.capabilities, version)
 
     def confirm(self) -> bool:

@@ -28,10 +28,8 @@ from bridle.content import (
     ToolUseBlock,
 )
 from bridle.events import (
-    AgentPath,
     BlockEnded,
     RetryScheduled,
-    Subagent,
     SubagentEnded,
     SubagentStarted,
     TextDelta,
@@ -43,6 +41,7 @@ from bridle.events import (
     TurnEvent,
 )
 from bridle.messages import (
+    AgentPath,
     ApiRetryMessage,
     AssistantMessage,
     BackgroundTasksChangedMessage,
@@ -54,6 +53,7 @@ from bridle.messages import (
     ResultMessage,
     StreamError,
     StreamEvent,
+    Subagent,
     TaskNotificationMessage,
     TaskStartedMessage,
     UserMessage,

@@ -19,13 +19,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeAlias, Union, cast, get_args, get_origin
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
 from bridle._api import ApiEvent
-from bridle._raw_line import JsonObject, MisfitLine, Path, attach, parse_json, spell_path
+from bridle._raw_line import (
+    JsonObject,
+    MisfitLine,
+    Path,
+    Place,
+    Sourced,
+    attach,
+    parse_json,
+    spell_path,
+)
 from bridle._system import SYSTEM_KINDS
 from bridle.content import Block, Content, UnknownBlock
 from bridle.controls import (
@@ -54,6 +63,7 @@ from bridle.messages import (
 __all__ = [
     "Unencodable",
     "decode_line",
+    "decode_reply",
     "encode_error",
     "encode_json",
     "encode_request",
@@ -285,6 +295,49 @@ def _family(wanted: Any) -> type | None:
     if not isinstance(first, type):
         return None
     return next((family for family in _UNKNOWN if issubclass(first, family)), None)
+
+
+# ------------------------------------------------------------------------- replies
+
+_Reply = TypeVar("_Reply")
+
+
+def decode_reply(kind: type[_Reply], payload: Mapping[str, object] | None) -> _Reply:
+    """Decode the payload of a response to a control request. Never raises.
+
+    A payload that is missing counts as empty. NoneType as `kind` ignores the payload.
+    """
+    if kind is NoneType:
+        return cast(_Reply, None)
+    misfits: list[str] = []
+    members = dict(payload or {})
+    reply = _fit(kind, members, (), misfits)
+    line = encode_json(members)
+    attach(reply, "_place", MisfitLine(line, tuple(misfits)) if misfits else line)
+    _bind_parts(reply, members, line, ())
+    return cast(_Reply, reply)
+
+
+def _bind_parts(whole: Struct, members: JsonObject, line: bytes, path: Path) -> None:
+    """Set the places of all parts of a reply."""
+    for info in _fields(type(whole)):
+        value: object = getattr(whole, info.name)
+        source: object = members.get(info.encode_name)
+        here = (*path, info.encode_name)
+        if isinstance(value, Sourced) and isinstance(source, dict):
+            _bind(value, cast(JsonObject, source), line, here)
+        elif isinstance(value, tuple) and isinstance(source, list):
+            # Items of a list that are not objects were left out.
+            items = cast("list[object]", source)
+            steps = [step for step, item in enumerate(items) if isinstance(item, dict)]
+            parts = [one for one in cast("tuple[object, ...]", value) if isinstance(one, Sourced)]
+            for part, step in zip(parts, steps, strict=False):
+                _bind(part, cast(JsonObject, items[step]), line, (*here, step))
+
+
+def _bind(part: Sourced, members: JsonObject, line: bytes, path: Path) -> None:
+    attach(part, "_place", Place(line, path[:-1], path[-1]))
+    _bind_parts(cast(Struct, part), members, line, path)
 
 
 # ------------------------------------------------------------------------- encoding

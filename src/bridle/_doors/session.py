@@ -18,20 +18,18 @@ from bridle._core.engine import Engine
 from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.launch import Launch, plan_session
-from bridle._core.operations import check_timeout
+from bridle._core.operations import MCP_SET_SERVERS, check_timeout
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
-from bridle._core.wire import Unencodable, encode_user_message
+from bridle._core.wire import Unencodable, decode_reply, encode_user_message
 from bridle._doors.attempts import Attempts, checked_retries, with_schema
 from bridle._doors.deps import SESSION_DEPS, with_prompts
+from bridle._doors.servers import Servers
 from bridle._doors.subscription import Subscription, TextPieces
-from bridle._doors.task_group import Tasks
 from bridle._doors.turn import Finish, Turn
-from bridle._fields import callback
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
-from bridle._shell.mcp_adapter import McpConversation, protocol_server
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import (
     option_warnings,
@@ -43,18 +41,19 @@ from bridle._shell.spawning import Spawner
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.typed_output import OutputType
 from bridle.content import Content
+from bridle.controls import McpServerChanges
 from bridle.errors import OptionsError, SessionStopped, UsageError
 from bridle.events import SessionEvent, Update
-from bridle.messages import Message
+from bridle.messages import LiveTask, Message
+from bridle.operations import OperationGroups
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import Outcome, SessionUsage
-from bridle.tools import Tool, ToolServer
 
 _PING = "mcp_status"
 """A control request that every version of the CLI responds to."""
 
 
-class Session:
+class Session(OperationGroups):
     """A conversation with its own CLI process.
 
     Create it, then call :meth:`connect`; or use ``bridle.start_session``, which does both. The
@@ -100,7 +99,14 @@ class Session:
         )
         self._launch = self._plan_launch()
         self._secrets = KnownSecrets(self._launch)
-        self._conversations: list[McpConversation] = []
+        whole = weakref.ref(self)
+
+        def forward(server: str, message: Mapping[str, object]) -> None:
+            session = whole()
+            if session is not None:
+                session._actor.forward(server, message)
+
+        self._servers = Servers(dict(self._bidir.mcp_servers or {}), forward)
         self._engine = Engine(self._engine_config())
         self._made: Actor | None = None
         self._connecting = False
@@ -143,7 +149,6 @@ class Session:
 
     def _engine_config(self) -> EngineConfig:
         bidir = self._bidir
-        servers = dict(bidir.mcp_servers or {})
         return EngineConfig(
             initialize=self._launch.initialize,
             incoming=IncomingConfig(
@@ -154,16 +159,8 @@ class Session:
                 elicitation=named(bidir.on_elicitation),
                 dialog=named(bidir.on_user_dialog),
                 dialog_kinds=tuple(bidir.supported_dialog_kinds or ()),
-                mcp_handlers={
-                    name: self._handler(name, server)
-                    for name, server in servers.items()
-                    if not isinstance(server, ToolServer)
-                },
-                tool_servers={
-                    name: server
-                    for name, server in servers.items()
-                    if isinstance(server, ToolServer)
-                },
+                mcp_handlers=self._servers.handlers,
+                tool_servers=self._servers.tool_servers,
                 permission_timeout=bidir.permission_timeout,
             ),
             delivery=DeliveryConfig(max_unread=self._sdk.max_unread_bytes),
@@ -176,26 +173,6 @@ class Session:
             checkpointing=bidir.file_checkpointing_enabled,
             verbatim_prompts=self._cli.verbatim_prompts,
         )
-
-    def _handler(self, name: str, server: object) -> object:
-        """Return the object that handles the messages for an MCP server."""
-        if isinstance(server, Tool) or server is ToolServer:
-            fix = "Use a server with a list of tools: ToolServer([...])."
-            raise OptionsError(
-                f"mcp_servers[{name!r}]", f"must be a server, got {server!r}", fix=fix
-            )
-        if protocol_server(server) is None and callable(server):
-            return callback(f"mcp_servers[{name!r}]", server)
-        whole = weakref.ref(self)
-
-        def notify(message: Mapping[str, object]) -> None:
-            session = whole()
-            if session is not None:
-                session._actor.forward(name, message)
-
-        conversation = McpConversation(name, server, notify)
-        self._conversations.append(conversation)
-        return conversation.handle
 
     @cached_property
     def _actor(self) -> Actor:
@@ -215,7 +192,7 @@ class Session:
                 on_event=self._bidir.on_event,
             ),
             owner=self._owner,
-            closers=[conversation.close for conversation in self._conversations],
+            closers=self._servers.closers,
             redact=self._secrets.redact,
             deps=self.deps,
         )
@@ -272,10 +249,8 @@ class Session:
         """
         return self._engine.usage.read()
 
-    @property
-    def tasks(self) -> Tasks:
-        """Return the group of running tasks: subagents, background shells, monitors."""
-        return Tasks(self._engine.live_tasks.list)
+    def _running_tasks(self) -> list[LiveTask]:
+        return self._engine.live_tasks.list()
 
     # -- messages and events -----------------------------------------------------------------------
 
@@ -416,6 +391,17 @@ class Session:
         Cancellation: cancels the request.
         """
         return await self._actor.submit(subtype, fields, timeout)
+
+    async def _change_servers(
+        self, changes: Mapping[str, object], *, replace: bool, timeout: float | None
+    ) -> McpServerChanges:
+        async def send(servers: Mapping[str, object]) -> McpServerChanges:
+            self._secrets.learn(servers)
+            payload = await self.control(MCP_SET_SERVERS.subtype, timeout=timeout, servers=servers)
+            return decode_reply(MCP_SET_SERVERS.reply, payload)
+
+        register = self._actor.set_server
+        return await self._servers.change(changes, replace=replace, send=send, register=register)
 
     async def ping(self, *, timeout: float | None = None) -> float:
         """Check that the CLI responds. Return the time that it took, in seconds."""

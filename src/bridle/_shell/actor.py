@@ -273,6 +273,11 @@ class Actor:
         fields = {"server_name": server, "message": message}
         self._do(self._engine.submit(key, "mcp_message", fields, self._loop.time()))
 
+    def set_server(self, name: str, handler: object | None) -> None:
+        """Register the handler of an in-process MCP server. None removes it and its calls."""
+        self._engine.servers.set_server(name, handler)
+        self._do(self._engine.react(self._loop.time()))
+
     async def version_checked(self) -> None:
         """Wait until the version check has ended, if one was started."""
         if self._version_check is not None:
@@ -428,7 +433,7 @@ class Actor:
         self._process.resume_reading()
 
     def _react_to_readers(self) -> None:
-        self._do(self._engine.react_to_readers(self._loop.time()))
+        self._do(self._engine.react(self._loop.time()))
 
     def _start_turn(self, action: act.TurnStarted) -> None:
         self.observer.turn_began(action.uuid, self._senders.of(action.uuid).context)

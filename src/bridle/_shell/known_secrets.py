@@ -74,6 +74,13 @@ class KnownSecrets:
     def __init__(self, launch: Launch, environ: Mapping[str, str] = os.environ) -> None:
         self._launch = launch
         self._environ = environ
+        self._learned: set[str] = set()
+
+    def learn(self, document: object) -> None:
+        """Add the secrets of a configuration that the CLI gets at run time."""
+        self._learned.update(secrets_in(document))
+        for name in ("values", "_redactor"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def values(self) -> frozenset[str]:
@@ -83,6 +90,7 @@ class KnownSecrets:
                 *secrets(self._launch),
                 *secret_variables(self._environ, given=False),
                 *self._in_files(),
+                *self._learned,
             ]
         )
 

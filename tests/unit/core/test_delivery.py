@@ -536,9 +536,9 @@ def test_the_engine_fails_the_session_for_unread_events_too() -> None:
     engine = engine_that_runs(10)
     engine.delivery.subscribe(messages=True, events=True)
     engine.delivery.publish(EVENT)
-    [failed] = [a for a in engine.react_to_readers(1.0) if isinstance(a, act.Publish)]
+    [failed] = [a for a in engine.react(1.0) if isinstance(a, act.Publish)]
     assert isinstance(failed.event, SessionFailed)
-    assert engine.react_to_readers(2.0) == []
+    assert engine.react(2.0) == []
 
 
 def test_readers_of_a_session_that_is_over_do_not_end_it_again() -> None:
@@ -546,7 +546,7 @@ def test_readers_of_a_session_that_is_over_do_not_end_it_again() -> None:
     engine.delivery.subscribe(messages=True, events=True)
     engine.stop(1.0)
     engine.delivery.publish(EVENT)
-    assert engine.react_to_readers(2.0) == []
+    assert engine.react(2.0) == []
 
 
 def test_turns_that_no_loop_has_read_keep_8_mib() -> None:

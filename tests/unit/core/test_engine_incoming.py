@@ -23,7 +23,7 @@ from bridle._core.actions import Action, Call, CallKind, CancelCall, EndInput
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle.events import WarningKind
 from bridle.hooks import Hook
-from bridle.tools import McpError, McpResponse
+from bridle.tools import McpError, McpResponse, ToolServer
 
 SERVING = cli.asking(mcp_servers={"tools": "server", "other": "another"})
 EVERYTHING = cli.asking(
@@ -74,6 +74,33 @@ def test_a_server_has_no_deadline_of_ours() -> None:
     assert (engine.next_deadline, engine.advance(1e9)) == (None, [])
     assert len(written(engine.submit("k", "interrupt", {}, 2.0))) == 1
     assert list(payloads(cli.finish(engine, 1, McpResponse(id=1), 1e9))) == ["r"]
+
+
+@pytest.mark.parametrize("server", ["server", ToolServer([])], ids=["handler", "tool server"])
+def test_a_server_that_is_added_gets_its_messages(server: object) -> None:
+    engine = running(incoming=SERVING)
+    engine.servers.set_server("late", server)
+    actions = feed(engine, 1.0, cli.mcp_message("r", rpc(1, "ping"), server="late"))
+    answers = [call.callback for call in only(Call, actions)], payloads(actions)
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {}}
+    expected: dict[str, Any] = {} if server == "server" else {"r": {"mcp_response": answer}}
+    assert answers == (["server"] if server == "server" else [], expected)
+
+
+def test_removing_a_server_cancels_its_calls_and_answers_them() -> None:
+    engine = running(incoming=SERVING)
+    engine.servers.set_server("late", "other")
+    begin(engine, 1.0, cli.mcp_message("r", rpc(1)), cli.mcp_message("s", rpc(2), server="late"))
+    engine.servers.set_server("late", None)
+    actions = engine.react(2.0)
+    assert [call.call_id for call in only(CancelCall, actions)] == [2]
+    [(request_id, answer)] = payloads(actions).items()
+    assert request_id == "s"
+    assert answer["mcp_response"]["error"]["message"] == "the server was removed"
+    assert cli.finish(engine, 2, McpResponse(id=2), 3.0) == []
+    unknown = payloads(feed(engine, 4.0, cli.mcp_message("t", rpc(3), server="late")))
+    assert "no MCP server" in unknown["t"]["mcp_response"]["error"]["message"]
+    assert list(payloads(cli.finish(engine, 1, McpResponse(id=1), 5.0))) == ["r"]
 
 
 def test_answers_of_servers_may_come_in_any_order() -> None:

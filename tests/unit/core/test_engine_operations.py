@@ -91,6 +91,21 @@ def test_an_error_answer_is_a_rejection_with_the_clis_words() -> None:
     assert (error.message, error.error_code) == ("no such", "not_found")
 
 
+@pytest.mark.parametrize("code", [None, "unsupported_request"])
+def test_an_operation_that_the_cli_does_not_have_is_a_rejection_with_its_version(
+    code: str | None,
+) -> None:
+    engine = running()
+    engine.submit("k", "list_models", {}, 1.0)
+    text = "Unsupported control request subtype: list_models"
+    error = error_of(feed(engine, 2.0, cli.failure("req_1", text, error_code=code)))
+    assert isinstance(error, ControlRejected)
+    assert error.is_unsupported
+    assert error.cli_version == "2.1.325"
+    assert "2.1.325" in str(error)
+    assert "claude update" in error.fix
+
+
 def test_an_answer_that_is_neither_success_nor_error_is_a_rejection() -> None:
     engine = running()
     engine.submit("k", "interrupt", {}, 1.0)

@@ -85,7 +85,7 @@ class Query:
         """Let the reader take everything."""
         while self.engine.delivery.is_paused:
             self.engine.delivery.took(self._reader, _MAX_UNREAD, 0)
-            self._tell(self.engine.react_to_readers(now))
+            self._tell(self.engine.react(now))
 
     @property
     def phase(self) -> Phase:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bridle._core.operations import FIELDS, prepare_operation, unknown_mode
+from bridle._core.operations import (
+    OPERATIONS,
+    default_timeout,
+    prepare_operation,
+    unknown_mode,
+)
 from bridle._option_checks import PERMISSION_MODES
 from bridle.errors import OptionsError
 
@@ -28,8 +33,23 @@ GOOD: list[tuple[str, dict[str, object]]] = [
     ("mcp_message", {"server_name": "s", "message": {}}),
     ("stop_task", {"task_id": "t"}),
     ("get_task_output", {"task_id": "t"}),
+    ("background_tasks", {"tool_use_id": "t"}),
+    ("mcp_read_resource", {"serverName": "s", "uri": "ui://s/page"}),
+    ("get_context_usage", {"detail": "summary"}),
+    ("update_settings", {"source": "localSettings", "settings": {}}),
+    ("read_file", {"path": "p", "max_bytes": 1, "encoding": "base64"}),
+    ("file_suggestions", {"query": ""}),
+    ("seed_read_state", {"path": "p", "mtime": 1.5}),
+    ("register_repo_root", {"directory": "d", "reload_skills": True}),
+    ("reload_plugins", {"add_plugins": [{"path": "p"}], "refuse_if_busy": False}),
+    ("rename_session", {"title": "t"}),
+    ("generate_session_title", {"description": "d", "persist": False}),
+    ("side_question", {"question": "q"}),
+    ("end_session", {"reason": "r"}),
+    ("get_usage", {"skip_behaviors": True}),
+    ("set_has_subscribers", {"has_subscribers": None}),
+    *[(subtype, dict[str, object]()) for subtype, row in OPERATIONS.items() if not row.fields],
     ("from_the_future", {"anything": object()}),
-    ("mcp_status", {}),
 ]
 
 THINKING = "set_max_thinking_tokens"
@@ -59,6 +79,25 @@ BAD: list[tuple[str, dict[str, object], str]] = [
     ("mcp_message", {"server_name": "s"}, "mcp_message.message"),
     ("stop_task", {}, "stop_task.task_id"),
     ("get_task_output", {"task_id": 5}, "get_task_output.task_id"),
+    ("background_tasks", {"tool_use_id": 5}, "background_tasks.tool_use_id"),
+    ("mcp_read_resource", {"serverName": "s"}, "mcp_read_resource.uri"),
+    ("get_context_usage", {"detail": True}, "get_context_usage.detail"),
+    ("update_settings", {"source": "localSettings"}, "update_settings.settings"),
+    ("read_file", {"path": "p", "max_bytes": -1}, "read_file.max_bytes"),
+    ("file_suggestions", {"query": None}, "file_suggestions.query"),
+    ("seed_read_state", {"path": "p", "mtime": True}, "seed_read_state.mtime"),
+    (
+        "register_repo_root",
+        {"directory": "d", "reload_skills": 1},
+        "register_repo_root.reload_skills",
+    ),
+    ("reload_plugins", {"add_plugins": "p"}, "reload_plugins.add_plugins"),
+    ("rename_session", {"title": ""}, "rename_session.title"),
+    ("generate_session_title", {}, "generate_session_title.description"),
+    ("side_question", {}, "side_question.question"),
+    ("end_session", {"reason": ""}, "end_session.reason"),
+    ("get_usage", {"skip_behaviors": "yes"}, "get_usage.skip_behaviors"),
+    ("set_has_subscribers", {"has_subscribers": 1}, "set_has_subscribers.has_subscribers"),
     ("", {}, "subtype"),
     ("initialize", {"hooks": {}}, "subtype"),
 ]
@@ -83,8 +122,18 @@ def test_a_malformed_operation_is_refused_by_name_with_a_way_out(
 
 
 def test_every_operation_of_the_table_is_tried_both_ways() -> None:
-    assert set(FIELDS) <= {operation for operation, _ in GOOD}
-    assert set(FIELDS) <= {operation for operation, _, _ in BAD}
+    assert set(OPERATIONS) <= {operation for operation, _ in GOOD}
+    checked = {subtype for subtype, row in OPERATIONS.items() if row.fields}
+    assert checked <= {operation for operation, _, _ in BAD}
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor"), [("mcp_status", 1), ("rewind_files", 4), ("x", 1)]
+)
+def test_operations_that_take_longer_have_a_longer_default_timeout(
+    operation: str, factor: int
+) -> None:
+    assert default_timeout(operation, 30.0) == 30.0 * factor
 
 
 def test_an_unknown_permission_mode_is_sent_with_a_warning() -> None:

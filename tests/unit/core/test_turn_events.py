@@ -28,7 +28,6 @@ from bridle.content import TextBlock, ThinkingBlock, ToolUseBlock
 from bridle.events import (
     BlockEnded,
     RetryScheduled,
-    Subagent,
     SubagentEnded,
     SubagentStarted,
     TextDelta,
@@ -38,6 +37,7 @@ from bridle.events import (
     ToolStarted,
     TurnEnded,
 )
+from bridle.messages import Subagent
 
 HELLO = BlockEnded("text", TextBlock("Hello"))
 VOID = BlockEnded("text", abandoned=True)

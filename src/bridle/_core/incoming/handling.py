@@ -85,7 +85,7 @@ class Incoming:
             config.max_open, deadlines, emit, shutdown=shutdown, prompt=prompt
         )
         self._hooks = HookHandler(table, config.hooks, end_turn)
-        self._mcp = McpHandler(table, config.mcp_handlers, config.tool_servers, deadlines)
+        self.mcp = McpHandler(table, config.mcp_handlers, config.tool_servers, deadlines)
         permissions = PermissionHandler(
             table, config.can_use_tool, config.question, config.plan, config.permission_timeout
         )
@@ -96,7 +96,7 @@ class Incoming:
         self._by_request: dict[type, RequestHandler] = {
             HookCallbackRequest: self._hooks,
             CanUseToolRequest: permissions,
-            McpMessageRequest: self._mcp,
+            McpMessageRequest: self.mcp,
             ElicitationRequest: elicitations,
             UserDialogRequest: dialogs,
             UnknownControlRequest: UnknownHandler(table),
@@ -108,8 +108,8 @@ class Incoming:
             CallKind.PLAN: permissions,
             CallKind.ELICITATION: elicitations,
             CallKind.DIALOG: dialogs,
-            CallKind.MCP: self._mcp,
-            CallKind.TOOL: self._mcp,
+            CallKind.MCP: self.mcp,
+            CallKind.TOOL: self.mcp,
         }
 
     def __len__(self) -> int:
@@ -147,10 +147,10 @@ class Incoming:
     def withdraw(self, request_id: str) -> None:
         """Remove a request that the CLI has withdrawn, without an answer."""
         if not self.table.drop(request_id):
-            self._mcp.withdraw(request_id)
+            self.mcp.withdraw(request_id)
 
     def _is_open(self, request_id: str) -> bool:
-        early = self._mcp.early
+        early = self.mcp.early
         return request_id in self.table.open or (early is not None and request_id in early)
 
     # -- callbacks ---------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Incoming:
 
     def confirm(self, now: float) -> None:
         """Pass on the MCP messages that waited for the session to be confirmed."""
-        self._mcp.confirm(now)
+        self.mcp.confirm(now)
 
     def refuse_all(self, now: float) -> None:
         """Reject open and later requests, because the session is closing."""
@@ -204,4 +204,4 @@ class Incoming:
         self.table.is_closing = True
         for call in list(self.table.open.values()):
             self.table.drop(call.request_id)
-        self._mcp.drop_all()
+        self.mcp.drop_all()

@@ -41,11 +41,26 @@ class McpHandler:
         deadlines: Deadlines,
     ) -> None:
         self._table = table
-        self._handlers = handlers
-        self._tool_servers = tool_servers
+        self._handlers = dict(handlers)
+        self._tool_servers = dict(tool_servers)
         self._deadlines = deadlines
         #: Messages that arrived before the session was confirmed. None once it is.
         self.early: mcp.EarlyMessages | None = mcp.EarlyMessages()
+
+    def set_server(self, name: str, handler: object | None) -> None:
+        """Register a server. None removes it, cancels its calls and answers them with an error."""
+        self._handlers.pop(name, None)
+        self._tool_servers.pop(name, None)
+        if isinstance(handler, ToolServer):
+            self._tool_servers[name] = handler
+        elif handler is not None:
+            self._handlers[name] = handler
+        else:
+            for call in list(self._table.open.values()):
+                waiting = call.subject
+                if type(waiting) is mcp.McpMessage and waiting.server == name:
+                    self._table.cancel(call)
+                    self._reject(waiting, "the server was removed")
 
     def handle(self, request: IncomingRequest) -> None:
         """Pass a message to its server, or keep it until the session is confirmed."""
