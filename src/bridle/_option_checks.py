@@ -314,6 +314,7 @@ _OWN_FIELDS = {
     "subtype": "Remove it: Bridle always sets it.",
     "hooks": "Use BidirOptions.hooks.",
     "sdkMcpServers": "Use BidirOptions.mcp_servers.",
+    "sdkMcpServerManifests": "Use BidirOptions.mcp_servers.",
     "supportedDialogKinds": "Use BidirOptions.supported_dialog_kinds.",
     "plugins": "Use plugins with plugin_delivery='initialize'.",
 }

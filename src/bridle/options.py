@@ -57,6 +57,7 @@ from bridle.permissions import (
     UserDialogCallback,
 )
 from bridle.telemetry import Telemetry
+from bridle.tools import ToolServer
 
 __all__ = [
     "AgentConfig",
@@ -344,6 +345,11 @@ class BidirOptions(Record):
     def server_names(self) -> tuple[str, ...]:
         """Return the names of the in-process MCP servers, in order."""
         return tuple(cast("Mapping[str, object]", self.mcp_servers or {}))
+
+    def tool_servers(self) -> dict[str, ToolServer]:
+        """Return the in-process MCP servers that are tool servers, by name and in order."""
+        servers = cast("Mapping[str, object]", self.mcp_servers or {})
+        return {name: one for name, one in servers.items() if isinstance(one, ToolServer)}
 
 
 def check_session(cli: CliOptions, bidir: BidirOptions) -> None:

@@ -79,6 +79,7 @@ class Tool(Generic[P, R]):
         *,
         name: str,
         description: str,
+        ask: bool,
         annotations: Mapping[str, object],
         meta: Mapping[str, object],
         timeout: float | None,
@@ -86,6 +87,8 @@ class Tool(Generic[P, R]):
         self.function = function
         self.name = name
         self.description = description
+        #: True if the CLI asks for permission before every call, even if a rule allows the tool.
+        self.ask = ask
         #: MCP tool annotations, such as ``{"readOnlyHint": True}``.
         self.annotations = annotations
         #: The ``_meta`` object of the tool in the server's tool list.
@@ -128,6 +131,7 @@ class Tool(Generic[P, R]):
             msgspec.structs.replace(self._signature, unbound=False),
             name=self.name,
             description=self.description,
+            ask=self.ask,
             annotations=self.annotations,
             meta=self.meta,
             timeout=self.timeout,
@@ -172,6 +176,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
+    ask: bool = False,
     always_load: bool = True,
     max_result_chars: int | None = None,
     meta: Mapping[str, object] | None = None,
@@ -185,6 +190,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
+    ask: bool = False,
     always_load: bool = True,
     max_result_chars: int | None = None,
     meta: Mapping[str, object] | None = None,
@@ -199,6 +205,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
+    ask: bool = False,
     always_load: bool = True,
     max_result_chars: int | None = None,
     meta: Mapping[str, object] | None = None,
@@ -227,6 +234,9 @@ def tool(
         schema: JSON schema to show to the model in place of the generated one. Parameters then
             need no annotation, and ``**arguments`` receives arguments that have no parameter.
             Bridle checks annotated parameters, and passes the others as the model sent them.
+        ask: True if the CLI must ask for permission before every call, even if ``allowed_tools``,
+            a settings file or the permission mode allows the tool. ``on_can_use_tool`` answers;
+            without this callback the call is denied. Use it for tools that need an approval.
         always_load: whether the tool is in the model's tool list from the start (the default).
             With False the CLI may show only its name until the model searches for it. Use False
             for tools that are rarely needed.
@@ -256,8 +266,9 @@ def tool(
             signature,
             name=known,
             description=text(f"{field}: description", shown_text),
+            ask=boolean(f"{field}: ask", ask),
             annotations=_annotations(field, annotations, read_only),
-            meta=_meta(field, meta, always_load, max_result_chars),
+            meta=_meta(field, meta, ask, always_load, max_result_chars),
             timeout=None if timeout is None else positive(f"{field}: timeout", timeout),
         )
 
@@ -292,13 +303,15 @@ def _annotations(
 # The keys of `_meta` that the CLI reads, and the arguments of `tool` that set them.
 _ALWAYS_LOAD = "anthropic/alwaysLoad"
 _MAX_RESULT = "anthropic/maxResultSizeChars"
-_ARGUMENTS = {_ALWAYS_LOAD: "always_load", _MAX_RESULT: "max_result_chars"}
+_ASK = "anthropic/requiresUserInteraction"
+_ARGUMENTS = {_ALWAYS_LOAD: "always_load", _MAX_RESULT: "max_result_chars", _ASK: "ask"}
 
 
 def _meta(
     field: str,
     given: Mapping[str, object] | None,
-    always_load: bool,  # noqa: FBT001  # private; the names are those of `tool`
+    ask: bool,  # noqa: FBT001  # private; the names are those of `tool`
+    always_load: bool,  # noqa: FBT001
     max_result_chars: int | None,
 ) -> Mapping[str, object]:
     kept = dict(json_object(f"{field}: meta", given or {}))
@@ -306,6 +319,8 @@ def _meta(
         if key in kept:
             fix = f"Set it with tool({argument}=...)."
             raise OptionsError(f"{field}: meta", f"must not have the key {key!r}", fix=fix)
+    if ask:  # a second gate beside the CLI's ask rule; 2.1.197 ignores it
+        kept[_ASK] = True
     if boolean(f"{field}: always_load", always_load):
         kept[_ALWAYS_LOAD] = True
     if max_result_chars is not None:
@@ -364,6 +379,10 @@ class ToolServer:
     def definitions(self) -> list[JsonObject]:
         """Return the entries of MCP's ``tools/list``. The list is shared: do not change it."""
         return self._definitions
+
+    def asking(self) -> tuple[str, ...]:
+        """Return the names of the tools with ``ask=True``."""
+        return tuple(name for name, one in self.tools.items() if one.ask)
 
 
 # ---------------------------------------------------------------- raw handlers

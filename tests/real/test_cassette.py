@@ -93,7 +93,8 @@ def test_a_test_is_recorded_once_and_replayed_without_a_cli(cli_path: str, shop:
     assert entries.gap == ""
     assert b"hush-hush" not in recorded
     answers = [one.members for one in entries if one.direction == "in"]
-    assert sum("mcp_response" in json.dumps(one) for one in answers) >= 4
+    # Two tool calls. An older CLI also makes the handshake.
+    assert sum("mcp_response" in json.dumps(one) for one in answers) >= 2
 
     shop.run(NO_CLI).assert_outcomes(passed=1)  # another tmp_path, another key, no CLI
     assert shop.recording.read_bytes() == recorded

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pydantic
 import pytest
@@ -13,7 +15,11 @@ from tests.support.processes import run
 
 from bridle import (
     Allow,
+    AllowAll,
     BidirOptions,
+    CanUseToolContext,
+    Deny,
+    HookOutput,
     OutcomeReason,
     ToolContext,
     ToolFailure,
@@ -22,6 +28,7 @@ from bridle import (
     tool,
 )
 from bridle.testing import ScriptedModel, text, tool_use
+from bridle.testing.recording import Recorder, read_recording
 
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
@@ -252,3 +259,176 @@ def test_arguments_of_a_plain_tool_are_validated_in_its_thread(lab: Lab) -> None
     run(main)
     assert len(threads) == 3
     assert threading.main_thread() not in threads
+
+
+# ---------------------------------------------------------------- manifests
+
+HANDSHAKE = ["initialize", "notifications/initialized", "tools/list"]
+
+
+def mcp_methods(recording: Path) -> dict[str, list[str]]:
+    """Return the methods of the MCP messages that the CLI sent, by server."""
+    methods: dict[str, list[str]] = {}
+    for entry in read_recording(recording):
+        request = json.loads(entry.line).get("request", {}) if entry.direction == "out" else {}
+        if request.get("subtype") == "mcp_message":
+            called = methods.setdefault(request["server_name"], [])
+            called.append(request["message"]["method"])
+    return methods
+
+
+def test_tool_servers_need_no_handshake_on_a_cli_that_takes_manifests(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """An older CLI ignores the manifests and makes the handshake with each server."""
+
+    @tool
+    def price(article: str, count: int = 1) -> int:
+        """Return the price of an article.
+
+        Args:
+            article: The name in the catalogue.
+        """
+        return 7 * count
+
+    @tool(max_result_chars=400_000)
+    def read_log() -> str:
+        """Return the log."""
+        return "x" * 300_000
+
+    servers: dict[str, object] = {
+        "shop": ToolServer([price], instructions="Prices are in thalers."),
+        "logs": ToolServer([read_log]),
+        "calc": ToolServer([tool(lambda: 1, name="one", description="Return 1.")]),
+        "raw": adder([]),
+    }
+    recording = tmp_path / "wire.ndjson"
+
+    async def main() -> None:
+        bidir = BidirOptions(mcp_servers=servers)
+        script = [
+            [tool_use("mcp__shop__price", article="saddle", count=3)],
+            [tool_use("mcp__logs__read_log")],
+            [text("done")],
+        ]
+        async with ScriptedModel(script) as model:
+            cli = lab.cli(
+                model,
+                allowed_tools=["mcp__shop", "mcp__logs"],
+                env=model.env | {"ENABLE_TOOL_SEARCH": "true"},
+            )
+            sdk = lab.sdk.replace(recorder=Recorder(recording))
+            async with start_session(cli, sdk, bidir) as session:
+                assert (await (await session.send_user_message("How much?"))).text == "done"
+            first = model.requests[0]
+            listed = cast("list[Json]", first.raw["tools"])
+            offered = {one["name"]: one for one in listed}
+            assert {"mcp__shop__price", "mcp__logs__read_log", "mcp__calc__one"} <= set(offered)
+            shown = offered["mcp__shop__price"]
+            assert shown["description"] == "Return the price of an article."
+            assert shown["input_schema"]["properties"] == price.input_schema["properties"]
+            assert shown["input_schema"]["required"] == ["article"]
+            assert "Prices are in thalers." in json.dumps(first.raw)
+            assert model.requests[1].last_tool_result == "21"
+            assert model.requests[2].last_tool_result == "x" * 300_000
+
+    run(main)
+    before = [] if lab.is_newest else HANDSHAKE
+    assert mcp_methods(recording) == {
+        "shop": [*before, "tools/call"],
+        "logs": [*before, "tools/call"],
+        **({} if lab.is_newest else {"calc": HANDSHAKE}),
+        "raw": HANDSHAKE,
+    }
+
+
+# ---------------------------------------------------------------- permission
+
+
+def allow_by_hook(context: object) -> HookOutput:
+    """Allow every tool."""
+    return HookOutput(permission_decision="allow")
+
+
+@pytest.mark.parametrize(
+    ("options", "callbacks"),
+    [
+        ({"allowed_tools": ["mcp__bank"]}, {}),
+        ({"allowed_tools": ["mcp__bank__pay__now", "mcp__bank__balance"]}, {}),
+        ({"permission_mode": "bypassPermissions"}, {}),
+        ({"allowed_tools": ["mcp__bank"]}, {"on_pre_tool_use": allow_by_hook}),
+        (
+            {"allowed_tools": ["mcp__bank"], "settings": {"permissions": {"ask": ["Bash"]}}},
+            {},
+        ),
+    ],
+    ids=["server allowed", "tool allowed", "bypass", "hook allows", "with settings"],
+)
+def test_the_cli_asks_before_each_call_of_a_tool_that_wants_it(
+    lab: Lab, options: Json, callbacks: Json
+) -> None:
+    """Rules, modes and hooks allow the other tools of the server, but not this one."""
+    asked: list[str] = []
+    paid: list[int] = []
+
+    @tool(ask=True, name="pay__now")
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        return "paid"
+
+    @tool
+    def balance() -> int:
+        """Return the balance."""
+        return 5
+
+    def decide(context: CanUseToolContext) -> AllowAll | Deny:
+        asked.append(context.tool_name)
+        return AllowAll() if context.tool_input["amount"] < 10 else Deny("too much")
+
+    async def main() -> None:
+        bidir = BidirOptions(
+            mcp_servers={"bank": ToolServer([pay, balance])}, on_can_use_tool=decide, **callbacks
+        )
+        script = [
+            [tool_use("mcp__bank__balance")],
+            [tool_use("mcp__bank__pay__now", amount=1)],
+            [tool_use("mcp__bank__pay__now", amount=99)],
+            [text("done")],
+        ]
+        async with (
+            ScriptedModel(script) as model,
+            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+        ):
+            assert (await (await session.send_user_message("pay"))).text == "done"
+            results = [request.last_tool_result or "" for request in model.requests[1:]]
+            assert results[:2] == ["5", "paid"]
+            assert "too much" in results[2]
+
+    run(main)
+    assert asked == ["mcp__bank__pay__now"] * 2
+    assert paid == [1]
+
+
+def test_a_tool_that_must_be_asked_about_is_denied_if_no_callback_answers(lab: Lab) -> None:
+    paid: list[int] = []
+
+    @tool(ask=True)
+    def pay(amount: int) -> None:
+        """Pay an amount."""
+        paid.append(amount)
+
+    async def main() -> None:
+        bidir = BidirOptions(mcp_servers={"bank": ToolServer([pay])})
+        async with (
+            ScriptedModel([[tool_use("mcp__bank__pay", amount=1)], [text("done")]]) as model,
+            start_session(lab.cli(model, allowed_tools=["mcp__bank"]), lab.sdk, bidir) as session,
+        ):
+            outcome = await (await session.send_user_message("pay"))
+            assert outcome.text == "done"
+            assert outcome.result is not None
+            denied = [one.tool_name for one in outcome.result.permission_denials]
+            assert denied == ["mcp__bank__pay"]
+
+    run(main)
+    assert paid == []

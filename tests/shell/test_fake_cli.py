@@ -1374,6 +1374,92 @@ def test_the_clients_tools_are_called(response: Json, told: str) -> None:
         assert client.until("result")["result"] == told
 
 
+INTRODUCTION: Json = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "calc", "version": "1"},
+}
+TOOLS: Json = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
+HANDSHAKE = ["initialize", "notifications/initialized", "tools/list"]
+
+
+@pytest.mark.parametrize(
+    ("manifests", "verdict", "methods"),
+    [
+        (
+            {"calc": {"initializeResult": INTRODUCTION, "toolsListResult": TOOLS}, "other": {}},
+            "parked",
+            [],
+        ),
+        ({"calc": {"initializeResult": INTRODUCTION}}, "parked", ["tools/list"]),
+        (
+            {"calc": {"initializeResult": INTRODUCTION, "toolsListResult": {"tools": [{}]}}},
+            "parked",
+            HANDSHAKE,
+        ),
+        (
+            {
+                "calc": {
+                    "initializeResult": {**INTRODUCTION, "protocolVersion": "2025-06-18"},
+                    "toolsListResult": TOOLS,
+                }
+            },
+            "protocol_version_mismatch",
+            HANDSHAKE,
+        ),
+        ({"calc": {"initializeResult": 1}}, "malformed", HANDSHAKE),
+        ([1], "malformed", HANDSHAKE),
+        ({}, None, HANDSHAKE),
+    ],
+)
+def test_a_manifest_takes_the_place_of_the_handshake(
+    manifests: Any, verdict: str | None, methods: list[str]
+) -> None:
+    """As the newest CLI does it. The number of the first call is the same either way."""
+    with running(auto(), *BYPASS) as client:
+        greeting = request("initialize", sdkMcpServers=["calc"], sdkMcpServerManifests=manifests)
+        client.write(greeting, CALL)
+        asked: list[str] = []
+        parked = call = None
+        while call is None:
+            frame = client.read()
+            if frame["type"] == "control_response":
+                parked = frame["response"]["response"].get("sdk_mcp_manifests_parked")
+            elif frame["type"] == "control_request":
+                message = frame["request"]["message"]
+                if message["method"] == "tools/call":
+                    call = message
+                    continue
+                asked.append(message["method"])
+                result = {"initialize": INTRODUCTION, "tools/list": TOOLS}.get(asked[-1], {})
+                answer = {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+                client.answer(frame, {"mcp_response": answer})
+        assert (asked, call["id"]) == (methods, 2)
+        assert parked == (verdict and {"calc": verdict})
+
+
+def test_an_older_cli_ignores_manifests() -> None:
+    manifests = {"calc": {"initializeResult": INTRODUCTION, "toolsListResult": TOOLS}}
+    with running(auto(flavour="2.1.197"), *BYPASS) as client:
+        client.write(request("initialize", sdkMcpServers=["calc"], sdkMcpServerManifests=manifests))
+        question = client.until("control_request", "mcp_message")
+        assert question["request"]["message"]["method"] == "initialize"
+
+
+def test_settings_can_tell_it_to_ask_about_a_tool(tmp_path: Path) -> None:
+    """Stronger than the mode. What is no settings file is ignored."""
+    file = tmp_path / "settings.json"
+    file.write_text('{"permissions": {"ask": ["Bash"]}}')
+    for settings in (str(file), file.read_text()):
+        with running(auto(), *BYPASS, "--settings", settings, *ASK) as client:
+            client.write(request("initialize"), prompt("BASH ls"))
+            asked = client.until("control_request", "can_use_tool")["request"]
+            assert asked["tool_name"] == "Bash"
+    with running(auto(), *BYPASS, "--settings", "/nowhere.json", *ASK) as client:
+        client.write(request("initialize"), prompt("BASH ls"))
+        assert client.until("result")["subtype"] == "success"
+
+
 def test_a_server_that_refuses_is_not_there() -> None:
     with running(auto(), *BYPASS) as client:
         client.write(request("initialize", sdkMcpServers=["calc"]), CALL)

@@ -26,6 +26,7 @@ from bridle.options import (
     managed_flags,
     option_rows,
 )
+from bridle.tools import ToolServer
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 MIB = 1024 * 1024
@@ -796,6 +797,13 @@ def test_servers_keep_their_order(given: Any) -> None:
     assert bidir.server_names() == ("a", "b")
     assert bidir.mcp_servers == {"a": hook, "b": answer}
     assert BidirOptions().server_names() == ()
+
+
+def test_tool_servers_are_told_from_other_servers() -> None:
+    first, second = ToolServer([]), ToolServer([])
+    bidir = BidirOptions(mcp_servers={"b": first, "raw": answer, "a": second})
+    assert list(bidir.tool_servers().items()) == [("b", first), ("a", second)]
+    assert BidirOptions().tool_servers() == {}
 
 
 def test_an_event_can_have_a_timeout_of_its_own() -> None:

@@ -76,6 +76,7 @@ def test_what_the_decorator_is_told_comes_first() -> None:
         name="look-up",
         description="Look it up.",
         schema=schema,
+        ask=True,
         always_load=False,
         max_result_chars=200_000,
         meta={"anthropic/searchHint": "customers"},
@@ -93,10 +94,20 @@ def test_what_the_decorator_is_told_comes_first() -> None:
         "annotations": {"title": "Look", "openWorldHint": True, "readOnlyHint": True},
         "_meta": {
             "anthropic/searchHint": "customers",
+            "anthropic/requiresUserInteraction": True,
             "anthropic/maxResultSizeChars": 200_000,
         },
     }
-    assert function.timeout == 5
+    assert (function.timeout, function.ask) == (5, True)
+
+
+def test_a_tool_is_not_asked_about_unless_it_says_so() -> None:
+    @tool(ask=True)
+    def pay() -> None: ...
+
+    assert (add.ask, pay.ask) == (False, True)
+    assert ToolServer([add, pay, tool(nothing, ask=True)]).asking() == ("pay", "nothing")
+    assert ToolServer([add]).asking() == ()
 
 
 def test_a_tool_without_meta_sends_none() -> None:
@@ -125,6 +136,12 @@ def nothing() -> None: ...
         ({"schema": {"type": object()}}, "tool nothing: schema.type", "got object"),
         ({"schema": {"type": "array"}}, "tool nothing: schema", "is not of type object"),
         ({"annotations": {1: 2}}, "tool nothing: annotations key", "got int"),
+        ({"ask": 1}, "tool nothing: ask", "got int"),
+        (
+            {"meta": {"anthropic/requiresUserInteraction": False}},
+            "tool nothing: meta",
+            "must not have the key",
+        ),
         ({"always_load": 1}, "tool nothing: always_load", "got int"),
         ({"max_result_chars": 0}, "tool nothing: max_result_chars", "is 0"),
         ({"max_result_chars": True}, "tool nothing: max_result_chars", "got bool"),
@@ -199,6 +216,14 @@ def test_a_tool_in_a_class_is_bound_to_an_instance_like_a_method() -> None:
     assert Counter.up(one, 1) == 5
     assert (Counter.up.is_method, one.up.is_method) == (True, False)
     assert Counter.zero() == 0
+
+
+def test_a_bound_method_is_asked_about_like_its_tool() -> None:
+    class Bank:
+        @tool(ask=True)
+        def pay(self) -> None: ...
+
+    assert (Bank.pay.ask, Bank().pay.ask) == (True, True)
 
 
 def test_a_server_takes_methods_of_an_instance() -> None:

@@ -43,6 +43,7 @@ _OUTER_SESSION = (
     "CLAUDE_PID",
     "CLAUDE_EFFORT",
 )
+_MANIFESTS = "sdkMcpServerManifests"
 _CHECKPOINTING = BidirOptions.fields["file_checkpointing_enabled"].channel.name
 
 
@@ -106,18 +107,25 @@ def plan_session(
     *,
     session_id: str,
     hooks: Mapping[str, object] | None = None,
+    manifests: Mapping[str, object] | None = None,
     settings_text: bytes | None = None,
 ) -> Launch:
     """Plan a full-duplex session. A new conversation gets the id `session_id`.
 
-    `hooks` is the handshake's field about the registered hooks. `settings_text` is the content of
-    the file that `file_to_read(cli, bidir, hooks=...)` returns, if any. Settings files of the user
-    and the project could switch off the program's gates. Such settings are overridden here.
+    `hooks` is the handshake's field about the registered hooks, `manifests` the one about the MCP
+    servers whose tools are known; CLIs that do not know this field ignore it. `settings_text` is
+    the content of the file that `file_to_read(cli, bidir, hooks=...)` returns, if any. Settings
+    files of the user and the project could switch off the program's gates. Such settings are
+    overridden here.
     """
     check_session(cli, bidir)
     ours: dict[str, object] = {}
-    if hooks:
-        ours["settings"] = _with_hooks_on(cli, settings_text)
+    rules = ask_rules(bidir)
+    if hooks or rules:
+        settings = _settings(cli, settings_text)
+        if hooks:
+            settings = _with_hooks_on(cli, settings)
+        ours["settings"] = _with_ask_rules(settings, rules) if rules else settings
     asks = bidir.on_can_use_tool is not None or "PermissionRequest" in (hooks or {})
     if asks and cli.permission_mode is None and not _has_default_mode(cli, settings_text):
         ours["permission_mode"] = "default"
@@ -133,6 +141,8 @@ def plan_session(
         greeting["sdkMcpServers"] = list(bidir.server_names())
     if bidir.supported_dialog_kinds:
         greeting["supportedDialogKinds"] = list(bidir.supported_dialog_kinds)
+    if manifests:
+        greeting[_MANIFESTS] = dict(manifests)
     return _launch(
         _SESSION_FLAGS, cli.replace(**ours), sdk, greeting, _variables(bidir), settings_text
     )
@@ -163,8 +173,19 @@ def file_to_read(
     `hooks` are the hooks of the session, if it has any.
     """
     asks = bidir is not None and bidir.on_can_use_tool is not None
-    is_needed = hooks or asks or cli.sandbox is not None
+    has_rules = bidir is not None and ask_rules(bidir)
+    is_needed = hooks or asks or has_rules or cli.sandbox is not None
     return named_files(cli).get("settings") if is_needed else None
+
+
+def ask_rules(bidir: BidirOptions) -> list[str]:
+    """Return the permission rules that make the CLI ask before it calls tools with `ask=True`.
+
+    Such a rule is stronger than rules that allow the tool, than hooks that allow it and than the
+    mode `bypassPermissions`.
+    """
+    servers = bidir.tool_servers().items()
+    return [f"mcp__{name}__{tool}" for name, server in servers for tool in server.asking()]
 
 
 def anchored_settings(text: bytes, directory: str) -> bytes:
@@ -210,7 +231,9 @@ def redact(argv: Sequence[str]) -> tuple[str, ...]:
 def secrets(launch: Launch) -> Iterator[str]:
     """Yield every value of a launch that is or may be a secret."""
     yield from secret_variables(launch.env, given=True)
-    yield from secrets_in(launch.initialize)
+    # Manifests hold schemas, in which a property named `token` has a description, not a secret.
+    fields = {name: value for name, value in launch.initialize.items() if name != _MANIFESTS}
+    yield from secrets_in(fields)
     for file in launch.files:
         yield from secrets_in(msgspec.json.decode(file.content))
     known = {*managed_flags(), *(flag.partition("=")[0] for flag in _SESSION_FLAGS)}
@@ -373,13 +396,21 @@ def _documents(cli: CliOptions, settings_text: bytes | None) -> dict[str, str | 
     }
 
 
-def _with_hooks_on(cli: CliOptions, settings_text: bytes | None) -> Mapping[str, object]:
+def _with_ask_rules(settings: Mapping[str, object], rules: list[str]) -> Mapping[str, object]:
+    """Return the settings with more rules about tools that the CLI must ask about."""
+    given = settings.get("permissions")
+    permissions: dict[object, object] = dict(given) if is_mapping(given) else {}
+    listed = permissions.get("ask")
+    permissions["ask"] = [*(listed if is_list(listed) else ()), *rules]
+    return {**settings, "permissions": permissions}
+
+
+def _with_hooks_on(cli: CliOptions, settings: Mapping[str, object]) -> Mapping[str, object]:
     """Return the caller's settings with the variables overridden that make the CLI skip hooks.
 
     2.1.197 takes these variables from the settings of user, project and directory, 2.1.325 from
     those of the user. Settings on the command line win over these, even if a file changes later.
     """
-    settings = _settings(cli, settings_text)
     given = settings.get("env")
     env: dict[object, object] = dict(given) if is_mapping(given) else {}
     own = cli.env or {}

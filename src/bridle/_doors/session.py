@@ -17,6 +17,7 @@ from bridle._core.delivery import DeliveryConfig
 from bridle._core.engine import Engine
 from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.tool_server import manifest
 from bridle._core.launch import Launch, plan_session
 from bridle._core.operations import MCP_SET_SERVERS, check_timeout
 from bridle._core.state import Lifecycle
@@ -144,6 +145,9 @@ class Session(OperationGroups):
             self._bidir,
             session_id=str(uuid4()),
             hooks=hooks,
+            manifests={
+                name: manifest(name, server) for name, server in self._bidir.tool_servers().items()
+            },
             settings_text=settings_text(self._cli, self._bidir, hooks=hooks),
         )
 

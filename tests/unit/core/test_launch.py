@@ -25,6 +25,7 @@ from bridle._core.launch import (
 from bridle.errors import OptionsError
 from bridle.options import AgentConfig, BidirOptions, CliOptions, SdkOptions, managed_flags
 from bridle.permissions import Cancel
+from bridle.tools import ToolServer, tool
 
 OURS = "00000000-0000-4000-8000-000000000001"
 THEIRS = "00000000-0000-4000-8000-000000000002"
@@ -131,10 +132,19 @@ def test_a_session_announces_hooks_and_servers_and_a_query_cannot() -> None:
     assert launch.initialize == {"hooks": hooks, "sdkMcpServers": ["b", "a"]}
 
 
+def test_manifests_are_sent_beside_the_names_of_the_servers() -> None:
+    manifests: dict[str, object] = {"b": {"initializeResult": {}, "toolsListResult": {"tools": []}}}
+    servers = BidirOptions(mcp_servers={"b": ToolServer([]), "a": answer})
+    assert session(bidir=servers, manifests=manifests).initialize == {
+        "sdkMcpServers": ["b", "a"],
+        "sdkMcpServerManifests": manifests,
+    }
+
+
 def test_a_session_without_hooks_and_servers_announces_neither() -> None:
     """C35."""
     assert session(hooks={}).initialize == {}
-    assert session(bidir=BidirOptions(mcp_servers={})).initialize == {}
+    assert session(bidir=BidirOptions(mcp_servers={}), manifests={}).initialize == {}
 
 
 @pytest.mark.parametrize(
@@ -645,6 +655,69 @@ def test_the_mode_in_the_settings_file_of_the_program_counts() -> None:
     assert [arg for arg in launch.argv if arg.startswith("--permission-mode")] == []
 
 
+@tool(ask=True)
+def pay() -> None: ...
+
+
+@tool
+def balance() -> None: ...
+
+
+BANK = BidirOptions(
+    mcp_servers={"raw": answer, "bank": ToolServer([pay, balance]), "b2": ToolServer([pay])}
+)
+RULES = ["mcp__bank__pay", "mcp__b2__pay"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "written"),
+    [
+        ({}, None, {"permissions": {"ask": RULES}}),
+        (
+            {"settings": {"permissions": {"ask": ["Bash"], "deny": ["Read"]}, "a": 1}},
+            None,
+            {"permissions": {"ask": ["Bash", *RULES], "deny": ["Read"]}, "a": 1},
+        ),
+        ({"settings": '{"permissions": []}'}, None, {"permissions": {"ask": RULES}}),
+        (
+            {"settings": {"permissions": {"ask": "Bash"}}},
+            None,
+            {"permissions": {"ask": RULES}},
+        ),
+        (
+            {"settings": "/s.json", "sandbox": {}},
+            b'{"a": 1}',
+            {"a": 1, "permissions": {"ask": RULES}, "sandbox": {}},
+        ),
+    ],
+)
+def test_the_settings_tell_the_cli_which_tools_to_ask_about(
+    options: dict[str, Any], text: bytes | None, written: object
+) -> None:
+    launch = session(CliOptions(**options), BANK, settings_text=text)
+    assert [msgspec.json.decode(file.content) for file in launch.files] == [written]
+
+
+def test_rules_and_hooks_share_the_settings() -> None:
+    launch = session(bidir=BANK, hooks={"Stop": []})
+    assert [msgspec.json.decode(file.content) for file in launch.files] == [
+        {"env": {"CLAUDE_CODE_SIMPLE": "0"}, "permissions": {"ask": RULES}}
+    ]
+
+
+def test_without_tools_to_ask_about_the_settings_stay_as_they_are() -> None:
+    servers = BidirOptions(mcp_servers={"bank": ToolServer([balance])})
+    assert session(bidir=servers).files == ()
+    assert file_to_read(CliOptions(settings="/s.json"), servers) is None
+
+
+def test_rules_beside_a_settings_file_need_its_content() -> None:
+    cli = CliOptions(settings="/s.json")
+    assert file_to_read(cli, BANK) == "/s.json"
+    with pytest.raises(ValueError, match="file_to_read"):
+        session(cli, BANK)
+
+
 def test_rules_of_a_settings_file_keep_their_directory_in_a_copy() -> None:
     rules = ["Read(/secrets/**)", "Read(//etc/**)", "Read(~/x)", "Edit(docs/*)", "Bash", 5]
     text = msgspec.json.encode({"permissions": {"deny": rules, "defaultMode": "plan"}, "a": 1})
@@ -791,6 +864,12 @@ def test_what_the_cli_is_told_in_confidence_is_known() -> None:
         *("marker-env", "marker-mcp", "marker-settings", "marker-helper"),
         *("marker-extra", "marker-other", "marker-agent"),
     }
+
+
+def test_the_schema_of_a_tool_is_no_secret() -> None:
+    schema = {"properties": {"token": {"description": "The token that the login page showed."}}}
+    manifests = {"x": {"toolsListResult": {"tools": [{"name": "x", "inputSchema": schema}]}}}
+    assert set(secrets(session(manifests=manifests))) == set()
 
 
 def test_documents_the_cli_reads_by_itself_are_named() -> None:

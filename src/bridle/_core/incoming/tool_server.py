@@ -57,7 +57,9 @@ def handle(name: str, server: ToolServer, message: JsonObject) -> ToolCall | dic
         return error_response(message, INVALID_PARAMS, "params is not an object")
     match method:
         case "initialize":
-            return result_response(message, _introduction(name, server, params))
+            asked = params.get("protocolVersion")
+            version = asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0]
+            return result_response(message, _introduction(name, server, version))
         case "ping":
             return result_response(message, {})
         case "tools/list":
@@ -66,6 +68,18 @@ def handle(name: str, server: ToolServer, message: JsonObject) -> ToolCall | dic
             return _call(name, server, message, params)
         case _:
             return error_response(message, METHOD_NOT_FOUND, f"no method {method!r:.80}")
+
+
+def manifest(name: str, server: ToolServer) -> JsonObject:
+    """Return what the CLI would learn about the server in an MCP handshake.
+
+    A CLI that takes manifests in its initialize request skips the handshake. It accepts only the
+    MCP version that it uses itself; with any other version it makes the handshake.
+    """
+    return {
+        "initializeResult": _introduction(name, server, PROTOCOL_VERSIONS[0]),
+        "toolsListResult": {"tools": server.definitions()},
+    }
 
 
 def result_response(message: JsonObject, result: object) -> dict[str, object]:
@@ -80,10 +94,9 @@ def _object(value: Any) -> JsonObject | None:
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]  # JSON: keys are text
 
 
-def _introduction(name: str, server: ToolServer, params: JsonObject) -> JsonObject:
-    asked = params.get("protocolVersion")
+def _introduction(name: str, server: ToolServer, version: str) -> JsonObject:
     result: JsonObject = {
-        "protocolVersion": asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+        "protocolVersion": version,
         "capabilities": {"tools": {"listChanged": False}},
         "serverInfo": {"name": name, "version": server.version},
     }

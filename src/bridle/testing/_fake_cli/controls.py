@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from . import payloads
 from .payloads import MODELS, MODES
+from .servers import judge_manifest
 from .values import Json, as_list, as_object, is_list, is_object
 
 if TYPE_CHECKING:
@@ -51,8 +52,13 @@ def _initialize(talk: Talk, request: Json) -> None:
         return
     if talk.frames.newer or not talk.hooks:
         talk.hooks = hooks or {}
-    talk.servers.connect(servers)
-    talk.port.send(talk.frames.initialized(request))
+    manifests: Json = {}
+    if talk.frames.newer and "sdkMcpServerManifests" in fields:
+        given = fields["sdkMcpServerManifests"]
+        manifests = given if is_object(given) else dict.fromkeys(servers)
+    talk.servers.connect(servers, manifests)
+    parked = {name: judge_manifest(manifests[name]) for name in servers if name in manifests}
+    talk.port.send(talk.frames.initialized(request, parked=parked))
 
 
 def _are_hooks(hooks: object) -> bool:

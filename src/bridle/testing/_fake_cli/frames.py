@@ -93,10 +93,14 @@ class Frames:
         response = {"subtype": "error", **_id_of(request), "error": error, **beside}
         return {"type": "control_response", "response": self.fit("error", response)}
 
-    def initialized(self, request: Json, payload: Json | None = None) -> Json:
-        """Return the response to initialize."""
+    def initialized(
+        self, request: Json, payload: Json | None = None, parked: Json | None = None
+    ) -> Json:
+        """Return the response to initialize. `parked` is what it says about manifests, if any."""
         if payload is None:
             payload = self.introduction(hooks=bool(request["request"].get("hooks")))
+            if parked:
+                payload["sdk_mcp_manifests_parked"] = parked
         lists: Json = {"pending_permission_requests": [], "pending_user_dialog_requests": []}
         return self.answer(request, payload, **(lists if self.newer else {}))
 
@@ -200,7 +204,7 @@ class Frames:
             "websiteUrl": "https://claude.com/claude-code",
             "version": self.flavour,
         }
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+        params = {"protocolVersion": payloads.MCP_VERSION, "capabilities": {}, "clientInfo": client}
         return {"method": "initialize", "params": params, "jsonrpc": "2.0", "id": 0}
 
     # -- the session -------------------------------------------------------------------------------

@@ -118,11 +118,14 @@ SLASH_COMMANDS = ["clear", "compact", "context", "init"]
 STYLES = ["default", "Explanatory", "Learning"]
 MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
 
+MCP_VERSION = "2025-11-25"
+
 SESSION_CAPABILITIES = [
     "interrupt_receipt_v1",
     "interrupt_cancel_queued_v1",
     "msg_lifecycle_v1",
     "request_marker_lists_v1",
+    "sdk_mcp_manifests",
 ]
 
 SUBAGENTS: Json = {

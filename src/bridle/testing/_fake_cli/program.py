@@ -15,7 +15,7 @@ from .port import BadInput, Port
 from .script import Script
 from .speech import Speaker
 from .talk import Talk
-from .values import Json
+from .values import Json, as_list, as_object
 
 
 def main(script: str, argv: list[str]) -> NoReturn:
@@ -90,12 +90,26 @@ def _flags(argv: list[str], mode: str, plan: Json) -> Json:
         "echoes": "--replay-user-messages" in argv,
         "asks": _value(argv, "--permission-prompt-tool") == "stdio",
         "allowed": [name for name in allowed if name],
+        "must_ask": _ask_rules(_value(argv, "--settings")),
         "may_bypass": mode == "bypassPermissions" or any(flag in argv for flag in bypass),
         "max_turns": int(_value(argv, "--max-turns") or 0),
         "checkpoints": bool(os.environ.get("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING")),
         "latency": plan["latency"],
         "odd_version": plan["version"] != f"{plan['flavour']} (Claude Code)",
     }
+
+
+def _ask_rules(settings: str | None) -> list[str]:
+    """Return the tools that settings, given as a path or as JSON, tell the CLI to ask about."""
+    text = settings or "{}"
+    try:
+        if not text.lstrip().startswith("{"):
+            with open(text, encoding="utf-8-sig") as file:
+                text = file.read()
+        permissions = as_object(as_object(json.loads(text)).get("permissions"))
+    except (OSError, ValueError):  # like the CLI, which ignores invalid settings
+        return []
+    return as_list(permissions.get("ask"))
 
 
 def _value(argv: list[str], flag: str) -> str | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .values import Json, as_object
+from .payloads import MCP_VERSION
+from .values import Json, as_object, is_list, is_object
 
 if TYPE_CHECKING:
     from .talk import Talk
 
+PARKED = "parked"
 LOST = "The tool call was interrupted before a result was received."
 
 
@@ -27,12 +29,23 @@ class Servers:
         """True if no handshake is running. The first turn waits for that."""
         return all(server["status"] != "pending" for server in self._servers.values())
 
-    def connect(self, names: list[str]) -> None:
-        """Begin the handshake with new servers."""
+    def connect(self, names: list[str], manifests: Json | None = None) -> None:
+        """Connect new servers: with what their manifests say, or else by a handshake."""
         for name in names:
-            if name not in self._servers:
-                self._servers[name] = {"name": name, "status": "pending", "tools": [], "next": 2}
+            if name in self._servers:
+                continue
+            server: Json = {"name": name, "status": "pending", "tools": [], "next": 2}
+            self._servers[name] = server
+            manifest = as_object((manifests or {}).get(name))
+            listed = as_object(manifest.get("toolsListResult"))
+            if judge_manifest(manifest) != PARKED or (listed and not _are_tools(listed)):
                 self._ask(name, "initialize", self._talk.frames.mcp_initialize())
+                continue
+            server["info"] = manifest["initializeResult"].get("serverInfo", {})
+            if listed:
+                server.update(tools=listed["tools"], status="connected")
+            else:
+                self.refresh(name)
 
     def disconnect(self, names: list[str]) -> None:
         """Remove these servers."""
@@ -154,6 +167,20 @@ class Servers:
             )
             for server in self._servers.values()
         ]
+
+
+def judge_manifest(manifest: object) -> str:
+    """Return what the response to initialize says about the manifest of a server."""
+    introduction = as_object(manifest).get("initializeResult")
+    if not is_object(introduction):
+        return "malformed"
+    is_known = introduction.get("protocolVersion") == MCP_VERSION
+    return PARKED if is_known else "protocol_version_mismatch"
+
+
+def _are_tools(listed: Json) -> bool:
+    tools = listed.get("tools")
+    return is_list(tools) and all("name" in as_object(one) for one in tools)
 
 
 def _unwrapped(response: Json) -> Json | None:

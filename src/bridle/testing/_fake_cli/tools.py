@@ -159,9 +159,10 @@ class Tools:
             self.halts = self.halts and self._talk.frames.newer
             text = prefix + (decisions["deny"] or "Blocked by hook")
             return Verdict(tool_input, _rejected("hook", reason_type="hook"), text)
-        if "allow" in decisions and "ask" not in decisions:
+        must_ask = "ask" in decisions or use["name"] in self._talk.flags["must_ask"]
+        if "allow" in decisions and not must_ask:
             return Verdict(tool_input, _accepted("hook"))
-        return self._by_mode({**use, "input": tool_input}, must_ask="ask" in decisions)
+        return self._by_mode({**use, "input": tool_input}, must_ask=must_ask)
 
     def _is_closed_to_hooks(self, use: Json) -> bool:
         """Return whether the tool must be skipped because the client is gone.

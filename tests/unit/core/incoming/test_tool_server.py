@@ -17,6 +17,7 @@ from bridle._core.incoming.tool_server import (
     encode_exception,
     encode_failure,
     handle,
+    manifest,
 )
 from bridle._core.wire import encode_json, encode_success
 from bridle.events import WarningKind
@@ -74,6 +75,15 @@ def test_a_known_version_of_the_protocol_is_granted(asked: object, granted: str 
             "serverInfo": {"name": "calc", "version": "3"},
             "instructions": "Count.",
         },
+    }
+
+
+@pytest.mark.parametrize("server", [SERVER, ToolServer([])])
+def test_a_manifest_says_what_a_handshake_would(server: ToolServer) -> None:
+    hello = request("initialize", {"protocolVersion": "2025-11-25"})
+    assert manifest("calc", server) == {
+        "initializeResult": answer_to(hello, server)["result"],
+        "toolsListResult": answer_to(request("tools/list"), server)["result"],
     }
 
 
