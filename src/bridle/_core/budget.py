@@ -141,6 +141,10 @@ class LimitWatch:
             self._interrupt_begun(now)
         if self._spending is not None:
             self._mind_spending(self._spending, actions, now, was_open=was_open)
+        if self._carried:
+            for action in actions:
+                if isinstance(action, TurnEnded):
+                    self._carried.pop(action.uuid, None)
 
     def _mind_spending(
         self, spending: Spending, actions: Sequence[Action], now: float, *, was_open: bool
@@ -148,7 +152,7 @@ class LimitWatch:
         """Request the cost of the running turn after its model calls. End it if it is too high."""
         for action in actions:
             if isinstance(action, TurnEnded):
-                spending.end(action.outcome)
+                spending.end(action.outcome, self._carried.get(action.uuid, _NOTHING).usd)
             elif isinstance(action, TurnStarted) and not was_open:
                 was_open = True
                 spending.begin(now)
@@ -159,7 +163,8 @@ class LimitWatch:
         running = [uuid for uuid in watched if uuid in self._calls]
         if not running:
             return
-        if spending.is_passed:
+        carried = max(self._carried.get(uuid, _NOTHING).usd for uuid in running)
+        if spending.is_passed(carried):
             self._reach(running, LimitHit("usd", spending.allowed), now)
             return
         for action in actions:
@@ -190,8 +195,6 @@ class LimitWatch:
     def carry(self, uuid: str, used: Used) -> None:
         """Count what earlier prompts have used towards the limits of the prompt ``uuid``."""
         self._carried[uuid] = used
-        if self._spending is not None:
-            self._spending.carry(used.usd)
 
     def hold(self, uuid: str, outcome: Outcome[Any]) -> None:
         """Keep watching a prompt whose turn has ended and whose outcome waits for background work.
@@ -213,7 +216,6 @@ class LimitWatch:
     def end(self, uuid: str, now: float) -> None:
         """Stop watching a prompt that has its outcome."""
         self._calls.pop(uuid, None)
-        self._carried.pop(uuid, None)
         self._held.discard(uuid)
         self._alive.discard(uuid)
         self._reached.pop(uuid, None)

@@ -283,9 +283,9 @@ class Engine:
         ``content`` may be the whole line, encoded with that uuid. ``used`` is what earlier prompts
         of the same answer have used of the limits.
         """
-        if used is not None and isinstance(self._budget, TurnBudget):
-            self._budget.carry(uuid, used)
         self._outgoing.send(key, uuid, content, now, is_used=uuid in self._turns)
+        if used is not None and uuid in self._turns and isinstance(self._budget, TurnBudget):
+            self._budget.carry(uuid, used)
         return self._take(now)
 
     def cancel(self, key: Hashable) -> list[act.Action]:

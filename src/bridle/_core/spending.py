@@ -120,14 +120,14 @@ class Spending:
         # True if the CLI cannot report its total. It is not requested again in this turn.
         self._is_unknown = False
         self._has_warned = False
-        # Dollars that earlier prompts of the same answer have cost.
-        self._carried = 0.0
 
-    @property
-    def is_passed(self) -> bool:
-        """True if the turn has certainly spent more than allowed, despite the CLI's rounding."""
+    def is_passed(self, carried: float = 0.0) -> bool:
+        """Return True if the turn has certainly spent more than allowed, despite the CLI's rounding.
+
+        ``carried`` is what earlier prompts of the same answer have cost.
+        """
         before = self._before
-        left = self.allowed - self._carried
+        left = self.allowed - carried
         total, base = self._meter.total, self._held_base
         if base is not None and total is not None and total - base > left:
             return True
@@ -156,10 +156,6 @@ class Spending:
         last = self._meter.total if self._held_base is None else self._held_base
         totals = (last, None if self._start is None else self._start.high)
         return max((total for total in totals if total is not None), default=None)
-
-    def carry(self, dollars: float) -> None:
-        """Count the cost of earlier prompts towards the next turn."""
-        self._carried = dollars
 
     def begin(self, now: float) -> None:
         """Request the total at the start of a turn: a prompt was written while none was open.
@@ -209,16 +205,15 @@ class Spending:
         if self._meter.total is not None:
             self._held_base = self._meter.total - (outcome.cost_usd or 0.0)
 
-    def end(self, outcome: Outcome[Any]) -> None:
+    def end(self, outcome: Outcome[Any], carried: float = 0.0) -> None:
         """Warn if a turn that has ended cost more than allowed and was not ended for that.
 
-        A prompt that was withdrawn has not ended a turn, so the running turn goes on.
+        ``carried`` is what earlier prompts of the same answer have cost. A prompt that was withdrawn has not ended a turn, so the running turn goes on.
         """
         if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
             return
         self._is_due = self._is_behind = self._is_unknown = self._has_warned = False
         self._now = self._held_base = None
-        carried, self._carried = self._carried, 0.0
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
             # The turn's cost includes what background work spent before it, which was not its own.
