@@ -20,8 +20,8 @@ from pydantic import BaseModel
 import bridle
 
 # The prompts come from untrusted users, so allow no tools and load no settings files.
-OPTIONS = bridle.CliOptions(tools=[], setting_sources=[], include_partial_messages=True)
-LIMITS = bridle.SdkOptions(limits=bridle.Limits(total=120.0, usd=0.10))
+LIMITS = bridle.Limits(total=120.0, usd=0.10)
+agent = bridle.Agent(tools=[], setting_sources=[], include_partial_messages=True, limits=LIMITS)
 
 sessions: set[bridle.Session] = set()
 
@@ -55,7 +55,7 @@ async def session_for(request: Request) -> AsyncIterator[bridle.Session]:
             pass
         await session.stop()
 
-    async with bridle.start_session(OPTIONS, LIMITS) as session:
+    async with agent.session() as session:
         sessions.add(session)
         watching = asyncio.create_task(stop_when_gone())
         try:

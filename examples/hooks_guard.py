@@ -2,7 +2,7 @@
 
 The guard runs before every Bash command. By default, a hook that raises an exception lets the work
 continue. `on_error="block"` makes the guard block instead.
-A list of forbidden words can be bypassed. For real isolation, use `CliOptions(sandbox=...)`.
+A list of forbidden words can be bypassed. For real isolation, use `sandbox=...`.
 
 $ python examples/hooks_guard.py
 """
@@ -29,15 +29,15 @@ def audit(context: bridle.PostToolUseContext) -> None:
 
 async def main() -> None:
     # Bash runs without a permission request here, so only the guard can block it.
-    cli = bridle.CliOptions(allowed_tools=["Bash"])
-    bidir = bridle.BidirOptions(
+    agent = bridle.Agent(
+        allowed_tools=["Bash"],
         hooks={
             "PreToolUse": [bridle.Hook(guard, matcher="Bash", on_error="block")],
             "PostToolUse": [bridle.Hook(audit)],
-        }
+        },
     )
     prompt = "With Bash: first run `echo hello`, then try `rm -rf ./build`. Say what happened."
-    outcome = await bridle.run(prompt, cli=cli, bidir=bidir)
+    outcome = await agent.run(prompt)
     print(outcome.raise_for_reason().text)
 
 

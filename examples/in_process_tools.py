@@ -41,10 +41,9 @@ async def order(article: Article, context: bridle.ToolContext, count: int = 1) -
 
 
 async def main() -> None:
-    cli = bridle.CliOptions(allowed_tools=["mcp__shop"])  # run all tools of the server unasked
-    bidir = bridle.BidirOptions(mcp_servers={"shop": bridle.ToolServer([price, order])})
+    agent = bridle.Agent(tools=[price, order])
     prompt = "What does a saddle cost? Order one, or two bridles if there is none left."
-    outcome = await bridle.run(prompt, cli=cli, bidir=bidir)
+    outcome = await agent.run(prompt)
     print(outcome.raise_for_reason().text)
 
 

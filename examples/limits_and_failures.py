@@ -31,14 +31,13 @@ def watch(event: bridle.SessionEvent) -> None:
         print(f"! {event}")
 
 
+agent = bridle.Agent(limits=LIMITS, on_event=watch)
+
+
 async def ask(prompt: str) -> str:
     """Return the answer, or the reason why there is none. Wait if a rate limit was reached."""
     while True:
-        outcome = await bridle.run(
-            prompt,
-            sdk=bridle.SdkOptions(limits=LIMITS),
-            bidir=bridle.BidirOptions(on_event=watch),
-        )
+        outcome = await agent.run(prompt)
         match outcome.reason:
             case OutcomeReason.RATE_LIMITED:
                 print(f"! {outcome.detail}")

@@ -11,8 +11,8 @@ import bridle
 
 
 async def main() -> None:
-    cli = bridle.CliOptions(allowed_tools=["Read", "Glob"], max_turns=5)
-    async with bridle.query("How many Python files are in this directory?", cli) as messages:
+    agent = bridle.Agent(allowed_tools=["Read", "Glob"], max_turns=5)
+    async with agent.query("How many Python files are in this directory?") as messages:
         async for message in messages:
             if isinstance(message, bridle.InitMessage):
                 print(f"model {message.model}, {len(message.tools)} tools")

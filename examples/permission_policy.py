@@ -52,7 +52,8 @@ class Policy:
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as workspace:
-        bidir = bridle.BidirOptions(
+        agent = bridle.Agent(
+            cwd=workspace,
             on_can_use_tool=Policy(Path(workspace)),
             mcp_servers={"calendar": bridle.ToolServer([today])},
         )
@@ -60,7 +61,7 @@ async def main() -> None:
             "Write today.py, which prints today's date as the calendar knows it, and notes.txt "
             "about it. Then run `make test`. Say what worked and what did not."
         )
-        outcome = await bridle.run(prompt, cli=bridle.CliOptions(cwd=workspace), bidir=bidir)
+        outcome = await agent.run(prompt)
         print(outcome.raise_for_reason().text)
         for path in sorted(Path(workspace).iterdir()):
             print(f"--- {path.name}\n{path.read_text('utf-8')}")

@@ -33,11 +33,10 @@ def approve(ask: bridle.PlanContext) -> bridle.PlanResult:
 
 
 async def main() -> None:
-    outcome = await bridle.run(
+    agent = bridle.Agent(permission_mode="plan", on_question=answer, on_plan=approve)
+    outcome = await agent.run(
         "Plan a birthday poem for a horse. Ask me which form it should have, then show your plan, "
-        "then recite the poem.",
-        cli=bridle.CliOptions(permission_mode="plan"),
-        bidir=bridle.BidirOptions(on_question=answer, on_plan=approve),
+        "then recite the poem."
     )
     print(outcome.raise_for_reason().text)
 

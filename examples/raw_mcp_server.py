@@ -52,10 +52,12 @@ def handle(message: Mapping[str, Any]) -> bridle.McpResponse | None:
 
 
 async def main() -> None:
-    outcome = await bridle.run(
-        "Add 40 and 2 with the calculator, and let the echo server say the sum.",
-        cli=bridle.CliOptions(allowed_tools=["mcp__calculator", "mcp__echo"]),
-        bidir=bridle.BidirOptions(mcp_servers={"calculator": calculator, "echo": handle}),
+    agent = bridle.Agent(
+        allowed_tools=["mcp__calculator", "mcp__echo"],
+        mcp_servers={"calculator": calculator, "echo": handle},
+    )
+    outcome = await agent.run(
+        "Add 40 and 2 with the calculator, and let the echo server say the sum."
     )
     print(outcome.raise_for_reason().text)
 

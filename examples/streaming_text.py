@@ -13,8 +13,8 @@ ENOUGH = 400  # characters
 
 
 async def main() -> None:
-    cli = bridle.CliOptions(include_partial_messages=True)  # deltas while the model writes
-    async with bridle.start_session(cli) as session:
+    agent = bridle.Agent(include_partial_messages=True)  # deltas while the model writes
+    async with agent.session() as session:
         turn = await session.send_user_message("Tell me a long story about a horse.")
         length = 0
         async for delta in turn.text_stream():

@@ -394,7 +394,8 @@ def bounds() -> str:
 
 
 PUBLIC_MODULES = {
-    "bridle": "`run`, `query`, sessions, and the names that most programs need",
+    "bridle": "`Agent`, `run`, `query`, sessions, and the names that most programs need",
+    "bridle.agent": "`Agent`, its blocking version, and the types of its keywords",
     "bridle.options": "option records",
     "bridle.outcomes": "outcomes",
     "bridle.errors": "exceptions",

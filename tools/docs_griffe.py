@@ -33,6 +33,7 @@ MADE_BY_BRIDLE = {
     "SettingsOperations",
     "Subscription",
     "TaskOperations",
+    "SyncAgent",
     "TextPieces",
     "Tool",
     "Turn",

@@ -125,9 +125,11 @@ if TYPE_CHECKING:
     from bridle._doors.session import Session, SessionStart, start_session
     from bridle._doors.subscription import Subscription, TextPieces, TurnEvents
     from bridle._doors.turn import Turn
+    from bridle.agent import Agent
     from bridle.outcomes import Clock
 
 _LAZY = {
+    "Agent": "bridle.agent",
     "Lifecycle": "bridle._core.state",
     "PartialMessages": "bridle._core.partial_messages",
     "QueryStream": "bridle._doors.query",
@@ -187,6 +189,7 @@ outcomes.bind_clock(_clock)
 
 __all__ = [
     "Accept",
+    "Agent",
     "AgentConfig",
     "Allow",
     "AllowAll",

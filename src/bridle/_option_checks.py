@@ -229,6 +229,9 @@ def hook(field: str, value: object) -> Hook:
     """Check that the value is a `Hook`."""
     if not isinstance(value, Hook):
         fix = "Use a list of Hook(callback, ...)."
+        if hasattr(value, "hooks") or (is_mapping(value) and "hooks" in value):
+            # the matcher of an official SDK
+            fix = "Use Hook(callback, matcher='Bash') for each callback of the matcher."
         raise OptionsError(field, f"must be a Hook, got {type(value).__name__}", fix=fix)
     return value
 

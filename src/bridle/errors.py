@@ -26,7 +26,8 @@
     │  ├─ ToolDeferredError            ├─ OutputMissingError     ├─ OutputInvalidError
     │  ├─ FirstEventLimitError         ├─ IdleLimitError         ├─ TotalLimitError (TimeoutError)
     │  ├─ TurnsLimitError              ├─ UsdLimitError          ├─ ExecutionError
-    │  └─ MessageLostError             ├─ CliExitedError         └─ TurnStoppedError
+    │  ├─ MessageLostError             ├─ CliExitedError         ├─ TurnStoppedError
+    │  └─ StartFailedError             a run of run_many did not start
     ├─ BufferOverflow                  a query received a line above max_buffer_size
     ├─ ConsumerTooSlow                 too many messages were unread
     ├─ UsageError                      (RuntimeError) an object was used in a wrong way
@@ -85,6 +86,7 @@ __all__ = [
     "SessionStopped",
     "SpawnError",
     "StartError",
+    "StartFailedError",
     "StoppedByHookError",
     "TooManyPendingRequests",
     "ToolDeferredError",
@@ -375,10 +377,9 @@ class TooManyPendingRequests(ControlError):
     """`limit` requests are already waiting for the CLI's response."""
 
     def __init__(self, operation: str, limit: int) -> None:
+        what = f"{limit} requests are already waiting for the CLI's response."
         super().__init__(
-            operation,
-            what=f"{limit} requests are already waiting for the CLI's response.",
-            fix="Await earlier operations before you start more.",
+            operation, what=what, fix="Await earlier operations before you start more."
         )
         self.limit = limit
 
@@ -387,11 +388,8 @@ class SessionNotInitialized(ControlError):
     """The session did not start, so the queued operation was not sent. `cause` says why."""
 
     def __init__(self, operation: str, cause: str) -> None:
-        super().__init__(
-            operation,
-            what=f"the session is not initialized: {cause}",
-            fix="Call connect(), or correct the cause.",
-        )
+        what = f"the session is not initialized: {cause}"
+        super().__init__(operation, what=what, fix="Call connect(), or correct the cause.")
         self.cause = cause
 
 
@@ -555,6 +553,12 @@ class TurnStoppedError(OutcomeError):
     """The session was stopped before the turn ended."""
 
     advice = "Start a new session. To continue this conversation, set resume_session_id."
+
+
+class StartFailedError(OutcomeError):
+    """A run of `run_many` did not start: its prompt is invalid, or the CLI did not start."""
+
+    advice = "Read outcome.detail. `run` with the same prompt raises the error itself."
 
 
 # ---------------------------------------------------------------- the rest

@@ -21,11 +21,14 @@ from bridle.messages import DeferredToolUse, Message, ModelUsage, ResultMessage,
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # The default allows plain `Outcome` in annotations. Only type checkers support it so far.
+    # The default allows plain `Outcome` in annotations, and calls without an `output_type`. Only
+    # type checkers support it so far.
+    Output = TypeVar("Output", default=Any)
     _Output_co = TypeVar("_Output_co", covariant=True, default=Any)
 else:
     from typing import TypeVar
 
+    Output = TypeVar("Output")
     _Output_co = TypeVar("_Output_co", covariant=True)
 
 __all__ = [
@@ -64,6 +67,7 @@ class OutcomeReason(StrEnum):
     MESSAGE_LOST = "message_lost"
     CLI_EXITED = "cli_exited"
     STOPPED = "stopped"
+    START_FAILED = "start_failed"
 
 
 #: The error class of each reason except `completed`.
@@ -90,6 +94,7 @@ OUTCOME_ERRORS: Mapping[OutcomeReason, type[OutcomeError]] = MappingProxyType(
         OutcomeReason.MESSAGE_LOST: errors.MessageLostError,
         OutcomeReason.CLI_EXITED: errors.CliExitedError,
         OutcomeReason.STOPPED: errors.TurnStoppedError,
+        OutcomeReason.START_FAILED: errors.StartFailedError,
     }
 )
 

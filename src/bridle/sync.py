@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
@@ -59,15 +59,21 @@ from bridle._doors.blocking_operations import (
 )
 from bridle._doors.deps import SESSION_DEPS
 from bridle._doors.portal import Portal, Work, portal
-from bridle._doors.session import InnerSession
+from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._doors.turn import outcome_so_far, take_back
+from bridle._keyword_types import Options
+from bridle._shell.preflight import settle_keywords
 from bridle._shell.turn import taken_over
 from bridle.content import Content, Prompts
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
-from bridle.outcomes import Outcome, SessionUsage
+from bridle.outcomes import Outcome, Output, SessionUsage
+
+if TYPE_CHECKING:
+    from bridle._doors.query import QueryStream as AsyncQueryStream
+    from bridle._doors.run import Run
 
 __all__ = [
     "ContextOperations",
@@ -96,45 +102,19 @@ _T = TypeVar("_T")
 # ---------------------------------------------------------------- run and query
 
 
-@overload
 def run(
     prompt: Content,
     *,
     cli: CliOptions | None = None,
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
-    output_type: type[_T],
+    output_type: type[Output] | None = None,
     output_retries: int = 1,
     retry: Retry | None = None,
     keep_messages: bool = False,
-) -> Outcome[_T]: ...
-
-
-@overload
-def run(
-    prompt: Content,
-    *,
-    cli: CliOptions | None = None,
-    sdk: SdkOptions | None = None,
-    bidir: BidirOptions | None = None,
-    output_type: None = None,
-    output_retries: int = 1,
-    retry: Retry | None = None,
-    keep_messages: bool = False,
-) -> Outcome[Any]: ...
-
-
-def run(
-    prompt: Content,
-    *,
-    cli: CliOptions | None = None,
-    sdk: SdkOptions | None = None,
-    bidir: BidirOptions | None = None,
-    output_type: Any = None,
-    output_retries: int = 1,
-    retry: Retry | None = None,
-    keep_messages: bool = False,
-) -> Outcome[Any]:
+    deps: Any = None,
+    **options: Unpack[Options],
+) -> Outcome[Output]:
     """Run one prompt and return its outcome.
 
     See ``bridle.run`` for the arguments and limits.
@@ -147,17 +127,23 @@ def run(
     """
     from bridle._doors.run import Run  # not every program uses it
 
-    job = Run(
-        prompt,
-        cli,
-        sdk,
-        bidir,
-        output_type,
-        output_retries=output_retries,
-        retry=retry,
-        keep_messages=keep_messages,
+    settled = settle_keywords(cli, sdk, bidir, options)
+    return run_job(
+        Run(
+            prompt,
+            settled,
+            output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
     )
-    return _RunSession(job).work(job.outcome)
+
+
+def run_job(job: Run) -> Outcome[Any]:
+    """Run a job on the shared event loop, and return its outcome."""
+    return RunSession(job).work(job.outcome)
 
 
 def query(
@@ -165,11 +151,14 @@ def query(
     cli: CliOptions | None = None,
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
+    *,
+    deps: Any = None,
+    **options: Unpack[Options],
 ) -> QueryStream:
     """Send prompts to the CLI and iterate over its messages.
 
-    With callbacks or in-process tools in ``bidir`` the query runs as a session; without them it is
-    one-way. See ``bridle.query`` for prompts and limits.
+    With callbacks or in-process tools the query runs as a session; without them it is one-way. See
+    ``bridle.query`` for prompts and limits.
 
     ``prompt`` can be an iterator over several prompts. Bridle reads it in its own thread, so it may
     block, and may call every function of this module.
@@ -177,12 +166,17 @@ def query(
     Raises:
         OptionsError: an option or the prompt is invalid. Nothing was started.
     """
-    from bridle._doors.query import query as twin  # not every program uses it
+    from bridle._doors.query import stream  # not every program uses it
+
+    return read_query(stream(prompt, settle_keywords(cli, sdk, bidir, options), deps))
+
+
+def read_query(stream: AsyncQueryStream) -> QueryStream:
+    """Return a blocking iterator over the messages of a query."""
     from bridle._doors.query import session_of
 
-    stream = twin(prompt, cli, sdk, bidir)
     session = session_of(stream)
-    shown = None if session is None else _RunSession(session)
+    shown = None if session is None else RunSession(session)
     return QueryStream(stream, portal(), keep=shown)
 
 
@@ -292,6 +286,9 @@ class Session(OperationGroups):
     ``with`` connects the session and shuts it down at the end. If the session object is
     garbage-collected, Bridle stops the session.
 
+    Options are the fields of the three records by name, or the records themselves. ``deps`` is any
+    object for the callbacks of the session.
+
     Timeouts: an operation waits ``SdkOptions.control_timeout`` seconds for the CLI's response, or
     its own ``timeout`` in seconds.
     Errors: an operation that fails raises ``ControlError`` or a subclass, such as
@@ -310,17 +307,10 @@ class Session(OperationGroups):
         deps: Any = None,
         output_type: Any = None,
         output_retries: int = 1,
+        **options: Unpack[Options],
     ) -> None:
-        self._adopt(
-            InnerSession(
-                cli,
-                sdk,
-                bidir,
-                deps=deps,
-                output_type=output_type,
-                output_retries=output_retries,
-            )
-        )
+        settled = settle_keywords(cli, sdk, bidir, options)
+        self._adopt(InnerSession(settled, deps, output_type, output_retries))
 
     def _adopt(self, session: InnerSession) -> None:
         session.show_as(self)
@@ -585,11 +575,18 @@ class Session(OperationGroups):
         return f"sync.{self._session!r}"
 
 
-class _RunSession(Session):
-    """The session of a ``run`` or a ``query``, which its tools get as `ToolContext.session`."""
+class AgentSession(Session):
+    """A session with options that are resolved already."""
 
     def __init__(self, session: InnerSession) -> None:
         self._adopt(session)
+
+
+class RunSession(AgentSession):
+    """The session of a ``run`` or a ``query``, which its tools get as `ToolContext.session`."""
+
+    def __init__(self, session: InnerSession) -> None:
+        super().__init__(session)
         self._connecting = True
 
     def work(self, work: Work[_T]) -> _T:
@@ -603,6 +600,10 @@ def start_session(
     bidir: BidirOptions | None = None,
     *,
     prompt: Content | None = None,
+    deps: Any = None,
+    output_type: Any = None,
+    output_retries: int = 1,
+    **options: Unpack[Options],
 ) -> Session:
     """Start a session: ``with start_session(...) as session``, or call ``close()`` yourself.
 
@@ -613,13 +614,28 @@ def start_session(
             or ``session.text_stream()``: until the first subscription, the session keeps only the
             newest 256 messages, at most 1 MiB. If you need more time, use ``send_user_message``
             and iterate the turn.
+        deps: any object for the callbacks of the session.
+        output_type: the type of ``outcome.output``, for every turn. See ``bridle.run``.
+        output_retries: how often to send an answer that fails validation back to the model.
+        options: the fields of the three records by name, such as ``model="sonnet"``.
 
     Raises:
         OptionsError: an option or the prompt is invalid.
         StartError: the CLI did not start. Its processes, files and tasks are removed.
     """
-    session = Session(cli, sdk, bidir)
+    settled = settle_keywords(cli, sdk, bidir, options)
+    return connect(AgentSession(InnerSession(settled, deps, output_type, output_retries)), prompt)
+
+
+def connect(session: Session, prompt: Content | None) -> Session:
+    """Connect a session, send it the prompt if there is one, and return it."""
+    if prompt is not None:
+        check_prompt(prompt)
     session.connect()
     if prompt is not None:
-        session.send_user_message(prompt)
+        try:
+            session.send_user_message(prompt)
+        except BaseException:
+            session.stop()
+            raise
     return session

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 # What may do I/O, keep time and own tasks. Everything else in the package is pure.
-IMPURE = {"_shell", "_doors", "operations", "sync", "cli", "compat", "testing", "otel", "__main__"}
+IMPURE = {
+    "_shell",
+    "_doors",
+    "agent",
+    "operations",
+    "sync",
+    "cli",
+    "compat",
+    "testing",
+    "otel",
+    "__main__",
+}
 
 
 @pytest.fixture(scope="session")

@@ -64,14 +64,18 @@ def test_a_query_without_callbacks_answers_nothing_and_asks_for_nothing() -> Non
     assert launch.initialize == {}
 
 
-def test_a_session_is_started_with_three_records_and_a_prompt() -> None:
+def test_a_session_is_started_with_three_records_or_their_fields_and_a_prompt() -> None:
     """R004, R033, C16: there is no fourth record."""
     assert list(RECORDS.values()) == [CliOptions, SdkOptions, BidirOptions]
     started = inspect.signature(start_session).parameters
-    assert list(started) == ["cli", "sdk", "bidir", "prompt"]
+    assert list(started) == [
+        *("cli", "sdk", "bidir", "prompt", "deps", "output_type", "output_retries", "options")
+    ]
     assert started["prompt"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert {parameter.default for parameter in started.values()} == {None}
-    assert list(inspect.signature(query).parameters) == ["prompt", "cli", "sdk", "bidir"]
+    assert started["options"].annotation == "Unpack[Options]"
+    assert {started[name].default for name in ("cli", "sdk", "bidir", "prompt")} == {None}
+    asked = inspect.signature(query).parameters
+    assert list(asked) == ["prompt", "cli", "sdk", "bidir", "deps", "options"]
     wrong: Any = query
     with pytest.raises(OptionsError, match="BidirOptions"):
         wrong("hi", BidirOptions())

@@ -15,6 +15,7 @@ import pytest
 from tests.support.processes import run
 
 from bridle import (
+    Agent,
     BidirOptions,
     Block,
     CliOptions,
@@ -57,6 +58,8 @@ class Scene(NamedTuple):
     options: Mapping[str, Any] = NOTHING
     sdk: Mapping[str, Any] = NOTHING
     bidir: BidirOptions | None = None
+    #: Whether the prompt is given to `run_many`.
+    is_one_of_many: bool = False
 
 
 def talk(prompt: str, **more: Any) -> Scene:
@@ -158,12 +161,21 @@ SCENES = {
         {"exit_code": 3, "stderr_tail": WORDS + "\n"},
     ),
     R.STOPPED: talk("SLOW", act=stop),
+    R.START_FAILED: Scene(
+        lambda flavour: FakeCli(flavour=flavour).stderr(WORDS).exit(3),
+        {"exit_code": 3, "stderr_tail": WORDS + "\n"},
+        is_one_of_many=True,
+    ),
 }
 
 
 async def play(scene: Scene, flavour: str) -> Outcome[Any]:
     """The outcome of the scene's one turn."""
     with scene.cli(flavour) as cli:
+        if scene.is_one_of_many:
+            agent = Agent(cli_path=cli.path)
+            ended = [pair async for pair in agent.run_many([scene.prompt])]
+            return ended[0][1]
         options = CliOptions(cli_path=cli.path, **scene.options)
         async with start_session(options, SdkOptions(**scene.sdk), scene.bidir) as session:
             turn = await session.send_user_message(scene.prompt)

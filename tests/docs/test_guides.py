@@ -48,7 +48,7 @@ def test_the_readme_shows_both_directions() -> None:
 def test_the_readme_compares_the_entry_points() -> None:
     """R441: what each one takes, gives and is for."""
     doors = section("README.md", "Entry points")
-    assert "| | `run` | `query` | `start_session` |" in doors
+    assert "| | `run` | `query` | `session` |" in doors
     assert missing(doors, "use it for", "hooks, permissions", "interrupt") == []
 
 

@@ -202,14 +202,14 @@ CASES = {
     ),
     "in_process_tools.py": Case(
         [
-            [tool_use("mcp__shop__price", article="saddle")],
-            [tool_use("mcp__shop__order", article="saddle")],
-            [tool_use("mcp__shop__order", article="horse")],
-            [tool_use("mcp__shop__order", article="bridle", count=2)],
+            [tool_use("mcp__tools__price", article="saddle")],
+            [tool_use("mcp__tools__order", article="saddle")],
+            [tool_use("mcp__tools__order", article="horse")],
+            [tool_use("mcp__tools__order", article="bridle", count=2)],
             [text("Two bridles are on their way.")],
         ],
         """
-        shop: 2 x bridle, call toolu_…
+        tools: 2 x bridle, call toolu_…
         Two bridles are on their way.
         """,
         (

@@ -28,6 +28,7 @@ from bridle import (
     ToolServer,
 )
 from bridle._doors.run import Run
+from bridle._shell.preflight import settle_options
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -143,7 +144,7 @@ def test_a_pydantic_dataclass_is_checked_as_pydantic_does(total: float) -> None:
 
 
 def test_its_schema_tells_the_model_of_the_checks() -> None:
-    options = Run("x", None, None, None, Offer)._cli
+    options = Run("x", settle_options(None, None, None), Offer)._cli
     schema: Any = options.json_schema
     assert (schema["type"], schema["properties"]["total"]["exclusiveMinimum"]) == ("object", 5)
     assert set(schema["$defs"]) == {"Offer"}

@@ -38,6 +38,7 @@ def test_the_reasons_are_exactly_these() -> None:
         "message_lost",
         "cli_exited",
         "stopped",
+        "start_failed",
     ]
 
 

@@ -122,7 +122,7 @@ class Spending:
         self._has_warned = False
 
     def is_passed(self, carried: float = 0.0) -> bool:
-        """Return True if the turn has certainly spent more than allowed, despite the CLI's rounding.
+        """Return True if the turn has spent more than allowed, however the CLI has rounded.
 
         ``carried`` is what earlier prompts of the same answer have cost.
         """
@@ -208,7 +208,8 @@ class Spending:
     def end(self, outcome: Outcome[Any], carried: float = 0.0) -> None:
         """Warn if a turn that has ended cost more than allowed and was not ended for that.
 
-        ``carried`` is what earlier prompts of the same answer have cost. A prompt that was withdrawn has not ended a turn, so the running turn goes on.
+        ``carried`` is what earlier prompts of the same answer have cost. A prompt that was
+        withdrawn has not ended a turn, so the running turn goes on.
         """
         if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
             return

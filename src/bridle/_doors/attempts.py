@@ -13,10 +13,11 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.budget import Used
+from bridle._core.precedence import ResolvedOptions
 from bridle._shell import timer
 from bridle._shell.typed_output import OutputType
 from bridle.errors import ControlError, OptionsError
-from bridle.options import CliOptions, Limits, Retry
+from bridle.options import Limits, Retry
 from bridle.outcomes import Outcome, OutcomeReason
 
 Ask = Callable[[str, Used], Awaitable[Outcome[Any]]]
@@ -78,19 +79,18 @@ class Attempts:
         return self._limits.total is None or seconds < self._limits.total
 
 
-def with_schema(cli: CliOptions | None, output: OutputType | None) -> CliOptions | None:
+def with_schema(options: ResolvedOptions, output: OutputType | None) -> ResolvedOptions:
     """Return the options with the JSON schema of the output type.
 
     Raises:
-        OptionsError: the options have a schema of their own.
+        OptionsError: the program set a schema of its own.
     """
     if output is None:
-        return cli
-    cli = cli or CliOptions()
-    if cli.json_schema is not None:
+        return options
+    if options.origin["cli.json_schema"] == "argument":
         fix = "Set only one of them."
         raise OptionsError("output_type", "cannot be used together with json_schema", fix=fix)
-    return cli.replace(json_schema=output.schema)
+    return structs.replace(options, cli=options.cli.replace(json_schema=output.schema))
 
 
 def checked_retries(retries: object) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -41,9 +41,9 @@ _Item = TypeVar("_Item", covariant=True)
 class Source(Protocol[_Item]):
     """An async iterator with ``aclose``, from which an :class:`Inbox` reads."""
 
-    def __aiter__(self) -> Source[_Item]: ...
-    async def __anext__(self) -> _Item: ...
-    async def aclose(self) -> None: ...
+    def __aiter__(self) -> AsyncIterator[_Item]: ...
+    def __anext__(self) -> Coroutine[Any, Any, _Item]: ...
+    def aclose(self) -> Coroutine[Any, Any, None]: ...
 
 
 class _End:
@@ -68,6 +68,7 @@ class Inbox(Generic[_T]):
         make: Callable[[Inbox[_T]], Source[_T]],
         give_up: Callable[[], None] = nothing,
         give_back: Callable[[list[_T]], None] = drop,
+        ahead: int = _AHEAD,
     ) -> None:
         """Start to read from a source.
 
@@ -75,6 +76,7 @@ class Inbox(Generic[_T]):
             make: returns the source. Called on the loop, with this inbox.
             give_up: called when an exception such as Ctrl-C ends a wait.
             give_back: called on the loop with the items that were read ahead but not taken.
+            ahead: maximum number of items to read ahead.
 
         Raises the errors of ``Portal.call``.
         """
@@ -82,6 +84,7 @@ class Inbox(Generic[_T]):
         self._operation = operation
         self._give_up = give_up
         self._give_back = give_back
+        self._ahead = ahead
         self._items: SimpleQueue[_T | _End] = SimpleQueue()
         # Items that were taken when a signal handler raised. `get` returns them next.
         self._kept: list[_T | _End] = []
@@ -188,7 +191,7 @@ class Inbox(Generic[_T]):
             count += 1
             if isinstance(item, Message):
                 size += line_size(item)
-            if count >= _AHEAD or size >= _AHEAD_BYTES:
+            if count >= self._ahead or size >= _AHEAD_BYTES:
                 await self._wait_for_room()
                 count = size = 0
 

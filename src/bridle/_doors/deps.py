@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import structs
+
+from bridle._core.precedence import ResolvedOptions
 from bridle.errors import OptionsError
-from bridle.options import CliOptions
 
 
 class _SessionDeps:
@@ -19,19 +22,15 @@ SESSION_DEPS: Final[Any] = _SessionDeps()
 _PROMPTS = ("system_prompt", "append_system_prompt")
 
 
-def with_prompts(cli: CliOptions | None, deps: Any) -> CliOptions | None:
+def with_prompts(options: ResolvedOptions, deps: Any) -> ResolvedOptions:
     """Return the options with the system prompts that functions of ``deps`` return.
 
     Raises:
         OptionsError: a function raised an exception, or did not return text.
     """
-    if not isinstance(cli, CliOptions):
-        return cli
     made: dict[str, Any] = {}
-    for field in _PROMPTS:
-        function = getattr(cli, field)
-        if not callable(function):
-            continue
+    for field in prompt_functions(options):
+        function = getattr(options.cli, field)
         try:
             text = function(deps)
         except Exception as error:
@@ -42,4 +41,20 @@ def with_prompts(cli: CliOptions | None, deps: Any) -> CliOptions | None:
             problem = f"is a function that returned {type(text).__name__}"
             raise OptionsError(field, problem, fix="Make it return text.")
         made[field] = text
-    return cli.replace(**made) if made else cli
+    return _with(options, made)
+
+
+def without_functions(options: ResolvedOptions) -> ResolvedOptions:
+    """Return the options with text in place of functions, to check them without ``deps``."""
+    return _with(options, dict.fromkeys(prompt_functions(options), ""))
+
+
+def prompt_functions(options: ResolvedOptions) -> list[str]:
+    """Return the system prompts that are functions."""
+    return [field for field in _PROMPTS if callable(getattr(options.cli, field))]
+
+
+def _with(options: ResolvedOptions, prompts: Mapping[str, str]) -> ResolvedOptions:
+    if not prompts:
+        return options
+    return structs.replace(options, cli=options.cli.replace(**prompts))

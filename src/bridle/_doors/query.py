@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 from uuid import uuid4
 
 from bridle._core.config import EngineConfig
@@ -16,7 +16,9 @@ from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, prompts_at_hand
 from bridle._core.state import TERMINAL
+from bridle._doors.deps import with_prompts
 from bridle._doors.drawing import draw
+from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
@@ -25,7 +27,7 @@ from bridle._shell.preflight import (
     option_warnings,
     running_loop,
     settings_text,
-    settle_options,
+    settle_keywords,
 )
 from bridle._shell.query_actor import Lines, QueryActor
 from bridle._shell.spawning import Spawner
@@ -148,13 +150,16 @@ def query(
     cli: CliOptions | None = None,
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
+    *,
+    deps: Any = None,
+    **options: Unpack[Options],
 ) -> QueryStream:
     """Send prompts to the CLI and iterate over its messages.
 
     Without callbacks a query is one-way: it sends the prompts and yields the messages until the CLI
-    exits. Tools that the options do not allow are denied. With callbacks or in-process tools in
-    ``bidir`` it runs as a session. It then ends when all prompts are answered and their background
-    work is done, as ``run`` does.
+    exits. Tools that the options do not allow are denied. With callbacks or in-process tools it
+    runs as a session. It then ends when all prompts are answered and their background work is done,
+    as ``run`` does.
 
     Args:
         prompt: text, a list of content blocks, a user message as a mapping, or an iterable of
@@ -162,7 +167,8 @@ def query(
             wait for an answer before it yields the next prompt. It reads a plain iterable, other
             than a list or tuple, in a thread. The stream raises the exceptions of the iterable.
             The CLI may merge queued prompts into one turn.
-        bidir: callbacks and in-process tools.
+        deps: any object for the callbacks of the query.
+        options: the fields of the three records by name, such as ``model="sonnet"``.
 
     When a limit of ``SdkOptions.limits`` is reached, Bridle ends the CLI, and the stream raises an
     OutcomeError after the messages. In a one-way query, ``total`` limits the whole stream from the
@@ -173,11 +179,29 @@ def query(
     Raises:
         OptionsError: an option or the prompt is invalid. Nothing was started.
     """
-    if bidir is not None and bidir != BidirOptions():
+    return stream(prompt, settle_keywords(cli, sdk, bidir, options), deps)
+
+
+def stream(prompt: Prompts, options: ResolvedOptions, deps: Any) -> QueryStream:
+    """Return the stream of a query with these options.
+
+    Raises:
+        OptionsError: as :func:`query`.
+    """
+    if _needs_session(options):
         from bridle._doors.query_session import QuerySession  # only some queries are sessions
 
-        return QueryStream(QuerySession(prompt, cli, sdk, bidir))
-    return QueryStream(_Plan(prompt, settle_options(cli, sdk, None)))
+        return QueryStream(QuerySession(prompt, options, deps))
+    return QueryStream(_Plan(prompt, with_prompts(options, deps)))
+
+
+def _needs_session(options: ResolvedOptions) -> bool:
+    """Return whether the program set an option that only a session supports."""
+    return any(
+        options.origin[f"bidir.{name}"] == "argument"
+        and getattr(options.bidir, name) != row.default
+        for name, row in BidirOptions.fields.items()
+    )
 
 
 def session_of(stream: QueryStream) -> InnerSession | None:

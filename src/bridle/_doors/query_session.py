@@ -10,6 +10,7 @@ from uuid import uuid4
 from msgspec import structs
 
 from bridle._core.config import EngineConfig
+from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, prompts_at_hand, uuid_of
 from bridle._doors.drawing import draw
 from bridle._doors.session import InnerSession
@@ -19,7 +20,6 @@ from bridle._shell.subscriptions import Closed
 from bridle.content import Prompts
 from bridle.errors import ControlError
 from bridle.messages import Message
-from bridle.options import BidirOptions, CliOptions, SdkOptions
 from bridle.outcomes import Outcome, OutcomeReason
 
 _ITERABLE_GRACE = 1.0
@@ -31,19 +31,11 @@ _LIMITS = frozenset(reason for reason in OutcomeReason if reason.value.startswit
 class QuerySession(InnerSession):
     """The session of one query. The constructor checks prompts that are not from an iterator."""
 
-    def __init__(
-        self,
-        prompts: Prompts,
-        cli: CliOptions | None,
-        sdk: SdkOptions | None,
-        bidir: BidirOptions,
-        *,
-        deps: Any = None,
-    ) -> None:
+    def __init__(self, prompts: Prompts, options: ResolvedOptions, deps: Any) -> None:
         at_hand = prompts_at_hand(prompts)
         for prompt in at_hand or ():
             encode_prompt(prompt, "")
-        super().__init__(cli, sdk, bidir, deps=deps)
+        super().__init__(options, deps)
         self._prompts: Any = prompts if at_hand is None else at_hand
 
     def _engine_config(self) -> EngineConfig:

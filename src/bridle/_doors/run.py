@@ -4,50 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Unpack, cast
 
 from msgspec import structs
 
 from bridle._core.config import EngineConfig
+from bridle._core.precedence import ResolvedOptions
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.turn import Turn
+from bridle._keyword_types import Options
 from bridle._shell.known_secrets import clean_outcome
+from bridle._shell.preflight import settle_keywords
 from bridle._shell.subscriptions import Closed, Queue
 from bridle.content import Content
 from bridle.errors import OptionsError
 from bridle.messages import Message, ResultMessage
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
-from bridle.outcomes import Outcome
-
-_T = TypeVar("_T")
-
-
-@overload
-async def run(
-    prompt: Content,
-    *,
-    cli: CliOptions | None = None,
-    sdk: SdkOptions | None = None,
-    bidir: BidirOptions | None = None,
-    output_type: type[_T],
-    output_retries: int = 1,
-    retry: Retry | None = None,
-    keep_messages: bool = False,
-) -> Outcome[_T]: ...
-
-
-@overload
-async def run(
-    prompt: Content,
-    *,
-    cli: CliOptions | None = None,
-    sdk: SdkOptions | None = None,
-    bidir: BidirOptions | None = None,
-    output_type: None = None,
-    output_retries: int = 1,
-    retry: Retry | None = None,
-    keep_messages: bool = False,
-) -> Outcome[Any]: ...
+from bridle.outcomes import Outcome, Output
 
 
 async def run(
@@ -56,11 +29,13 @@ async def run(
     cli: CliOptions | None = None,
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
-    output_type: Any = None,
+    output_type: type[Output] | None = None,
     output_retries: int = 1,
     retry: Retry | None = None,
     keep_messages: bool = False,
-) -> Outcome[Any]:
+    deps: Any = None,
+    **options: Unpack[Options],
+) -> Outcome[Output]:
     """Run one prompt and return its outcome.
 
     A failed turn raises nothing: check ``outcome.ok`` and ``outcome.reason``. If the turn
@@ -83,6 +58,8 @@ async def run(
             the errors. These prompts count towards the same outcome, cost and limits.
         retry: how often to continue after a failure that may pass, such as an overloaded API.
         keep_messages: store all messages in ``outcome.messages``.
+        deps: any object for the callbacks of the run.
+        options: the fields of the three records by name, such as ``model="sonnet"``.
 
     Raises:
         OptionsError: an option or the prompt is invalid. Nothing was started.
@@ -90,15 +67,15 @@ async def run(
 
     Cancellation: shuts down the CLI.
     """
+    settled = settle_keywords(cli, sdk, bidir, options)
     job = Run(
         prompt,
-        cli,
-        sdk,
-        bidir,
+        settled,
         output_type,
         output_retries=output_retries,
         retry=retry,
         keep_messages=keep_messages,
+        deps=deps,
     )
     return await job.outcome()
 
@@ -109,9 +86,7 @@ class Run(InnerSession):
     def __init__(
         self,
         prompt: Content,
-        cli: CliOptions | None,
-        sdk: SdkOptions | None,
-        bidir: BidirOptions | None,
+        options: ResolvedOptions,
         output_type: Any = None,
         *,
         output_retries: int = 1,
@@ -123,9 +98,7 @@ class Run(InnerSession):
         if not isinstance(cast("object", retry), Retry | None):
             problem = f"must be a Retry, got {type(retry).__name__}"
             raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
-        super().__init__(
-            cli, sdk, bidir, deps=deps, output_type=output_type, output_retries=output_retries
-        )
+        super().__init__(options, deps, output_type, output_retries)
         self._prompt = prompt
         self._retry = retry
         self._kept: list[Message] | None = [] if keep_messages else None

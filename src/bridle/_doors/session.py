@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Unpack, cast
 from uuid import uuid4
 
 from bridle._callables import named
@@ -20,6 +20,7 @@ from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.tool_server import manifest
 from bridle._core.launch import Launch, plan_session
 from bridle._core.operations import MCP_SET_SERVERS, check_timeout
+from bridle._core.precedence import ResolvedOptions
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
 from bridle._core.wire import Unencodable, decode_reply, encode_user_message
@@ -28,6 +29,7 @@ from bridle._doors.deps import SESSION_DEPS, with_prompts
 from bridle._doors.servers import Servers
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Finish, Turn
+from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
@@ -36,7 +38,7 @@ from bridle._shell.preflight import (
     option_warnings,
     running_loop,
     settings_text,
-    settle_options,
+    settle_keywords,
 )
 from bridle._shell.spawning import Spawner
 from bridle._shell.transport import Transport, TransportFactory
@@ -64,6 +66,9 @@ class Session(OperationGroups):
     ``async with`` connects the session and shuts it down at the end. If the session object is
     garbage-collected, Bridle stops the session.
 
+    Options are the fields of the three records by name, or the records themselves. ``deps`` is any
+    object for the callbacks of the session.
+
     Timeouts: an operation waits ``SdkOptions.control_timeout`` seconds for the CLI's response, or
     its own ``timeout`` in seconds.
     Errors: an operation that fails raises ``ControlError`` or a subclass, such as
@@ -85,11 +90,16 @@ class Session(OperationGroups):
         deps: Any = None,
         output_type: Any = None,
         output_retries: int = 1,
+        **options: Unpack[Options],
     ) -> None:
-        output = None if output_type is None else OutputType(output_type)
-        options = settle_options(with_schema(with_prompts(cli, deps), output), sdk, bidir)
+        self._set_up(settle_keywords(cli, sdk, bidir, options), deps, output_type, output_retries)
+
+    def _set_up(
+        self, options: ResolvedOptions, deps: Any, output_type: Any, output_retries: int
+    ) -> None:
+        self._output = None if output_type is None else OutputType(output_type)
+        options = with_schema(with_prompts(options, deps), self._output)
         self._deps = deps
-        self._output = output
         self._output_retries = checked_retries(output_retries)
         #: For `run`, whose session may repeat its prompt.
         self._retry: Retry | None = None
@@ -461,7 +471,19 @@ class Session(OperationGroups):
 
 
 class InnerSession(Session):
-    """A session that another object contains. Tools get that object as `ToolContext.session`."""
+    """A session with options that are resolved already. It may be part of another object.
+
+    Tools then get that object as `ToolContext.session`.
+    """
+
+    def __init__(
+        self,
+        options: ResolvedOptions,
+        deps: Any = None,
+        output_type: Any = None,
+        output_retries: int = 1,
+    ) -> None:
+        self._set_up(options, deps, output_type, output_retries)
 
     def show_as(self, owner: object) -> None:
         """Set the object that tools get. Call it before the session connects."""
@@ -515,6 +537,10 @@ def start_session(
     bidir: BidirOptions | None = None,
     *,
     prompt: Content | None = None,
+    deps: Any = None,
+    output_type: Any = None,
+    output_retries: int = 1,
+    **options: Unpack[Options],
 ) -> SessionStart:
     """Start a session: ``async with start_session(...) as session``, or ``await`` it.
 
@@ -526,6 +552,10 @@ def start_session(
             or ``session.text_stream()``: until the first subscription, the session keeps only the
             newest 256 messages, at most 1 MiB. If you need more time, use ``send_user_message``
             and iterate the turn.
+        deps: any object for the callbacks of the session.
+        output_type: the type of ``outcome.output``, for every turn. See ``bridle.run``.
+        output_retries: how often to send an answer that fails validation back to the model.
+        options: the fields of the three records by name, such as ``model="sonnet"``.
 
     Raises:
         OptionsError: an option or the prompt is invalid. Raised by the call, before anything is
@@ -533,9 +563,19 @@ def start_session(
         StartError: the CLI did not start. Raised when you await or enter it. Its processes, files
             and tasks are removed.
     """
+    settled = settle_keywords(cli, sdk, bidir, options)
+    return start(InnerSession(settled, deps, output_type, output_retries), prompt)
+
+
+def start(session: Session, prompt: Content | None) -> SessionStart:
+    """Return the start of a session.
+
+    Raises:
+        OptionsError: the prompt is invalid.
+    """
     if prompt is not None:
         check_prompt(prompt)
-    return SessionStart(Session(cli, sdk, bidir), prompt)
+    return SessionStart(session, prompt)
 
 
 def check_prompt(prompt: Content) -> None:

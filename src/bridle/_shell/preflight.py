@@ -14,6 +14,7 @@ from msgspec import structs
 from bridle._core.launch import Launch, anchored_settings, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._core.unknown_values import unknown_values
+from bridle._keywords import Given, gather
 from bridle._shell.accounts import account_of
 from bridle._shell.known_secrets import clean_answer
 from bridle._shell.locate import (
@@ -77,6 +78,33 @@ def settle_options(
     if options.bidir.transport_factory is None and options.sdk.runner is None:
         _look_for_files(options)
         account_of(options.cli.user)
+    return options
+
+
+def settle_keywords(
+    cli: CliOptions | None,
+    sdk: SdkOptions | None,
+    bidir: BidirOptions | None,
+    keywords: Mapping[str, object],
+) -> ResolvedOptions:
+    """Return the final options of a call that takes records and keywords.
+
+    Raises:
+        OptionsError: as :func:`settle_options`; or a keyword is unknown, or given twice.
+    """
+    return settle_given(gather(cli, sdk, bidir, keywords))
+
+
+def settle_given(given: Given) -> ResolvedOptions:
+    """Return the final options. The rules for functions are added to those of all sources.
+
+    Raises:
+        OptionsError: as :func:`settle_options`.
+    """
+    options = settle_options(given.cli, given.sdk, given.callbacks())
+    if rules := given.allowed_tools():
+        allowed = [*(options.cli.allowed_tools or ()), *rules]
+        options = structs.replace(options, cli=options.cli.replace(allowed_tools=allowed))
     return options
 
 

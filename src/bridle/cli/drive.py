@@ -17,6 +17,7 @@ import msgspec
 
 from bridle import Session
 from bridle._doors.run import Run
+from bridle._shell.preflight import settle_options
 from bridle.cli.endings import ending, summary
 from bridle.cli.exits import exit_code_for
 from bridle.cli.gatekeeper import Gatekeeper, Otherwise
@@ -164,7 +165,7 @@ class Drive:
             hooks=gate.hooks,
         )
         sdk = self._job.sdk.replace(on_stderr=self._on_stderr)
-        self._session = Run(self._job.prompt, cli, sdk, bidir)
+        self._session = Run(self._job.prompt, settle_options(cli, sdk, bidir))
         reading = asyncio.create_task(self._read(self._session.subscribe(), gate))
         try:
             async with self._session:

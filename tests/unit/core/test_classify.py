@@ -624,7 +624,7 @@ def test_every_combination_of_a_result_gets_one_reason_and_only_a_clean_one_is_o
         reason
         for reason in OutcomeReason
         if reason.startswith("limit_")
-        or reason in ("output_missing", "message_lost", "cli_exited", "stopped")
+        or reason in ("output_missing", "message_lost", "cli_exited", "stopped", "start_failed")
     }
 
 

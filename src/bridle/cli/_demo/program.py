@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bridle import (
-    BidirOptions,
+    Agent,
     Block,
     CanUseToolContext,
     CliOptions,
@@ -24,11 +24,8 @@ from bridle import (
     PermissionResult,
     PreToolUseContext,
     Session,
-    ToolServer,
     Turn,
     run,
-    start_session,
-    tool,
 )
 
 
@@ -58,7 +55,6 @@ def decide(ask: CanUseToolContext) -> PermissionResult:
 ORDERS: list[str] = []
 
 
-@tool
 def order(article: str) -> int:
     """Order an article and return its order number."""
     ORDERS.append(article)
@@ -70,12 +66,13 @@ def order(article: str) -> int:
 
 @asynccontextmanager
 async def open_session(cli: CliOptions) -> AsyncGenerator[Session]:
-    bidir = BidirOptions(
+    agent = Agent(
+        cli=cli,
+        tools=[order],  # a tool
         on_pre_tool_use=guard,  # a hook
         on_can_use_tool=decide,  # a permission callback
-        mcp_servers={"shop": ToolServer([order])},  # a tool
     )
-    async with start_session(cli, bidir=bidir) as session:
+    async with agent.session() as session:
         yield session
 
 

@@ -185,7 +185,7 @@ IN_SESSION = (
         code=("ORDERS", "order"),
         prompt="Order a saddle.",
         says=(
-            Reply(blocks=(tool_use("mcp__shop__order", article="saddle"),)),
+            Reply(blocks=(tool_use("mcp__tools__order", article="saddle"),)),
             Reply(blocks=(_words("Your saddle is ordered."),)),
         ),
         prove=_called,

@@ -93,7 +93,6 @@ class Tour:
                 cwd=self._work,
                 model="sonnet",
                 permission_mode="default",
-                allowed_tools=["mcp__shop__order"],
                 include_partial_messages=True,
             )
             if self._is_real:

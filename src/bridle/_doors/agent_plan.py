@@ -1,0 +1,161 @@
+"""The checked options of an agent, for its methods and for their blocking twins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Never, TypedDict, Unpack
+
+from msgspec import Struct, structs
+
+from bridle._core.precedence import ResolvedOptions
+from bridle._doors.deps import prompt_functions, without_functions
+from bridle._doors.run import Run
+from bridle._doors.run_many import RunMany, RunProgress
+from bridle._doors.session import InnerSession
+from bridle._keywords import Given, check_conversation, refuse_conversation
+from bridle._shell.preflight import settle_given
+from bridle.content import Content
+from bridle.options import Retry
+
+_IN_CALL = "Pass it to the call: agent.run(prompt, {name}=...), or to query or session."
+_NOT_MANY = "Use agent.run(prompt, {name}=...) for each of the prompts."
+
+
+class RunArguments(TypedDict):
+    """Arguments of `run` and `run_many`."""
+
+    output_type: Any
+    output_retries: int | None
+    retry: Retry | None
+    keep_messages: bool
+    deps: Any
+
+
+class AgentPlan(Struct, frozen=True, kw_only=True):
+    """The options of an agent: as they were given, and resolved."""
+
+    given: Given
+    options: ResolvedOptions
+    deps: Any
+    output_type: Any
+    output_retries: int
+
+    @classmethod
+    def make(cls, given: Given, deps: Any, output_type: Any, output_retries: int) -> AgentPlan:
+        """Resolve and check the options.
+
+        Raises:
+            OptionsError: an option is invalid, or chooses a conversation.
+        """
+        options = settle_given(given)
+        refuse_conversation(options.cli.given(), _IN_CALL)
+        # Check what only a session uses: hooks, servers, settings, the output type.
+        InnerSession(without_functions(options), None, output_type, output_retries)
+        return cls(
+            given=given,
+            options=options,
+            deps=deps,
+            output_type=output_type,
+            output_retries=output_retries,
+        )
+
+    def replace(self, keywords: Mapping[str, object], deps: Any) -> AgentPlan:
+        """Return a changed copy.
+
+        Raises:
+            OptionsError: as :meth:`make`.
+        """
+        refuse_keywords(keywords)
+        given = self.given.replace(keywords)
+        return self.make(given, self.deps_or(deps), self.output_type, self.output_retries)
+
+    def deps_or(self, deps: Any) -> Any:
+        """Return the object for the callbacks of a call: its own, or that of the agent."""
+        return self.deps if deps is None else deps
+
+    def chosen(self, conversation: Mapping[str, object]) -> ResolvedOptions:
+        """Return the options of a call with these keywords.
+
+        Raises:
+            OptionsError: a keyword does not choose a conversation, or is invalid.
+        """
+        if not conversation:
+            return self.options
+        check_conversation(conversation)
+        return structs.replace(self.options, cli=self.options.cli.replace(**conversation))
+
+    def session(
+        self,
+        conversation: Mapping[str, object],
+        deps: Any,
+        output_type: Any,
+        output_retries: int | None,
+    ) -> InnerSession:
+        """Return a session that is not started.
+
+        Raises:
+            OptionsError: an argument is invalid.
+        """
+        output_type, output_retries = self._output(output_type, output_retries)
+        options, deps = self.chosen(conversation), self.deps_or(deps)
+        return InnerSession(options, deps, output_type, output_retries)
+
+    def _output(self, output_type: Any, output_retries: int | None) -> tuple[Any, int]:
+        """Return the output type and the retries of a call: its own, or those of the agent."""
+        return (
+            self.output_type if output_type is None else output_type,
+            self.output_retries if output_retries is None else output_retries,
+        )
+
+    def run(
+        self,
+        prompt: Content,
+        conversation: Mapping[str, object],
+        **arguments: Unpack[RunArguments],
+    ) -> Run:
+        """Return the run of a prompt.
+
+        Raises:
+            OptionsError: an argument or the prompt is invalid.
+        """
+        output_type, output_retries = self._output(
+            arguments["output_type"], arguments["output_retries"]
+        )
+        return Run(
+            prompt,
+            self.chosen(conversation),
+            output_type,
+            output_retries=output_retries,
+            retry=arguments["retry"],
+            keep_messages=arguments["keep_messages"],
+            deps=self.deps_or(arguments["deps"]),
+        )
+
+    def run_many(
+        self,
+        prompts: Any,
+        at_once: int,
+        progress: Callable[[RunProgress], object] | None,
+        refused: Mapping[str, Never],
+        **arguments: Unpack[RunArguments],
+    ) -> RunMany:
+        """Return the plan of a `run_many`.
+
+        Raises:
+            OptionsError: an argument is invalid, or chooses a conversation.
+        """
+        check_conversation(refused)
+        refuse_conversation(dict.fromkeys(refused, True), _NOT_MANY)
+        if not prompt_functions(self.options):
+            self.run("x", {}, **arguments)  # checks the arguments that all runs share
+        return RunMany(
+            prompts=prompts,
+            make=lambda prompt: self.run(prompt, {}, **arguments),
+            at_once=at_once,
+            progress=progress,
+        )
+
+
+def refuse_keywords(keywords: Mapping[str, object]) -> None:
+    """Raise OptionsError if a keyword of an agent chooses a conversation."""
+    refuse_conversation(keywords, _IN_CALL)

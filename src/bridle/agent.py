@@ -1,0 +1,395 @@
+"""`Agent`: options and callbacks in one object, with the doors as its methods."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Unpack, cast
+
+from msgspec import structs
+
+from bridle import sync as blocking
+from bridle._core.precedence import ResolvedOptions
+from bridle._doors.agent_plan import AgentPlan, refuse_keywords
+from bridle._doors.blocking import Inbox
+from bridle._doors.portal import portal
+from bridle._doors.query import QueryStream, stream
+from bridle._doors.run_many import RunProgress
+from bridle._doors.session import SessionStart, start
+from bridle._keyword_types import AgentOptions, ConversationOptions, Options
+from bridle._keywords import gather
+from bridle.content import Content, Prompts
+from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
+from bridle.outcomes import Outcome, Output
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # The default allows plain `Agent` in annotations. Only type checkers support it so far.
+    _Deps = TypeVar("_Deps", default=Any)
+else:
+    from typing import TypeVar
+
+    _Deps = TypeVar("_Deps")
+
+__all__ = ["Agent", "AgentOptions", "ConversationOptions", "Options", "RunProgress", "SyncAgent"]
+
+_Prompt = TypeVar("_Prompt", bound=Content)
+
+
+class Agent(Generic[_Deps]):
+    """Options and callbacks for any number of runs, queries and sessions.
+
+    An agent takes every field of ``CliOptions``, ``SdkOptions`` and ``BidirOptions`` by name, or
+    the records themselves. It checks all of them when it is created, and starts nothing. It also
+    reads the environment and the configuration file then, and not again: later changes count for
+    new agents only. It never changes, so tasks and threads may share it.
+
+    Options that choose a conversation, such as ``resume_session_id``, are arguments of ``run``,
+    ``query`` and ``session``.
+
+    Args:
+        cli: options that the CLI receives, as a record. An option may be given in a record or by
+            name, not both.
+        sdk: options of Bridle, as a record.
+        bidir: callbacks and in-process servers, as a record.
+        deps_type: the type of ``deps``, for type checkers.
+        deps: any object for callbacks. ``run``, ``query`` and ``session`` can give another one.
+        output_type: the type of ``outcome.output`` for ``run``, ``run_many`` and ``session``, which
+            can give another one. See ``bridle.run``.
+        output_retries: how often to send an answer that fails validation back to the model.
+        options: the fields of the three records by name. ``tools`` takes names of built-in tools,
+            and functions or ``Tool`` objects of this program. The model sees a function ``price``
+            as ``mcp__tools__price``. It is in the model's tool list from the start and runs
+            without a permission request. A list of functions only keeps the CLI's built-in tools;
+            ``[]`` means none.
+
+    Raises:
+        OptionsError: an option is unknown, invalid, given twice, or contradicts another one.
+    """
+
+    __slots__ = ("_plan",)
+
+    _plan: AgentPlan
+
+    def __init__(
+        self,
+        *,
+        cli: CliOptions | None = None,
+        sdk: SdkOptions | None = None,
+        bidir: BidirOptions | None = None,
+        deps_type: type[_Deps] | None = None,
+        deps: _Deps | None = None,
+        output_type: Any = None,
+        output_retries: int = 1,
+        **options: Unpack[AgentOptions],
+    ) -> None:
+        refuse_keywords(options)
+        given = gather(cli, sdk, bidir, options)
+        self._adopt(AgentPlan.make(given, deps, output_type, output_retries))
+
+    def _adopt(self, plan: AgentPlan) -> None:
+        object.__setattr__(self, "_plan", plan)
+
+    @property
+    def options(self) -> ResolvedOptions:
+        """Return the resolved options: the three records, and the source of each option."""
+        return self._plan.options
+
+    @property
+    def deps(self) -> _Deps | None:
+        """Return the default object for callbacks, or None."""
+        return cast("_Deps | None", self._plan.deps)
+
+    @property
+    def sync(self) -> SyncAgent[_Deps]:
+        """Return this agent with blocking methods, for code without ``async``."""
+        return SyncAgent(self._plan)
+
+    def replace(
+        self, *, deps: _Deps | None = None, **options: Unpack[AgentOptions]
+    ) -> Agent[_Deps]:
+        """Return a changed copy. None unsets an option.
+
+        The copy reads the environment and the configuration file again. Without ``deps`` it keeps
+        the object of this agent.
+
+        Raises:
+            OptionsError: an option is unknown, invalid, or contradicts another one.
+        """
+        copy: Agent[_Deps] = object.__new__(Agent)
+        copy._adopt(self._plan.replace(options, deps))
+        return copy
+
+    # -- doors -------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: type[Output] | None = None,
+        output_retries: int | None = None,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: _Deps | None = None,
+        **conversation: Unpack[ConversationOptions],
+    ) -> Outcome[Output]:
+        """Run one prompt and return its outcome.
+
+        See ``bridle.run`` for the arguments and limits. ``deps`` replaces the agent's object, and
+        ``conversation`` chooses the conversation, such as ``resume_session_id="..."``.
+
+        Raises:
+            OptionsError: an argument or the prompt is invalid. Nothing was started.
+            StartError: the CLI did not start. Its processes, files and tasks are removed.
+
+        Cancellation: shuts down the CLI.
+        """
+        job = self._plan.run(
+            prompt,
+            conversation,
+            output_type=output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
+        return await job.outcome()
+
+    def query(
+        self,
+        prompt: Prompts,
+        *,
+        deps: _Deps | None = None,
+        **conversation: Unpack[ConversationOptions],
+    ) -> QueryStream:
+        """Send prompts to the CLI and iterate over its messages.
+
+        See ``bridle.query`` for prompts and limits. ``deps`` replaces the agent's object, and
+        ``conversation`` chooses the conversation, such as ``continue_session=True``.
+
+        Raises:
+            OptionsError: an argument or the prompt is invalid. Nothing was started.
+        """
+        return stream(prompt, self._plan.chosen(conversation), self._plan.deps_or(deps))
+
+    def session(
+        self,
+        *,
+        prompt: Content | None = None,
+        deps: _Deps | None = None,
+        output_type: Any = None,
+        output_retries: int | None = None,
+        **conversation: Unpack[ConversationOptions],
+    ) -> SessionStart:
+        """Start a session: ``async with agent.session() as session``, or ``await`` it.
+
+        See ``bridle.start_session`` for ``prompt`` and ``output_type``. ``deps`` replaces the
+        agent's object, and ``conversation`` chooses the conversation, such as
+        ``resume_session_id="..."``.
+
+        Raises:
+            OptionsError: an argument or the prompt is invalid. Raised by the call, before anything
+                is started.
+            StartError: the CLI did not start. Raised when you await or enter it.
+        """
+        session = self._plan.session(conversation, deps, output_type, output_retries)
+        return start(session, prompt)
+
+    def run_many(
+        self,
+        prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
+        at_once: int = 8,
+        progress: Callable[[RunProgress], object] | None = None,
+        *,
+        output_type: type[Output] | None = None,
+        output_retries: int | None = None,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: _Deps | None = None,
+        **refused: Never,
+    ) -> AsyncGenerator[tuple[_Prompt, Outcome[Output]], None]:
+        """Run many prompts, some at a time, and iterate over pairs of prompt and outcome.
+
+        The pairs come in the order in which the runs end. Each run has its own conversation. A run
+        that cannot start has the reason ``start_failed``, and the other runs go on.
+
+        Bridle reads a prompt when its run can start: there are never more than ``at_once`` prompts
+        whose outcome the loop has not taken. It reads a plain iterable, other than a list or tuple,
+        in a thread. An exception of the iterable is raised after the runs in progress have ended.
+
+        Leaving the loop, or cancelling it, ends the runs in progress. To wait until their CLIs have
+        exited, use ``async with contextlib.aclosing(agent.run_many(...)) as outcomes``.
+
+        Args:
+            prompts: an iterable of prompts, also an async one.
+            at_once: maximum number of runs at the same time.
+            progress: callback that gets the numbers of runs after every start and end.
+            output_type: as for ``run``.
+            output_retries: as for ``run``.
+            retry: as for ``run``.
+            keep_messages: as for ``run``.
+            deps: as for ``run``.
+
+        Raises:
+            OptionsError: an argument is invalid, or chooses a conversation.
+        """
+        plan = self._plan.run_many(
+            prompts,
+            at_once,
+            progress,
+            refused,
+            output_type=output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
+        return plan.outcomes()
+
+    # -- a value -----------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Raise AttributeError: agents never change."""
+        raise AttributeError(f"An Agent is immutable. Use .replace({name}=...).")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        """Raise AttributeError: agents never change."""
+        raise AttributeError("An Agent is immutable. Use .replace().")
+
+    def __copy__(self) -> Agent[_Deps]:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Agent[_Deps]:
+        return self
+
+    def __repr__(self) -> str:
+        options = self._plan.options
+        records = [record for record in (options.cli, options.sdk, options.bidir) if record.given()]
+        return f"Agent({', '.join(map(repr, records))})"
+
+
+class SyncAgent(Generic[_Deps]):
+    """An :class:`Agent` with blocking methods. Get it from ``agent.sync``.
+
+    See `bridle.sync` for threads, callbacks and Ctrl-C.
+    """
+
+    __slots__ = ("_plan",)
+
+    def __init__(self, plan: AgentPlan) -> None:
+        self._plan = plan
+
+    @property
+    def options(self) -> ResolvedOptions:
+        """Return the resolved options: the three records, and the source of each option."""
+        return self._plan.options
+
+    @property
+    def deps(self) -> _Deps | None:
+        """Return the default object for callbacks, or None."""
+        return cast("_Deps | None", self._plan.deps)
+
+    def replace(
+        self, *, deps: _Deps | None = None, **options: Unpack[AgentOptions]
+    ) -> SyncAgent[_Deps]:
+        """Return a changed copy. None unsets an option.
+
+        See ``Agent.replace``.
+        """
+        return SyncAgent(self._plan.replace(options, deps))
+
+    def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: type[Output] | None = None,
+        output_retries: int | None = None,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: _Deps | None = None,
+        **conversation: Unpack[ConversationOptions],
+    ) -> Outcome[Output]:
+        """Run one prompt and return its outcome.
+
+        See ``Agent.run``. Ctrl-C shuts down the CLI.
+        """
+        return blocking.run_job(
+            self._plan.run(
+                prompt,
+                conversation,
+                output_type=output_type,
+                output_retries=output_retries,
+                retry=retry,
+                keep_messages=keep_messages,
+                deps=deps,
+            )
+        )
+
+    def query(
+        self,
+        prompt: Prompts,
+        *,
+        deps: _Deps | None = None,
+        **conversation: Unpack[ConversationOptions],
+    ) -> blocking.QueryStream:
+        """Send prompts to the CLI and iterate over its messages.
+
+        See ``Agent.query``.
+        """
+        messages = stream(prompt, self._plan.chosen(conversation), self._plan.deps_or(deps))
+        return blocking.read_query(messages)
+
+    def session(
+        self,
+        *,
+        prompt: Content | None = None,
+        deps: _Deps | None = None,
+        output_type: Any = None,
+        output_retries: int | None = None,
+        **conversation: Unpack[ConversationOptions],
+    ) -> blocking.Session:
+        """Start a session: ``with agent.sync.session() as session``, or call ``close()`` yourself.
+
+        See ``Agent.session``. The session that you get is running.
+        """
+        inner = self._plan.session(conversation, deps, output_type, output_retries)
+        return blocking.connect(blocking.AgentSession(inner), prompt)
+
+    def run_many(
+        self,
+        prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
+        at_once: int = 8,
+        progress: Callable[[RunProgress], object] | None = None,
+        *,
+        output_type: type[Output] | None = None,
+        output_retries: int | None = None,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: _Deps | None = None,
+        **refused: Never,
+    ) -> blocking.Subscription[tuple[_Prompt, Outcome[Output]]]:
+        """Run many prompts, some at a time, and iterate over pairs of prompt and outcome.
+
+        See ``Agent.run_many``. The runs start with the call. Leaving the loop, ``close`` or the end
+        of ``with`` ends the runs in progress. One outcome is read ahead of the loop.
+        """
+        plan = self._plan.run_many(
+            prompts,
+            at_once,
+            progress,
+            refused,
+            output_type=output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
+        # Tools get a blocking session as their context.
+        plan = structs.replace(plan, show=blocking.RunSession)
+        inbox: Inbox[tuple[_Prompt, Outcome[Output]]] = Inbox(
+            portal(), "run_many", lambda _: plan.outcomes(), ahead=1
+        )
+        return blocking.Subscription(inbox)
+
+    def __repr__(self) -> str:
+        return f"<blocking methods of an Agent with {self._plan.options.cli!r}>"
