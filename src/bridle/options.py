@@ -117,6 +117,7 @@ class Retry(Record):
 
     The CLI itself repeats failed API requests for some minutes before the turn fails. `Retry` is
     for failures that last longer. Bridle stays in the conversation and asks the model to continue.
+    A CLI that crashed is not started again.
     """
 
     attempts: int = option(

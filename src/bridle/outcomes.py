@@ -101,6 +101,10 @@ OUTCOME_ERRORS: Mapping[OutcomeReason, type[OutcomeError]] = MappingProxyType(
 
 _RETRYABLE = frozenset({OutcomeReason.RATE_LIMITED, OutcomeReason.CLI_EXITED})
 
+_API_REASONS = frozenset(
+    {OutcomeReason.API_ERROR, OutcomeReason.RATE_LIMITED, OutcomeReason.AUTH_FAILED}
+)
+
 # Statuses of the API below 500 that say nothing about the request itself: timeout, conflict, rate.
 _PASSING = frozenset({408, 409, 429})
 
@@ -197,12 +201,9 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     @property
     def api_status(self) -> int | None:
         """Return the HTTP status of the API error that ended the turn, or None."""
-        if self.ok or self.result is None:
+        if self.reason not in _API_REASONS or self.result is None:
             return None
-        status = self.result.api_error_status
-        if status is None and self.last_retry is not None:
-            status = self.last_retry.error_status
-        return status
+        return self.result.api_error_status
 
     @property
     def retryable(self) -> bool:
@@ -214,8 +215,8 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
         if self.reason is not OutcomeReason.API_ERROR:
             return self.reason in _RETRYABLE
         status = self.api_status
-        if status is None:
-            return self.last_retry is not None  # the CLI got no response, and repeated the request
+        if status is None:  # the last request got no response, if the CLI repeated one for that
+            return self.last_retry is not None and self.last_retry.error_status is None
         return status in _PASSING or status >= 500
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import time
 from typing import Annotated, Any, cast
 
 import pydantic
 import pytest
-from tests.support.processes import is_alive, run
+from tests.support.processes import is_alive, run, until
 
 import bridle
 from bridle import (
@@ -252,11 +253,79 @@ def test_the_last_unfit_output_is_the_outcome() -> None:
 
 
 def test_corrections_count_towards_the_limit_of_model_calls() -> None:
-    script = fitting_at_last(1.0).expect_user().start_turn().assistant("again").silence()
-    outcome = play(script, output_type=Offer, limits=Limits(turns=1))
+    again = fitting_at_last(1.0).expect_user().start_turn().assistant("2")
+    outcome = play(again.assistant("3").silence(), output_type=Offer, limits=Limits(turns=2))
     assert outcome.reason is OutcomeReason.LIMIT_TURNS
-    script = fitting_at_last(1.0).expect_user().start_turn().assistant("again").result("{}")
-    assert play(script, output_type=Offer, limits=Limits(turns=2)).model_calls == 2
+    assert play(again.result("{}"), output_type=Offer, limits=Limits(turns=2)).model_calls == 2
+
+
+@pytest.mark.parametrize("limits", [Limits(usd=0.5), Limits(turns=1)])
+def test_a_correction_is_not_sent_when_a_limit_is_used_up(limits: Limits) -> None:
+    outcome = play(fitting_at_last(1.0), output_type=Offer, limits=limits)
+    assert (outcome.reason, outcome.cost_usd) == (OutcomeReason.OUTPUT_INVALID, 1.0)
+
+
+def test_prompts_that_share_a_turn_share_its_correction() -> None:
+    async def main() -> None:
+        script = FakeCli(patience=5.0).expect_initialize().expect_user().expect_user()
+        script = script.start_turn().assistant("1").result("{}", structured_output={"total": 1.0})
+        script = script.expect_user().start_turn().assistant("2")
+        with script.result("{}", structured_output={"total": 9.0}) as cli:
+            options = CliOptions(cli_path=cli.path)
+            async with bridle.Session(options, output_type=Offer) as session:
+                turns = [await session.send_user_message(word) for word in ("one", "two")]
+                outcomes = [await turn for turn in turns]
+            assert [outcome.output for outcome in outcomes] == [Offer(9.0)] * 2
+            assert [outcome.uuid for outcome in outcomes] == [turn.uuid for turn in turns]
+            cli.check()
+
+    run(main)
+
+
+SENDER: contextvars.ContextVar[str] = contextvars.ContextVar("sender", default="nobody")
+
+
+def test_the_callbacks_of_a_correction_see_the_context_of_the_sender() -> None:
+    seen: list[str] = []
+
+    async def main() -> None:
+        async def look(_: object) -> None:
+            seen.append(SENDER.get())
+
+        begun = fitting_at_last(1.0).expect_user().start_turn()
+        asking = begun.ask_hook("PreToolUse", tool_name="Bash", tool_input={}).expect_answer()
+        with asking.assistant("2").result("{}", structured_output={"total": 9.0}) as cli:
+            options = CliOptions(cli_path=cli.path)
+            bidir = BidirOptions(on_pre_tool_use=look)
+            async with bridle.Session(options, bidir=bidir, output_type=Offer) as session:
+                SENDER.set("the sender")
+                turn = await session.send_user_message("one")
+                SENDER.set("the awaiter")
+                assert (await turn).ok
+
+    run(main)
+    assert seen == ["the sender"]
+
+
+def test_a_secret_in_a_validation_error_is_masked() -> None:
+    class Keyed(pydantic.BaseModel):
+        total: float
+
+        @pydantic.field_validator("total")
+        @classmethod
+        def _check(cls, total: float) -> float:
+            raise ValueError("unknown key sk-ant-api03-" + "a" * 40)
+
+    async def main() -> None:
+        with fitting_at_last(1.0) as cli:
+            options = CliOptions(cli_path=cli.path)
+            session = bridle.Session(options, output_type=Keyed, output_retries=0)
+            async with session:
+                outcome = await (await session.send_user_message("one"))
+            assert "unknown key" in outcome.detail
+            assert "sk-ant-api03-aaaa" not in outcome.detail
+
+    run(main)
 
 
 def test_a_session_validates_the_output_of_every_turn() -> None:
@@ -296,6 +365,32 @@ def test_an_api_error_that_may_pass_is_retried_in_the_same_conversation() -> Non
     assert (outcome.ok, outcome.text) == (True, "done")
     assert outcome.duration >= 0.5, "it waits before the second attempt"
     assert outcome.api_status is None
+
+
+@pytest.mark.parametrize("ending", ["the CLI exits", "the run is cancelled"])
+def test_the_wait_before_an_attempt_ends_with_the_session(ending: str) -> None:
+    rejected = {"status": "rejected", "resetsAt": time.time() + 300.0}
+    event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
+    cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().emit(event)
+    cli = cli.assistant("I begin.").result("limit", is_error=True, api_error_status=429)
+    exits = ending == "the CLI exits"
+
+    async def main() -> None:
+        with cli.exit(3) if exits else cli.silence() as program:
+            options = CliOptions(cli_path=program.path)
+            work = asyncio.create_task(bridle.run("go", cli=options, retry=Retry()))
+            if exits:
+                assert (await work).reason is OutcomeReason.RATE_LIMITED
+            else:
+                await until(lambda: len(asyncio.all_tasks()) > 4)
+                work.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await work
+            await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
+
+    began = time.monotonic()
+    run(main)
+    assert time.monotonic() - began < 60.0
 
 
 def test_an_error_that_would_come_again_is_not_retried() -> None:

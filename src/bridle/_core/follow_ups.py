@@ -18,6 +18,7 @@ from bridle._core.actions import Action, Deliver, TurnEnded
 from bridle._core.classify import Facts, LimitHit, ProcessEnd, ResultEnd, classify
 from bridle._core.events_from_messages import api_retry
 from bridle._core.text import result_text
+from bridle._core.usage import CallCount
 from bridle.content import ToolResultBlock
 from bridle.events import ApiRetry
 from bridle.messages import (
@@ -135,6 +136,8 @@ class HeldOutcomes:
         self._follow_ups = FollowUps()
         # Each with the time its turn ended, because the rest counts towards the duration.
         self._held: dict[str, tuple[Outcome[Any], float]] = {}
+        # The calls since an outcome was held.
+        self._calls = CallCount()
 
     @property
     def is_pending(self) -> bool:
@@ -155,6 +158,7 @@ class HeldOutcomes:
             if isinstance(action, TurnEnded) and action.outcome.ok and self.is_pending:
                 if not self._held:
                     self._follow_ups.forget_results()
+                    self._calls = CallCount()
                 self._held[action.uuid] = (action.outcome, now)
                 self.on_hold(action.uuid, action.outcome)
                 continue
@@ -162,6 +166,8 @@ class HeldOutcomes:
             if isinstance(action, Deliver):
                 for message in action.messages:
                     self._follow_ups.observe(message)
+                if self._held:
+                    self._calls.add(action.messages)
                 if self._held and not self.is_pending:
                     sifted += self._release(now)
         return sifted
@@ -189,6 +195,12 @@ class HeldOutcomes:
             is_newest = uuid == newest
             outcome = self._follow_ups.complete(turn_outcome) if is_newest else turn_outcome
             outcome = structs.replace(outcome, duration=outcome.duration + now - since)
+            if is_newest:
+                outcome = structs.replace(
+                    outcome,
+                    model_calls=outcome.model_calls + self._calls.model_calls,
+                    tool_calls=outcome.tool_calls + self._calls.tool_calls,
+                )
             if hit is not None and is_newest:
                 cost = max(outcome.cost_usd or 0.0, spent)
                 outcome = structs.replace(outcome, cost_usd=cost)

@@ -44,10 +44,9 @@ from bridle._core.classify import (
 from bridle._core.incoming.hook_run import HookAnswer
 from bridle._core.live_tasks import LiveTasks
 from bridle._core.spending import Meter
-from bridle._core.text import SYNTHETIC, is_failed_command, model_text, result_text
-from bridle._core.usage import UsageBook
+from bridle._core.text import is_failed_command, model_text, result_text
+from bridle._core.usage import CallCount, UsageBook
 from bridle._raw_line import line_size
-from bridle.content import ToolUseBlock
 from bridle.events import ApiRetry, SessionEvent, WarningKind
 from bridle.messages import (
     AssistantMessage,
@@ -96,11 +95,8 @@ class Evidence(Struct):
     interrupt_sent: bool = False
     #: The last message of the main thread. The turn recovered from earlier errors.
     assistant: AssistantMessage | None = None
-    #: Calls of the model and its tool calls, subagents included.
-    model_calls: int = 0
-    tool_calls: int = 0
-    #: The id of the last answer of the model, by agent (the tool call that started it).
-    last_answers: dict[str | None, str | None] = field(default_factory=dict[str | None, str | None])
+    #: Calls of the model and its tool calls.
+    calls: CallCount = field(default_factory=CallCount)
     #: The last text block that the model wrote and that was not refused.
     text: str = ""
     compact_error: str | None = None
@@ -229,6 +225,8 @@ class TurnBook:
         owner = self._task_turns(message) if self._tasks else None
         observe = self._OBSERVERS.get(type(message))
         turns = self._running if observe is None else observe(self, message)
+        if owner in (None, self._running) and self._certainty is not Certainty.IDLE:
+            self.evidence.calls.add((message,))
         if owner is not None:
             turns = tuple(uuid for uuid in owner if uuid in self._open)
         elif self._held is not None:
@@ -246,6 +244,8 @@ class TurnBook:
         if AssistantMessage in kinds:
             self.usage.note(messages)
             self._note_last(messages)
+            if self._certainty is not Certainty.IDLE:
+                self.evidence.calls.add(messages)
         self._outbox.deliver(messages, self._running, size)
 
     def result(self, message: ResultMessage, now: float) -> None:
@@ -449,8 +449,8 @@ class TurnBook:
                 duration=now - sent_at,
                 resets_at=seen.resets_at,
                 api_retries=seen.retries,
-                model_calls=seen.model_calls,
-                tool_calls=seen.tool_calls,
+                model_calls=seen.calls.model_calls,
+                tool_calls=seen.calls.tool_calls,
                 last_retry=seen.last_retry,
                 process=ending.process if isinstance(ending, ProcessEnd) else None,
             )
@@ -475,7 +475,6 @@ class TurnBook:
     # -- evidence ------------------------------------------------------------------------------
 
     def _on_assistant(self, message: AssistantMessage) -> Turns:
-        self._count_calls([message])
         self.usage.note((message,))
         if message.parent_tool_use_id is None:
             self.evidence.assistant = message
@@ -484,7 +483,6 @@ class TurnBook:
 
     def _note_last(self, messages: list[Message]) -> None:
         """Note the last of many messages, and the last text among them."""
-        self._count_calls(messages)
         last: AssistantMessage | None = None
         for message in reversed(messages):
             if type(message) is AssistantMessage and message.parent_tool_use_id is None:
@@ -493,23 +491,6 @@ class TurnBook:
                     self.evidence.text = text
                     break
         self.evidence.assistant = last or self.evidence.assistant
-
-    def _count_calls(self, messages: Iterable[Message]) -> None:
-        """Count the calls of the model, and the tool calls of the model, among these messages."""
-        seen = self.evidence
-        last = seen.last_answers
-        for message in messages:
-            if type(message) is AssistantMessage:
-                # Not through the properties of the message: this runs for every message.
-                answer = message._message  # pyright: ignore[reportPrivateUsage]
-                agent = message.parent_tool_use_id
-                # The CLI sends one message per content block, and messages of its own.
-                if answer.id != last.get(agent, "") and answer.model != SYNTHETIC:
-                    last[agent] = answer.id
-                    seen.model_calls += 1
-                for block in answer.content:
-                    if type(block) is ToolUseBlock:
-                        seen.tool_calls += 1
 
     def _on_status(self, message: StatusMessage) -> Turns:
         if message.compact_error:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from bridle._core.text import SYNTHETIC
+from bridle.content import ToolUseBlock
 from bridle.messages import ApiMessage, AssistantMessage, Message, ModelUsage, ResultMessage, Usage
 from bridle.outcomes import SessionUsage, TurnUsage
 
@@ -40,6 +41,34 @@ _DETAILS = (
 """Counts that older CLIs do not send."""
 
 _Models = Mapping[str, ModelUsage]
+
+
+class CallCount:
+    """The calls of the model, and the tool calls that it made, subagents included."""
+
+    __slots__ = ("_last", "model_calls", "tool_calls")
+
+    def __init__(self) -> None:
+        self.model_calls = 0
+        self.tool_calls = 0
+        # The id of the last answer, by agent (the tool call that started it).
+        self._last: dict[str | None, str | None] = {}
+
+    def add(self, messages: Iterable[Message]) -> None:
+        """Count the calls that these messages show."""
+        last = self._last
+        for message in messages:
+            if type(message) is AssistantMessage:
+                # Not through the properties of the message: this runs for every message.
+                answer = message._message  # pyright: ignore[reportPrivateUsage]
+                agent = message.parent_tool_use_id
+                # The CLI sends one message per content block, and messages of its own.
+                if answer.id != last.get(agent, "") and answer.model != SYNTHETIC:
+                    last[agent] = answer.id
+                    self.model_calls += 1
+                for block in answer.content:
+                    if type(block) is ToolUseBlock:
+                        self.tool_calls += 1
 
 
 class UsageBook:

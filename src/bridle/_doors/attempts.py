@@ -5,23 +5,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any, Protocol
+from uuid import uuid4
 
 from msgspec import structs
 
 from bridle._core.budget import Used
 from bridle._core.precedence import ResolvedOptions
+from bridle._doors.turn import Finish
 from bridle._shell import timer
+from bridle._shell.known_secrets import clean_outcome
+from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
 from bridle.errors import ControlError, OptionsError
 from bridle.options import Limits, Retry
 from bridle.outcomes import Outcome, OutcomeReason
-
-Ask = Callable[[str, Used], Awaitable[Outcome[Any]]]
-"""Send a prompt that continues an answer, and return its outcome."""
 
 _UNFIT = frozenset({OutcomeReason.OUTPUT_INVALID, OutcomeReason.OUTPUT_MISSING})
 
@@ -29,23 +32,76 @@ _FIRST_PAUSE = 1.0
 """Seconds before the second attempt, if the API does not say when to come back. It doubles."""
 
 
+_MAX_FINISHED = 64
+"""Results whose final outcome is kept for other prompts of the same turn."""
+
+
+class Line(Protocol):
+    """The connection to the CLI, as :class:`Attempts` needs it."""
+
+    async def send(
+        self, uuid: str, content: str, *, deps: Any, used: Used | None = None
+    ) -> TurnState: ...
+
+    async def wait_gone(self) -> None: ...
+
+
 class Attempts:
-    """Decides whether an answer is final, and how to ask for a better one."""
+    """Makes the final outcomes of a session: decides whether to ask again, and asks.
+
+    It keeps the session's line to the CLI and not the session, which may be collected.
+    """
 
     def __init__(
         self,
-        output: OutputType | None = None,
+        line: Line,
+        output: OutputType | None,
         *,
-        output_retries: int = 0,
-        retry: Retry | None = None,
-        limits: Limits | None = None,
+        output_retries: int,
+        retry: Retry | None,
+        limits: Limits,
+        redact: Callable[[str], str],
     ) -> None:
+        self._line = line
         self._output = output
         self._output_retries = output_retries
         self._retry = retry
-        self._limits = limits or Limits()
+        self._limits = limits
+        self._redact = redact
+        # The work on the newest results. Prompts that were merged into one turn share its result.
+        self._finishing: dict[str, asyncio.Task[Outcome[Any]]] = {}
 
-    async def finish(self, first: Outcome[Any], ask: Ask) -> Outcome[Any]:
+    def finisher(self, deps: Any) -> Finish:
+        """Return the function that makes the final outcome of a turn that is sent now.
+
+        Its prompts are sent with these deps, and in the context of the code that calls this.
+        """
+        context = copy_context()
+
+        async def finish(outcome: Outcome[Any]) -> Outcome[Any]:
+            key = (outcome.result.uuid if outcome.result else None) or outcome.uuid or ""
+            work = self._finishing.get(key)
+            if work is None:
+                asking = self._finish(outcome, deps)
+                work = asyncio.get_running_loop().create_task(asking, context=context)
+                self._finishing[key] = work
+                if len(self._finishing) > _MAX_FINISHED:
+                    del self._finishing[next(iter(self._finishing))]
+            final = await asyncio.shield(work)
+            if final.uuid == outcome.uuid:
+                return final
+            # The outcome of another prompt of the same turn has the cost of all of them.
+            return structs.replace(
+                final,
+                uuid=outcome.uuid,
+                merged_with=outcome.merged_with,
+                cost_usd=outcome.cost_usd,
+                usage=outcome.usage,
+            )
+
+        return finish
+
+    async def _finish(self, first: Outcome[Any], deps: Any) -> Outcome[Any]:
         """Return the final outcome of an answer. Its costs include those of all prompts."""
         began = time.monotonic() - first.duration
         outcome = self._converted(first)
@@ -59,24 +115,48 @@ class Attempts:
                 pause = _pause(self._retry, outcome, attempts)
                 if pause is None or not self._has_time(time.monotonic() - began + pause):
                     return outcome
-                await timer.until(timer.in_seconds(pause))
+                if await self._ends_within(pause):
+                    return outcome
                 prompt = _CONTINUE
             else:
                 return outcome
-            seconds = time.monotonic() - began
-            used = Used(seconds, outcome.model_calls, outcome.cost_usd or 0.0)
-            try:
-                more = await ask(prompt, used)
-            except ControlError:  # the session has ended; this outcome is the last one
+            used = Used(time.monotonic() - began, outcome.num_turns, outcome.cost_usd or 0.0)
+            if self._is_used_up(used):
                 return outcome
+            try:
+                state = await self._line.send(str(uuid4()), prompt, deps=deps, used=used)
+            except ControlError:  # it could not be sent, so this outcome is the last one
+                return outcome
+            more = await state.wait()
             more = structs.replace(more, duration=time.monotonic() - began)
             outcome = _combined(outcome, self._converted(more))
 
     def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        return outcome if self._output is None else self._output.convert(outcome)
+        if self._output is None:
+            return outcome
+        return clean_outcome(self._output.convert(outcome), self._redact)
+
+    async def _ends_within(self, seconds: float) -> bool:
+        """Wait. Return True at once if the session ends."""
+        gone = asyncio.ensure_future(self._line.wait_gone())
+        pause = asyncio.ensure_future(timer.until(timer.in_seconds(seconds)))
+        try:
+            await asyncio.wait([gone, pause], return_when=asyncio.FIRST_COMPLETED)
+            return gone.done()
+        finally:
+            gone.cancel()
+            pause.cancel()
 
     def _has_time(self, seconds: float) -> bool:
         return self._limits.total is None or seconds < self._limits.total
+
+    def _is_used_up(self, used: Used) -> bool:
+        limits = self._limits
+        return (
+            not self._has_time(used.seconds)
+            or (limits.turns is not None and used.turns >= limits.turns)
+            or (limits.usd is not None and used.usd >= limits.usd)
+        )
 
 
 def with_schema(options: ResolvedOptions, output: OutputType | None) -> ResolvedOptions:
@@ -133,7 +213,7 @@ def _combined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
     return structs.replace(
         after,
         uuid=before.uuid,
-        merged_with=before.merged_with,
+        merged_with=tuple(dict.fromkeys((*before.merged_with, *after.merged_with))),
         text=after.text or before.text,
         cost_usd=sum(costs) if costs else None,
         usage=_added(before.usage, after.usage),
@@ -141,7 +221,6 @@ def _combined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
         model_calls=before.model_calls + after.model_calls,
         tool_calls=before.tool_calls + after.tool_calls,
         api_retries=before.api_retries + after.api_retries,
-        last_retry=after.last_retry or before.last_retry,
     )
 
 

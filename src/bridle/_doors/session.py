@@ -11,7 +11,6 @@ from typing import Any, NoReturn, Unpack, cast
 from uuid import uuid4
 
 from bridle._callables import named
-from bridle._core.budget import Used
 from bridle._core.config import EngineConfig
 from bridle._core.delivery import DeliveryConfig
 from bridle._core.engine import Engine
@@ -28,7 +27,7 @@ from bridle._doors.attempts import Attempts, checked_retries, with_schema
 from bridle._doors.deps import SESSION_DEPS, with_prompts
 from bridle._doors.servers import Servers
 from bridle._doors.subscription import Subscription, TextPieces
-from bridle._doors.turn import Finish, Turn
+from bridle._doors.turn import Turn
 from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
@@ -50,7 +49,7 @@ from bridle.events import SessionEvent, Update
 from bridle.messages import LiveTask, Message
 from bridle.operations import OperationGroups
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
-from bridle.outcomes import Outcome, SessionUsage
+from bridle.outcomes import SessionUsage
 
 _PING = "mcp_status"
 """A control request that every version of the CLI responds to."""
@@ -330,25 +329,21 @@ class Session(OperationGroups):
         if deps is SESSION_DEPS:
             deps = self.deps
         state = await self._actor.send(str(uuid4()), content, timeout, deps=deps)
-        return Turn(state, self._finisher(deps))
+        return Turn(state, None if self._attempts is None else self._attempts.finisher(deps))
 
-    def _finisher(self, deps: Any) -> Finish | None:
-        """Return the function that makes the final outcome of a turn. None: it is final."""
+    @cached_property
+    def _attempts(self) -> Attempts | None:
+        """What makes the final outcomes. None: the CLI's results are final."""
         if self._output is None and self._retry is None:
             return None
-        attempts = Attempts(
+        return Attempts(
+            self._actor,
             self._output,
             output_retries=self._output_retries,
             retry=self._retry,
             limits=self._sdk.limits,
+            redact=self._secrets.redact,
         )
-        actor = self._actor  # not the session: a turn must not keep it alive
-
-        async def ask(prompt: str, used: Used) -> Outcome[Any]:
-            state = await actor.send(str(uuid4()), prompt, deps=deps, used=used)
-            return await state.wait()
-
-        return lambda outcome: attempts.finish(outcome, ask)
 
     async def interrupt(
         self, *, cancel_queued: bool = False, timeout: float | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
@@ -40,7 +39,7 @@ class Turn:
         self._state = state
         # Makes the final outcome, which may take further prompts.
         self._finish = finish
-        self._finishing: asyncio.Future[Outcome[Any]] | None = None
+        self._final: Outcome[Any] | None = None
         self._text = TextStream()
         self._translator = TurnTranslator()
 
@@ -51,7 +50,7 @@ class Turn:
 
     @property
     def done(self) -> bool:
-        """Return True if the turn has ended."""
+        """Return True if the turn has ended. Awaiting it may still correct its output."""
         return self._state.outcome.done()
 
     def __aiter__(self) -> Subscription[Message]:
@@ -69,7 +68,8 @@ class Turn:
     def events(self) -> TurnEvents:
         """Return an iterator over the events of this turn, for user interfaces.
 
-        The last event is always ``TurnEnded``. The events are the same with and without
+        The last event is always ``TurnEnded``. Await the turn for an output of ``output_type``: the
+        event has the outcome before it is validated. The events are the same with and without
         ``CliOptions.include_partial_messages``, except that with it the text comes in more deltas.
         Set ``CliOptions.forward_subagent_text`` to get the text of subagents.
         """
@@ -104,9 +104,9 @@ class Turn:
         outcome = await self._state.wait()
         if self._finish is None:
             return outcome
-        if self._finishing is None:
-            self._finishing = asyncio.ensure_future(self._finish(outcome))
-        return await asyncio.shield(self._finishing)
+        if self._final is None:
+            self._final = await self._finish(outcome)
+        return self._final
 
     def __await__(self) -> Generator[Any, None, Outcome[Any]]:
         return self.outcome().__await__()

@@ -7,8 +7,9 @@ msgspec cannot describe if pydantic is installed. Other classes with ``model_jso
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -32,10 +33,9 @@ class OutputType:
     def __init__(self, kind: Any) -> None:
         try:
             self._describer = _describer(kind)
-            schema = self._describer.model_json_schema()
+            schema = _resolved(self._describer.model_json_schema())
         except Exception as error:  # code of the user may make the schema of a model
             raise OptionsError("output_type", f"has no JSON schema: {error}", fix=_FIX) from None
-        schema = _resolved(schema)
         self._is_wrapped = schema.get("type") != "object"
         #: The JSON schema, with an object at the top.
         self.schema: dict[str, object] = _wrapped(schema) if self._is_wrapped else schema
@@ -48,7 +48,7 @@ class OutputType:
         try:
             if self._is_wrapped:
                 value = _unwrapped(value)
-            output = self._describer.model_validate(value)
+            output = _validated(self._describer, value)
         except Exception as error:  # validators of a model are code of the user
             detail = f"the structured output does not fit: {_problem(error)}"
             failed = OutcomeReason.OUTPUT_INVALID
@@ -70,7 +70,7 @@ class _Msgspec:
         return self._schema
 
     def model_validate(self, value: object) -> object:
-        return msgspec.convert(value, self._kind)
+        return msgspec.convert(value, self._kind, str_keys=True)
 
 
 class _Pydantic:
@@ -79,7 +79,7 @@ class _Pydantic:
     def __init__(self, kind: Any) -> None:
         adapter: Any = importlib.import_module("pydantic").TypeAdapter(kind)
         self.model_json_schema = adapter.json_schema
-        self.model_validate = adapter.validate_python
+        self.model_validate_json = adapter.validate_json
 
 
 def _describer(kind: Any) -> Any:
@@ -97,9 +97,28 @@ def _describer(kind: Any) -> Any:
             raise error from None
 
 
-def _has_pydantic(kind: Any) -> bool:
-    """Return whether a type is, or is made of, a class that pydantic validates."""
-    return hasattr(kind, "__pydantic_validator__") or any(map(_has_pydantic, get_args(kind)))
+def _validated(describer: Any, value: object) -> object:
+    """Return the value as the type. Pydantic reads JSON, in which a date is a text."""
+    read = getattr(describer, "model_validate_json", None)
+    return describer.model_validate(value) if read is None else read(msgspec.json.encode(value))
+
+
+def _has_pydantic(kind: Any, seen: tuple[Any, ...] = ()) -> bool:
+    """Return whether pydantic describes a part of a type: a class, or a constraint."""
+    if any(kind is one for one in seen):
+        return False
+    seen = (*seen, kind)
+    constraints = getattr(kind, "__metadata__", ())
+    if hasattr(kind, "__pydantic_validator__") or any(map(_is_constraint, constraints)):
+        return True
+    parts: list[Any] = list(get_args(kind))
+    if dataclasses.is_dataclass(kind) or hasattr(kind, "__required_keys__"):  # or a TypedDict
+        parts += get_type_hints(kind, include_extras=True).values()
+    return any(_has_pydantic(part, seen) for part in parts)
+
+
+def _is_constraint(metadata: object) -> bool:
+    return type(metadata).__module__.partition(".")[0] in ("pydantic", "annotated_types")
 
 
 # ---------------------------------------------------------------- schemas

@@ -316,7 +316,8 @@ def test_the_cost_of_earlier_prompts_counts_towards_the_limit() -> None:
     engine.send("key", "a", "prompt", 0.0, Used(usd=0.2))
     engine.receive(told("req_1", "0.0000") + INIT, 0.1)
     assert asked(engine.receive(call("1", USE), 1.0)) == [("get_session_cost", "req_2")]
-    assert asked(engine.receive(told("req_2", "0.0500") + call("2", USE), 1.0))[0][0] != "interrupt"
+    requests = asked(engine.receive(told("req_2", "0.0500") + call("2", USE), 1.0))
+    assert [subtype for subtype, _ in requests] == ["get_session_cost"]
     assert ("interrupt", "req_4") in asked(engine.receive(told("req_3", "0.1500"), 2.0))
 
 
@@ -334,3 +335,16 @@ def test_running_tasks_are_not_remembered_without_a_bound() -> None:
         started = {"subtype": "task_started", "task_id": f"t{number}"}
         engine.receive(cli.line(type="system", **started), 1.0)
     assert largest_container(engine) <= 1024
+
+
+def test_the_cost_of_earlier_prompts_counts_for_their_own_answer_only() -> None:
+    engine = prompted()
+    engine.receive(call("1", USE), 1.0)
+    engine.send("key b", "b", "prompt", 1.0, Used(usd=0.25))
+    assert asked(engine.receive(told("req_2", "0.1000"), 2.0)) == [], "the first prompt runs"
+    engine.receive(cli.result("a", total_cost_usd=0.1), 3.0)
+    blocked = cli.line(type="command_lifecycle", command_uuid="b", state="cancelled")
+    engine.receive(blocked, 4.0)
+    engine.send("key c", "c", "prompt", 5.0)
+    engine.receive(cli.init("c") + call("3", USE), 6.0)
+    assert asked(engine.receive(told("req_3", "0.2000"), 6.0)) == [], "the third one begins anew"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import pydantic
 import pydantic.dataclasses
 import pytest
+import typing_extensions
 
 from bridle import OptionsError, Outcome, OutcomeReason
 from bridle._shell.typed_output import OutputType
@@ -206,3 +208,48 @@ def test_pydantic_validates_its_dataclasses_inside_other_types() -> None:
     outcome = OutputType(list[Even]).convert(answered({"value": [{"number": 3}]}))
     assert outcome.reason is OutcomeReason.OUTPUT_INVALID
     assert "must be even" in outcome.detail
+
+
+class Positive(typing_extensions.TypedDict):
+    total: Annotated[int, pydantic.Field(gt=0)]
+
+
+@dataclasses.dataclass
+class Evens:
+    numbers: list[Even]
+
+
+class Dated(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+    day: datetime.date
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        (Annotated[int, pydantic.Field(gt=0)], {"value": 5}, {"value": -5}),
+        (Positive, {"total": 5}, {"total": -5}),
+        (Evens, {"numbers": [{"number": 2}]}, {"numbers": [{"number": 3}]}),
+        (Dated, {"day": "2026-11-16"}, {"day": "soon"}),
+        (dict[int, str], {"1": "a"}, {"x": "a"}),
+    ],
+    ids=["annotated", "typed dict", "dataclass", "strict model", "integer keys"],
+)
+def test_every_part_of_a_type_is_validated(kind: Any, right: Any, wrong: Any) -> None:
+    output = OutputType(kind)
+    assert output.convert(answered(right)).ok
+    assert output.convert(answered(wrong)).reason is OutcomeReason.OUTPUT_INVALID
+
+
+def test_a_class_with_an_odd_schema_is_rejected() -> None:
+    class Odd:
+        @staticmethod
+        def model_json_schema() -> dict[str, object]:
+            return {"$ref": "#/definitions/Odd"}
+
+        @staticmethod
+        def model_validate(value: object) -> object:
+            return value
+
+    with pytest.raises(OptionsError):
+        OutputType(Odd)
