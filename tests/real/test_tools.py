@@ -432,3 +432,42 @@ def test_a_tool_that_must_be_asked_about_is_denied_if_no_callback_answers(lab: L
 
     run(main)
     assert paid == []
+
+
+def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -> None:
+    """The rules of the settings stay in force."""
+    asked: list[str] = []
+
+    @tool(ask=True)
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        return "paid"
+
+    def decide(context: CanUseToolContext) -> Deny:
+        asked.append(context.tool_name)
+        return Deny("too much")
+
+    async def main() -> None:
+        script = [
+            [tool_use("mcp__bank__pay", amount=1)],
+            [tool_use("mcp__late__pay", amount=1)],
+            [tool_use("Bash", command="echo secret")],
+            [text("done")],
+        ]
+        options: Json = {
+            "allowed_tools": ["mcp__late", "mcp__bank", "Bash"],
+            "settings": {"permissions": {"deny": ["Bash(echo secret)"]}},
+        }
+        bidir = BidirOptions(mcp_servers={"bank": ToolServer([pay])}, on_can_use_tool=decide)
+        async with (
+            ScriptedModel(script) as model,
+            start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
+        ):
+            await session.mcp.add("late", ToolServer([pay]))
+            assert (await (await session.send_user_message("pay"))).text == "done"
+            results = [request.last_tool_result or "" for request in model.requests[1:]]
+            assert ["too much" in result for result in results] == [True, True, False]
+            assert "secret" not in results[2].replace("echo secret", "")
+
+    run(main)
+    assert asked == ["mcp__bank__pay", "mcp__late__pay"]

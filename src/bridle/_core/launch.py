@@ -29,6 +29,7 @@ from bridle.options import (
     check_session,
     managed_flags,
 )
+from bridle.tools import ToolServer
 
 # Flags of every session and query. The CLI requires `--verbose` for stream-json.
 _QUERY_FLAGS = ("--output-format=stream-json", "--input-format=stream-json", "--verbose")
@@ -120,7 +121,7 @@ def plan_session(
     """
     check_session(cli, bidir)
     ours: dict[str, object] = {}
-    rules = ask_rules(bidir)
+    rules = ask_rules(bidir.tool_servers())
     if hooks or rules:
         settings = _settings(cli, settings_text)
         if hooks:
@@ -173,19 +174,18 @@ def file_to_read(
     `hooks` are the hooks of the session, if it has any.
     """
     asks = bidir is not None and bidir.on_can_use_tool is not None
-    has_rules = bidir is not None and ask_rules(bidir)
+    has_rules = bidir is not None and ask_rules(bidir.tool_servers())
     is_needed = hooks or asks or has_rules or cli.sandbox is not None
     return named_files(cli).get("settings") if is_needed else None
 
 
-def ask_rules(bidir: BidirOptions) -> list[str]:
+def ask_rules(servers: Mapping[str, ToolServer]) -> list[str]:
     """Return the permission rules that make the CLI ask before it calls tools with `ask=True`.
 
     Such a rule is stronger than rules that allow the tool, than hooks that allow it and than the
     mode `bypassPermissions`.
     """
-    servers = bidir.tool_servers().items()
-    return [f"mcp__{name}__{tool}" for name, server in servers for tool in server.asking()]
+    return [f"mcp__{name}__{tool}" for name, one in servers.items() for tool in one.asking()]
 
 
 def anchored_settings(text: bytes, directory: str) -> bytes:

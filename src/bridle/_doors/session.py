@@ -17,8 +17,8 @@ from bridle._core.engine import Engine
 from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.tool_server import manifest
-from bridle._core.launch import Launch, plan_session
-from bridle._core.operations import MCP_SET_SERVERS, check_timeout
+from bridle._core.launch import Launch, ask_rules, plan_session
+from bridle._core.operations import APPLY_FLAG_SETTINGS, MCP_SET_SERVERS, check_timeout
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
@@ -50,6 +50,7 @@ from bridle.messages import LiveTask, Message
 from bridle.operations import OperationGroups
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import SessionUsage
+from bridle.tools import ToolServer
 
 _PING = "mcp_status"
 """A control request that every version of the CLI responds to."""
@@ -406,9 +407,14 @@ class Session(OperationGroups):
     ) -> McpServerChanges:
         async def send(servers: Mapping[str, object]) -> McpServerChanges:
             self._secrets.learn(servers)
+            if rules := ask_rules(new):
+                # Before the server is there, so that none of its tools runs unasked.
+                settings = {"permissions": {"ask": ask_rules(self._bidir.tool_servers()) + rules}}
+                await self.control(APPLY_FLAG_SETTINGS.subtype, timeout=timeout, settings=settings)
             payload = await self.control(MCP_SET_SERVERS.subtype, timeout=timeout, servers=servers)
             return decode_reply(MCP_SET_SERVERS.reply, payload)
 
+        new = {name: one for name, one in changes.items() if isinstance(one, ToolServer)}
         register = self._actor.set_server
         return await self._servers.change(changes, replace=replace, send=send, register=register)
 
