@@ -61,7 +61,7 @@ from bridle._doors.deps import SESSION_DEPS
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.turn import Turn as AsyncTurn
-from bridle._doors.turn import outcome_so_far, take_back
+from bridle._doors.turn import final_outcome, take_back
 from bridle._keyword_types import Options
 from bridle._shell.preflight import settle_keywords
 from bridle._shell.turn import taken_over
@@ -216,7 +216,7 @@ class Turn:
 
     @property
     def done(self) -> bool:
-        """Return True if the turn has ended."""
+        """Return True if the turn has its outcome."""
         return self._turn.done
 
     def __iter__(self) -> Subscription[Message]:
@@ -243,11 +243,15 @@ class Turn:
     def events(self) -> TurnEvents:
         """Return an iterator over the events of this turn, for user interfaces.
 
-        The last event is always ``TurnEnded``. The events are the same with and without
-        ``CliOptions.include_partial_messages``, except that with it the text comes in more deltas.
+        The last event is always ``TurnEnded``, with the outcome. The events are the same with and
+        without ``CliOptions.include_partial_messages``, except that with it the text comes in more
+        deltas.
         Set ``CliOptions.forward_subagent_text`` to get the text of subagents.
         """
-        return TurnEvents(self.__iter__(), self._translator, partial(outcome_so_far, self._turn))
+        return TurnEvents(self.__iter__(), self._translator, self._final_outcome)
+
+    def _final_outcome(self) -> Outcome[Any] | None:
+        return self._portal.call("outcome", partial(final_outcome, self._turn), self._interrupt)
 
     def interrupt(self, *, timeout: float | None = None) -> None:
         """End this turn. Its outcome becomes ``interrupted``.

@@ -52,8 +52,8 @@ NOT_COMPARED = {
     "session_store": "not an option of Bridle",
     "session_store_flush": "needs a session store",
     "stderr": "stays in the SDK",
-    "user": "not an option of Bridle",
-    "verbatim_prompts": "not an option of Bridle",
+    "user": "Bridle starts the CLI as that user, which only root may do",
+    "verbatim_prompts": "a field of each prompt; tests/real/test_options.py shows its effect",
 }
 """Options of the official SDK that no set has, with the reason."""
 
@@ -199,6 +199,12 @@ class Tolerated(NamedTuple):
 TOLERATED = [
     Tolerated(
         "--replay-user-messages", True, ABSENT, "Older CLIs name the prompts of a turn only so."
+    ),
+    Tolerated(
+        "initialize.sdkMcpServerManifests",
+        ANY,
+        ABSENT,
+        "Bridle sends the tool lists of its servers at the start, to save their handshakes.",
     ),
     Tolerated("--session-id", ANY, ABSENT, "A session of Bridle knows its id from the start."),
     Tolerated(

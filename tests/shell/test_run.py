@@ -30,6 +30,7 @@ from bridle import (
 )
 from bridle._doors.run import Run
 from bridle._shell.preflight import settle_options
+from bridle.events import TurnEnded
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
 
@@ -314,7 +315,7 @@ def test_a_secret_in_a_validation_error_is_masked() -> None:
         @pydantic.field_validator("total")
         @classmethod
         def _check(cls, total: float) -> float:
-            raise ValueError("unknown key sk-ant-api03-" + "a" * 40)
+            raise ValueError(f"unknown key {KEY}")
 
     async def main() -> None:
         with fitting_at_last(1.0) as cli:
@@ -323,7 +324,72 @@ def test_a_secret_in_a_validation_error_is_masked() -> None:
             async with session:
                 outcome = await (await session.send_user_message("one"))
             assert "unknown key" in outcome.detail
-            assert "sk-ant-api03-aaaa" not in outcome.detail
+            assert KEY not in outcome.detail
+
+    run(main)
+
+
+def test_the_last_event_of_a_turn_has_the_validated_outcome() -> None:
+    async def main() -> None:
+        with fitting_at_last(1.0, 9.0) as cli:
+            options = CliOptions(cli_path=cli.path)
+            async with bridle.Session(options, output_type=Offer) as session:
+                turn = await session.send_user_message("one")
+                events = [event async for event in turn.events()]
+                assert turn.done
+            [ended] = [event for event in events if isinstance(event, TurnEnded)]
+            assert (ended.outcome.ok, ended.outcome.output) == (True, Offer(9.0))
+
+    run(main)
+
+
+def test_the_last_event_of_a_blocking_turn_has_the_validated_outcome() -> None:
+    with fitting_at_last(1.0, 9.0) as cli:
+        options = CliOptions(cli_path=cli.path)
+        with bridle.sync.Session(options, output_type=Offer) as session:
+            events = list(session.send_user_message("one").events())
+        [ended] = [event for event in events if isinstance(event, TurnEnded)]
+        assert ended.outcome.output == Offer(9.0)
+
+
+def test_an_interrupt_ends_the_correction_of_a_turn() -> None:
+    async def main() -> None:
+        script = fitting_at_last(1.0).expect_user().start_turn().assistant("2")
+        script = script.expect_request("interrupt").reply({"turn": "stopped"})
+        aborted: dict[str, Any] = {"is_error": True, "terminal_reason": "aborted_streaming"}
+        with script.result(None, subtype="error_during_execution", **aborted) as cli:
+            options = CliOptions(cli_path=cli.path)
+            session = bridle.Session(options, output_type=Offer, output_retries=5)
+            async with session:
+                messages = session.messages()
+                turn = await session.send_user_message("one")
+                async for message in messages:
+                    if isinstance(message, AssistantMessage) and message.text == "2":
+                        break
+                assert not turn.done
+                await turn.interrupt()
+                outcome = await turn
+            assert outcome.reason is OutcomeReason.INTERRUPTED
+            assert outcome.uuid == turn.uuid
+
+    run(main)
+
+
+def test_an_interrupt_ends_the_wait_before_an_attempt() -> None:
+    async def main() -> None:
+        rejected = {"status": "rejected", "resetsAt": time.time() + 300.0}
+        event = {"type": "rate_limit_event", "rate_limit_info": rejected, "uuid": "1"}
+        cli = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().emit(event)
+        cli = cli.assistant("I begin.").result("limit", is_error=True, api_error_status=429)
+        with cli.silence() as program:
+            options = settle_options(CliOptions(cli_path=program.path), None, None)
+            job = Run("go", options, retry=Retry())
+            async with job:
+                answer = asyncio.create_task(job.answer())
+                await until(lambda: job.turn is not None and job.turn._state.outcome.done())
+                assert job.turn is not None
+                await job.turn.interrupt()
+                assert (await answer).reason is OutcomeReason.RATE_LIMITED
 
     run(main)
 
@@ -342,6 +408,8 @@ def test_a_session_validates_the_output_of_every_turn() -> None:
 
     run(main)
 
+
+KEY = "sk-" + "ant-api03-" + "a" * 40
 
 OVERLOADED: dict[str, Any] = {"is_error": True, "api_error_status": 529}
 

@@ -21,6 +21,7 @@ from bridle._fields import is_mapping
 from bridle.content import (
     ContentBlock,
     McpToolUseBlock,
+    RedactedThinkingBlock,
     ServerToolUseBlock,
     TextBlock,
     ThinkingBlock,
@@ -68,6 +69,8 @@ TEXT = "text"
 _THINKING = "thinking"
 _AGENT_TOOLS = ("Agent", "Task")
 _CALLS = (ToolUseBlock, ServerToolUseBlock, McpToolUseBlock)
+# Blocks without text give no event. The CLI sends redacted thinking only with partial messages.
+_WITHOUT_EVENT = (TextBlock, ThinkingBlock, RedactedThinkingBlock)
 
 
 class _OpenBlock(Struct):
@@ -246,6 +249,8 @@ class TurnTranslator:
                 self._complete(agent, kind, text, block, path)
             elif hasattr(block, "tool_use_id"):
                 self._on_api_result(block, path)
+            elif not isinstance(block, _WITHOUT_EVENT):
+                self.ready.append(BlockEnded(kind, block, agent_path=path))
 
     def _complete(
         self, agent: str | None, kind: str, text: str, block: ContentBlock, path: AgentPath

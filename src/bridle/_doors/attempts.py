@@ -9,7 +9,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from contextvars import copy_context
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -17,7 +16,6 @@ from msgspec import structs
 
 from bridle._core.budget import Used
 from bridle._core.precedence import ResolvedOptions
-from bridle._doors.turn import Finish
 from bridle._shell import timer
 from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.turn import TurnState
@@ -46,6 +44,48 @@ class Line(Protocol):
     async def wait_gone(self) -> None: ...
 
 
+class Answer:
+    """The answer to one prompt: its turn, and the prompts that correct or continue it.
+
+    They are sent with the deps of the prompt, and in the context of the code that creates this.
+    """
+
+    def __init__(self, attempts: Attempts, turn: asyncio.Future[Outcome[Any]], deps: Any) -> None:
+        #: The turn of the last further prompt, or None.
+        self.correction: TurnState | None = None
+        #: Done when no further prompt may be sent.
+        self.stopped: asyncio.Future[None] = turn.get_loop().create_future()
+        # Prompts that were merged into one turn have one answer. This is the first one's.
+        self._shared = self
+        #: The final outcome.
+        self.final = turn.get_loop().create_task(self._make(attempts, turn, deps))
+
+    async def _make(
+        self, attempts: Attempts, turn: asyncio.Future[Outcome[Any]], deps: Any
+    ) -> Outcome[Any]:
+        outcome = await asyncio.shield(turn)
+        self._shared = attempts.answer_to(outcome, self)
+        if self._shared is self:
+            return await attempts.finish(outcome, self, deps)
+        final = await asyncio.shield(self._shared.final)
+        # The outcome of the other prompt has the cost of all of them.
+        return structs.replace(
+            final,
+            uuid=outcome.uuid,
+            merged_with=outcome.merged_with,
+            cost_usd=outcome.cost_usd,
+            usage=outcome.usage,
+        )
+
+    async def interrupt(self, timeout: float | None) -> None:
+        """Interrupt the prompt that corrects the answer, and send no further one."""
+        answer = self._shared
+        if not answer.stopped.done():
+            answer.stopped.set_result(None)
+        if answer.correction is not None:
+            await answer.correction.interrupt(timeout)
+
+
 class Attempts:
     """Makes the final outcomes of a session: decides whether to ask again, and asks.
 
@@ -68,45 +108,23 @@ class Attempts:
         self._retry = retry
         self._limits = limits
         self._redact = redact
-        # The work on the newest results. Prompts that were merged into one turn share its result.
-        self._finishing: dict[str, asyncio.Task[Outcome[Any]]] = {}
+        # The answers to the newest results. Merged prompts share their result.
+        self._answers: dict[str, Answer] = {}
 
-    def finisher(self, deps: Any) -> Finish:
-        """Return the function that makes the final outcome of a turn that is sent now.
+    def answer_to(self, outcome: Outcome[Any], mine: Answer) -> Answer:
+        """Return the answer that another prompt of the same turn has begun, or ``mine``."""
+        key = (outcome.result.uuid if outcome.result else None) or outcome.uuid or ""
+        found = self._answers.setdefault(key, mine)
+        if len(self._answers) > _MAX_FINISHED:
+            del self._answers[next(iter(self._answers))]
+        return found
 
-        Its prompts are sent with these deps, and in the context of the code that calls this.
-        """
-        context = copy_context()
-
-        async def finish(outcome: Outcome[Any]) -> Outcome[Any]:
-            key = (outcome.result.uuid if outcome.result else None) or outcome.uuid or ""
-            work = self._finishing.get(key)
-            if work is None:
-                asking = self._finish(outcome, deps)
-                work = asyncio.get_running_loop().create_task(asking, context=context)
-                self._finishing[key] = work
-                if len(self._finishing) > _MAX_FINISHED:
-                    del self._finishing[next(iter(self._finishing))]
-            final = await asyncio.shield(work)
-            if final.uuid == outcome.uuid:
-                return final
-            # The outcome of another prompt of the same turn has the cost of all of them.
-            return structs.replace(
-                final,
-                uuid=outcome.uuid,
-                merged_with=outcome.merged_with,
-                cost_usd=outcome.cost_usd,
-                usage=outcome.usage,
-            )
-
-        return finish
-
-    async def _finish(self, first: Outcome[Any], deps: Any) -> Outcome[Any]:
+    async def finish(self, first: Outcome[Any], answer: Answer, deps: Any) -> Outcome[Any]:
         """Return the final outcome of an answer. Its costs include those of all prompts."""
         began = time.monotonic() - first.duration
         outcome = self._converted(first)
         corrections, attempts = self._output_retries, self._retry.attempts if self._retry else 1
-        while True:
+        while not answer.stopped.done():
             if outcome.reason in _UNFIT and corrections:
                 corrections -= 1
                 prompt = _correction(outcome)
@@ -115,7 +133,7 @@ class Attempts:
                 pause = _pause(self._retry, outcome, attempts)
                 if pause is None or not self._has_time(time.monotonic() - began + pause):
                     return outcome
-                if await self._ends_within(pause):
+                if await self._ends_within(pause, answer):
                     return outcome
                 prompt = _CONTINUE
             else:
@@ -127,22 +145,27 @@ class Attempts:
                 state = await self._line.send(str(uuid4()), prompt, deps=deps, used=used)
             except ControlError:  # it could not be sent, so this outcome is the last one
                 return outcome
+            answer.correction = state
+            if answer.stopped.done():
+                await state.interrupt(None)
             more = await state.wait()
             more = structs.replace(more, duration=time.monotonic() - began)
             outcome = _combined(outcome, self._converted(more))
+        return outcome
 
     def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
         if self._output is None:
             return outcome
         return clean_outcome(self._output.convert(outcome), self._redact)
 
-    async def _ends_within(self, seconds: float) -> bool:
-        """Wait. Return True at once if the session ends."""
+    async def _ends_within(self, seconds: float, answer: Answer) -> bool:
+        """Wait. Return True at once if the session ends, or if the answer is interrupted."""
         gone = asyncio.ensure_future(self._line.wait_gone())
         pause = asyncio.ensure_future(timer.until(timer.in_seconds(seconds)))
         try:
-            await asyncio.wait([gone, pause], return_when=asyncio.FIRST_COMPLETED)
-            return gone.done()
+            waits = [gone, pause, answer.stopped]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return gone.done() or answer.stopped.done()
         finally:
             gone.cancel()
             pause.cancel()

@@ -318,8 +318,8 @@ class TurnEvents:
             while not translator.ready and not self._has_ended:
                 translator.feed(next(self._messages))
         except StopIteration:
-            self._has_ended = True
             outcome = self._outcome()
+            self._has_ended = True
             if outcome is not None:  # None after close()
                 translator.end(outcome)
         except BaseException:

@@ -23,7 +23,7 @@ from bridle._core.precedence import ResolvedOptions
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
 from bridle._core.wire import Unencodable, decode_reply, encode_user_message
-from bridle._doors.attempts import Attempts, checked_retries, with_schema
+from bridle._doors.attempts import Answer, Attempts, checked_retries, with_schema
 from bridle._doors.deps import SESSION_DEPS, with_prompts
 from bridle._doors.servers import Servers
 from bridle._doors.subscription import Subscription, TextPieces
@@ -330,7 +330,8 @@ class Session(OperationGroups):
         if deps is SESSION_DEPS:
             deps = self.deps
         state = await self._actor.send(str(uuid4()), content, timeout, deps=deps)
-        return Turn(state, None if self._attempts is None else self._attempts.finisher(deps))
+        attempts = self._attempts
+        return Turn(state, None if attempts is None else Answer(attempts, state.outcome, deps))
 
     @cached_property
     def _attempts(self) -> Attempts | None:

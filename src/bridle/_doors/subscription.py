@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -119,7 +119,7 @@ class TurnEvents:
         self,
         messages: Subscription[Message],
         translator: TurnTranslator,
-        outcome: Callable[[], Outcome[Any] | None],
+        outcome: Callable[[], Awaitable[Outcome[Any] | None]],
     ) -> None:
         self._messages = messages
         self._translator = translator
@@ -135,8 +135,8 @@ class TurnEvents:
             while not translator.ready and not self._has_ended:
                 translator.feed(await self._messages.__anext__())
         except StopAsyncIteration:
+            outcome = await self._outcome()
             self._has_ended = True
-            outcome = self._outcome()
             if outcome is not None:  # None after aclose()
                 translator.end(outcome)
         except BaseException:

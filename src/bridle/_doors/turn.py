@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+import asyncio
+from collections.abc import Generator
 from typing import Any
 
 from bridle._core.operations import check_timeout
 from bridle._core.text_stream import TextStream
 from bridle._core.turn_events import TurnTranslator
+from bridle._doors.attempts import Answer
 from bridle._doors.subscription import Subscription, TextPieces, TurnEvents
 from bridle._shell.turn import TurnState
 from bridle.messages import Message
 from bridle.outcomes import Outcome
-
-Finish = Callable[[Outcome[Any]], Coroutine[Any, Any, Outcome[Any]]]
-"""Makes the final outcome of a turn."""
 
 
 class Turn:
@@ -35,11 +34,10 @@ class Turn:
     UsageError. To read events and messages at the same time, use ``session.messages()``.
     """
 
-    def __init__(self, state: TurnState, finish: Finish | None = None) -> None:
+    def __init__(self, state: TurnState, answer: Answer | None = None) -> None:
         self._state = state
-        # Makes the final outcome, which may take further prompts.
-        self._finish = finish
-        self._final: Outcome[Any] | None = None
+        # Makes the final outcome, which may take further prompts. None: the first one is final.
+        self._answer = answer
         self._text = TextStream()
         self._translator = TurnTranslator()
 
@@ -50,8 +48,8 @@ class Turn:
 
     @property
     def done(self) -> bool:
-        """Return True if the turn has ended. Awaiting it may still correct its output."""
-        return self._state.outcome.done()
+        """Return True if the turn has its outcome."""
+        return (self._state.outcome if self._answer is None else self._answer.final).done()
 
     def __aiter__(self) -> Subscription[Message]:
         """Iterate over the messages of this turn, in order, until the turn ends."""
@@ -68,12 +66,12 @@ class Turn:
     def events(self) -> TurnEvents:
         """Return an iterator over the events of this turn, for user interfaces.
 
-        The last event is always ``TurnEnded``. Await the turn for an output of ``output_type``: the
-        event has the outcome before it is validated. The events are the same with and without
-        ``CliOptions.include_partial_messages``, except that with it the text comes in more deltas.
+        The last event is always ``TurnEnded``, with the outcome. The events are the same with and
+        without ``CliOptions.include_partial_messages``, except that with it the text comes in more
+        deltas.
         Set ``CliOptions.forward_subagent_text`` to get the text of subagents.
         """
-        return TurnEvents(self.__aiter__(), self._translator, self._state.outcome_so_far)
+        return TurnEvents(self.__aiter__(), self._translator, self._final_outcome)
 
     async def interrupt(self, *, timeout: float | None = None) -> None:
         """End this turn. Its outcome becomes ``interrupted``.
@@ -89,7 +87,10 @@ class Turn:
         Cancellation: ends the wait; the turn may still end.
         """
         check_timeout(timeout)
-        await self._state.interrupt(timeout)
+        if self._answer is None or not self._state.outcome.done():
+            await self._state.interrupt(timeout)
+        elif not self.done:
+            await self._answer.interrupt(timeout)
 
     async def outcome(self) -> Outcome[Any]:
         """Wait until the turn ends, and return its outcome. A failed turn raises nothing.
@@ -102,23 +103,25 @@ class Turn:
         Concurrency: any number of tasks may wait.
         """
         outcome = await self._state.wait()
-        if self._finish is None:
+        return outcome if self._answer is None else await asyncio.shield(self._answer.final)
+
+    async def _final_outcome(self) -> Outcome[Any] | None:
+        outcome = self._state.outcome_so_far()
+        if outcome is None or self._answer is None:
             return outcome
-        if self._final is None:
-            self._final = await self._finish(outcome)
-        return self._final
+        return await asyncio.shield(self._answer.final)
 
     def __await__(self) -> Generator[Any, None, Outcome[Any]]:
         return self.outcome().__await__()
 
     def __repr__(self) -> str:
-        state = repr(self._state.outcome.result()) if self.done else "running"
+        state = repr(self._state.outcome.result()) if self._state.outcome.done() else "running"
         return f"Turn({self.uuid!r}, {state})"
 
 
-def outcome_so_far(turn: Turn) -> Outcome[Any] | None:
-    """Return the outcome of a turn, or None if it has not ended. Safe to call from any thread."""
-    return turn._state.outcome_so_far()  # pyright: ignore[reportPrivateUsage]
+async def final_outcome(turn: Turn) -> Outcome[Any] | None:
+    """Return the outcome of a turn whose messages have ended. None if they go on."""
+    return await turn._final_outcome()  # pyright: ignore[reportPrivateUsage]
 
 
 def take_back(turn: Turn, messages: list[Message]) -> None:

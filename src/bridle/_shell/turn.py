@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from bridle._shell.subscriptions import Queue, Subscriptions
-from bridle.errors import ControlError, UsageError
+from bridle.errors import ControlError, ControlRejected, UsageError
 from bridle.messages import Message
 from bridle.outcomes import Outcome
 
@@ -113,7 +113,7 @@ class TurnState:
                 return
             if not self._is_running(self.uuid):
                 fields = {"message_uuid": self.uuid}
-                response = await self._submit("cancel_async_message", fields, timeout)
+                response = await self._cancel_prompt(fields, timeout)
                 if response is not None and response.get("cancelled") is True:
                     return
             if not self.outcome.done():
@@ -121,3 +121,14 @@ class TurnState:
         except ControlError:
             if not self.outcome.done():
                 raise
+
+    async def _cancel_prompt(
+        self, fields: Mapping[str, object], timeout: float | None
+    ) -> Mapping[str, object] | None:
+        """Remove the prompt from the CLI's queue. Return None if the CLI cannot do that."""
+        try:
+            return await self._submit("cancel_async_message", fields, timeout)
+        except ControlRejected as error:
+            if not error.is_unsupported:
+                raise
+            return None

@@ -370,3 +370,11 @@ def test_the_end_of_the_turn_is_the_last_event() -> None:
 def test_other_messages_add_nothing() -> None:
     lines = (system("init"), system("status"), line(type="tool_progress", tool_use_id="t1"))
     assert translated(*lines, result(result="4")) == []
+
+
+def test_a_block_of_an_unknown_kind_is_an_event() -> None:
+    block = {"type": "hologram", "data": "x"}
+    message = {"id": "m1", "role": "assistant", "model": "opus", "content": [block]}
+    [event] = translated(line(type="assistant", message=message))
+    assert isinstance(event, BlockEnded)
+    assert (event.kind, event.block and event.block.raw) == ("hologram", block)
