@@ -106,6 +106,8 @@ def _sources(row: Field) -> str:
     """Return the other sources that can set an option, besides the program."""
     variable = code(variable_of(row)) if _counts_from_variable(row) else ""
     file = "file that the program names" if row.weakens is not None else "file"
+    if row.weakens not in (None, always, bool):  # it depends on the value
+        file = "file (with restrictions)"
     words = ", ".join(filter(None, [variable, file if row.config else ""]))
     return f"also: {words}{_MERGES[row.merge]}" if words else "program only"
 
@@ -316,7 +318,7 @@ def hook_events() -> str:
             [
                 code(event),
                 f"[`{context.__name__}`][{public_path('bridle.hooks', context.__name__)}]",
-                code(RULES[event].subject or "") or "nothing",
+                code(RULES[event].subject or "") or "nothing; it has no effect",
                 _can_block(RULES[event]),
                 "yes" if "additionalContext" in RULES[event].specific else "",
             ]
@@ -356,8 +358,9 @@ def control_operations() -> str:
             "" if row.reply is type(None) else f"[{code(row.reply.__name__)}][{_path(row.reply)}]"
         )
         shown = [recorded[version].get(row.method, "not tested") for version in versions]
-        rows.append([code(f"session.{row.method}()"), code(row.subtype), reply, *shown])
-    return table(["operation", "subtype", "reply", *versions], rows)
+        wait = "" if row.timeout_factor == 1 else f"{row.timeout_factor} times"
+        rows.append([code(f"session.{row.method}()"), code(row.subtype), reply, wait, *shown])
+    return table(["operation", "subtype", "reply", "default timeout", *versions], rows)
 
 
 def _path(reply: type) -> str:

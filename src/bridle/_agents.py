@@ -108,11 +108,13 @@ class AgentConfig(Record):
     observer: str | None = option(
         line,
         initialize("observer"),
-        "Name of an agent that watches the subagent and reports on it. Separate several names "
-        "with commas.",
+        "Name of an agent that watches the subagent: the CLI sends it digests of what the subagent "
+        "does, and it can report problems. Separate several names with commas.",
     )
     observer_message: str | None = option(
-        text, initialize("observerMessage"), "Text to add to each report that the observer gets."
+        text,
+        initialize("observerMessage"),
+        "Text that the CLI adds to each digest for the observer.",
     )
     critical_system_reminder: str | None = option(
         text,
@@ -122,8 +124,8 @@ class AgentConfig(Record):
     extra: Mapping[str, object] | None = option(
         _extra,
         Channel("initialize"),
-        "Fields of newer CLIs that have no option here, by their wire names. Bridle passes them "
-        "on with a warning.",
+        "Fields of the CLI that have no option here, by the names that the protocol uses. Bridle "
+        "passes them to the CLI and warns.",
     )
 
 

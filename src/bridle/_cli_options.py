@@ -117,7 +117,7 @@ class CliOptions(Record):
     max_budget_usd: float | None = option(
         positive,
         flag("--max-budget-usd"),
-        "Maximum cost of the session in US dollars. The turn that passes it ends as `max_budget`.",
+        "Maximum cost of the session in US dollars. The turn that exceeds it ends as `max_budget`.",
         env=float,
     )
     task_budget: int | None = option(
@@ -202,7 +202,8 @@ class CliOptions(Record):
         forms.skills,
         initialize("skills"),
         "Skills that the model can use: a list of names, or 'all', which is the default of the "
-        "CLI. A skill that sets its own tools still needs permission for the Skill tool.",
+        "CLI. The model uses a skill through the tool Skill. For a skill that has `allowed-tools`, "
+        "this call needs permission.",
     )
 
     # tools and permissions
@@ -233,7 +234,7 @@ class CliOptions(Record):
         forms.tool_config,
         Channel("variable", "CLAUDE_CODE_QUESTION_PREVIEW_FORMAT"),
         "Configuration of built-in tools. {'ask_user_question': {'preview_format': 'html'}} makes "
-        "the model write previews of its options as 'html' or 'markdown'.",
+        "the model add an HTML preview to each choice of a question. 'markdown' is also possible.",
     )
     permission_mode: PermissionMode | str | None = option(
         forms.name,
@@ -277,7 +278,9 @@ class CliOptions(Record):
         "UUID for the new session. Default: Bridle generates one.",
     )
     resume_session_id: str | None = option(
-        line, flag("--resume"), "Session to resume, by its id or title."
+        line,
+        flag("--resume"),
+        "Session to resume, by its id, its title or the path of its transcript.",
     )
     continue_session: bool = switch(
         flag("--continue"), "Resume the most recent session of the working directory."
@@ -293,8 +296,8 @@ class CliOptions(Record):
     resume_drops_turn: str | None = option(
         line,
         flag("--resume-drops-turn"),
-        "Check for `resume_session_at`: UUID of the first prompt that you expect to be discarded. "
-        "If the discarded messages begin with another prompt, the CLI refuses to resume.",
+        "Safety check for `resume_session_at`: UUID of the first prompt that you expect to be "
+        "discarded. If the first discarded prompt is another one, the CLI refuses to resume.",
     )
     no_session_persistence: bool = switch(
         flag("--no-session-persistence"),
@@ -306,8 +309,8 @@ class CliOptions(Record):
     verbatim_prompts: bool = switch(
         Channel("prompt", "client_composed"),
         "Send prompts to the model as they are: the CLI runs no slash commands and reads no "
-        "`@path` in them. Set it if prompts contain text of others. CLIs before 2.1.248 ignore it, "
-        "with a warning.",
+        "`@path` in them. Set it if prompts contain text that other people wrote. With a CLI "
+        "before 2.1.248 it has no effect, and Bridle warns.",
     )
 
     # output
@@ -334,7 +337,7 @@ class CliOptions(Record):
     per_task_stop: bool = switch(
         initialize("perTaskStopAffordance"),
         "Keep background subagents running when a turn is interrupted. Set it if your program can "
-        "stop each task by itself. Older CLIs ignore it.",
+        "stop each task separately. CLI 2.1.197 ignores it.",
     )
     session_mirror: bool = switch(
         flag("--session-mirror"), "Send the lines of the transcript as messages."
@@ -398,8 +401,8 @@ class CliOptions(Record):
         json_object,
         initialize("managedSettings", "--managed-settings", "--managed-settings-in-initialize"),
         "Policy that other settings cannot override, such as {'permissions': {'deny': ['Bash']}}. "
-        "The CLI takes only restrictions from it, and none on a machine whose administrator has "
-        "set a policy. An older CLI exits at its start.",
+        "The CLI applies only the restrictions in it. If the administrator of the machine has set "
+        "a policy, the CLI ignores this option by default. CLI 2.1.197 does not start with it.",
         weakens=always,  # they can switch off hooks
     )
     sandbox: Json | None = option(
@@ -424,8 +427,9 @@ class CliOptions(Record):
     plugin_delivery: Literal["argv", "initialize"] | None = option(
         one_of("argv", "initialize"),
         Channel("process", "delivery of plugins"),
-        "How `plugins` reach the CLI: 'argv', one flag for each (the default), or 'initialize', in "
-        "the handshake, which has no limit of length. An older CLI exits at its start.",
+        "How `plugins` reach the CLI: 'argv' (the default) passes one flag for each, 'initialize' "
+        "passes them in the handshake, which has no length limit. CLI 2.1.197 does not start with "
+        "'initialize'.",
     )
     client_app: str | None = option(
         line,
@@ -443,7 +447,8 @@ class CliOptions(Record):
     extra_initialize: Json | None = option(
         forms.extra_initialize(managed_initialize_fields),
         Channel("process", "fields of the handshake"),
-        "Fields of the CLI's initialize request that have no option here, by their wire names.",
+        "Fields of the CLI's initialize request that have no option here, by the names that the "
+        "protocol uses.",
         weakens=bool,
     )
 

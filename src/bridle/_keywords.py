@@ -128,7 +128,7 @@ def gather(
         record = records[table]
         if isinstance(record, Record) and name in record.given():
             fix = f"Remove one of them: {name}=... or {type(record).__name__}({name}=...)."
-            raise OptionsError(name, f"is given twice, also in {table}", fix=fix)
+            raise OptionsError(name, f"is set twice: by name and in {table}", fix=fix)
     split, functions = _split_tools(keywords)
     return _given(records, split, functions)
 
@@ -150,7 +150,7 @@ def refuse_conversation(values: Mapping[str, object], fix: str) -> None:
     """
     for name in CONVERSATION:
         if values.get(name) not in (None, False):
-            problem = "chooses one conversation, and an agent serves any number"
+            problem = "is not an option of an agent, because an agent can have many conversations"
             raise OptionsError(name, problem, fix=fix.format(name=name))
 
 
@@ -190,7 +190,7 @@ def _split_tools(
 ) -> tuple[Mapping[str, object], ToolServer | None]:
     """Split `tools` into the names of built-in tools and the functions.
 
-    A list of functions only does not choose built-in tools, so they stay the CLI's default.
+    If the list has only functions, it does not choose built-in tools: the CLI offers its own.
     """
     tools = keywords.get("tools")
     if not is_list(tools):

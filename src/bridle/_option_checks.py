@@ -56,8 +56,8 @@ name = matching(r"[^\s,()]+", "one name, without spaces, commas or parentheses")
 # that it would split into two rules: otherwise "Bash(f(x),Write,y)" would permit Write.
 rule = matching(
     r"[^\s,()](?:[^\s,()]|\([^)]*\)|\))*",
-    "one rule per item, such as 'Read' or 'Bash(git log:*)'. A rule must not have a space or comma "
-    "before '(' or after its first ')'",
+    "one rule per item, such as 'Read' or 'Bash(git log:*)'. Spaces and commas are allowed only "
+    "between the parentheses",
 )
 # Tools are named mcp__<server>__<tool>, so the name of a server must not contain "__".
 server_name = matching(
@@ -92,8 +92,8 @@ def appended_prompt(field: str, value: object) -> object:
     import inspect  # rarely needed, and slow to import
 
     if inspect.iscoroutinefunction(value) or isinstance(value, type):
-        problem = "must be text or a plain function of the deps"
-        raise OptionsError(field, problem, fix="Use a `def` function that returns text.")
+        problem = "must be text, or a function that takes the session's deps and returns text"
+        raise OptionsError(field, problem, fix="Use a plain `def` function.")
     return value
 
 
@@ -238,7 +238,7 @@ def hook(field: str, value: object) -> Hook:
 
 # Bridle sets these itself. Other values would contradict what it knows about the session.
 RESERVED_VARIABLES = {
-    "CLAUDECODE": "Remove it. If it is set, the CLI acts as if another session had started it.",
+    "CLAUDECODE": "Remove the variable. With it, the CLI acts as if it ran inside another session.",
     "CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "Use BidirOptions.file_checkpointing_enabled.",
 }
 

@@ -60,8 +60,8 @@ class Agent(Generic[_Deps]):
         options: the fields of the three records by name. ``tools`` takes names of built-in tools,
             and functions or ``Tool`` objects of this program. The model sees a function ``price``
             as ``mcp__tools__price``. It is in the model's tool list from the start and runs
-            without a permission request. A list of functions only keeps the CLI's built-in tools;
-            ``[]`` means none.
+            without a permission request. If the list has only functions, all built-in tools
+            stay available. ``[]`` means no built-in tools.
 
     Raises:
         OptionsError: an option is unknown, invalid, given twice, or contradicts another one.

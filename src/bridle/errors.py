@@ -301,14 +301,14 @@ class ControlError(BridleError):
 
 
 class ControlTimeout(ControlError, TimeoutError):
-    """The CLI did not respond within `timeout` seconds. It may still carry out the request."""
+    """The CLI did not respond within `timeout` seconds. It may still perform the operation."""
 
     def __init__(self, operation: str, request_id: str | None, timeout: float) -> None:
         super().__init__(
             operation,
             request_id,
             what=f"the CLI did not respond within {timeout:g} s.",
-            fix="The CLI may still carry it out. Pass a longer timeout=, increase "
+            fix="The CLI may still perform the operation. Pass a longer timeout=, increase "
             "SdkOptions.control_timeout, or stop the session.",
         )
         self.timeout = timeout
@@ -367,8 +367,8 @@ class InitQueueOverflow(ControlError):
         super().__init__(
             operation,
             what=f"{limit} operations already wait for the session to start. This is the limit.",
-            fix="Wait for connect() before you start more operations. If connect() does not "
-            "return, check that the CLI responds.",
+            fix="Wait until the session has started before you start more operations. If it does "
+            "not start, check that the CLI responds.",
         )
         self.limit = limit
 
@@ -389,7 +389,7 @@ class SessionNotInitialized(ControlError):
 
     def __init__(self, operation: str, cause: str) -> None:
         what = f"the session is not initialized: {cause}"
-        super().__init__(operation, what=what, fix="Call connect(), or correct the cause.")
+        super().__init__(operation, what=what, fix="Start the session, or correct the cause.")
         self.cause = cause
 
 
@@ -484,7 +484,7 @@ class StoppedByHookError(OutcomeError):
 
 
 class ToolDeferredError(OutcomeError):
-    """A hook deferred a tool call. The turn ended. The call is decided when you resume."""
+    """A hook deferred a tool call, so the turn ended. On resume, the hook decides about it."""
 
     advice = "Resume the session. The CLI then calls the hook again for outcome.deferred_tool_use."
 
@@ -502,13 +502,13 @@ class OutputInvalidError(OutcomeError):
 
 
 class FirstEventLimitError(OutcomeError, TimeoutError):
-    """The CLI sent no message within `Limits.first_event` seconds."""
+    """The CLI sent no message or request within `Limits.first_event` seconds."""
 
     advice = "If such a delay is normal, increase SdkOptions.limits.first_event."
 
 
 class IdleLimitError(OutcomeError, TimeoutError):
-    """The CLI sent no message for `Limits.idle` seconds, and no tool or callback was running."""
+    """The CLI sent nothing for `Limits.idle` seconds, and no tool or callback was running."""
 
     advice = "If the model may be silent for that long, increase SdkOptions.limits.idle."
 
@@ -558,7 +558,7 @@ class TurnStoppedError(OutcomeError):
 class StartFailedError(OutcomeError):
     """A run of `run_many` did not start: its prompt is invalid, or the CLI did not start."""
 
-    advice = "Read outcome.detail. `run` with the same prompt raises the error itself."
+    advice = "Read outcome.detail. To get the original exception, call `run` with the same prompt."
 
 
 # ---------------------------------------------------------------- the rest

@@ -148,7 +148,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.MISSING_CAPABILITIES: (
         "info",
-        "The CLI did not send its capabilities, as older versions do not. Nothing is disabled.",
+        "The CLI did not send its capabilities, as CLI 2.1.197 does not. Nothing is disabled.",
     ),
     WarningKind.HOOK_FAILED: (
         "warning",

@@ -95,13 +95,13 @@ class Limits(Record):
     first_event: float | None = option(
         positive,
         _SDK,
-        "Maximum seconds from the prompt to the first message of the turn, such as 30.",
+        "Maximum seconds from the prompt to the first message or request of the CLI, such as 30.",
     )
     idle: float | None = option(
         positive,
         _SDK,
-        "Maximum seconds between two messages of the turn, such as 120. Time in which a tool or a "
-        "callback runs does not count.",
+        "Maximum seconds without a message or request of the CLI, such as 120. Time in which a "
+        "tool or a callback runs does not count.",
     )
     total: float | None = option(positive, _SDK, "Maximum seconds for the whole turn, such as 600.")
     turns: int | None = option(integer(1), _SDK, "Maximum number of model calls in the turn.")

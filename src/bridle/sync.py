@@ -20,9 +20,9 @@ Blocking: a call blocks only the thread that makes it.
 Threads: any thread may call any method at any time. Use an iterator in one thread only.
 
 Callbacks: a plain function runs in its own thread and may call every function of this module, such
-as ``session.interrupt()``, or ``ctx.session.interrupt()`` in a tool. An ``async def`` function runs
-on the shared event loop and must not block; blocking functions of this module raise ``UsageError``
-there. Both see the context variables of the code that started the session.
+as ``session.interrupt()``, or ``context.session.interrupt()`` in a tool. An ``async def`` function
+runs on the shared event loop and must not block; blocking functions of this module raise
+``UsageError`` there. Both see the context variables of the code that started the session.
 
 Ctrl-C: ``KeyboardInterrupt``, or another exception of a signal handler, ends a blocking call at
 once. A start or a ``run`` is stopped, an operation is cancelled, and a turn is interrupted. The
@@ -385,7 +385,7 @@ class Session(OperationGroups):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Return the capabilities that the CLI announced. Older CLIs announce none."""
+        """Return the capabilities that the CLI announced. CLI 2.1.197 announces none."""
         return self._session.capabilities
 
     @property
@@ -446,7 +446,7 @@ class Session(OperationGroups):
         Args:
             content: the prompt.
             timeout: seconds that writing may take. None means no limit.
-            deps: the object that the callbacks of this turn get as ``ctx.deps``. The default is
+            deps: the object that the callbacks of this turn get as ``context.deps``. The default is
                 the ``deps`` of the session.
 
         Raises:
@@ -466,8 +466,8 @@ class Session(OperationGroups):
     ) -> Mapping[str, object] | None:
         """Interrupt the running turn. Its outcome becomes ``interrupted``.
 
-        The CLI continues with queued prompts, unless ``cancel_queued`` is True. Older CLIs ignore
-        ``cancel_queued``. Returns the CLI's response.
+        The CLI continues with queued prompts, unless ``cancel_queued`` is True. CLI 2.1.197
+        ignores ``cancel_queued``. Returns the CLI's response.
 
         Raises:
             ControlTimeout: no response within ``timeout`` seconds.

@@ -70,7 +70,10 @@ def test_the_options_page_has_every_option_with_its_channel(texts: dict[str, str
         assert row.doc in line
         assert row.channel.name in line
         assert (variable_of(row) in line) is (row.env is not None and row.weakens is not always)
-        assert ("file that the program names" in line) is (row.weakens is not None)
+        depends = row.weakens not in (None, always, bool)  # on the value
+        assert ("file (with restrictions)" in line) is depends
+        named = row.weakens is not None and not depends
+        assert ("file that the program names" in line) is named
 
 
 def test_the_precedence_of_sources_is_explained(texts: dict[str, str]) -> None:

@@ -90,7 +90,7 @@ ENTRIES: list[tuple[Observation, str, str, int, str, dict[str, object]]] = [
         "call_began",
         "bridle.callbacks",
         D,
-        "Stop hook is called (hook)",
+        "Stop hook was called (hook)",
         {"label": "Stop hook", "kind": "hook"},
     ),
     (
@@ -106,7 +106,7 @@ ENTRIES: list[tuple[Observation, str, str, int, str, dict[str, object]]] = [
         "operation_began",
         "bridle.control",
         D,
-        "set_model is asked for",
+        "set_model was requested",
         {"operation": "set_model"},
     ),
     (

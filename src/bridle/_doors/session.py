@@ -247,7 +247,7 @@ class Session(OperationGroups):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Return the capabilities that the CLI announced. Older CLIs announce none."""
+        """Return the capabilities that the CLI announced. CLI 2.1.197 announces none."""
         return self._engine.handshake.capabilities
 
     @property
@@ -314,7 +314,7 @@ class Session(OperationGroups):
         Args:
             content: the prompt.
             timeout: seconds that writing may take. None means no limit.
-            deps: the object that the callbacks of this turn get as ``ctx.deps``. The default is
+            deps: the object that the callbacks of this turn get as ``context.deps``. The default is
                 the ``deps`` of the session.
 
         Raises:
@@ -352,8 +352,8 @@ class Session(OperationGroups):
     ) -> Mapping[str, object] | None:
         """Interrupt the running turn. Its outcome becomes ``interrupted``.
 
-        The CLI continues with queued prompts, unless ``cancel_queued`` is True. Older CLIs ignore
-        ``cancel_queued``. Returns the CLI's response.
+        The CLI continues with queued prompts, unless ``cancel_queued`` is True. CLI 2.1.197
+        ignores ``cancel_queued``. Returns the CLI's response.
 
         Raises:
             ControlTimeout: no response within ``timeout`` seconds.

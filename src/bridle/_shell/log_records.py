@@ -113,7 +113,7 @@ _EVENTS: dict[type[Observation], Entry] = {
         "call_began",
         CALLBACKS,
         logging.DEBUG,
-        "%s is called (%s)",
+        "%s was called (%s)",
         _fields(label="label", kind="kind"),
     ),
     CallEnded: Entry(
@@ -124,7 +124,11 @@ _EVENTS: dict[type[Observation], Entry] = {
         {**_fields(label="began.label", kind="began.kind"), **_ENDING},
     ),
     OperationBegan: Entry(
-        "operation_began", CONTROL, logging.DEBUG, "%s is asked for", _fields(operation="operation")
+        "operation_began",
+        CONTROL,
+        logging.DEBUG,
+        "%s was requested",
+        _fields(operation="operation"),
     ),
     OperationEnded: Entry(
         "operation_ended",

@@ -109,7 +109,7 @@ _LIMIT_FLAGS: Mapping[str, _Flag] = {
         "idle",
         float,
         "SECONDS",
-        "Stop the turn after this time without a message or a running tool.",
+        "Stop the turn if the CLI sends nothing for this time and no tool runs.",
     ),
 }
 _CONFIG_FLAG = "--config"

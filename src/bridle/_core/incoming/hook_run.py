@@ -406,8 +406,8 @@ class HookRun(msgspec.Struct):
                 continue
             if wire_name not in self._rule.specific:
                 if self._rule.is_gate and name in _DECIDING:
-                    raise InvalidResult(f"{self.event} knows no {name} ({called})")
-                self.warn("result_ignored", f"{self.event} knows no {name} ({called})")
+                    raise InvalidResult(f"{self.event} does not support {name} ({called})")
+                self.warn("result_ignored", f"{self.event} does not support {name} ({called})")
                 continue
             members[wire_name] = value
         return members
@@ -439,7 +439,7 @@ class HookRun(msgspec.Struct):
         except Unencodable as error:
             raise InvalidResult(f"its result {error}", "unencodable_result") from error
         if self._added and not carried:
-            self.warn("result_ignored", f"{self.event} carries no additional context")
+            self.warn("result_ignored", f"{self.event} does not support additional context")
         ends = payload.get("continue") is False
         self.answer = HookAnswer(
             body,

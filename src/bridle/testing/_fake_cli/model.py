@@ -116,7 +116,7 @@ WORDS = {
     "STREAM": "STREAM n: a text in n deltas",
     "SLOW": "SLOW [seconds]: a text with a pause in the middle, by default until an interrupt",
     "BASH": "BASH command: a call of the tool Bash; the command is not run",
-    "CALL": "CALL tool [json]: a call of any tool; mcp__server__tool runs in your process",
+    "CALL": "CALL tool [json]: a call of any tool; your own tools (mcp__<server>__<tool>) run",
     "FAIL": "FAIL [status]: an API error with this status",
     "EXIT": "EXIT [code]: the process exits with this code; a negative code is a signal",
 }

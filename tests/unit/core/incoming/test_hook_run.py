@@ -152,7 +152,7 @@ def test_context_reaches_the_model_or_is_warned_about(event: str) -> None:
         assert said(answer) == Said({**GO_ON, **specific(event, additionalContext="look")})
     else:
         assert said(answer) == Said(
-            GO_ON, (("result_ignored", f"{event} carries no additional context"),)
+            GO_ON, (("result_ignored", f"{event} does not support additional context"),)
         )
 
 
@@ -253,7 +253,7 @@ GATES = {"PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpan
 def test_a_changed_input_blocks_a_gate_that_has_no_input_to_change(event: str) -> None:
     answer = answer_of(event, ModifyInput({"command": "pwd"}))
     assert blocks(event, answer)
-    detail = f"{event} hook (callback): {event} knows no updated_input (ModifyInput)"
+    detail = f"{event} hook (callback): {event} does not support updated_input (ModifyInput)"
     assert answer.warnings == (("hook_failed", detail),)
 
 
@@ -265,7 +265,7 @@ def test_a_changed_input_is_ignored_with_a_warning_after_the_fact(event: str) ->
     assert run.answer is None
     done(run, None)
     assert said(run.answer) == Said(
-        GO_ON, (("result_ignored", f"{event} knows no updated_input (ModifyInput)"),)
+        GO_ON, (("result_ignored", f"{event} does not support updated_input (ModifyInput)"),)
     )
 
 
@@ -729,7 +729,7 @@ INVALID: list[tuple[Any, str]] = [
     (HookOutput(suppress_output=1), "suppress_output cannot be 1"),  # type: ignore[arg-type]  # wrong on purpose
     (HookOutput(specific=WRONG), "specific is str, not a mapping"),
     (HookOutput(specific=Hostile()), "its result raised OSError: unreadable"),
-    (HookOutput(permission=Allow()), "PreToolUse knows no permission"),
+    (HookOutput(permission=Allow()), "PreToolUse does not support permission"),
     (HookOutput(reason="no"), "it gives a reason but no decision; return"),
     (HookOutput(permission_decision_reason="no"), "it gives a reason but no decision"),
     (HookOutput(stop_reason="no"), "it gives a reason but no decision"),
