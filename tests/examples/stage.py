@@ -40,13 +40,13 @@ class Stage:
         }
 
     @contextmanager
-    def running(self, *command: str) -> Iterator[subprocess.Popen[str]]:
+    def running(self, *command: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
         """A program, and its pipes. When it is over it must have left no process and no file."""
         pipe = subprocess.PIPE
         with subprocess.Popen(
             command,
             cwd=self.directory,
-            env=self._environ,
+            env={**self._environ, **variables},
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,

@@ -11,21 +11,16 @@ import asyncio
 import json
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from tests.examples.stage import Stage, fits
-from tests.support.processes import LIMIT, wait_until
+from tests.support.processes import LIMIT
 
 from bridle.testing import (
     ModelRequest,
@@ -359,11 +354,11 @@ CASES = {
 }
 """The examples that end by themselves."""
 
-SERVICE = "fastapi_app.py"
-"""The one that does not."""
+SERVICE = "fastapi_chat.py"
+"""The one that does not end by itself. Its tests are in test_fastapi_chat.py."""
 
-MOST_LINES = {"terminal_ui.py": 120}
-"""The limit of an example that is a complete program."""
+MOST_LINES = {"terminal_ui.py": 120, "fastapi_chat.py": 190}
+"""The limits of the examples that are complete programs."""
 
 PROGRAMS = [name for name in (*CASES, SERVICE) if name.endswith(".py")]
 
@@ -429,80 +424,6 @@ def test_an_interrupt_from_the_keyboard_ends_the_turn_and_the_chat_goes_on(
         assert (process.returncode, complaints) == (0, "")
     shape = "…(interrupted, … s, $0.…)…> Still here.…(completed, … s, $0.…)…"
     assert fits(shape, output), output
-
-
-# ---------------------------------------------------------------- the web service
-
-
-@contextmanager
-def serving(stage: Stage) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
-    """The service, on a port of its own, and a client of it."""
-    options = ("--app-dir", str(EXAMPLES), "--port", "0", "--timeout-graceful-shutdown", "1")
-    with stage.running(*PYTHON, "-m", "uvicorn", *options, "fastapi_app:app") as process:
-        assert process.stderr is not None
-        url = next(
-            found[0]
-            for line in process.stderr
-            if (found := re.search(r"http://127\.0\.0\.1:\d+", line))
-        )
-        with httpx.Client(base_url=url, timeout=LIMIT) as client:
-            yield client, process
-
-
-def by_prompt(request: ModelRequest) -> Answer:
-    """What the model says to the service's clients."""
-    answers: dict[str, Answer] = {
-        "greet": [text("Hello there", chunks=["Hello", " there"])],
-        "fail": error(529),
-        "wait": HELD,
-    }
-    return answers[request.last_user_text]
-
-
-def test_the_service_answers_with_outcomes_and_streams_text(real_cli: Path, tmp_path: Path) -> None:
-    with (
-        ScriptedModel(by_prompt) as model,
-        serving(Stage(model, real_cli, tmp_path)) as (client, _),
-    ):
-        answer = client.post("/ask", json={"prompt": "greet"})
-        assert (answer.status_code, answer.json()["text"]) == (200, "Hello there")
-        assert answer.json()["cost_usd"] > 0
-
-        failure = client.post("/ask", json={"prompt": "fail"})
-        assert (failure.status_code, failure.json()["reason"]) == (502, "api_error")
-
-        *pieces, last = client.post("/stream", json={"prompt": "greet"}).text.split("\n\n")[:-1]
-        assert pieces == ['data: "Hello"', 'data: " there"']
-        assert last.startswith('event: outcome\ndata: {"reason":"completed"')
-        assert all(request.tools == () for request in model.requests)
-
-
-def test_a_client_that_hangs_up_ends_its_cli(real_cli: Path, tmp_path: Path) -> None:
-    with ScriptedModel(by_prompt) as model:
-        stage = Stage(model, real_cli, tmp_path)
-        with serving(stage) as (client, process):
-            for number, path in enumerate(("/ask", "/stream"), 1):
-                with closing(HTTPConnection(client.base_url.netloc.decode())) as connection:
-                    headers = {"content-type": "application/json"}
-                    connection.request("POST", path, '{"prompt": "wait"}', headers)
-                    model.wait_for_hold_sync(number, LIMIT)
-                    assert len(stage.clis()) == 1
-                wait_until(lambda: not stage.clis())
-            assert process.poll() is None
-
-
-def test_the_end_of_the_service_is_the_end_of_its_sessions(real_cli: Path, tmp_path: Path) -> None:
-    with ScriptedModel(by_prompt) as model:
-        stage = Stage(model, real_cli, tmp_path)
-        with (
-            serving(stage) as (client, process),
-            client.stream("POST", "/stream", json={"prompt": "wait"}),
-        ):
-            model.wait_for_hold_sync(timeout=LIMIT)
-            assert len(stage.clis()) == 1
-            process.terminate()
-            process.wait(LIMIT)
-            assert stage.clis() == []
 
 
 # ---------------------------------------------------------------- the directory

@@ -50,6 +50,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed claude-agent-sdk is out of sight, and the places of the machine are empty."""
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    monkeypatch.delitem(sys.modules, "claude_agent_sdk", raising=False)  # other tests import it
     places = [place for place in locate._USUAL if place.startswith("~")]  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(locate, "_USUAL", places)
 
