@@ -20,6 +20,11 @@ from bridle.tools import Tool, ToolServer
 FUNCTION_SERVER = "tools"
 """Name of the in-process server for functions in `tools`: the model sees `mcp__tools__<name>`."""
 
+
+class FunctionServer(ToolServer):
+    """The server of the functions in `tools`, whose tools the program allows by rules."""
+
+
 CONVERSATION = (
     "session_id",
     "resume_session_id",
@@ -68,7 +73,7 @@ class Given(Struct, frozen=True, kw_only=True):
     sdk: SdkOptions | None = None
     bidir: BidirOptions | None = None
     #: The functions in the keyword `tools`.
-    functions: ToolServer | None = None
+    functions: FunctionServer | None = None
 
     def callbacks(self) -> BidirOptions | None:
         """Return `bidir` with the server of the functions.
@@ -170,7 +175,7 @@ def check_conversation(keywords: Mapping[str, object]) -> None:
 def _given(
     records: Mapping[str, Record | None],
     keywords: Mapping[str, object],
-    functions: ToolServer | None,
+    functions: FunctionServer | None,
 ) -> Given:
     tables: dict[str, dict[str, object]] = {}
     for name, value in keywords.items():
@@ -187,7 +192,7 @@ def _given(
 
 def _split_tools(
     keywords: Mapping[str, object],
-) -> tuple[Mapping[str, object], ToolServer | None]:
+) -> tuple[Mapping[str, object], FunctionServer | None]:
     """Split `tools` into the names of built-in tools and the functions.
 
     If the list has only functions, it does not choose built-in tools: the CLI offers its own.
@@ -208,7 +213,7 @@ def _split_tools(
             raise OptionsError(f"tools[{index}]", problem, fix=fix)
     if not functions:
         return keywords, None
-    return {**keywords, "tools": names or None}, ToolServer(functions)
+    return {**keywords, "tools": names or None}, FunctionServer(functions)
 
 
 def _refuse(name: str) -> NoReturn:

@@ -206,10 +206,12 @@ class McpOperations(_Group):
                 ``{"command": "server", "args": []}``.
 
         Raises:
-            OptionsError: the name is in use, or the server is invalid. Nothing was sent.
-            ControlRejected: the CLI could not add the server. Bridle does not keep it.
+            OptionsError: the name is in use, or reserved for the functions in ``tools``, or the
+                server is invalid. Nothing was sent.
+            ControlRejected: the CLI could not add the server.
 
-        If the request times out or is cancelled, Bridle does not keep the server either.
+        If this fails, times out or is cancelled, Bridle removes the server from the CLI again.
+        After a timeout or a cancellation this happens in the background.
         """
         return await self._change_servers({name: server}, replace=False, timeout=timeout)
 
@@ -229,8 +231,10 @@ class McpOperations(_Group):
     ) -> McpServerChanges:
         """Replace all in-process servers and all servers that were added at run time.
 
-        Servers with a name that is already in use are kept as they are. The reply has the servers
-        that could not be connected in ``errors``. For the kinds of servers see :meth:`add`.
+        A server that is already there under the same name is kept: the same object, or the same
+        configuration. Another server with that name replaces it, and running calls of the old one
+        are cancelled. The reply has the servers that could not be connected in ``errors``. For the
+        kinds of servers see :meth:`add`.
         """
         return await self._change_servers(servers, replace=True, timeout=timeout)
 
@@ -343,7 +347,12 @@ class SettingsOperations(_Group):
         return await self._send(table.GET_SETTINGS, timeout)
 
     async def apply(self, settings: Mapping[str, object], *, timeout: float | None = None) -> None:
-        """Merge settings into those of this session, without writing a file."""
+        """Merge settings into those of this session, without writing a file.
+
+        Raises:
+            OptionsError: the session has hooks or permission callbacks, and ``env`` has
+                ``CLAUDE_CODE_SIMPLE``, which switches hooks off. Nothing was sent.
+        """
         await self._send(table.APPLY_FLAG_SETTINGS, timeout, settings=settings)
 
     async def update(
@@ -353,6 +362,9 @@ class SettingsOperations(_Group):
 
         The CLI accepts ``"localSettings"`` with ``outputStyle``, and ``"userSettings"`` with
         ``effortLevel``.
+
+        Raises:
+            OptionsError: as :meth:`apply`.
         """
         await self._send(table.UPDATE_SETTINGS, timeout, source=source, settings=settings)
 

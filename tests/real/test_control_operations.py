@@ -14,7 +14,14 @@ from tests.real.test_tools import adder
 from tests.support.processes import run
 
 import bridle
-from bridle import BidirOptions, ControlRejected, OptionsError, ToolServer, start_session, sync
+from bridle import (
+    BidirOptions,
+    ControlRejected,
+    OptionsError,
+    ToolServer,
+    start_session,
+    sync,
+)
 from bridle._core.operations import OPERATIONS
 from bridle.controls import McpServerChanges, Reply
 from bridle.messages import TaskStartedMessage
@@ -29,7 +36,6 @@ RESULTS = Path(__file__).parents[1] / "wire" / "control_operations.json"
 METHODS = {row.method: row for row in OPERATIONS.values()}
 
 CALC = ToolServer([add])
-
 UNTYPED = {"interrupt", "set_model", "set_permission_mode"}
 """Methods whose results are older than the typed replies."""
 
@@ -187,7 +193,70 @@ def test_an_external_server_is_added_and_removed(lab: Lab) -> None:
                 await session.mcp.add("stub", EXTERNAL)
             changes = await session.mcp.remove("stub")
             assert type(changes) is McpServerChanges
-            assert set(changes.removed) == {"stub", "broken"}
+            assert changes.removed == ("stub",)
+
+    run(main)
+
+
+def test_a_server_that_cannot_be_added_names_the_version_and_no_secret(lab: Lab) -> None:
+    secret = "tok-5c1d7e90ab"
+    broken = {"command": f"/no/such/{secret}", "args": [], "env": {"API_TOKEN": secret}}
+
+    async def main() -> None:
+        async with (
+            ScriptedModel([]) as model,
+            start_session(allow_all(model, lab), lab.sdk) as session,
+        ):
+            version = (await session.info.version()).version
+            with pytest.raises(ControlRejected, match="broken: ") as caught:
+                await session.mcp.add("broken", broken)
+            error = caught.value
+            assert secret not in f"{error} {error.message} {error.args}"
+            assert error.cli_version == version
+            assert version in str(error)
+            changes = await session.mcp.set_servers({"other": broken})
+            assert changes.errors
+            assert secret not in f"{changes.errors} {changes.raw}"
+
+    run(main)
+
+
+def test_the_cli_forgets_a_server_that_was_not_added(lab: Lab) -> None:
+    async def main() -> None:
+        script = [[tool_use("mcp__calc__add", a=1, b=2)], [text("done")]]
+        bidir = BidirOptions(mcp_servers={"calc": CALC})
+        async with (
+            ScriptedModel(script) as model,
+            start_session(allow_all(model, lab), lab.sdk, bidir) as session,
+        ):
+            with pytest.raises(ControlRejected, match="broken: "):
+                await session.mcp.add("broken", {"command": "/no/such/program"})
+            names = [server.name for server in (await session.mcp.status()).servers]
+            assert "broken" not in names
+            # The server that was there from the start still serves its calls.
+            assert (await (await session.send_user_message("add"))).text == "done"
+            assert model.requests[-1].last_tool_result == "3"
+
+    run(main)
+
+
+def test_a_server_is_replaced_by_another_with_its_name(lab: Lab) -> None:
+    @bridle.tool
+    def multiply(a: int, b: int) -> str:
+        """Multiply two numbers."""
+        return str(a * b)
+
+    async def main() -> None:
+        script = [[tool_use("mcp__calc__multiply", a=6, b=7)], [text("done")]]
+        bidir = BidirOptions(mcp_servers={"calc": CALC})
+        async with (
+            ScriptedModel(script) as model,
+            start_session(allow_all(model, lab), lab.sdk, bidir) as session,
+        ):
+            changes = await session.mcp.set_servers({"calc": ToolServer([multiply])})
+            assert (changes.added, changes.removed) == (("calc",), ("calc",))
+            assert (await (await session.send_user_message("multiply"))).text == "done"
+            assert model.requests[-1].last_tool_result == "42"
 
     run(main)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from bridle import (
     CanUseToolContext,
     Deny,
     Hook,
+    OptionsError,
     PreToolUseContext,
     SdkOptions,
     SdkWarning,
@@ -169,6 +171,34 @@ def test_settings_files_do_not_switch_hooks_off(
     gates = Gates(lab, "HOME", "CLAUDE_CONFIG_DIR")
     bidir = BidirOptions(on_pre_tool_use=gates.block)
     gates.let_the_model_try(bidir, own_home=False, **options)
+    assert (gates.asked, gates.was_run) == (["Bash"], False)
+
+
+@pytest.mark.parametrize("by", ["apply", "update", "control"])
+def test_settings_at_run_time_do_not_switch_hooks_off(lab: Lab, by: str) -> None:
+    gates = Gates(lab)
+    off = {"env": {"CLAUDE_CODE_SIMPLE": "1"}}
+
+    async def main() -> None:
+        command = f"touch {lab.work / 'made.txt'}"
+        script = [[tool_use("Bash", command=command)], [text("done")]]
+        async with ScriptedModel(script) as model:
+            env = {**model.env, "IS_SANDBOX": "1"}
+            del env["CLAUDE_CODE_SIMPLE"]
+            cli = lab.cli(model, env=env, permission_mode="bypassPermissions")
+            bidir = BidirOptions(on_pre_tool_use=gates.block)
+            async with start_session(cli, gates.sdk, bidir) as session:
+                calls: dict[str, Callable[[], Awaitable[object]]] = {
+                    "apply": lambda: session.settings.apply(off),
+                    "update": lambda: session.settings.update("localSettings", off),
+                    "control": lambda: session.control("apply_flag_settings", settings=off),
+                }
+                with pytest.raises(OptionsError, match="CLAUDE_CODE_SIMPLE"):
+                    await calls[by]()
+                await session.settings.apply({"env": {"OTHER": "1"}, "disableAllHooks": True})
+                assert (await (await session.send_user_message("go"))).ok
+
+    run(main)
     assert (gates.asked, gates.was_run) == (["Bash"], False)
 
 

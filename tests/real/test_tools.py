@@ -451,12 +451,15 @@ def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -
         script = [
             [tool_use("mcp__bank__pay", amount=1)],
             [tool_use("mcp__late__pay", amount=1)],
+            [tool_use("mcp__last__pay", amount=1)],
             [tool_use("Bash", command="echo secret")],
+            [tool_use("Bash", command="echo careful")],
             [text("done")],
         ]
+        rules = {"deny": ["Bash(echo secret)"], "ask": ["Bash(echo careful)"]}
         options: Json = {
-            "allowed_tools": ["mcp__late", "mcp__bank", "Bash"],
-            "settings": {"permissions": {"deny": ["Bash(echo secret)"]}},
+            "allowed_tools": ["mcp__late", "mcp__last", "mcp__bank", "Bash"],
+            "settings": {"permissions": rules},
         }
         bidir = BidirOptions(mcp_servers={"bank": ToolServer([pay])}, on_can_use_tool=decide)
         async with (
@@ -464,10 +467,11 @@ def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -
             start_session(lab.cli(model, **options), lab.sdk, bidir) as session,
         ):
             await session.mcp.add("late", ToolServer([pay]))
+            await session.mcp.add("last", ToolServer([pay]))
             assert (await (await session.send_user_message("pay"))).text == "done"
             results = [request.last_tool_result or "" for request in model.requests[1:]]
-            assert ["too much" in result for result in results] == [True, True, False]
-            assert "secret" not in results[2].replace("echo secret", "")
+            assert ["too much" in one for one in results] == [True] * 3 + [False, True]
+            assert "secret" not in results[3].replace("echo secret", "")
 
     run(main)
-    assert asked == ["mcp__bank__pay", "mcp__late__pay"]
+    assert asked == ["mcp__bank__pay", "mcp__late__pay", "mcp__last__pay", "Bash"]

@@ -299,6 +299,22 @@ def test_an_agent_may_have_an_output_type(cli: FakeCli) -> None:
         Agent(output_type=dict[str, int], json_schema={"type": "object"})
 
 
+def test_no_other_server_gets_the_name_of_the_functions(cli: FakeCli) -> None:
+    """Their rules would allow its tools."""
+
+    async def main() -> None:
+        agent = Agent(cli_path=cli.path, tools=[price])
+        async with agent.session() as session:
+            await session.mcp.remove("tools")
+            with pytest.raises(OptionsError, match="'tools' is reserved"):
+                await session.mcp.add("tools", {"command": "server"})
+            with pytest.raises(OptionsError, match="'tools' is reserved"):
+                await session.mcp.set_servers({"tools": bridle.ToolServer([price])})
+            assert (await session.mcp.status()).servers == ()
+
+    run(main)
+
+
 def test_a_query_with_function_tools_is_a_session(cli: FakeCli) -> None:
     async def main() -> None:
         agent = Agent(cli_path=cli.path, tools=[price])

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.support.processes import run
+from tests.support.processes import run, until
 
-from bridle import ControlRejected, OptionsError, ToolServer
+from bridle import ControlRejected, ControlTimeout, OptionsError, ToolServer
 from bridle._doors.servers import Servers
+from bridle._keywords import FunctionServer
 from bridle.controls import McpServerChanges
 
 CALC = ToolServer([])
@@ -28,6 +29,7 @@ class Lab:
         self.sent: list[Configs] = []
         self.registered: dict[str, object] = dict(given or {})
         self.reply = McpServerChanges()
+        self.calls: list[asyncio.Task[object]] = []
 
     async def send(self, configs: Configs) -> McpServerChanges:
         self.sent.append(configs)
@@ -42,7 +44,11 @@ class Lab:
         self, changes: Mapping[str, object], *, replace: bool = False, send: Send | None = None
     ) -> McpServerChanges:
         return await self.servers.change(
-            changes, replace=replace, send=send or self.send, register=self.register
+            changes,
+            replace=replace,
+            send=send or self.send,
+            register=self.register,
+            rejected=lambda message: ControlRejected("mcp_set_servers", None, message),
         )
 
 
@@ -71,12 +77,51 @@ def test_every_change_sends_all_servers() -> None:
     run(main)
 
 
-def test_replacing_keeps_the_servers_that_are_named_again() -> None:
+def test_replacing_keeps_the_servers_that_are_given_again() -> None:
+    class Raw:
+        def serve(self, message: dict[str, Any]) -> dict[str, Any]:
+            return message
+
     async def main() -> None:
-        lab = Lab({"calc": CALC, "raw": handler})
-        await lab.change({"calc": ToolServer([]), "new": CALC}, replace=True)
-        assert list(lab.sent[0]) == ["calc", "new"]
-        assert lab.registered == {"calc": CALC, "new": CALC}
+        raw = Raw()
+        lab = Lab({"calc": CALC, "raw": raw.serve, "old": handler})
+        await lab.change({"out": EXTERNAL})
+        same = {"calc": CALC, "raw": raw.serve, "out": dict(EXTERNAL)}
+        await lab.change({**same, "new": handler}, replace=True)
+        assert [list(configs) for configs in lab.sent[1:]] == [["calc", "raw", "out", "new"]]
+        assert lab.registered == {"calc": CALC, "raw": raw.serve, "new": handler}
+
+    run(main)
+
+
+def test_replacing_removes_a_server_before_another_gets_its_name() -> None:
+    """The CLI would keep the tools of the old server."""
+
+    async def main() -> None:
+        lab, other = Lab({"calc": CALC, "raw": handler}), ToolServer([])
+        lab.reply = McpServerChanges(added=("a",), removed=("r",))
+        changes = await lab.change({"calc": other, "raw": handler}, replace=True)
+        assert [list(configs) for configs in lab.sent] == [["raw"], ["raw", "calc"]]
+        assert lab.registered == {"calc": other, "raw": handler}
+        assert lab.registered["calc"] is other
+        assert (changes.added, changes.removed) == (("a",), ("r", "r"))
+
+    run(main)
+
+
+def test_a_failed_replacement_puts_the_old_server_back() -> None:
+    async def main() -> None:
+        lab = Lab({"calc": CALC})
+
+        async def fail(configs: Configs) -> McpServerChanges:
+            await lab.send(configs)
+            if len(lab.sent) == 2:
+                raise ControlRejected("mcp_set_servers", "r", "no")
+            return McpServerChanges()
+
+        with pytest.raises(ControlRejected):
+            await lab.change({"calc": ToolServer([])}, replace=True, send=fail)
+        assert [list(configs) for configs in lab.sent] == [[], ["calc"], [], ["calc"]]
         assert lab.registered["calc"] is CALC
 
     run(main)
@@ -95,7 +140,9 @@ def test_a_server_is_registered_before_the_cli_is_told() -> None:
     run(main)
 
 
-@pytest.mark.parametrize("error", [ControlRejected("mcp_set_servers", "r", "no"), TimeoutError()])
+@pytest.mark.parametrize(
+    "error", [ControlRejected("mcp_set_servers", "r", "no"), ControlTimeout("x", "r", 1)]
+)
 def test_a_change_that_fails_leaves_the_servers_as_they_were(error: Exception) -> None:
     async def main() -> None:
         lab = Lab({"calc": CALC})
@@ -114,12 +161,119 @@ def test_a_change_that_fails_leaves_the_servers_as_they_were(error: Exception) -
     run(main)
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_change_that_fails_is_taken_back_in_the_cli(replace: bool) -> None:
+    async def main() -> None:
+        lab = Lab({"calc": CALC})
+        failed = ControlRejected("mcp_set_servers", "r", "no")
+
+        async def fail_once(configs: Configs) -> McpServerChanges:
+            await lab.send(configs)
+            if len(lab.sent) == 1:
+                raise failed
+            return McpServerChanges()
+
+        changes = {"calc": CALC, "late": handler} if replace else {"late": handler}
+        with pytest.raises(ControlRejected) as caught:
+            await lab.change(changes, replace=replace, send=fail_once)
+        assert caught.value is failed
+        assert [list(configs) for configs in lab.sent] == [["calc", "late"], ["calc"]]
+        assert lab.registered == {"calc": CALC}
+
+    run(main)
+
+
+class Conversing:
+    """A server object, and the conversations with it that are open."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    def create_initialization_options(self) -> object:
+        """Return no options."""
+        return None
+
+    async def run(self, *streams: object) -> None:
+        """Serve until the session closes the conversation."""
+        self.open += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.open -= 1
+
+
+async def begin(lab: Lab, name: str) -> None:
+    """Send a message to a server, as the CLI does when it connects."""
+    serve: Any = lab.registered[name]
+    task = asyncio.create_task(
+        serve({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
+    )
+    lab.calls.append(task)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def test_a_change_that_fails_closes_the_conversations_with_new_servers() -> None:
+    async def main() -> None:
+        lab, server = Lab(), Conversing()
+
+        async def fail(configs: Configs) -> McpServerChanges:
+            if "full" in configs:
+                await begin(lab, "full")
+                assert server.open == 1
+                raise ControlRejected("mcp_set_servers", "r", "no")
+            return McpServerChanges()
+
+        with pytest.raises(ControlRejected):
+            await lab.change({"full": server}, send=fail)
+        assert server.open == 0
+        assert lab.servers.conversations == []
+        with pytest.raises(OptionsError):
+            await lab.change({"full": server, "bad": 5})
+        assert lab.servers.conversations == []
+        await asyncio.gather(*lab.calls, return_exceptions=True)
+
+    run(main)
+
+
+def test_a_cancelled_change_does_not_wait_for_the_cli() -> None:
+    """The CLI may hang. The next change waits until the CLI has the previous list again."""
+
+    async def main() -> None:
+        lab, answered = Lab({"calc": CALC}), asyncio.Event()
+
+        async def hang(configs: Configs) -> McpServerChanges:
+            await lab.send(configs)
+            await answered.wait()
+            return McpServerChanges()
+
+        first = asyncio.create_task(lab.change({"late": CALC}, send=hang))
+        await until(lambda: len(lab.sent) == 1)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert lab.registered == {"calc": CALC}
+        second = asyncio.create_task(lab.change({"next": CALC}))
+        await until(lambda: len(lab.sent) == 2)
+        assert not second.done()
+        answered.set()
+        await second
+        assert [list(configs) for configs in lab.sent] == [
+            ["calc", "late"],
+            ["calc"],
+            ["calc", "next"],
+        ]
+
+    run(main)
+
+
 def test_a_cancelled_change_leaves_the_servers_as_they_were_and_the_next_one_runs() -> None:
     async def main() -> None:
         lab = Lab()
 
         async def hang(configs: Configs) -> McpServerChanges:
-            await asyncio.Event().wait()
+            if "one" in configs:
+                await asyncio.Event().wait()
             return McpServerChanges()
 
         first = asyncio.create_task(lab.change({"one": CALC}, send=hang))
@@ -127,7 +281,7 @@ def test_a_cancelled_change_leaves_the_servers_as_they_were_and_the_next_one_run
         await asyncio.sleep(0)
         first.cancel()
         await second
-        assert list(lab.sent[0]) == ["two"]
+        assert list(lab.sent[-1]) == ["two"]
         assert lab.registered == {"two": CALC}
 
     run(main)
@@ -162,5 +316,24 @@ def test_an_invalid_change_is_not_sent(changes: dict[str, object], problem: str)
             await lab.change(changes)
         assert lab.sent == []
         assert lab.registered == {"calc": CALC}
+
+    run(main)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_the_name_of_the_functions_is_reserved(replace: bool) -> None:
+    """The rules that allow the functions stay in force after their server is removed."""
+
+    async def main() -> None:
+        lab = Lab({"tools": FunctionServer([])})
+        await lab.change({"tools": None})
+        for server in (ToolServer([]), handler, EXTERNAL):
+            with pytest.raises(OptionsError, match="'tools' is reserved"):
+                await lab.change({"tools": server}, replace=replace)
+        assert len(lab.sent) == 1
+        assert lab.registered == {}
+        plain = Lab({"tools": ToolServer([])})
+        await plain.change({"tools": None})
+        await plain.change({"tools": EXTERNAL}, replace=replace)
 
     run(main)

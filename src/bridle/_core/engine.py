@@ -93,6 +93,7 @@ class Engine:
             on_prompt=self._prompt,
             timeout=config.control_timeout,
             is_verbatim=config.verbatim_prompts,
+            has_gates=config.incoming.has_gates,
         )
         self._shutdown = Shutdown(self.deadlines, self._emit)
         self._incoming = Incoming(

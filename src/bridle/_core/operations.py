@@ -15,8 +15,9 @@ from types import NoneType
 from typing import Generic, NamedTuple, TypeVar
 
 from bridle import controls
+from bridle._cli_options import GATE_VARIABLES
 from bridle._core.unknown_values import unknown_value
-from bridle._fields import positive
+from bridle._fields import is_mapping, positive
 from bridle._option_checks import PERMISSION_MODES
 from bridle.errors import OptionsError
 
@@ -288,6 +289,8 @@ OPERATIONS: dict[str, Operation[object]] = {
 }
 """All rows by subtype, in the order above."""
 
+_SETTING = (APPLY_FLAG_SETTINGS.subtype, UPDATE_SETTINGS.subtype)
+
 
 def default_timeout(operation: str, control_timeout: float) -> float:
     """Return the seconds that an operation waits for its response by default."""
@@ -302,13 +305,20 @@ def check_timeout(timeout: object) -> None:
 
 
 def prepare_operation(
-    operation: object, fields: Mapping[str, object], timeout: float | None = None
+    operation: object,
+    fields: Mapping[str, object],
+    timeout: float | None = None,
+    *,
+    has_gates: bool = False,
 ) -> Mapping[str, object]:
     """Return the fields to send, after checking that the CLI can accept the request.
 
+    ``has_gates``: the session has hooks or permission callbacks, which settings must not switch
+    off.
+
     Raises:
         OptionsError: the operation is not for callers, a field is missing or of the wrong type,
-            or the timeout is not positive.
+            the timeout is not positive, or settings would switch off the hooks of the program.
     """
     if not isinstance(operation, str) or not operation:
         problem = f"must be the name of a control request, got {operation!r:.80}"
@@ -329,10 +339,22 @@ def prepare_operation(
             continue
         problem = "is missing" if value is _MISSING else f"is {value!r:.80}"
         raise OptionsError(f"{operation}.{name}", problem, fix=f"Give {expected}.")
+    if has_gates and operation in _SETTING:
+        _check_gates(operation, fields["settings"])
     if operation == "set_permission_mode" and fields["mode"] == "manual":
         # "manual" is the newest name of the default mode. Older CLIs accept it and do nothing.
         return {**fields, "mode": "default"}
     return fields
+
+
+def _check_gates(operation: str, settings: object) -> None:
+    """Reject settings with a variable that makes the CLI skip hooks."""
+    env = settings.get("env") if is_mapping(settings) else None
+    for name in GATE_VARIABLES:
+        if is_mapping(env) and name in env:
+            problem = f"sets env.{name}, which switches off the hooks of this session"
+            fix = "Remove it, or start a session without callbacks."
+            raise OptionsError(f"{operation}.settings", problem, fix=fix)
 
 
 def unknown_mode(operation: str, fields: Mapping[str, object]) -> str | None:

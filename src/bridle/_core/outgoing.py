@@ -130,6 +130,7 @@ class Outgoing:
     ``on_interrupt`` is called for each interrupt that is sent, ``on_prompt`` sends a prompt.
     ``timeout`` is the default in seconds. It also limits how long a prompt waits for a session that
     is never started. ``is_verbatim`` keeps the CLI from interpreting prompts.
+    ``has_gates``: the session has hooks or permission callbacks.
     """
 
     def __init__(
@@ -144,7 +145,9 @@ class Outgoing:
         on_prompt: Callable[[QueuedPrompt, float], None],
         timeout: float,
         is_verbatim: bool = False,
+        has_gates: bool = False,
     ) -> None:
+        self._has_gates = has_gates
         self._is_verbatim = is_verbatim
         self._deadlines = deadlines
         self._emit = emit
@@ -175,7 +178,7 @@ class Outgoing:
     ) -> None:
         """Send, queue or reject the control request of a caller."""
         try:
-            fields = prepare_operation(operation, fields, timeout)
+            fields = prepare_operation(operation, fields, timeout, has_gates=self._has_gates)
             error = self._refusal(operation)
         except OptionsError as problem:
             error = problem

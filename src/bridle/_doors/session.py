@@ -30,7 +30,7 @@ from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
-from bridle._shell.known_secrets import KnownSecrets
+from bridle._shell.known_secrets import KnownSecrets, clean, clean_problems
 from bridle._shell.listeners import Listeners
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import (
@@ -44,7 +44,7 @@ from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.typed_output import OutputType
 from bridle.content import Content
 from bridle.controls import McpServerChanges
-from bridle.errors import OptionsError, SessionStopped, UsageError
+from bridle.errors import ControlRejected, OptionsError, SessionStopped, UsageError
 from bridle.events import SessionEvent, Update
 from bridle.messages import LiveTask, Message
 from bridle.operations import OperationGroups
@@ -118,6 +118,7 @@ class Session(OperationGroups):
                 session._actor.forward(server, message)
 
         self._servers = Servers(dict(self._bidir.mcp_servers or {}), forward)
+        self._ask_rules = ask_rules(self._bidir.tool_servers())
         self._engine = Engine(self._engine_config())
         self._made: Actor | None = None
         self._connecting = False
@@ -206,7 +207,7 @@ class Session(OperationGroups):
                 on_event=self._bidir.on_event,
             ),
             owner=self._owner,
-            closers=self._servers.closers,
+            closers=[self._servers.close],
             redact=self._secrets.redact,
             deps=self.deps,
         )
@@ -409,15 +410,25 @@ class Session(OperationGroups):
         async def send(servers: Mapping[str, object]) -> McpServerChanges:
             self._secrets.learn(servers)
             if rules := ask_rules(new):
-                # Before the server is there, so that none of its tools runs unasked.
-                settings = {"permissions": {"ask": ask_rules(self._bidir.tool_servers()) + rules}}
+                # Before the server is there, so that none of its tools runs unasked. Older CLIs
+                # replace the list, so it has the rules of all servers, also of removed ones.
+                self._ask_rules = list(dict.fromkeys(self._ask_rules + rules))
+                settings = {"permissions": {"ask": self._ask_rules}}
                 await self.control(APPLY_FLAG_SETTINGS.subtype, timeout=timeout, settings=settings)
             payload = await self.control(MCP_SET_SERVERS.subtype, timeout=timeout, servers=servers)
-            return decode_reply(MCP_SET_SERVERS.reply, payload)
+            return decode_reply(MCP_SET_SERVERS.reply, clean_problems(payload, redact))
+
+        def rejected(message: str) -> ControlRejected:
+            error = ControlRejected(MCP_SET_SERVERS.subtype, None, message)
+            engine = self._engine
+            clean(error.with_process(engine.handshake.describe(engine.process)), redact)
+            return error
 
         new = {name: one for name, one in changes.items() if isinstance(one, ToolServer)}
-        register = self._actor.set_server
-        return await self._servers.change(changes, replace=replace, send=send, register=register)
+        redact, register = self._secrets.redact, self._actor.set_server
+        return await self._servers.change(
+            changes, replace=replace, send=send, register=register, rejected=rejected
+        )
 
     async def ping(self, *, timeout: float | None = None) -> float:
         """Check that the CLI responds. Return the time that it took, in seconds."""

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import structs
 
 from bridle._core.launch import Launch, named_documents, secrets
+from bridle._fields import is_mapping
 from bridle._redaction import Redactor, secret_variables, secrets_in
 from bridle._shell.locate import Failed, Unreadable, VersionAnswer
 from bridle.errors import (
@@ -52,6 +53,17 @@ def clean_outcome(outcome: Outcome[_T], redact: Callable[[str], str]) -> Outcome
         return outcome
     errors = tuple(map(redact, outcome.errors))
     return structs.replace(outcome, detail=redact(outcome.detail), errors=errors)
+
+
+def clean_problems(
+    reply: Mapping[str, object] | None, redact: Callable[[str], str]
+) -> Mapping[str, object] | None:
+    """Return the reply with the secrets masked in its ``errors``, which are text by name."""
+    errors = (reply or {}).get("errors")
+    if reply is None or not is_mapping(errors):
+        return reply
+    masked = {name: redact(one) if isinstance(one, str) else one for name, one in errors.items()}
+    return {**reply, "errors": masked}
 
 
 def clean_answer(answer: VersionAnswer, redact: Callable[[str], str]) -> VersionAnswer:

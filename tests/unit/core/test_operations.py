@@ -150,3 +150,14 @@ def test_a_long_value_is_not_quoted_in_full() -> None:
     with pytest.raises(OptionsError) as refused:
         prepare_operation("set_model", {"model": ["x" * 1000]})
     assert len(refused.value.problem) < 100
+
+
+@pytest.mark.parametrize("operation", ["apply_flag_settings", "update_settings"])
+def test_settings_cannot_switch_off_the_hooks_of_the_program(operation: str) -> None:
+    fields = {"source": "x", "settings": {"env": {"CLAUDE_CODE_SIMPLE": "1"}}}
+    assert prepare_operation(operation, fields) == fields
+    with pytest.raises(OptionsError, match="CLAUDE_CODE_SIMPLE") as caught:
+        prepare_operation(operation, fields, has_gates=True)
+    assert caught.value.field == f"{operation}.settings"
+    for settings in ({}, {"env": None}, {"env": {"OTHER": "1"}}):
+        prepare_operation(operation, {**fields, "settings": settings}, has_gates=True)

@@ -62,6 +62,12 @@ class IncomingConfig(Struct, frozen=True, kw_only=True):
     #: Requests that may be open at once. Constant in sessions, smaller in simulations.
     max_open: int = MAX_OPEN_REQUESTS
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether the session has hooks or permission callbacks."""
+        asks = (self.can_use_tool, self.question, self.plan)
+        return bool(self.hooks.by_callback_id) or any(one is not None for one in asks)
+
 
 class Incoming:
     """The incoming requests of one session.
