@@ -49,8 +49,11 @@ from __future__ import annotations
 
 CLASSES = {
     "AgentOptions": "The options of an `Agent`: the fields of the option records by name.",
-    "ConversationOptions": "The options that choose a conversation: a new or a stored one.",
+    "AgentChanges": "The changes of `Agent.replace`: the options of an agent. None unsets one.",
+    "ConversationOptions": "The options that choose a conversation. None counts as not given.",
 }
+# Classes in which every keyword may be None.
+WITH_NONE = {"AgentChanges", "ConversationOptions"}
 BOTH = '''
 class Options(AgentOptions, ConversationOptions, total=False):
     """All options by name, for the calls that are not methods of an agent."""
@@ -93,10 +96,17 @@ def build() -> str:
     for title, summary in CLASSES.items():
         chosen = title == "ConversationOptions"
         rows = [(n, a) for n, a, _ in options() if (n in CONVERSATION) is chosen]
+        if title in WITH_NONE:
+            rows = [(name, or_none(annotation)) for name, annotation in rows]
         body = "".join(f"    {name}: {annotation}\n" for name, annotation in rows)
         parts.append(f'\nclass {title}(TypedDict, total=False):\n    """{summary}"""\n\n{body}\n')
     parts.append(BOTH)
     return formatted("\n".join(parts))
+
+
+def or_none(annotation: str) -> str:
+    """Return an annotation that also accepts None."""
+    return annotation if annotation.endswith("| None") else f"{annotation} | None"
 
 
 def formatted(text: str) -> str:

@@ -153,12 +153,14 @@ class CliOptions(Record):
         forms.system_prompt,
         initialize("systemPrompt", "--system-prompt"),
         "System prompt that replaces the CLI's own. '' means no system prompt. A function gets the "
-        "`deps` of the session and returns the text; Bridle calls it before each start.",
+        "`deps` of the session and returns the text; Bridle calls it before each start. It should "
+        "return quickly: it is called on the event loop.",
     )
     append_system_prompt: str | Callable[[Any], str] | None = option(
         forms.appended_prompt,
         initialize("appendSystemPrompt", "--append-system-prompt", "--append-system-prompt-file"),
-        "Text to add at the end of the system prompt, or a function of the `deps` that returns it.",
+        "Text to add at the end of the system prompt, or a function of the `deps` that returns it. "
+        "It should return quickly: it is called on the event loop.",
     )
     system_prompt_file: StrPath | None = option(
         path,

@@ -7,7 +7,7 @@ into records. It also holds the table of names that the official SDKs use for an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, cast
 
 from msgspec import Struct
@@ -35,6 +35,8 @@ CONVERSATION = (
 )
 """The options that choose a conversation. An agent serves many, so its methods take them."""
 
+_NO_STORES = "There is no such option yet: Bridle does not support session stores."
+
 HINTS: Mapping[str, str] = {
     # the official Python SDK
     "can_use_tool": "Use on_can_use_tool.",
@@ -44,6 +46,10 @@ HINTS: Mapping[str, str] = {
     "output_format": "Use output_type, an argument of run, or json_schema.",
     "resume": "Use resume_session_id.",
     "stderr": "Use on_stderr.",
+    "load_timeout": _NO_STORES,
+    "load_timeout_ms": _NO_STORES,
+    "session_store": _NO_STORES,
+    "session_store_flush": _NO_STORES,
     # the official TypeScript SDK
     "abort_controller": "Cancel the task that waits, or use session.interrupt().",
     "additional_directories": "Use add_dirs.",
@@ -108,7 +114,12 @@ class Given(Struct, frozen=True, kw_only=True):
         split, functions = _split_tools(changes)
         if "tools" not in changes:
             functions = self.functions
-        return _given(self._records(), split, functions)
+        unset = {name for name, value in split.items() if value is None}
+        for name in unset:
+            table_of(name)  # rejects unknown names
+        records = {table: _without(record, unset) for table, record in self._records().items()}
+        values = {name: value for name, value in split.items() if name not in unset}
+        return _given(records, values, functions)
 
     def _records(self) -> dict[str, Record | None]:
         return {"cli": self.cli, "sdk": self.sdk, "bidir": self.bidir}
@@ -126,6 +137,7 @@ def gather(
         OptionsError: a keyword is unknown or invalid, or an option is given both ways.
     """
     records: dict[str, Record | None] = {"cli": cli, "sdk": sdk, "bidir": bidir}
+    keywords = _without_unchosen(keywords)
     if not keywords:
         return Given(cli=cli, sdk=sdk, bidir=bidir)
     for name in keywords:
@@ -159,8 +171,10 @@ def refuse_conversation(values: Mapping[str, object], fix: str) -> None:
             raise OptionsError(name, problem, fix=fix.format(name=name))
 
 
-def check_conversation(keywords: Mapping[str, object]) -> None:
-    """Check the keywords of a method of an agent: only those that choose a conversation.
+def conversation(keywords: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the keywords of a method of an agent: only those that choose a conversation.
+
+    Keywords that are None are left out.
 
     Raises:
         OptionsError: another option, or an unknown name, is among them.
@@ -170,6 +184,23 @@ def check_conversation(keywords: Mapping[str, object]) -> None:
             table_of(name)
             fix = f"Use a changed copy: agent.replace({name}=...)."
             raise OptionsError(name, "is an option of the agent, not of this call", fix=fix)
+    return _without_unchosen(keywords)
+
+
+def _without_unchosen(keywords: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the keywords without those that would choose a conversation and are None."""
+    return {
+        name: value
+        for name, value in keywords.items()
+        if value is not None or name not in CONVERSATION
+    }
+
+
+def _without(record: Record | None, names: Collection[str]) -> Record | None:
+    """Return a record in which these options are not set."""
+    if not isinstance(record, Record) or not any(name in record.given() for name in names):
+        return record
+    return type(record)(**{n: v for n, v in record.given().items() if n not in names})
 
 
 def _given(

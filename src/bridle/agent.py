@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, Unpack, cast
 
 from msgspec import structs
 
 from bridle import sync as blocking
 from bridle._core.precedence import ResolvedOptions
 from bridle._doors.agent_plan import AgentPlan, refuse_keywords
-from bridle._doors.blocking import Inbox
+from bridle._doors.blocking import Inbox, RunOutcomes
+from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.portal import portal
 from bridle._doors.query import QueryStream, stream
 from bridle._doors.run_many import RunProgress
 from bridle._doors.session import SessionStart, start
-from bridle._keyword_types import AgentOptions, ConversationOptions, Options
+from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
 from bridle._keywords import gather
 from bridle.content import Content, Prompts
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
@@ -31,9 +32,24 @@ else:
 
     _Deps = TypeVar("_Deps")
 
-__all__ = ["Agent", "AgentOptions", "ConversationOptions", "Options", "RunProgress", "SyncAgent"]
+__all__ = [
+    "Agent",
+    "AgentChanges",
+    "AgentOptions",
+    "ConversationOptions",
+    "Options",
+    "RunProgress",
+    "SyncAgent",
+]
 
 _Prompt = TypeVar("_Prompt", bound=Content)
+
+
+def _refuse_pickle() -> NoReturn:
+    raise TypeError(
+        "An Agent cannot be pickled: it holds functions and objects of this process. "
+        "Create it in each process, for example in a module that all of them import."
+    )
 
 
 class Agent(Generic[_Deps]):
@@ -54,6 +70,7 @@ class Agent(Generic[_Deps]):
         bidir: callbacks and in-process servers, as a record.
         deps_type: the type of ``deps``, for type checkers.
         deps: any object for callbacks. ``run``, ``query`` and ``session`` can give another one.
+            Callbacks get None if neither the agent nor the call has one, also with ``deps_type``.
         output_type: the type of ``outcome.output`` for ``run``, ``run_many`` and ``session``, which
             can give another one. See ``bridle.run``.
         output_retries: how often to send an answer that fails validation back to the model.
@@ -106,18 +123,24 @@ class Agent(Generic[_Deps]):
         return SyncAgent(self._plan)
 
     def replace(
-        self, *, deps: _Deps | None = None, **options: Unpack[AgentOptions]
-    ) -> Agent[_Deps]:
-        """Return a changed copy. None unsets an option.
+        self,
+        *,
+        deps: _Deps | None = NOT_GIVEN,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        **options: Unpack[AgentChanges],
+    ) -> Self:
+        """Return a changed copy. None unsets an option, so that its default applies.
 
-        The copy reads the environment and the configuration file again. Without ``deps`` it keeps
-        the object of this agent.
+        The copy reads the environment and the configuration file again. Arguments that you leave
+        out stay as they are, and the copy has the class of this agent. For ``deps`` and
+        ``output_type``, None means no object and no type.
 
         Raises:
             OptionsError: an option is unknown, invalid, or contradicts another one.
         """
-        copy: Agent[_Deps] = object.__new__(Agent)
-        copy._adopt(self._plan.replace(options, deps))
+        copy = object.__new__(type(self))
+        copy._adopt(self._plan.replace(options, deps, output_type, output_retries))
         return copy
 
     # -- doors -------------------------------------------------------------------------------------
@@ -126,17 +149,19 @@ class Agent(Generic[_Deps]):
         self,
         prompt: Content,
         *,
-        output_type: type[Output] | None = None,
-        output_retries: int | None = None,
+        output_type: type[Output] | None = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
-        deps: _Deps | None = None,
+        deps: _Deps | None = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
     ) -> Outcome[Output]:
         """Run one prompt and return its outcome.
 
-        See ``bridle.run`` for the arguments and limits. ``deps`` replaces the agent's object, and
-        ``conversation`` chooses the conversation, such as ``resume_session_id="..."``.
+        See ``bridle.run`` for the arguments and limits. ``deps``, ``output_type`` and
+        ``output_retries`` replace those of the agent. ``deps=None`` gives None to callbacks, and
+        ``output_type=None`` asks for text. ``conversation`` chooses the conversation, such as
+        ``resume_session_id="..."``.
 
         Raises:
             OptionsError: an argument or the prompt is invalid. Nothing was started.
@@ -159,13 +184,13 @@ class Agent(Generic[_Deps]):
         self,
         prompt: Prompts,
         *,
-        deps: _Deps | None = None,
+        deps: _Deps | None = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
     ) -> QueryStream:
         """Send prompts to the CLI and iterate over its messages.
 
-        See ``bridle.query`` for prompts and limits. ``deps`` replaces the agent's object, and
-        ``conversation`` chooses the conversation, such as ``continue_session=True``.
+        See ``bridle.query`` for prompts and limits. ``deps`` replaces the agent's object, also if
+        it is None. ``conversation`` chooses the conversation, such as ``continue_session=True``.
 
         Raises:
             OptionsError: an argument or the prompt is invalid. Nothing was started.
@@ -176,16 +201,16 @@ class Agent(Generic[_Deps]):
         self,
         *,
         prompt: Content | None = None,
-        deps: _Deps | None = None,
-        output_type: Any = None,
-        output_retries: int | None = None,
+        deps: _Deps | None = NOT_GIVEN,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
     ) -> SessionStart:
         """Start a session: ``async with agent.session() as session``, or ``await`` it.
 
-        See ``bridle.start_session`` for ``prompt`` and ``output_type``. ``deps`` replaces the
-        agent's object, and ``conversation`` chooses the conversation, such as
-        ``resume_session_id="..."``.
+        See ``bridle.start_session`` for ``prompt`` and ``output_type``. ``deps``, ``output_type``
+        and ``output_retries`` replace those of the agent, also if they are None.
+        ``conversation`` chooses the conversation, such as ``resume_session_id="..."``.
 
         Raises:
             OptionsError: an argument or the prompt is invalid. Raised by the call, before anything
@@ -201,17 +226,18 @@ class Agent(Generic[_Deps]):
         at_once: int = 8,
         progress: Callable[[RunProgress], object] | None = None,
         *,
-        output_type: type[Output] | None = None,
-        output_retries: int | None = None,
+        output_type: type[Output] | None = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
-        deps: _Deps | None = None,
+        deps: _Deps | None = NOT_GIVEN,
         **refused: Never,
     ) -> AsyncGenerator[tuple[_Prompt, Outcome[Output]], None]:
         """Run many prompts, some at a time, and iterate over pairs of prompt and outcome.
 
         The pairs come in the order in which the runs end. Each run has its own conversation. A run
-        that cannot start has the reason ``start_failed``, and the other runs go on.
+        that cannot start has the reason ``start_failed``, and the other runs go on. If its CLI dies
+        after the start, the reason is ``cli_exited``.
 
         Bridle reads a prompt when its run can start: there are never more than ``at_once`` prompts
         whose outcome the loop has not taken. It reads a plain iterable, other than a list or tuple,
@@ -232,6 +258,7 @@ class Agent(Generic[_Deps]):
 
         Raises:
             OptionsError: an argument is invalid, or chooses a conversation.
+            UsageError: the iterable of prompts raised CancelledError.
         """
         plan = self._plan.run_many(
             prompts,
@@ -256,11 +283,15 @@ class Agent(Generic[_Deps]):
         """Raise AttributeError: agents never change."""
         raise AttributeError("An Agent is immutable. Use .replace().")
 
-    def __copy__(self) -> Agent[_Deps]:
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Agent[_Deps]:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError: agents hold functions and objects of this process."""
+        _refuse_pickle()
 
     def __repr__(self) -> str:
         options = self._plan.options
@@ -290,23 +321,28 @@ class SyncAgent(Generic[_Deps]):
         return cast("_Deps | None", self._plan.deps)
 
     def replace(
-        self, *, deps: _Deps | None = None, **options: Unpack[AgentOptions]
+        self,
+        *,
+        deps: _Deps | None = NOT_GIVEN,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        **options: Unpack[AgentChanges],
     ) -> SyncAgent[_Deps]:
-        """Return a changed copy. None unsets an option.
+        """Return a changed copy. None unsets an option, so that its default applies.
 
         See ``Agent.replace``.
         """
-        return SyncAgent(self._plan.replace(options, deps))
+        return SyncAgent(self._plan.replace(options, deps, output_type, output_retries))
 
     def run(
         self,
         prompt: Content,
         *,
-        output_type: type[Output] | None = None,
-        output_retries: int | None = None,
+        output_type: type[Output] | None = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
-        deps: _Deps | None = None,
+        deps: _Deps | None = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
     ) -> Outcome[Output]:
         """Run one prompt and return its outcome.
@@ -329,7 +365,7 @@ class SyncAgent(Generic[_Deps]):
         self,
         prompt: Prompts,
         *,
-        deps: _Deps | None = None,
+        deps: _Deps | None = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
     ) -> blocking.QueryStream:
         """Send prompts to the CLI and iterate over its messages.
@@ -343,9 +379,9 @@ class SyncAgent(Generic[_Deps]):
         self,
         *,
         prompt: Content | None = None,
-        deps: _Deps | None = None,
-        output_type: Any = None,
-        output_retries: int | None = None,
+        deps: _Deps | None = NOT_GIVEN,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
     ) -> blocking.Session:
         """Start a session: ``with agent.sync.session() as session``, or call ``close()`` yourself.
@@ -361,17 +397,18 @@ class SyncAgent(Generic[_Deps]):
         at_once: int = 8,
         progress: Callable[[RunProgress], object] | None = None,
         *,
-        output_type: type[Output] | None = None,
-        output_retries: int | None = None,
+        output_type: type[Output] | None = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
-        deps: _Deps | None = None,
+        deps: _Deps | None = NOT_GIVEN,
         **refused: Never,
     ) -> blocking.Subscription[tuple[_Prompt, Outcome[Output]]]:
         """Run many prompts, some at a time, and iterate over pairs of prompt and outcome.
 
         See ``Agent.run_many``. The runs start with the call. Leaving the loop, ``close`` or the end
-        of ``with`` ends the runs in progress. One outcome is read ahead of the loop.
+        of ``with`` ends the runs in progress; ``close`` and ``with`` wait until their CLIs have
+        exited. One outcome is read ahead of the loop.
         """
         plan = self._plan.run_many(
             prompts,
@@ -389,7 +426,11 @@ class SyncAgent(Generic[_Deps]):
         inbox: Inbox[tuple[_Prompt, Outcome[Output]]] = Inbox(
             portal(), "run_many", lambda _: plan.outcomes(), ahead=1
         )
-        return blocking.Subscription(inbox)
+        return RunOutcomes(inbox)
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError: agents hold functions and objects of this process."""
+        _refuse_pickle()
 
     def __repr__(self) -> str:
         return f"<blocking methods of an Agent with {self._plan.options.cli!r}>"

@@ -57,7 +57,7 @@ from bridle._doors.blocking_operations import (
     SettingsOperations,
     TaskOperations,
 )
-from bridle._doors.deps import SESSION_DEPS
+from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.portal import Portal, Work, portal
 from bridle._doors.session import InnerSession, check_prompt
 from bridle._doors.turn import Turn as AsyncTurn
@@ -435,7 +435,7 @@ class Session(OperationGroups):
     # -- operations --------------------------------------------------------------------------------
 
     def send_user_message(
-        self, content: Content, *, timeout: float | None = None, deps: Any = SESSION_DEPS
+        self, content: Content, *, timeout: float | None = None, deps: Any = NOT_GIVEN
     ) -> Turn:
         """Send a prompt: text, or a list of content blocks. Return when it is written.
 

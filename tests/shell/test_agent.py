@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import copy
 import gc
+import os
+import pickle
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -29,8 +32,11 @@ from bridle import (
     ToolServer,
     sync,
 )
+from bridle._doors.run import Run
+from bridle._doors.run_many import RunMany
+from bridle._shell.preflight import settle_keywords
 from bridle.agent import RunProgress
-from bridle.errors import StartFailedError
+from bridle.errors import StartFailedError, UsageError
 from bridle.testing import FakeCli
 
 UUID = "01234567-89ab-4def-8123-456789abcdef"
@@ -38,6 +44,12 @@ UUID = "01234567-89ab-4def-8123-456789abcdef"
 
 def price(item: str) -> float:
     """Return the price of an item."""
+    return len(item)
+
+
+@bridle.tool(ask=True)
+def stock(item: str) -> int:
+    """Return how many are in stock."""
     return len(item)
 
 
@@ -215,6 +227,15 @@ def test_rules_for_functions_join_those_of_the_file(tmp_path: Path) -> None:
     agent = Agent(tools=[price], config_file=config)
     assert agent.options.cli.allowed_tools == ("Read", "mcp__tools__price")
     assert agent.options.cli.tools == ("Read", "Grep")
+    assert agent.options.origin["cli.allowed_tools"] == "config+argument"
+
+
+def test_rules_for_functions_come_from_the_program() -> None:
+    origin = Agent(tools=[price]).options.origin
+    assert (origin["cli.allowed_tools"], origin["cli.tools"]) == ("argument", "default")
+    assert Agent(tools=[stock]).options.origin["cli.allowed_tools"] == "default"
+    agent = Agent(tools=[price], allowed_tools=["Read"])
+    assert agent.options.origin["cli.allowed_tools"] == "argument"
 
 
 def test_an_agent_never_changes(agent: Agent[Any]) -> None:
@@ -227,6 +248,52 @@ def test_an_agent_never_changes(agent: Agent[Any]) -> None:
     assert (agent.options.cli.model, agent.options.cli.max_turns) == ("opus", None)
     assert agent.replace(model=None).options.cli.model is None
     assert copy.copy(agent) is copy.deepcopy(agent) is agent
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limits", bridle.Limits(usd=1.0)),
+        ("strict_mcp_config", True),
+        ("callback_timeout", 5.0),
+        ("init_timeout", 5.0),
+    ],
+)
+def test_none_unsets_an_option_that_has_a_default(name: str, value: Any) -> None:
+    options: dict[str, Any] = {name: value}
+    unset: dict[str, Any] = {name: None}
+    for agent in (Agent(**options), Agent()):
+        changed = agent.replace(**unset).options
+        table = next(
+            table for table in ("cli", "sdk", "bidir") if f"{table}.{name}" in changed.origin
+        )
+        assert changed.origin[f"{table}.{name}"] == "default"
+        assert getattr(changed, table) == getattr(Agent().options, table)
+
+
+def test_the_choice_of_a_conversation_ignores_none(cli: FakeCli) -> None:
+    nothing: dict[str, Any] = {"fork_session": None, "continue_session": None, "session_id": None}
+    agent = Agent(cli_path=cli.path)
+    assert agent.sync.run("x", **nothing).ok
+    assert sync.run("x", cli_path=cli.path, **nothing).ok
+    with agent.sync.session(**nothing) as session:
+        assert session.alive
+    assert list(agent.sync.run_many(["x"], **nothing))
+
+
+class Clerk(Agent[Any]):
+    """A subclass of a user."""
+
+
+def test_a_copy_has_the_class_of_the_agent() -> None:
+    assert type(Clerk(model="opus").replace(model="sonnet")) is Clerk
+
+
+@pytest.mark.parametrize("way", ["agent", "twin"])
+def test_pickling_an_agent_is_refused_with_advice(way: str) -> None:
+    agent = Agent(model="opus")
+    with pytest.raises(TypeError, match=r"cannot be pickled.*Create it in each process"):
+        pickle.dumps(agent if way == "agent" else agent.sync)
 
 
 def test_its_text_shows_the_options_without_secrets() -> None:
@@ -313,6 +380,46 @@ def test_no_other_server_gets_the_name_of_the_functions(cli: FakeCli) -> None:
             assert (await session.mcp.status()).servers == ()
 
     run(main)
+
+
+def test_none_is_a_value_for_deps_and_output_type(cli: FakeCli) -> None:
+    seen: list[object] = []
+
+    def note(context: ToolContext) -> str:
+        seen.append(context.deps)
+        return "noted"
+
+    prompt = "CALL mcp__tools__note {}"
+    agent = Agent(cli_path=cli.path, tools=[note], deps="default", output_type=dict[str, int])
+
+    async def main() -> None:
+        assert (await agent.run(prompt, deps=None, output_type=None)).ok
+        async for _, outcome in agent.run_many([prompt], deps=None, output_type=None):
+            assert outcome.ok
+        assert [one async for one in agent.query(prompt, deps=None)]
+        async with agent.session(deps=None, output_type=None) as session:
+            assert session.deps is None
+            assert (await (await session.send_user_message("x"))).ok
+
+    run(main)
+    assert agent.sync.run(prompt, deps=None, output_type=None).ok
+    with agent.sync.session(deps=None, output_type=None) as session:
+        assert session.deps is None
+        assert session.send_user_message("x").outcome().ok
+    assert seen == [None] * 4
+    assert agent.replace(deps=None).deps is None
+
+
+@pytest.mark.parametrize("way", ["agent", "twin"])
+def test_a_copy_may_have_another_output_type(way: str, cli: FakeCli) -> None:
+    agent = Agent(cli_path=cli.path)
+    options: dict[str, Any] = {"output_type": dict[str, int], "output_retries": 0}
+    typed = agent.replace(**options).sync if way == "agent" else agent.sync.replace(**options)
+    outcome = typed.replace(model="opus").run("x")
+    assert (outcome.reason, outcome.num_turns) == (OutcomeReason.OUTPUT_MISSING, 1)
+    assert typed.replace(output_type=None).run("x").ok
+    with pytest.raises(OptionsError, match="output_retries"):
+        agent.replace(output_retries=-1)
 
 
 def test_a_query_with_function_tools_is_a_session(cli: FakeCli) -> None:
@@ -462,6 +569,44 @@ def test_a_run_that_cannot_start_is_an_outcome_and_the_others_go_on(cli: FakeCli
     run(main)
 
 
+class LateRun(Run):
+    """A run whose CLI dies, or is stopped, between the handshake and the prompt."""
+
+    is_stopped = False
+
+    async def answer(self) -> Outcome[Any]:
+        if self.is_stopped:
+            await self.stop()
+        else:
+            os.kill(self.pid or 0, signal.SIGKILL)
+            await until(lambda: not self.alive)
+        return await super().answer()
+
+
+class StoppedRun(LateRun):
+    is_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(LateRun, OutcomeReason.CLI_EXITED), (StoppedRun, OutcomeReason.STOPPED)],
+)
+def test_a_cli_that_exits_after_the_start_did_not_fail_to_start(
+    kind: type[Run], reason: OutcomeReason, cli: FakeCli
+) -> None:
+    options = settle_keywords(None, None, None, {"cli_path": cli.path})
+    many = RunMany(prompts=["x"], make=lambda x: kind(x, options), at_once=1, progress=None)
+
+    async def main() -> list[Outcome[Any]]:
+        return [outcome async for _, outcome in many.outcomes()]
+
+    [outcome] = run(main)
+    assert outcome.reason is reason
+    assert outcome.retryable == (reason is OutcomeReason.CLI_EXITED)
+    assert "send_user_message" in outcome.detail
+    assert outcome.process is not None
+
+
 @pytest.mark.parametrize("ending", ["aclosing", "break", "cancel"])
 def test_leaving_the_loop_ends_the_running_ones(
     ending: str, agent: Agent[Any], cli: FakeCli
@@ -501,9 +646,26 @@ def test_leaving_the_loop_ends_the_running_ones(
 
 
 def test_leaving_the_blocking_loop_ends_the_running_ones(agent: Agent[Any], cli: FakeCli) -> None:
-    with agent.sync.run_many(["quick", "SLOW", "SLOW"]) as outcomes:
-        assert next(outcomes)[0] == "quick"
+    outcomes = agent.sync.run_many(["quick", "SLOW", "SLOW"])
+    assert next(outcomes)[0] == "quick"
+    del outcomes
+    gc.collect()
     wait_until(lambda: not any(map(is_alive, pids(cli))))
+
+
+@pytest.mark.parametrize("ending", ["with", "close", "aclose"])
+def test_closing_the_blocking_loop_waits_for_the_clis(
+    ending: str, agent: Agent[Any], cli: FakeCli
+) -> None:
+    outcomes = agent.sync.run_many(["quick", "SLOW", "SLOW"])
+    with outcomes if ending == "with" else contextlib.nullcontext():
+        assert next(outcomes)[0] == "quick"
+        wait_until(lambda: len(pids(cli)) == 3)
+    if ending != "with":
+        getattr(outcomes, ending)()
+    assert not any(map(is_alive, pids(cli)))
+    outcomes.close()
+    assert list(outcomes) == []
 
 
 def test_what_the_iterable_raises_comes_after_the_running_ones(agent: Agent[Any]) -> None:
@@ -526,6 +688,68 @@ def test_what_the_iterable_raises_comes_after_the_running_ones(agent: Agent[Any]
     assert run(main) == ["one", "two"]
 
 
+@pytest.mark.parametrize("kind", ["iterator", "async iterator"])
+def test_an_iterable_that_raises_cancelled_error_does_not_cancel_the_program(
+    kind: str, agent: Agent[Any]
+) -> None:
+    def plain() -> Iterator[str]:
+        yield "one"
+        raise asyncio.CancelledError
+
+    async def asynchronous() -> AsyncIterator[str]:
+        yield "one"
+        raise asyncio.CancelledError
+
+    async def main() -> list[str]:
+        done: list[str] = []
+        prompts: Any = plain() if kind == "iterator" else asynchronous()
+
+        async def loop() -> None:
+            async for prompt, _ in agent.run_many(prompts):
+                done.append(prompt)
+
+        with pytest.raises(UsageError, match="iterable of prompts raised CancelledError"):
+            await loop()
+        return done
+
+    assert run(main) == ["one"]
+
+
+def test_a_run_that_is_cancelled_from_outside_is_an_outcome(agent: Agent[Any]) -> None:
+    async def main() -> list[tuple[str, OutcomeReason]]:
+        async def cancel_a_run(_: RunProgress) -> None:
+            for task in asyncio.all_tasks():
+                if "run_many" in repr(task) and "_Work._run" in repr(task):
+                    task.cancel()
+
+        ended: list[tuple[str, OutcomeReason]] = []
+        pairs = agent.run_many(["SLOW", "SLOW", "SLOW"], 1, cancel_a_run)
+        async for prompt, outcome in pairs:
+            ended.append((prompt, outcome.reason))
+        return ended
+
+    assert run(main) == [("SLOW", OutcomeReason.STOPPED)] * 3
+
+
+def test_a_reading_of_prompts_that_is_cancelled_from_outside_is_an_error(agent: Agent[Any]) -> None:
+    async def main() -> None:
+        async def endless() -> AsyncIterator[str]:
+            yield "one"
+            for task in asyncio.all_tasks():
+                if "_Work.dispatch" in repr(task):
+                    task.cancel()
+            await asyncio.Event().wait()
+
+        async def loop() -> None:
+            async for _, outcome in agent.run_many(endless()):
+                assert outcome.ok
+
+        with pytest.raises(UsageError, match="reads the prompts was cancelled"):
+            await loop()
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
@@ -543,6 +767,24 @@ def test_the_arguments_are_checked_by_the_call(
     for call in (agent.run_many, agent.sync.run_many):
         with pytest.raises(OptionsError) as caught:
             call(**arguments)
+        assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"retry": 3}, "retry"),
+        ({"output_type": object()}, "output_type"),
+        ({"output_retries": -1}, "output_retries"),
+    ],
+)
+def test_arguments_are_checked_also_if_the_system_prompt_is_a_function(
+    arguments: dict[str, Any], field: str
+) -> None:
+    agent = Agent(system_prompt=str.upper)
+    for call in (agent.run_many, agent.sync.run_many):
+        with pytest.raises(OptionsError) as caught:
+            call(["x"], **arguments)
         assert caught.value.field == field
 
 

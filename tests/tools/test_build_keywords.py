@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 
 import build_keywords
-from bridle._keyword_types import AgentOptions, ConversationOptions, Options
+from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
 from bridle._keywords import CONVERSATION
 from bridle.options import RECORDS
 
@@ -24,7 +24,14 @@ def test_every_option_is_a_keyword_of_the_same_type() -> None:
         if name in cls.fields
     }
     assert hints.pop("tools") != records.pop("tools")  # functions, too
+    for name in CONVERSATION:
+        records[name] |= None
     assert hints == records
+
+
+def test_every_option_of_an_agent_can_be_unset() -> None:
+    options, changes = typing.get_type_hints(AgentOptions), typing.get_type_hints(AgentChanges)
+    assert changes == {name: hint | None for name, hint in options.items()}
 
 
 def test_the_choice_of_a_conversation_is_apart() -> None:

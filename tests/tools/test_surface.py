@@ -19,6 +19,8 @@ from claude_agent_sdk._cli_version import __cli_version__
 import fetch_declarations
 import surface
 import surface_sources
+from bridle._keywords import HINTS
+from bridle.options import RECORDS
 from surface import Comparison, compare
 from surface_sources import KINDS, PythonSdk, TypeScriptSdk, flags_in, names
 from typescript_types import Declarations, literals
@@ -49,6 +51,19 @@ def found() -> list[Comparison]:
 
 def test_every_official_name_is_built_or_listed(found: list[Comparison]) -> None:
     assert {one.kind: sorted(one.unlisted) for one in found if one.unlisted} == {}
+
+
+@pytest.mark.parametrize("source", ["Python", "TypeScript"])
+def test_every_official_option_is_an_option_or_has_a_hint(source: str) -> None:
+    if source == "Python":
+        official = names(PythonSdk(claude_agent_sdk), "options")
+    else:
+        paths = {key: one.declarations() for key, one in fetch_declarations.packages().items()}
+        if not all(path.exists() for path in paths.values()):
+            pytest.skip("the TypeScript packages are not fetched: run make surface")
+        official = names(TypeScriptSdk(paths["sdk"], paths["api"]), "options")
+    ours = {name for record in RECORDS.values() for name in record.fields}
+    assert official - ours - set(HINTS) == set()
 
 
 def test_no_line_of_the_lists_is_out_of_date(found: list[Comparison]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from bridle._keywords import (
     CONVERSATION,
     HINTS,
-    check_conversation,
+    conversation,
     gather,
     refuse_conversation,
 )
@@ -19,6 +19,7 @@ from bridle.errors import OptionsError
 from bridle.options import RECORDS, BidirOptions, CliOptions, Limits, SdkOptions
 from bridle.tools import ToolServer, tool
 
+NO_STORES = "There is no such option yet: Bridle does not support session stores."
 ALL = {name for cls in RECORDS.values() for name in cls.fields}
 
 
@@ -91,6 +92,11 @@ def test_an_option_given_both_ways_is_rejected() -> None:
         ("maxBudgetUsd", "Use max_budget_usd."),
         ("mcpServers", "Use mcp_servers."),
         ("pathToClaudeCodeExecutable", "Use cli_path."),
+        ("session_store", NO_STORES),
+        ("sessionStore", NO_STORES),
+        ("session_store_flush", NO_STORES),
+        ("load_timeout_ms", NO_STORES),
+        ("load_timeout", NO_STORES),
         ("xyzzy", "The reference of the options lists all names."),
     ],
 )
@@ -184,6 +190,19 @@ def test_a_copy_can_have_other_tools_or_none() -> None:
     assert first.replace({"tools": None}).cli.tools is None
 
 
+def test_none_unsets_an_option_of_a_copy_wherever_it_was_given() -> None:
+    first = gather(None, SdkOptions(limits=Limits(usd=1.0)), None, {"callback_timeout": 5.0})
+    second = first.replace({"limits": None, "callback_timeout": None, "model": None})
+    assert (second.sdk, second.bidir) == (SdkOptions(), BidirOptions())
+    assert [record.given() for record in (second.sdk, second.bidir) if record] == [{}, {}]
+    with pytest.raises(OptionsError, match="modle"):
+        first.replace({"modle": None})
+
+
+def test_a_new_option_may_not_be_none_if_it_has_a_default() -> None:
+    assert refusal(inherit_env=None).field == "inherit_env"
+
+
 # ---------------------------------------------------------------- conversations
 
 
@@ -194,12 +213,13 @@ def test_options_that_choose_a_conversation_are_found(name: str) -> None:
     assert (caught.value.field, caught.value.fix) == (name, f"Use run({name}=...).")
     refuse_conversation({name: None, "model": "opus"}, "")
     refuse_conversation({name: False}, "")
-    check_conversation({name: "x"})
+    assert conversation({name: "x"}) == {name: "x"}
+    assert conversation({name: None}) == {}
 
 
 def test_a_call_takes_no_other_options() -> None:
     with pytest.raises(OptionsError) as caught:
-        check_conversation({"model": "opus"})
+        conversation({"model": "opus"})
     assert caught.value.fix == "Use a changed copy: agent.replace(model=...)."
     with pytest.raises(OptionsError, match="Use resume_session_id"):
-        check_conversation({"resume": "x"})
+        conversation({"resume": "x"})

@@ -8,11 +8,12 @@ from typing import Any, Never, TypedDict, Unpack
 from msgspec import Struct, structs
 
 from bridle._core.precedence import ResolvedOptions
-from bridle._doors.deps import prompt_functions, without_functions
+from bridle._doors.deps import without_functions
+from bridle._doors.not_given import given_or
 from bridle._doors.run import Run
 from bridle._doors.run_many import RunMany, RunProgress
 from bridle._doors.session import InnerSession
-from bridle._keywords import Given, check_conversation, refuse_conversation
+from bridle._keywords import Given, conversation, refuse_conversation
 from bridle._shell.preflight import settle_given
 from bridle.content import Content
 from bridle.options import Retry
@@ -25,7 +26,7 @@ class RunArguments(TypedDict):
     """Arguments of `run` and `run_many`."""
 
     output_type: Any
-    output_retries: int | None
+    output_retries: int
     retry: Retry | None
     keep_messages: bool
     deps: Any
@@ -59,7 +60,9 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
             output_retries=output_retries,
         )
 
-    def replace(self, keywords: Mapping[str, object], deps: Any) -> AgentPlan:
+    def replace(
+        self, keywords: Mapping[str, object], deps: Any, output_type: Any, output_retries: int
+    ) -> AgentPlan:
         """Return a changed copy.
 
         Raises:
@@ -67,29 +70,28 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         """
         refuse_keywords(keywords)
         given = self.given.replace(keywords)
-        return self.make(given, self.deps_or(deps), self.output_type, self.output_retries)
+        return self.make(given, self.deps_or(deps), *self._output(output_type, output_retries))
 
     def deps_or(self, deps: Any) -> Any:
         """Return the object for the callbacks of a call: its own, or that of the agent."""
-        return self.deps if deps is None else deps
+        return given_or(deps, self.deps)
 
-    def chosen(self, conversation: Mapping[str, object]) -> ResolvedOptions:
+    def chosen(self, keywords: Mapping[str, object]) -> ResolvedOptions:
         """Return the options of a call with these keywords.
 
         Raises:
             OptionsError: a keyword does not choose a conversation, or is invalid.
         """
-        if not conversation:
+        if not (chosen := conversation(keywords)):
             return self.options
-        check_conversation(conversation)
-        return structs.replace(self.options, cli=self.options.cli.replace(**conversation))
+        return structs.replace(self.options, cli=self.options.cli.replace(**chosen))
 
     def session(
         self,
-        conversation: Mapping[str, object],
+        keywords: Mapping[str, object],
         deps: Any,
         output_type: Any,
-        output_retries: int | None,
+        output_retries: int,
     ) -> InnerSession:
         """Return a session that is not started.
 
@@ -97,20 +99,20 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
             OptionsError: an argument is invalid.
         """
         output_type, output_retries = self._output(output_type, output_retries)
-        options, deps = self.chosen(conversation), self.deps_or(deps)
+        options, deps = self.chosen(keywords), self.deps_or(deps)
         return InnerSession(options, deps, output_type, output_retries)
 
-    def _output(self, output_type: Any, output_retries: int | None) -> tuple[Any, int]:
+    def _output(self, output_type: Any, output_retries: int) -> tuple[Any, int]:
         """Return the output type and the retries of a call: its own, or those of the agent."""
         return (
-            self.output_type if output_type is None else output_type,
-            self.output_retries if output_retries is None else output_retries,
+            given_or(output_type, self.output_type),
+            given_or(output_retries, self.output_retries),
         )
 
     def run(
         self,
         prompt: Content,
-        conversation: Mapping[str, object],
+        keywords: Mapping[str, object],
         **arguments: Unpack[RunArguments],
     ) -> Run:
         """Return the run of a prompt.
@@ -123,7 +125,7 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         )
         return Run(
             prompt,
-            self.chosen(conversation),
+            self.chosen(keywords),
             output_type,
             output_retries=output_retries,
             retry=arguments["retry"],
@@ -144,10 +146,10 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         Raises:
             OptionsError: an argument is invalid, or chooses a conversation.
         """
-        check_conversation(refused)
-        refuse_conversation(dict.fromkeys(refused, True), _NOT_MANY)
-        if not prompt_functions(self.options):
-            self.run("x", {}, **arguments)  # checks the arguments that all runs share
+        refuse_conversation(dict.fromkeys(conversation(refused), True), _NOT_MANY)
+        # Check the arguments that all runs share. Functions of the deps are not called for that.
+        checked = structs.replace(self, options=without_functions(self.options))
+        checked.run("x", {}, **arguments)
         return RunMany(
             prompts=prompts,
             make=lambda prompt: self.run(prompt, {}, **arguments),

@@ -1,7 +1,7 @@
 """Blocking iterators: items that arrive on the event loop, for a thread.
 
-Every iterator has an :class:`Inbox`, which a task on the loop fills. Closing an iterator never
-waits, so it can happen at any time, also during garbage collection.
+Every iterator has an :class:`Inbox`, which a task on the loop fills. Dropping an iterator never
+waits, because it can happen at any time, also during garbage collection.
 """
 
 from __future__ import annotations
@@ -164,8 +164,12 @@ class Inbox(Generic[_T]):
         self._give_back([item for item in rest if not isinstance(item, _End)])
         self._items.put(self._end or _End())  # for other waiting threads
 
-    async def wait_closed(self) -> None:
-        """Wait on the loop until the source is closed."""
+    def wait_closed(self) -> None:
+        """Wait after `close` until the source is closed."""
+        if not self._portal.is_over:
+            self._portal.call("close", self._wait_closed)
+
+    async def _wait_closed(self) -> None:
         if self._pumping is not None:
             await asyncio.wait([self._pumping])
 
@@ -254,6 +258,15 @@ class Subscription(Generic[_T]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class RunOutcomes(Subscription[_T]):
+    """The outcomes of a ``run_many``. ``close`` and ``with`` wait until its CLIs have exited."""
+
+    def close(self) -> None:
+        """End the runs in progress, and wait until their CLIs have exited."""
+        super().close()
+        self._inbox.wait_closed()
 
 
 class TextPieces:
@@ -379,7 +392,6 @@ class QueryStream:
         self._keep = keep
         self._inbox: Inbox[Message] = Inbox(home, "query", lambda _: source)
         self._messages = Subscription(self._inbox)
-        self._portal = home
 
     @property
     def warnings(self) -> tuple[SdkWarning, ...]:
@@ -405,8 +417,7 @@ class QueryStream:
     def close(self) -> None:
         """End the CLI and discard unread messages. You can call it more than once."""
         self._messages.close()
-        if not self._portal.is_over:
-            self._portal.call("close", self._inbox.wait_closed)
+        self._inbox.wait_closed()
 
     def aclose(self) -> None:
         """End the CLI and discard unread messages. You can call it more than once.

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from msgspec import structs
 
 from bridle._core.precedence import ResolvedOptions
 from bridle.errors import OptionsError
-
-
-class _SessionDeps:
-    def __repr__(self) -> str:
-        return "<the session's deps>"
-
-
-SESSION_DEPS: Final[Any] = _SessionDeps()
-"""Default of an argument ``deps``: the deps of the session. A caller may also give None."""
 
 _PROMPTS = ("system_prompt", "append_system_prompt")
 
@@ -29,7 +20,7 @@ def with_prompts(options: ResolvedOptions, deps: Any) -> ResolvedOptions:
         OptionsError: a function raised an exception, or did not return text.
     """
     made: dict[str, Any] = {}
-    for field in prompt_functions(options):
+    for field in _prompt_functions(options):
         function = getattr(options.cli, field)
         try:
             text = function(deps)
@@ -46,10 +37,10 @@ def with_prompts(options: ResolvedOptions, deps: Any) -> ResolvedOptions:
 
 def without_functions(options: ResolvedOptions) -> ResolvedOptions:
     """Return the options with text in place of functions, to check them without ``deps``."""
-    return _with(options, dict.fromkeys(prompt_functions(options), ""))
+    return _with(options, dict.fromkeys(_prompt_functions(options), ""))
 
 
-def prompt_functions(options: ResolvedOptions) -> list[str]:
+def _prompt_functions(options: ResolvedOptions) -> list[str]:
     """Return the system prompts that are functions."""
     return [field for field in _PROMPTS if callable(getattr(options.cli, field))]
 

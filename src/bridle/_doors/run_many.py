@@ -17,7 +17,14 @@ from bridle._fields import callback, integer, is_mapping
 from bridle._redaction import redact_text
 from bridle._shell.callbacks import Notifier
 from bridle._shell.preflight import running_loop
-from bridle.errors import BridleError, ControlError, OptionsError, StartError
+from bridle.errors import (
+    BridleError,
+    ControlError,
+    OptionsError,
+    SessionStopped,
+    StartError,
+    UsageError,
+)
 from bridle.outcomes import Outcome, OutcomeReason
 
 log = logging.getLogger("bridle.callbacks")
@@ -85,14 +92,17 @@ class RunMany(Struct, kw_only=True):
         """Yield each prompt with its outcome, in the order in which the runs end."""
         work = _Work(self)
         dispatching = asyncio.ensure_future(work.dispatch())
-        dispatching.add_done_callback(lambda done: done.cancelled() or done.exception())
+        dispatching.add_done_callback(work.dispatched)
         try:
             while (ended := await work.ended.get()) is not None:
                 if isinstance(ended, BaseException):
                     raise ended
                 work.slots.release()
                 yield ended
-            await dispatching  # raises what the iterable of prompts raised
+            if dispatching.cancelled():  # by other code: only `close` below cancels it here
+                what = "The task of run_many that reads the prompts was cancelled."
+                raise UsageError(what, fix="Cancel the task that loops over the outcomes.")
+            dispatching.result()  # raises what the iterable of prompts raised
             await work.last_progress()
         finally:
             await work.close(dispatching)
@@ -117,7 +127,12 @@ class _Work:
             self._notifier = Notifier(running_loop(), plan.progress, self._progress_failed)
 
     async def dispatch(self) -> None:
-        """Start a run for every prompt, as slots are free. Return when all have ended."""
+        """Start a run for every prompt, as slots are free. Return when all have ended.
+
+        Raises:
+            UsageError: the iterable raised CancelledError. It would look like a cancellation of
+                the program.
+        """
         try:
             async with contextlib.aclosing(_each(self._plan.prompts)) as prompts:
                 await self.slots.acquire()
@@ -127,10 +142,20 @@ class _Work:
                     task.add_done_callback(self._running.discard)
                     self._tell()
                     await self.slots.acquire()
+        except asyncio.CancelledError as error:
+            if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
+                raise
+            what = "The iterable of prompts raised CancelledError."
+            raise UsageError(what, fix="Raise another exception in it, or end it.") from error
         finally:
             while self._running:
                 await asyncio.wait(self._running)
-            self.ended.put_nowait(None)
+
+    def dispatched(self, dispatching: asyncio.Future[None]) -> None:
+        """End the loop over the outcomes: :meth:`dispatch` has ended, in whatever way."""
+        # Read the exception, so that asyncio does not log it if the loop was left.
+        _ = dispatching.cancelled() or dispatching.exception()
+        self.ended.put_nowait(None)
 
     async def _run(self, prompt: Any) -> None:
         try:
@@ -139,7 +164,11 @@ class _Work:
             outcome = await run.outcome()
             del shown
         except (StartError, ControlError, OptionsError) as error:
-            outcome = _start_failed(error)
+            outcome = _failed(error)
+        except asyncio.CancelledError:
+            # By `close`, which drops the outcome, or by other code: then the loop goes on.
+            detail = "the task of this run was cancelled"
+            outcome = Outcome(reason=OutcomeReason.STOPPED, detail=detail)
         except Exception as error:  # raised to the program by the loop over the outcomes
             self.ended.put_nowait(error)
             return
@@ -194,8 +223,12 @@ async def _each(prompts: Any) -> AsyncGenerator[Any, None]:
                 yield prompt
 
 
-def _start_failed(error: BridleError) -> Outcome[Any]:
+def _failed(error: BridleError) -> Outcome[Any]:
     """Return the outcome of a run that raised this error before its turn began."""
+    reason = OutcomeReason.START_FAILED
+    if isinstance(error, ControlError):  # the session had started, and the prompt was not sent
+        is_stopped = isinstance(error, SessionStopped) and not error.cause
+        reason = OutcomeReason.STOPPED if is_stopped else OutcomeReason.CLI_EXITED
     words = [*filter(None, map(str, error.args)), error.fix]
     detail = redact_text(f"{type(error).__name__}: {' '.join(filter(None, words))}")
-    return Outcome(reason=OutcomeReason.START_FAILED, detail=detail, process=error.process)
+    return Outcome(reason=reason, detail=detail, process=error.process)

@@ -24,7 +24,8 @@ from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
 from bridle._core.wire import Unencodable, decode_reply, encode_user_message
 from bridle._doors.attempts import Answer, Attempts, checked_retries, with_schema
-from bridle._doors.deps import SESSION_DEPS, with_prompts
+from bridle._doors.deps import with_prompts
+from bridle._doors.not_given import NOT_GIVEN, given_or
 from bridle._doors.servers import Servers
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
@@ -304,7 +305,7 @@ class Session(OperationGroups):
     # -- operations --------------------------------------------------------------------------------
 
     async def send_user_message(
-        self, content: Content, *, timeout: float | None = None, deps: Any = SESSION_DEPS
+        self, content: Content, *, timeout: float | None = None, deps: Any = NOT_GIVEN
     ) -> Turn:
         """Send a prompt: text, or a list of content blocks. Return when it is written.
 
@@ -328,8 +329,7 @@ class Session(OperationGroups):
         being written is sent, and its turn runs.
         """
         check_timeout(timeout)
-        if deps is SESSION_DEPS:
-            deps = self.deps
+        deps = given_or(deps, self.deps)
         state = await self._actor.send(str(uuid4()), content, timeout, deps=deps)
         attempts = self._attempts
         return Turn(state, None if attempts is None else Answer(attempts, state.outcome, deps))

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from errno import EISDIR, ENOENT, ENOTDIR
+from types import MappingProxyType
 from typing import Any, cast
 
 from msgspec import structs
@@ -104,7 +105,14 @@ def settle_given(given: Given) -> ResolvedOptions:
     options = settle_options(given.cli, given.sdk, given.callbacks())
     if rules := given.allowed_tools():
         allowed = [*(options.cli.allowed_tools or ()), *rules]
-        options = structs.replace(options, cli=options.cli.replace(allowed_tools=allowed))
+        sources = options.origin["cli.allowed_tools"].split("+")
+        sources = [source for source in sources if source not in ("default", "argument")]
+        origin = {**options.origin, "cli.allowed_tools": "+".join([*sources, "argument"])}
+        options = structs.replace(
+            options,
+            cli=options.cli.replace(allowed_tools=allowed),
+            origin=MappingProxyType(origin),
+        )
     return options
 
 

@@ -32,6 +32,14 @@ async def mistakes(db: Db) -> None:
     await agent.session(deps=3)  # mypy: arg-type; pyright: reportArgumentType
     agent.query("x", deps=3)  # mypy: arg-type; pyright: reportArgumentType
     agent.sync.session(deps=3)  # mypy: arg-type; pyright: reportArgumentType
+    agent.replace(deps=3)  # mypy: arg-type; pyright: reportArgumentType
+    agent.replace(output_retries="1")  # mypy: arg-type; pyright: reportArgumentType
+    agent.replace(deps=None, output_type=Db, output_retries=0).replace(output_type=None)
+    await agent.run("x", deps=None, output_type=None)
+    await agent.run("x", output_type=3)  # mypy: arg-type; pyright: reportArgumentType
+    agent.replace(limits=None, model=None, strict_mcp_config=None)
+    await agent.session(fork_session=None)
+    bridle.Agent(limits=None)  # mypy: arg-type; pyright: reportArgumentType
     agent.replace(modle="x")  # mypy: call-arg; pyright: reportCallIssue
     agent.run_many(["x"], session_id="x")  # mypy: arg-type; pyright: reportArgumentType
     await bridle.run("x", modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue
