@@ -755,7 +755,7 @@ def test_an_async_system_prompt_function_is_rejected_with_the_options() -> None:
     async def prompt(_: object) -> str:
         return ""
 
-    with pytest.raises(OptionsError, match="plain function"):
+    with pytest.raises(OptionsError, match="plain `def` function"):
         CliOptions(system_prompt=prompt)  # type: ignore[arg-type]  # pyright: ignore
 
 
