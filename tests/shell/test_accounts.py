@@ -85,7 +85,8 @@ def test_a_cli_of_another_user_is_supervised_like_any_other(programs: Programs) 
         cli.terminate()
         cli.kill()
         await until(lambda: recorder.has_exited)
-        assert recorder.all("exited") == [-signal.SIGKILL]
+        # Either signal may be the first that the process notices.
+        assert recorder.all("exited")[0] in (-signal.SIGTERM, -signal.SIGKILL)
         await cli.aclose()
         assert not is_alive(int(descendant))
         assert not private.exists()

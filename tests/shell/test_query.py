@@ -120,13 +120,16 @@ def run_of(stream: QueryStream) -> QueryActor:
 
 
 def test_an_input_that_is_broken_at_the_last_prompt_ends_the_stream() -> None:
-    """The report of the failed write may come after the end of input."""
+    """The report of the failed write may come after the end of input.
+
+    The prompt is larger than a pipe. A small one would be written before the CLI closes its input.
+    """
 
     async def main() -> None:
         with FakeCli().expect_initialize().close_stdin().silence() as cli:
             async with asyncio.timeout(10):
                 with pytest.raises(TransportError, match="its input broke"):
-                    await read(ask(cli, "x" * 10))
+                    await read(ask(cli, "x" * 1_000_000))
 
     run(main)
 
