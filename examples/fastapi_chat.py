@@ -4,7 +4,7 @@ Start a conversation, then send prompts. Each response is a stream of server-sen
 `approval` waits for the answer in another request; without one, the call is denied. A client that
 disconnects interrupts its turn. On SIGTERM and Ctrl-C, clients get the outcome before the end.
 
-There is no login: whoever knows the id of a conversation controls it. Add yours before you let
+There is no login: a client that knows the id of a conversation controls it. Add one before you let
 anybody else connect.
 
 $ pip install fastapi uvicorn
