@@ -6,6 +6,8 @@ the engine.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from tests.simulation.lines import Line, Turns
 from tests.simulation.violation import Violation
 
@@ -43,8 +45,9 @@ class LimitPromises:
         self._has_tasks = False
         #: The CLI's total as of the last two results.
         self.totals = (0.0, 0.0)
-        #: Turns that the CLI has told to be over their dollars in the step under way.
-        self._overspent: set[str] = set()
+        #: Prompts that share a turn whose cost the CLI reported as too high in this step, with
+        #: the lowest total at its start for which the cost is within the limit.
+        self._overspent: list[tuple[Turns, float]] = []
 
     # -- what happened -------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class LimitPromises:
         if self._has_tasks and turns:
             before = max(before or 0.0, min(self._told_in[uuid] for uuid in turns))
         if usd is not None and before is not None and total - before > usd + _ROUNDING:
-            self._overspent.update(turns)
+            self._overspent.append((turns, total - usd - _ROUNDING))
 
     # -- what must hold ------------------------------------------------------------------------
 
@@ -136,14 +139,21 @@ class LimitPromises:
     def check_told(self, open_turns: list[str]) -> None:
         """Everything that was read has had its effect."""
         for uuid in open_turns:
-            if self._interrupts_before[uuid] < self.interrupts:
+            if self._is_interrupted(uuid):
                 continue
-            if uuid in self._overspent:
+            # A prompt may join a turn that was interrupted before. No second interrupt is sent.
+            # A result read in the same step may belong to the turn before, and sets the start.
+            start = self.totals[1]
+            shared = [turns for turns, least in self._overspent if uuid in turns and start < least]
+            if shared and not any(self._is_interrupted(other) for other in chain(*shared)):
                 raise Violation(f"{uuid} has spent too much, and goes on")
             limit = self._limits.turns
             if limit is not None and len(self._model_calls.get(uuid, ())) > limit:
                 raise Violation(f"{uuid} has made too many model calls, and goes on")
         self._overspent.clear()
+
+    def _is_interrupted(self, uuid: str) -> bool:
+        return self._interrupts_before[uuid] < self.interrupts
 
     def check_rest(self, hanging: list[str], *, is_waiting: bool) -> None:
         """Nothing happens any more, and these turns are open."""

@@ -400,7 +400,7 @@ class Engine:
         if request is None:
             # The CLI repeats our own answers on its output, for example.
             if not self._incoming.table.was_answered(request_id):
-                self._outgoing.report_unknown_id(request_id)
+                self._outgoing.answer_late(request_id, response)
         elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
 

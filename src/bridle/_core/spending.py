@@ -112,6 +112,9 @@ class Spending:
         self._is_outdated = False
         self._now: Told | None = None
         self._is_asking = False
+        # The number of requests sent, and how many of them were sent before this turn.
+        self._sent = 0
+        self._sent_before = 0
         # True if a model call has ended since the pending request was sent.
         self._is_due = False
         # True if the total may not include a model call that was seen.
@@ -215,6 +218,7 @@ class Spending:
             return
         self._is_due = self._is_behind = self._is_unknown = self._has_warned = False
         self._now = self._held_base = None
+        self._sent_before = self._sent
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
             # The turn's cost includes what background work spent before it, which was not its own.
@@ -233,11 +237,20 @@ class Spending:
             self._is_due = True
             return
         self._is_asking = True
-        self._ask(self._tell, now)
+        self._sent += 1
+        number = self._sent
+        self._ask(lambda answer: self._tell(answer, number), now)
 
-    def _tell(self, answer: object) -> None:
-        self._is_asking = False
+    def _tell(self, answer: object, number: int) -> None:
+        """Take the response to request ``number``, or its error. A late response may follow."""
         told = read_total(answer)
+        if number < self._sent or not self._is_asking:
+            # An earlier turn's total, or one that is lower than ours, is out of date.
+            is_current = number > self._sent_before
+            if told is None or not is_current or (self._now and told.high <= self._now.high):
+                return
+        else:
+            self._is_asking = False
         if told is None:
             self._note_failure(answer)
             return

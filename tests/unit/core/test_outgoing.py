@@ -229,7 +229,7 @@ def test_an_answer_nobody_waits_for_is_reported(
     desk.requests.take("req_0")
     desk.taken()
     assert desk.requests.answer(request_id, DONE) is None
-    desk.requests.report_unknown_id(request_id)
+    desk.requests.answer_late(request_id, DONE)
     assert desk.taken() == [Warn(kind, f"request id '{request_id}'")]
     assert (kind.level == "debug") == (kind is WarningKind.LATE_RESPONSE)
 

@@ -233,6 +233,52 @@ def test_a_request_that_times_out_is_sent_again_after_the_next_model_call() -> N
     assert asked(engine.receive(told("req_4", "0.3600"), 63.0)) == [("interrupt", "req_5")]
 
 
+def test_a_cost_that_arrives_after_its_timeout_ends_the_turn() -> None:
+    engine = prompted()
+    engine.receive(call("1", USE), 1.0)
+    engine.advance(31.0)
+    assert asked(engine.receive(TOOL_RESULT, 32.0)) == [("get_session_cost", "req_3")]
+    late = engine.receive(told("req_2", "0.4000"), 33.0)
+    assert asked(late) == [("interrupt", "req_4")]
+    assert warned(late) == []
+
+
+def test_a_late_cost_of_an_earlier_turn_does_not_end_the_next_one() -> None:
+    engine = prompted()
+    engine.receive(call("1", USE), 1.0)
+    engine.advance(31.0)
+    engine.receive(cli.result("a", total_cost_usd=0.1), 32.0)
+    engine.send("key b", "b", "prompt", 33.0)
+    assert asked(engine.receive(told("req_2", "0.5000"), 34.0)) == []
+
+
+def test_a_late_cost_does_not_lower_the_known_one() -> None:
+    engine = prompted()
+    engine.receive(call("1", USE), 1.0)
+    engine.advance(31.0)
+    engine.receive(TOOL_RESULT, 32.0)
+    engine.receive(told("req_3", "0.2900") + told("req_2", "0.1000"), 33.0)
+    assert engine.receive(call("2", USE), 34.0)
+    assert asked(engine.receive(told("req_4", "0.3100"), 35.0)) == [("interrupt", "req_5")]
+
+
+def test_a_late_refusal_of_the_cost_is_ignored() -> None:
+    engine = prompted()
+    engine.receive(call("1", USE), 1.0)
+    engine.advance(31.0)
+    assert engine.receive(cli.failure("req_2", "no"), 32.0) == []
+    assert asked(engine.receive(TOOL_RESULT, 33.0)) == [("get_session_cost", "req_3")]
+
+
+def test_a_late_total_of_the_start_is_the_start() -> None:
+    engine = cli.running(limits=Limits(usd=USD))
+    engine.send("key", "a", "prompt", 0.0)
+    engine.advance(30.0)
+    engine.receive(INIT + call("1", USE), 31.0)
+    assert asked(engine.receive(told("req_1", "5.00"), 32.0)) == []
+    assert asked(engine.receive(told("req_2", "5.40"), 33.0)) == [("interrupt", "req_3")]
+
+
 def test_a_start_that_is_not_told_in_time_is_asked_for_again() -> None:
     engine = cli.running(limits=Limits(usd=USD))
     engine.send("key", "a", "prompt", 0.0)

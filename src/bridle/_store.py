@@ -1,0 +1,86 @@
+"""Define what a session store is: a place for transcripts and journals outside the CLI's files.
+
+The implementations are in ``bridle._stores``. Users import these names from `bridle.sessions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
+
+JOURNAL = "journal"
+"""The subkey of the journal, which holds prompts, tool calls and outcomes for recovery."""
+
+Entry = Mapping[str, object]
+"""A JSON object. Its ``uuid``, if it has one, makes appending idempotent."""
+
+
+class SessionKey(Struct, frozen=True):
+    """The name of one list of entries in a store."""
+
+    #: The id of the session.
+    session_id: str
+    #: "" for the transcript, "journal" for the journal, "subagents/agent-<id>" for a subagent.
+    subkey: str = ""
+    #: The project that the session belongs to, as the CLI names it: the working directory with
+    #: "-" for every character that is not a letter or a digit. Lists are filtered by it. It is
+    #: not part of the identity of the key, so a session is found from any directory.
+    project: str = ""
+
+
+class StoredSession(Struct, frozen=True):
+    """A session that a store holds."""
+
+    session_id: str
+    #: The project of the first entry.
+    project: str
+    #: Seconds since the epoch of the last append.
+    updated_at: float
+
+
+@runtime_checkable
+class SessionStore(Protocol):
+    """Store the entries of sessions.
+
+    Write the methods with ``async def``. A store may also have ``acquire`` and ``release`` (see
+    `LeasingStore`) and ``aclose``. Objects that implement the store protocol of the official SDK
+    are accepted in its place.
+    """
+
+    def append(self, key: SessionKey, entries: Sequence[Entry]) -> Awaitable[None]:
+        """Append entries in order, all or none. Skip those whose ``uuid`` the key already holds."""
+        ...
+
+    def load(self, key: SessionKey) -> Awaitable[Sequence[Entry] | None]:
+        """Return the entries of a key in the order of appending. None if there are none."""
+        ...
+
+    def list(self, project: str | None = None) -> Awaitable[Sequence[StoredSession]]:
+        """Return the sessions that have a transcript, the last updated first.
+
+        ``project`` selects the sessions of one project. None selects all.
+        """
+        ...
+
+    def delete(self, key: SessionKey) -> Awaitable[None]:
+        """Delete the entries of a key. A key without a subkey also deletes its subkeys."""
+        ...
+
+    def subkeys(self, session_id: str) -> Awaitable[Sequence[str]]:
+        """Return the subkeys that the session has entries for, sorted, without ``""``."""
+        ...
+
+
+@runtime_checkable
+class LeasingStore(Protocol):
+    """A store that lets one process at a time use a session."""
+
+    def acquire(self, session_id: str, owner: str, seconds: float) -> Awaitable[bool]:
+        """Take or renew the lease for ``seconds``. Return False if another owner holds it."""
+        ...
+
+    def release(self, session_id: str, owner: str) -> Awaitable[None]:
+        """Give the lease back. Does nothing if another owner holds it."""
+        ...
