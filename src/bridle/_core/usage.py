@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from msgspec import structs
 
@@ -23,7 +24,7 @@ MAX_TURNS = 256
 """Turns that are kept one by one. The totals include older ones."""
 
 MAX_CALLS = 1024
-"""Answers since the last result that are kept one by one."""
+"""Answers since the last result that are kept one by one, at least. At most twice as many."""
 
 _COUNTS = (
     "input_tokens",
@@ -102,9 +103,10 @@ class UsageBook:
         if call is None or model is None or model == SYNTHETIC or usage is None:
             return
         self._calls[call] = (model, usage)
-        if len(self._calls) > MAX_CALLS:
-            oldest = self._calls.pop(next(iter(self._calls)))
-            self._older = _sum(self._older, _by_model([oldest]))
+        if len(self._calls) > 2 * MAX_CALLS:
+            # Many at once: summing one answer at a time costs more than decoding it.
+            oldest = list(islice(self._calls, MAX_CALLS))
+            self._older = _sum(self._older, _by_model(map(self._calls.pop, oldest)))
 
     def charge(self, result: ResultMessage, cost: float | None, prompts: tuple[str, ...]) -> None:
         """Add what a result has added, with its cost in dollars."""
@@ -130,16 +132,22 @@ class UsageBook:
 
 def _by_model(calls: Iterable[tuple[str, Usage]]) -> _Models:
     """Return the usage of answers, summed by model."""
-    models: dict[str, ModelUsage] = {}
+    sums: dict[str, list[int]] = {}
     for model, usage in calls:
-        one = ModelUsage(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_input_tokens=usage.cache_read_input_tokens or 0,
-            cache_creation_input_tokens=usage.cache_creation_input_tokens or 0,
+        counts = sums.setdefault(model, [0, 0, 0, 0])
+        counts[0] += usage.input_tokens
+        counts[1] += usage.output_tokens
+        counts[2] += usage.cache_read_input_tokens or 0
+        counts[3] += usage.cache_creation_input_tokens or 0
+    return {
+        model: ModelUsage(
+            input_tokens=counts[0],
+            output_tokens=counts[1],
+            cache_read_input_tokens=counts[2],
+            cache_creation_input_tokens=counts[3],
         )
-        models[model] = _add(models[model], one) if model in models else one
-    return models
+        for model, counts in sums.items()
+    }
 
 
 def _sum(first: _Models, second: _Models) -> _Models:

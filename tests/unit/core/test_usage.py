@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.sizes import largest_container
 
 from bridle import decode_line
 from bridle._core import usage
@@ -133,9 +134,10 @@ def test_other_messages_count_nothing(book: UsageBook, message: Message) -> None
 
 
 def test_the_book_is_bounded_and_loses_no_tokens(book: UsageBook) -> None:
-    for number in range(usage.MAX_CALLS + 5):
+    for number in range(5 * usage.MAX_CALLS):
         book.note([answer(f"m{number}", 1)])
-    assert book.read().input_tokens == usage.MAX_CALLS + 5
+    assert book.read().input_tokens == 5 * usage.MAX_CALLS
+    assert largest_container(book) <= 2 * usage.MAX_CALLS
     for number in range(usage.MAX_TURNS + 5):
         book.charge(result(opus=tokens(number + 1, 0)), None, (str(number),))
     found = book.read()
