@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from itertools import islice
 
 from msgspec import structs
 
@@ -26,11 +25,14 @@ MAX_TURNS = 256
 MAX_CALLS = 1024
 """Answers since the last result that are kept one by one, at least. At most twice as many."""
 
-_COUNTS = (
+_TOKENS = (
     "input_tokens",
     "output_tokens",
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
+)
+_COUNTS = (
+    *_TOKENS,
     "web_search_requests",
     "cost_usd",
 )
@@ -105,7 +107,7 @@ class UsageBook:
         self._calls[call] = (model, usage)
         if len(self._calls) > 2 * MAX_CALLS:
             # Many at once: summing one answer at a time costs more than decoding it.
-            oldest = list(islice(self._calls, MAX_CALLS))
+            oldest = list(self._calls)[:MAX_CALLS]
             self._older = _sum(self._older, _by_model(map(self._calls.pop, oldest)))
 
     def charge(self, result: ResultMessage, cost: float | None, prompts: tuple[str, ...]) -> None:
@@ -128,6 +130,15 @@ class UsageBook:
         return SessionUsage(
             models=_sum(self._models, running), cost_usd=self._cost, turns=tuple(self._turns)
         )
+
+
+def add_usage(before: Usage | None, after: Usage | None) -> Usage | None:
+    """Return the later token usage with the counts of both."""
+    if before is None or after is None:
+        return after or before
+    counts = [(name, getattr(before, name), getattr(after, name)) for name in _TOKENS]
+    known = {name: (a or 0) + (b or 0) for name, a, b in counts if (a, b) != (None, None)}
+    return structs.replace(after, **known)
 
 
 def _by_model(calls: Iterable[tuple[str, Usage]]) -> _Models:

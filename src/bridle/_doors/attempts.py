@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from msgspec import structs
 
+from bridle._core.attempts import AnswerPlan, combined, used_by
 from bridle._core.budget import Used
 from bridle._core.precedence import ResolvedOptions
 from bridle._shell import timer
@@ -22,13 +23,7 @@ from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
 from bridle.errors import ControlError, OptionsError
 from bridle.options import Limits, Retry
-from bridle.outcomes import Outcome, OutcomeReason
-
-_UNFIT = frozenset({OutcomeReason.OUTPUT_INVALID, OutcomeReason.OUTPUT_MISSING})
-
-_FIRST_PAUSE = 1.0
-"""Seconds before the second attempt, if the API does not say when to come back. It doubles."""
-
+from bridle.outcomes import Outcome
 
 _MAX_FINISHED = 64
 """Results whose final outcome is kept for other prompts of the same turn."""
@@ -87,7 +82,7 @@ class Answer:
 
 
 class Attempts:
-    """Makes the final outcomes of a session: decides whether to ask again, and asks.
+    """Makes the final outcomes of a session: asks again as the plan of each answer says.
 
     It keeps the session's line to the CLI and not the session, which may be collected.
     """
@@ -123,26 +118,25 @@ class Attempts:
         """Return the final outcome of an answer. Its costs include those of all prompts."""
         began = time.monotonic() - first.duration
         outcome = self._converted(first)
-        corrections, attempts = self._output_retries, self._retry.attempts if self._retry else 1
+        plan = AnswerPlan(
+            output_retries=self._output_retries, retry=self._retry, limits=self._limits
+        )
         while not answer.stopped.done():
-            if outcome.reason in _UNFIT and corrections:
-                corrections -= 1
-                prompt = _correction(outcome)
-            elif outcome.retryable and attempts > 1 and self._retry is not None:
-                attempts -= 1
-                pause = _pause(self._retry, outcome, attempts)
-                if pause is None or not self._has_time(time.monotonic() - began + pause):
-                    return outcome
-                if await self._ends_within(pause, answer):
-                    return outcome
-                prompt = _CONTINUE
-            else:
+            again = plan.next(
+                outcome,
+                seconds=time.monotonic() - began,
+                wall=time.time(),
+                chance=random.random(),
+            )
+            if again is None or (again.pause and await self._ends_within(again.pause, answer)):
                 return outcome
-            used = Used(time.monotonic() - began, outcome.num_turns, outcome.cost_usd or 0.0)
-            if self._is_used_up(used):
+            seconds = time.monotonic() - began
+            if plan.is_used_up(outcome, seconds):  # a timer may be late
                 return outcome
             try:
-                state = await self._line.send(str(uuid4()), prompt, deps=deps, used=used)
+                state = await self._line.send(
+                    str(uuid4()), again.prompt, deps=deps, used=used_by(outcome, seconds)
+                )
             except ControlError:  # it could not be sent, so this outcome is the last one
                 return outcome
             answer.correction = state
@@ -150,7 +144,7 @@ class Attempts:
                 await state.interrupt(None)
             more = await state.wait()
             more = structs.replace(more, duration=time.monotonic() - began)
-            outcome = _combined(outcome, self._converted(more))
+            outcome = combined(outcome, self._converted(more))
         return outcome
 
     def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
@@ -169,17 +163,6 @@ class Attempts:
         finally:
             gone.cancel()
             pause.cancel()
-
-    def _has_time(self, seconds: float) -> bool:
-        return self._limits.total is None or seconds < self._limits.total
-
-    def _is_used_up(self, used: Used) -> bool:
-        limits = self._limits
-        return (
-            not self._has_time(used.seconds)
-            or (limits.turns is not None and used.turns >= limits.turns)
-            or (limits.usd is not None and used.usd >= limits.usd)
-        )
 
 
 def with_schema(options: ResolvedOptions, output: OutputType | None) -> ResolvedOptions:
@@ -202,66 +185,3 @@ def checked_retries(retries: object) -> int:
         problem = f"must be a whole number from 0 on, got {retries!r}"
         raise OptionsError("output_retries", problem, fix="Use 1, or 0 for no retry.")
     return retries
-
-
-_CONTINUE = (
-    "The request to the model failed for a technical reason, so your last answer is missing or "
-    "incomplete. Continue with the task where it stopped. Do not repeat what is already done."
-)
-
-
-def _correction(outcome: Outcome[Any]) -> str:
-    if outcome.reason is OutcomeReason.OUTPUT_MISSING:
-        return "Your answer has no structured output. Give the same answer as structured output."
-    return f"Your structured output was rejected: {outcome.detail}. Correct it and give it again."
-
-
-def _pause(retry: Retry, outcome: Outcome[Any], attempts_left: int) -> float | None:
-    """Return the seconds to wait before the next attempt. None: not worth waiting."""
-    if outcome.reason is OutcomeReason.CLI_EXITED:
-        return None  # there is no process left to ask
-    if outcome.resets_at is not None:
-        if not retry.wait_for_reset:
-            return None
-        pause = max(0.0, outcome.resets_at - time.time())
-        return pause if pause <= retry.max_wait else None
-    done = retry.attempts - 1 - attempts_left
-    # Random, so that many programs do not repeat their requests at the same moment.
-    return min(_FIRST_PAUSE * 2.0**done * random.uniform(0.5, 1.5), retry.max_wait)
-
-
-def _combined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
-    """Return the later outcome with the costs of both. It belongs to the first prompt."""
-    costs = [one.cost_usd for one in (before, after) if one.cost_usd is not None]
-    return structs.replace(
-        after,
-        uuid=before.uuid,
-        merged_with=tuple(dict.fromkeys((*before.merged_with, *after.merged_with))),
-        text=after.text or before.text,
-        cost_usd=sum(costs) if costs else None,
-        usage=_added(before.usage, after.usage),
-        num_turns=before.num_turns + after.num_turns,
-        model_calls=before.model_calls + after.model_calls,
-        tool_calls=before.tool_calls + after.tool_calls,
-        api_retries=before.api_retries + after.api_retries,
-    )
-
-
-_COUNTED = (
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-)
-
-
-def _added(before: Any, after: Any) -> Any:
-    """Return the later token usage with the counts of both."""
-    if before is None or after is None:
-        return after or before
-    counts = {
-        name: (getattr(before, name) or 0) + (getattr(after, name) or 0)
-        for name in _COUNTED
-        if getattr(before, name) is not None or getattr(after, name) is not None
-    }
-    return structs.replace(after, **counts)

@@ -1,0 +1,119 @@
+"""Decide whether to ask again after an outcome: a correction of the output, or another attempt.
+
+The prompts that follow belong to the same answer: its limits, costs and counts include them. Turns
+and limits of single prompts are in other modules, which know nothing of answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, structs
+
+from bridle._core.budget import Used
+from bridle._core.usage import add_usage
+from bridle.options import Limits, Retry
+from bridle.outcomes import Outcome, OutcomeReason
+
+_UNFIT = frozenset({OutcomeReason.OUTPUT_INVALID, OutcomeReason.OUTPUT_MISSING})
+
+_FIRST_PAUSE = 1.0
+"""Seconds before the second attempt, if the API does not say when to come back. It doubles."""
+
+_CONTINUE = (
+    "The request to the model failed for a technical reason, so your last answer is missing or "
+    "incomplete. Continue with the task where it stopped. Do not repeat what is already done."
+)
+
+
+class AskAgain(Struct, frozen=True):
+    """The prompt to send next, and the seconds to wait before it."""
+
+    prompt: str
+    pause: float = 0.0
+
+
+class AnswerPlan:
+    """The prompts that may still follow for one answer."""
+
+    def __init__(self, *, output_retries: int, retry: Retry | None, limits: Limits) -> None:
+        self._corrections = output_retries
+        self._retry = retry
+        self._retries = 0
+        self._limits = limits
+
+    def next(
+        self, outcome: Outcome[Any], *, seconds: float, wall: float, chance: float
+    ) -> AskAgain | None:
+        """Return what to ask after ``outcome``. None if it is the final one.
+
+        Args:
+            outcome: the outcome of the answer so far
+            seconds: how long the answer has taken
+            wall: seconds since the epoch
+            chance: a random number from 0 to 1, so that many programs do not repeat their requests
+                at the same moment
+        """
+        if outcome.reason in _UNFIT and self._corrections:
+            self._corrections -= 1
+            again = AskAgain(_correction(outcome))
+        elif outcome.retryable and self._retry and self._retries < self._retry.attempts - 1:
+            pause = _pause(self._retry, self._retries, outcome, wall, chance)
+            if pause is None:
+                return None
+            self._retries += 1
+            again = AskAgain(_CONTINUE, pause)
+        else:
+            return None
+        return None if self.is_used_up(outcome, seconds + again.pause) else again
+
+    def is_used_up(self, outcome: Outcome[Any], seconds: float) -> bool:
+        """Return True if the answer has used up a limit."""
+        limits, used = self._limits, used_by(outcome, seconds)
+        return (
+            (limits.total is not None and used.seconds >= limits.total)
+            or (limits.turns is not None and used.turns >= limits.turns)
+            or (limits.usd is not None and used.usd >= limits.usd)
+        )
+
+
+def used_by(outcome: Outcome[Any], seconds: float) -> Used:
+    """Return what an answer has used of its limits."""
+    return Used(seconds, outcome.num_turns, outcome.cost_usd or 0.0)
+
+
+def combined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
+    """Return the later outcome with the costs of both. It belongs to the first prompt."""
+    costs = [one.cost_usd for one in (before, after) if one.cost_usd is not None]
+    return structs.replace(
+        after,
+        uuid=before.uuid,
+        merged_with=tuple(dict.fromkeys((*before.merged_with, *after.merged_with))),
+        text=after.text or before.text,
+        cost_usd=sum(costs) if costs else None,
+        usage=add_usage(before.usage, after.usage),
+        num_turns=before.num_turns + after.num_turns,
+        model_calls=before.model_calls + after.model_calls,
+        tool_calls=before.tool_calls + after.tool_calls,
+        api_retries=before.api_retries + after.api_retries,
+    )
+
+
+def _correction(outcome: Outcome[Any]) -> str:
+    if outcome.reason is OutcomeReason.OUTPUT_MISSING:
+        return "Your answer has no structured output. Give the same answer as structured output."
+    return f"Your structured output was rejected: {outcome.detail}. Correct it and give it again."
+
+
+def _pause(
+    retry: Retry, retries: int, outcome: Outcome[Any], wall: float, chance: float
+) -> float | None:
+    """Return the seconds to wait before the next attempt. None: not worth waiting."""
+    if outcome.reason is OutcomeReason.CLI_EXITED:
+        return None  # there is no process left to ask
+    if outcome.resets_at is not None:
+        if not retry.wait_for_reset:
+            return None
+        pause = max(0.0, outcome.resets_at - wall)
+        return pause if pause <= retry.max_wait else None
+    return min(_FIRST_PAUSE * 2.0**retries * (0.5 + chance), retry.max_wait)
