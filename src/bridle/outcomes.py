@@ -177,6 +177,8 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     #: Calls of the model in this turn, and tool calls that it made. Both include subagents.
     model_calls: int = 0
     tool_calls: int = 0
+    #: Calls of the model by the main agent, without subagents. `Limits.turns` limits these.
+    main_model_calls: int = 0
     #: Seconds from the prompt to this outcome.
     duration: float = 0.0
     #: The CLI's result message, or None.

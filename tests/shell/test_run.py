@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import dataclasses
+import gc
 import time
 from typing import Annotated, Any, cast
 
@@ -306,6 +307,92 @@ def test_the_callbacks_of_a_correction_see_the_context_of_the_sender() -> None:
 
     run(main)
     assert seen == ["the sender"]
+
+
+def test_an_answer_is_not_corrected_while_another_prompt_waits() -> None:
+    async def main() -> None:
+        with fitting_at_last(1.0, 9.0) as cli:
+            options = CliOptions(cli_path=cli.path)
+            async with bridle.Session(options, output_type=Offer) as session:
+                first = await session.send_user_message("one")
+                second = await session.send_user_message("two")
+                outcomes = [await first, await second]
+        assert [one.reason for one in outcomes] == [
+            OutcomeReason.OUTPUT_INVALID,
+            OutcomeReason.COMPLETED,
+        ]
+        assert [one.output for one in outcomes] == [None, Offer(9.0)]
+
+    run(main)
+
+
+def test_a_correction_is_not_named_in_merged_with() -> None:
+    async def main() -> None:
+        script = fitting_at_last(1.0).expect_user().expect_user().start_turn().assistant("2")
+        with script.result("{}", structured_output={"total": 9.0}) as cli:
+            options = CliOptions(cli_path=cli.path)
+            async with bridle.Session(options, output_type=Offer) as session:
+                messages = session.messages()
+                first = await session.send_user_message("one")
+                async for message in messages:
+                    if isinstance(message, ResultMessage):
+                        break
+                while not session._actor.has_open_turns:
+                    await asyncio.sleep(0)  # until the correction is sent
+                second = await session.send_user_message("two")
+                outcomes = [await first, await second]
+            assert [one.merged_with for one in outcomes] == [(second.uuid,), (first.uuid,)]
+
+    run(main)
+
+
+def test_an_answer_is_corrected_after_the_program_dropped_its_turn() -> None:
+    async def main() -> None:
+        with fitting_at_last(1.0, 9.0) as cli:
+            options = CliOptions(cli_path=cli.path)
+            async with bridle.Session(options, output_type=Offer) as session:
+                messages = session.messages()
+                turn = await session.send_user_message("one")
+                del turn
+                gc.collect()
+                results = 0
+                async for message in messages:
+                    results += isinstance(message, ResultMessage)
+                    if results == 2:
+                        break
+            assert results == 2
+
+    run(main)
+
+
+def test_a_slash_command_has_no_output_to_correct() -> None:
+    script = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn()
+    outcome = play(script.result("cleared", num_turns=0).silence(), output_type=Offer)
+    assert (outcome.reason, outcome.model_calls) == (OutcomeReason.OUTPUT_MISSING, 0)
+
+
+def test_model_calls_are_counted_for_the_limit_and_not_what_the_cli_calls_turns() -> None:
+    script = FakeCli(patience=5.0).expect_initialize().expect_user().start_turn().assistant("1")
+    script = script.result("{}", structured_output={"total": 1.0}, num_turns=2)
+    script = script.expect_user().start_turn().assistant("2")
+    script = script.result("{}", structured_output={"total": 9.0}, num_turns=2)
+    outcome = play(script, output_type=Offer, limits=Limits(turns=2))
+    assert (outcome.ok, outcome.main_model_calls) == (True, 2)
+
+
+def test_half_a_surrogate_pair_in_a_validation_error_does_not_end_the_run() -> None:
+    class Odd(pydantic.BaseModel):
+        total: float
+
+        @pydantic.field_validator("total")
+        @classmethod
+        def _check(cls, total: float) -> float:
+            if total < 5:
+                raise ValueError("half \ud800")
+            return total
+
+    outcome = play(fitting_at_last(1.0, 9.0), output_type=Odd)
+    assert outcome.output == Odd(total=9.0)
 
 
 def test_a_secret_in_a_validation_error_is_masked() -> None:

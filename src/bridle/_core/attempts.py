@@ -43,18 +43,29 @@ class AnswerPlan:
         self._limits = limits
 
     def next(
-        self, outcome: Outcome[Any], *, seconds: float, wall: float, chance: float
+        self,
+        outcome: Outcome[Any],
+        *,
+        is_alone: bool,
+        seconds: float,
+        wall: float,
+        chance: float,
     ) -> AskAgain | None:
         """Return what to ask after ``outcome``. None if it is the final one.
 
         Args:
             outcome: the outcome of the answer so far
+            is_alone: False if another prompt runs or waits. The CLI would handle ours after it, and
+                the model would correct the answer to that one.
             seconds: how long the answer has taken
             wall: seconds since the epoch
             chance: a random number from 0 to 1, so that many programs do not repeat their requests
                 at the same moment
         """
-        if outcome.reason in _UNFIT and self._corrections:
+        if not is_alone:
+            return None
+        # Without a model call it was a slash command, which has no answer to correct.
+        if outcome.reason in _UNFIT and self._corrections and outcome.model_calls:
             self._corrections -= 1
             again = AskAgain(_correction(outcome))
         elif outcome.retryable and self._retry and self._retries < self._retry.attempts - 1:
@@ -79,7 +90,7 @@ class AnswerPlan:
 
 def used_by(outcome: Outcome[Any], seconds: float) -> Used:
     """Return what an answer has used of its limits."""
-    return Used(seconds, outcome.num_turns, outcome.cost_usd or 0.0)
+    return Used(seconds, outcome.main_model_calls, outcome.cost_usd or 0.0)
 
 
 def combined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
@@ -94,6 +105,7 @@ def combined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
         usage=add_usage(before.usage, after.usage),
         num_turns=before.num_turns + after.num_turns,
         model_calls=before.model_calls + after.model_calls,
+        main_model_calls=before.main_model_calls + after.main_model_calls,
         tool_calls=before.tool_calls + after.tool_calls,
         api_retries=before.api_retries + after.api_retries,
     )
@@ -102,7 +114,9 @@ def combined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
 def _correction(outcome: Outcome[Any]) -> str:
     if outcome.reason is OutcomeReason.OUTPUT_MISSING:
         return "Your answer has no structured output. Give the same answer as structured output."
-    return f"Your structured output was rejected: {outcome.detail}. Correct it and give it again."
+    # A validator's text may hold half of a surrogate pair, which cannot be sent.
+    why = outcome.detail.encode("utf-8", "replace").decode()
+    return f"Your structured output was rejected: {why}. Correct it and give it again."
 
 
 def _pause(
@@ -111,9 +125,10 @@ def _pause(
     """Return the seconds to wait before the next attempt. None: not worth waiting."""
     if outcome.reason is OutcomeReason.CLI_EXITED:
         return None  # there is no process left to ask
+    backoff = min(_FIRST_PAUSE * 2.0**retries * (0.5 + chance), retry.max_wait)
     if outcome.resets_at is not None:
-        if not retry.wait_for_reset:
+        until_reset = max(0.0, outcome.resets_at - wall)
+        if not retry.wait_for_reset or until_reset > retry.max_wait:
             return None
-        pause = max(0.0, outcome.resets_at - wall)
-        return pause if pause <= retry.max_wait else None
-    return min(_FIRST_PAUSE * 2.0**retries * (0.5 + chance), retry.max_wait)
+        return until_reset + backoff
+    return backoff

@@ -19,6 +19,7 @@ from bridle._core.deadlines import Deadlines
 from bridle._core.follow_ups import HeldOutcomes
 from bridle._core.outgoing import CANCEL_PROMPT, INTERRUPT
 from bridle._core.spending import SESSION_COST, Spending
+from bridle._core.text import SYNTHETIC
 from bridle._core.turns import TurnBook
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.messages import (
@@ -163,9 +164,11 @@ class LimitWatch:
         running = [uuid for uuid in watched if uuid in self._calls]
         if not running:
             return
-        carried = max(self._carried.get(uuid, _NOTHING).usd for uuid in running)
-        if spending.is_passed(carried):
-            self._reach(running, LimitHit("usd", spending.allowed), now)
+        passed = [
+            uuid for uuid in running if spending.is_passed(self._carried.get(uuid, _NOTHING).usd)
+        ]
+        if passed:
+            self._reach(passed, LimitHit("usd", spending.allowed), now)
             return
         for action in actions:
             if isinstance(action, Deliver):
@@ -290,6 +293,8 @@ class LimitWatch:
                 if len(self._tools) > _MAX_TOOLS:
                     del self._tools[next(iter(self._tools))]
         if message.parent_tool_use_id is not None or message.message_id is None:
+            return
+        if message.model == SYNTHETIC:  # a message of the CLI's own
             return
         calls = self._calls.get(uuid)
         limit = self._limits.turns

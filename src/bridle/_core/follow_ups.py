@@ -199,6 +199,7 @@ class HeldOutcomes:
                 outcome = structs.replace(
                     outcome,
                     model_calls=outcome.model_calls + self._calls.model_calls,
+                    main_model_calls=outcome.main_model_calls + self._calls.main_model_calls,
                     tool_calls=outcome.tool_calls + self._calls.tool_calls,
                 )
             if hit is not None and is_newest:

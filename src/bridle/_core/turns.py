@@ -450,6 +450,7 @@ class TurnBook:
                 resets_at=seen.resets_at,
                 api_retries=seen.retries,
                 model_calls=seen.calls.model_calls,
+                main_model_calls=seen.calls.main_model_calls,
                 tool_calls=seen.calls.tool_calls,
                 last_retry=seen.last_retry,
                 process=ending.process if isinstance(ending, ProcessEnd) else None,

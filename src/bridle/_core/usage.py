@@ -49,10 +49,12 @@ _Models = Mapping[str, ModelUsage]
 class CallCount:
     """The calls of the model, and the tool calls that it made, subagents included."""
 
-    __slots__ = ("_last", "model_calls", "tool_calls")
+    __slots__ = ("_last", "main_model_calls", "model_calls", "tool_calls")
 
     def __init__(self) -> None:
         self.model_calls = 0
+        #: Without subagents.
+        self.main_model_calls = 0
         self.tool_calls = 0
         # The id of the last answer, by agent (the tool call that started it).
         self._last: dict[str | None, str | None] = {}
@@ -69,6 +71,8 @@ class CallCount:
                 if answer.id != last.get(agent, "") and answer.model != SYNTHETIC:
                     last[agent] = answer.id
                     self.model_calls += 1
+                    if agent is None:
+                        self.main_model_calls += 1
                 for block in answer.content:
                     if type(block) is ToolUseBlock:
                         self.tool_calls += 1

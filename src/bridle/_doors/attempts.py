@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from msgspec import structs
@@ -25,8 +25,10 @@ from bridle.errors import ControlError, OptionsError
 from bridle.options import Limits, Retry
 from bridle.outcomes import Outcome
 
-_MAX_FINISHED = 64
-"""Results whose final outcome is kept for other prompts of the same turn."""
+_Value = TypeVar("_Value")
+
+_MAX_KEPT = 64
+"""Results whose final outcome is kept for other prompts of the same turn. Also corrections."""
 
 
 class Line(Protocol):
@@ -37,6 +39,9 @@ class Line(Protocol):
     ) -> TurnState: ...
 
     async def wait_gone(self) -> None: ...
+
+    @property
+    def has_open_turns(self) -> bool: ...
 
 
 class Answer:
@@ -58,7 +63,7 @@ class Answer:
     async def _make(
         self, attempts: Attempts, turn: asyncio.Future[Outcome[Any]], deps: Any
     ) -> Outcome[Any]:
-        outcome = await asyncio.shield(turn)
+        outcome = attempts.named(await asyncio.shield(turn))
         self._shared = attempts.answer_to(outcome, self)
         if self._shared is self:
             return await attempts.finish(outcome, self, deps)
@@ -105,14 +110,21 @@ class Attempts:
         self._redact = redact
         # The answers to the newest results. Merged prompts share their result.
         self._answers: dict[str, Answer] = {}
+        # The prompt of the program, by the prompt that corrects or continues its answer.
+        self._first_prompts: dict[str, str] = {}
 
     def answer_to(self, outcome: Outcome[Any], mine: Answer) -> Answer:
         """Return the answer that another prompt of the same turn has begun, or ``mine``."""
         key = (outcome.result.uuid if outcome.result else None) or outcome.uuid or ""
-        found = self._answers.setdefault(key, mine)
-        if len(self._answers) > _MAX_FINISHED:
-            del self._answers[next(iter(self._answers))]
+        found = self._answers.get(key, mine)
+        _remember(self._answers, key, found)
         return found
+
+    def named(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Return the outcome with prompts of the program in ``merged_with``, and no others."""
+        prompts = (self._first_prompts.get(uuid, uuid) for uuid in outcome.merged_with)
+        others = tuple(dict.fromkeys(uuid for uuid in prompts if uuid != outcome.uuid))
+        return structs.replace(outcome, merged_with=others)
 
     async def finish(self, first: Outcome[Any], answer: Answer, deps: Any) -> Outcome[Any]:
         """Return the final outcome of an answer. Its costs include those of all prompts."""
@@ -124,6 +136,7 @@ class Attempts:
         while not answer.stopped.done():
             again = plan.next(
                 outcome,
+                is_alone=not self._line.has_open_turns,
                 seconds=time.monotonic() - began,
                 wall=time.time(),
                 chance=random.random(),
@@ -140,11 +153,12 @@ class Attempts:
             except ControlError:  # it could not be sent, so this outcome is the last one
                 return outcome
             answer.correction = state
+            _remember(self._first_prompts, state.uuid, outcome.uuid or "")
             if answer.stopped.done():
                 await state.interrupt(None)
             more = await state.wait()
             more = structs.replace(more, duration=time.monotonic() - began)
-            outcome = combined(outcome, self._converted(more))
+            outcome = self.named(combined(outcome, self._converted(more)))
         return outcome
 
     def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
@@ -163,6 +177,12 @@ class Attempts:
         finally:
             gone.cancel()
             pause.cancel()
+
+
+def _remember(book: dict[str, _Value], key: str, value: _Value) -> None:
+    book[key] = value
+    if len(book) > _MAX_KEPT:
+        del book[next(iter(book))]
 
 
 def with_schema(options: ResolvedOptions, output: OutputType | None) -> ResolvedOptions:

@@ -78,7 +78,8 @@ class Turn:
 
         A prompt that still waits in the CLI's queue is removed from it. Prompts that were merged
         into this turn end with it. Other queued prompts run next. Nothing happens if the turn has
-        ended.
+        ended. If only its correction was still to come, none is sent, and the outcome stays as it
+        was.
 
         Raises:
             ControlTimeout: no response within ``timeout`` seconds.
@@ -97,7 +98,8 @@ class Turn:
 
         If no loop reads the turn, its messages are discarded. In a session with ``output_type``,
         an answer that fails validation goes back to the model, up to ``output_retries`` times.
-        These prompts have no Turn; their messages are in ``session.messages()``.
+        These prompts have no Turn; their messages are in ``session.messages()``. An answer is not
+        corrected while another prompt of the session runs or waits.
 
         Cancellation: ends the wait; the turn continues.
         Concurrency: any number of tasks may wait.

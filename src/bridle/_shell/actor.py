@@ -261,6 +261,7 @@ class Actor:
                 self._do(self._engine.cancel(key))
                 if not key.done() or key.cancelled() or key.exception() is not None:
                     self._senders.failed(uuid)
+                    self.subscriptions.cancel_turn(uuid)
                 if isinstance(error, TimeoutError) and timeout is not None and deadline.expired():
                     raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
                 raise
@@ -312,6 +313,11 @@ class Actor:
         """End the session with this error."""
         self._tell_stderr()
         self._do(self._engine.break_off(error, self._loop.time()))
+
+    @property
+    def has_open_turns(self) -> bool:
+        """True if a prompt has no outcome yet."""
+        return self.subscriptions.has_open_turns
 
     async def wait_gone(self) -> None:
         """Wait until no process of the session is left."""

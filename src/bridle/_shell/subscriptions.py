@@ -374,6 +374,15 @@ class Subscriptions:
         if queue is not None:
             queue.close()
 
-    def _drop_turn(self, uuid: str) -> None:
+    def cancel_turn(self, uuid: str) -> None:
+        """Forget a turn whose prompt was not sent."""
         self._outcomes.pop(uuid, None)
+
+    @property
+    def has_open_turns(self) -> bool:
+        """True if a prompt has no outcome yet."""
+        return bool(self._outcomes)
+
+    def _drop_turn(self, uuid: str) -> None:
+        # The future of its outcome stays until the turn ends, because its answer may wait for it.
         self._remove(uuid)

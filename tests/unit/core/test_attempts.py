@@ -11,7 +11,9 @@ from bridle._core.attempts import AnswerPlan, AskAgain, combined
 from bridle.messages import Usage
 
 WALL = 1_000_000.0
-UNFIT = Outcome[Any](reason=OutcomeReason.OUTPUT_INVALID, detail="total: must be a number")
+UNFIT = Outcome[Any](
+    reason=OutcomeReason.OUTPUT_INVALID, detail="total: must be a number", model_calls=1
+)
 OVERLOADED = Outcome[Any](reason=OutcomeReason.RATE_LIMITED)
 LIMITED = Outcome[Any](reason=OutcomeReason.RATE_LIMITED, resets_at=WALL + 90)
 
@@ -23,9 +25,14 @@ def plan(
 
 
 def ask(
-    answer: AnswerPlan, outcome: Outcome[Any], seconds: float = 1.0, chance: float = 0.5
+    answer: AnswerPlan,
+    outcome: Outcome[Any],
+    seconds: float = 1.0,
+    chance: float = 0.5,
+    *,
+    is_alone: bool = True,
 ) -> AskAgain | None:
-    return answer.next(outcome, seconds=seconds, wall=WALL, chance=chance)
+    return answer.next(outcome, is_alone=is_alone, seconds=seconds, wall=WALL, chance=chance)
 
 
 def test_an_invalid_output_goes_back_with_its_errors_as_often_as_allowed() -> None:
@@ -39,7 +46,7 @@ def test_an_invalid_output_goes_back_with_its_errors_as_often_as_allowed() -> No
 
 
 def test_a_missing_output_is_requested() -> None:
-    again = ask(plan(output_retries=1), Outcome(reason=OutcomeReason.OUTPUT_MISSING))
+    again = ask(plan(output_retries=1), Outcome(reason=OutcomeReason.OUTPUT_MISSING, model_calls=1))
     assert again is not None
     assert "no structured output" in again.prompt
 
@@ -71,11 +78,35 @@ def test_the_pause_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     ("retry", "pause"),
-    [(Retry(), 90.0), (Retry(max_wait=89.0), None), (Retry(wait_for_reset=False), None)],
+    [(Retry(), 91.0), (Retry(max_wait=89.0), None), (Retry(wait_for_reset=False), None)],
 )
 def test_a_rate_limit_is_waited_for_if_it_resets_in_time(retry: Retry, pause: float | None) -> None:
     again = ask(plan(retry=retry), LIMITED)
     assert (None if again is None else again.pause) == pause
+
+
+def test_a_reset_in_the_past_still_means_a_pause() -> None:
+    past = Outcome[Any](reason=OutcomeReason.RATE_LIMITED, resets_at=WALL - 5)
+    again = ask(plan(retry=Retry()), past)
+    assert again is not None
+    assert again.pause == 1.0
+
+
+@pytest.mark.parametrize("outcome", [UNFIT, OVERLOADED])
+def test_nothing_is_asked_while_another_prompt_waits(outcome: Outcome[Any]) -> None:
+    assert ask(plan(1, Retry()), outcome, is_alone=False) is None
+    assert ask(plan(1, Retry()), outcome) is not None
+
+
+def test_a_slash_command_is_not_corrected() -> None:
+    assert ask(plan(1), Outcome(reason=OutcomeReason.OUTPUT_MISSING)) is None
+
+
+def test_half_a_surrogate_pair_does_not_reach_the_prompt() -> None:
+    odd = Outcome[Any](reason=OutcomeReason.OUTPUT_INVALID, detail="\ud800", model_calls=1)
+    again = ask(plan(1), odd)
+    assert again is not None
+    assert "rejected: ?." in again.prompt
 
 
 def test_without_retry_nothing_is_retried() -> None:
@@ -93,8 +124,8 @@ def test_a_cli_that_has_exited_is_not_asked_again() -> None:
     [
         (Limits(total=10.0), LIMITED, 1.0),  # the pause would pass the limit
         (Limits(total=10.0), UNFIT, 10.0),
-        (Limits(turns=2), Outcome(reason=UNFIT.reason, num_turns=2), 1.0),
-        (Limits(usd=0.5), Outcome(reason=UNFIT.reason, cost_usd=0.5), 1.0),
+        (Limits(turns=2), Outcome(reason=UNFIT.reason, model_calls=2, main_model_calls=2), 1.0),
+        (Limits(usd=0.5), Outcome(reason=UNFIT.reason, model_calls=1, cost_usd=0.5), 1.0),
     ],
 )
 def test_an_answer_that_has_used_up_a_limit_is_final(
@@ -113,6 +144,7 @@ def test_the_answer_costs_what_all_of_its_prompts_cost() -> None:
         usage=Usage(input_tokens=1, output_tokens=2, cache_read_input_tokens=3),
         num_turns=1,
         model_calls=2,
+        main_model_calls=1,
         tool_calls=3,
         api_retries=4,
         merged_with=("m",),
@@ -124,6 +156,7 @@ def test_the_answer_costs_what_all_of_its_prompts_cost() -> None:
         usage=Usage(input_tokens=10, output_tokens=20),
         num_turns=10,
         model_calls=20,
+        main_model_calls=10,
         tool_calls=30,
         api_retries=40,
         merged_with=("m", "n"),
@@ -132,6 +165,7 @@ def test_the_answer_costs_what_all_of_its_prompts_cost() -> None:
     assert (both.uuid, both.reason, both.text) == ("a", OutcomeReason.COMPLETED, "first")
     assert (both.cost_usd, both.num_turns, both.merged_with) == (0.75, 11, ("m", "n"))
     assert (both.model_calls, both.tool_calls, both.api_retries) == (22, 33, 44)
+    assert both.main_model_calls == 11
     assert both.usage == Usage(input_tokens=11, output_tokens=22, cache_read_input_tokens=3)
 
 

@@ -279,6 +279,17 @@ def test_a_late_total_of_the_start_is_the_start() -> None:
     assert asked(engine.receive(told("req_2", "5.40"), 33.0)) == [("interrupt", "req_3")]
 
 
+def test_the_cost_of_an_earlier_prompt_counts_only_for_the_answer_it_belongs_to() -> None:
+    engine = cli.running(limits=Limits(usd=USD))
+    engine.send("key", "a", "correct it", 0.0, Used(usd=0.2))
+    engine.receive(told("req_1", "0.0000") + INIT, 0.1)
+    engine.send("key b", "b", "prompt", 1.0)
+    engine.receive(cli.echo("b") + call("1", USE), 2.0)
+    assert asked(engine.receive(told("req_2", "0.1500"), 2.0)) == [("interrupt", "req_3")]
+    ended = engine.receive(cli.aborted("a", "b"), 3.0)
+    assert reasons(ended) == [OutcomeReason.LIMIT_USD, OutcomeReason.INTERRUPTED]
+
+
 def test_a_start_that_is_not_told_in_time_is_asked_for_again() -> None:
     engine = cli.running(limits=Limits(usd=USD))
     engine.send("key", "a", "prompt", 0.0)
