@@ -307,7 +307,7 @@ def prompt_words() -> str:
 def _can_block(rule: EventRule) -> str:
     if rule.block is None:
         return "no; Bridle warns"
-    return "yes" if rule.surely_blocks else "only on some CLIs; Bridle always warns"
+    return "yes" if rule.surely_blocks else "not reliably; Bridle always warns"
 
 
 def hook_events() -> str:

@@ -17,7 +17,6 @@ from bridle._fields import (
     line,
     many,
     option,
-    pairs,
     record,
     required,
     text,
@@ -41,7 +40,7 @@ def _extra(field: str, value: object) -> object:
     kept = json_object(field, value)
     for name in kept:
         if name in _OUR_NAMES or name in AgentConfig.fields:
-            fix = f"Use {_OUR_NAMES.get(name, name)}."
+            fix = f"Use the field {_OUR_NAMES.get(name, name)}."
             raise OptionsError(field, f"contains {name}", fix=fix)
     return kept
 
@@ -108,8 +107,9 @@ class AgentConfig(Record):
     observer: str | None = option(
         line,
         initialize("observer"),
-        "Name of an agent that watches the subagent: the CLI sends it digests of what the subagent "
-        "does, and it can report problems. Separate several names with commas.",
+        "Name of an agent that watches the subagent: the CLI sends the observer digests of "
+        "what the subagent does, and the observer can report problems. Separate several names with "
+        "commas.",
     )
     observer_message: str | None = option(
         text,
@@ -124,8 +124,8 @@ class AgentConfig(Record):
     extra: Mapping[str, object] | None = option(
         _extra,
         Channel("initialize"),
-        "Fields of the CLI that have no option here, by the names that the protocol uses. Bridle "
-        "passes them to the CLI and warns.",
+        "Other fields of the subagent, by the names that the CLI's protocol uses. Bridle passes "
+        "them to the CLI and warns.",
     )
 
 
@@ -141,9 +141,13 @@ def _agent(field: str, value: object, **known: object) -> AgentConfig:
     """
     if isinstance(value, AgentConfig):
         return value.replace(**known)
+    if not is_mapping(value):
+        problem = f"must be an AgentConfig or a mapping, got {type(value).__name__}"
+        fix = "Use AgentConfig(name=..., description=..., prompt=...)."
+        raise OptionsError(field, problem, fix=fix)
     fields: dict[object, object] = {}
     extra: dict[object, object] = {}
-    for key, item in pairs(field, value):
+    for key, item in value.items():
         name = _OUR_NAMES.get(str(key), key)
         (fields if name in AgentConfig.fields else extra)[name] = item
     given = fields.get("extra", {})

@@ -76,7 +76,7 @@ def switch(
 def managed_flags() -> dict[str, str]:
     """Map each CLI flag that has an option to the advice to use that option."""
     return {
-        spelling: f"Use {row.name}."
+        spelling: f"Use the option {row.name}."
         for row in CliOptions.fields.values()
         for spelling in (row.channel.name, *row.channel.also)
         if spelling.startswith("--")
@@ -86,7 +86,7 @@ def managed_flags() -> dict[str, str]:
 def managed_initialize_fields() -> dict[str, str]:
     """Map each field of the handshake that has an option to the advice to use that option."""
     return {
-        row.channel.name: f"Use {row.name}."
+        row.channel.name: f"Use the option {row.name}."
         for row in CliOptions.fields.values()
         if row.channel.kind == "initialize"
     }
@@ -111,7 +111,7 @@ class CliOptions(Record):
     max_turns: int | None = option(
         integer(1),
         flag("--max-turns"),
-        "Maximum number of model calls for one prompt. A turn that reaches it ends as `max_turns`.",
+        "Maximum number of model calls for one prompt. A turn that needs more ends as `max_turns`.",
         env=int,
     )
     max_budget_usd: float | None = option(
@@ -136,7 +136,8 @@ class CliOptions(Record):
         forms.thinking,
         flag("--thinking", "--thinking-display"),
         "Extended thinking: 'adaptive', 'enabled' or 'disabled'. For a token budget, use a mapping "
-        "such as {'type': 'enabled', 'budget_tokens': 4096}; it may also have the key 'display'.",
+        "such as {'type': 'enabled', 'budget_tokens': 4096}. The mapping may also have the key "
+        "'display': 'summarized', 'omitted' or 'highlights'.",
     )
     max_thinking_tokens: int | None = option(
         integer(0),
@@ -152,15 +153,16 @@ class CliOptions(Record):
     system_prompt: str | Sequence[str] | Callable[[Any], str] | None = option(
         forms.system_prompt,
         initialize("systemPrompt", "--system-prompt"),
-        "System prompt that replaces the CLI's own. '' means no system prompt. A function gets the "
-        "`deps` of the session and returns the text; Bridle calls it before each start. It should "
-        "return quickly: it is called on the event loop.",
+        "System prompt that replaces the CLI's own, or a function that gets the `deps` of the "
+        "session and returns the text. '' means no system prompt. Bridle calls the function before "
+        "each start, on the event loop, so it should return quickly.",
     )
     append_system_prompt: str | Callable[[Any], str] | None = option(
         forms.appended_prompt,
         initialize("appendSystemPrompt", "--append-system-prompt", "--append-system-prompt-file"),
-        "Text to add at the end of the system prompt, or a function of the `deps` that returns it. "
-        "It should return quickly: it is called on the event loop.",
+        "Text to add at the end of the system prompt, or a function that gets the `deps` of the "
+        "session and returns the text. Bridle calls the function before each start, on the event "
+        "loop, so it should return quickly.",
     )
     system_prompt_file: StrPath | None = option(
         path,
@@ -203,17 +205,17 @@ class CliOptions(Record):
     skills: Sequence[str] | Literal["all"] | None = option(
         forms.skills,
         initialize("skills"),
-        "Skills that the model can use: a list of names, or 'all', which is the default of the "
-        "CLI. The model uses a skill through the tool Skill. For a skill that has `allowed-tools`, "
-        "this call needs permission.",
+        "Skills that the model can use: a list of names, or 'all', which is the CLI's default. The "
+        "model uses a skill by calling the tool Skill. If the file of the skill sets "
+        "`allowed-tools`, this call needs permission.",
     )
 
     # tools and permissions
     tools: Sequence[str] | Literal["default"] | None = option(
         forms.tools,
         flag("--tools"),
-        "Built-in tools that the model can use, such as ['Read', 'Bash']. [] means no tools, "
-        "'default' the CLI's own choice.",
+        "Built-in tools that the model can use, such as ['Read', 'Bash']. [] means no "
+        "built-in tools. 'default' means the tools that the CLI chooses.",
     )
     allowed_tools: Sequence[str] | None = option(
         many(forms.rule),
@@ -241,7 +243,8 @@ class CliOptions(Record):
     permission_mode: PermissionMode | str | None = option(
         forms.name,
         flag("--permission-mode"),
-        "When the CLI asks for permission: 'default', 'plan', 'acceptEdits', and so on.",
+        "When the CLI asks for permission: 'default', 'acceptEdits', 'plan', 'dontAsk', 'auto', "
+        "'bypassPermissions' or 'manual'.",
         env=str,
         weakens=_allows_without_request,
     )
@@ -318,23 +321,23 @@ class CliOptions(Record):
     # output
     include_partial_messages: bool = switch(
         flag("--include-partial-messages"),
-        "Send stream events while the model writes. Set it to show text as it arrives.",
+        "Get stream events while the model writes. Set it to show text as it arrives.",
         env=forms.truth,
     )
     include_hook_events: bool = switch(
         flag("--include-hook-events"),
-        "Send a message when a command hook from the settings starts, writes output or ends.",
+        "Get a message when a command hook from the settings starts, writes output or ends.",
     )
     forward_subagent_text: bool = switch(
         initialize("forwardSubagentText", "--forward-subagent-text"),
-        "Send the text and thinking of subagents too.",
+        "Get the text and thinking of subagents too.",
     )
     prompt_suggestions: bool = switch(
         initialize("promptSuggestions", "--prompt-suggestions"),
-        "Send a suggestion for the next prompt after each turn.",
+        "Get a suggestion for the next prompt after each turn.",
     )
     agent_progress_summaries: bool = switch(
-        initialize("agentProgressSummaries"), "Send summaries of what subagents are doing."
+        initialize("agentProgressSummaries"), "Get summaries of what subagents are doing."
     )
     per_task_stop: bool = switch(
         initialize("perTaskStopAffordance"),
@@ -342,7 +345,7 @@ class CliOptions(Record):
         "stop each task separately. CLI 2.1.197 ignores it.",
     )
     session_mirror: bool = switch(
-        flag("--session-mirror"), "Send the lines of the transcript as messages."
+        flag("--session-mirror"), "Get the lines of the transcript as messages."
     )
     debug: bool | str = option(
         forms.debug,
@@ -429,9 +432,9 @@ class CliOptions(Record):
     plugin_delivery: Literal["argv", "initialize"] | None = option(
         one_of("argv", "initialize"),
         Channel("process", "delivery of plugins"),
-        "How `plugins` reach the CLI: 'argv' (the default) passes one flag for each, 'initialize' "
-        "passes them in the handshake, which has no length limit. CLI 2.1.197 does not start with "
-        "'initialize'.",
+        "How `plugins` reach the CLI: 'argv' (the default) passes one flag for each "
+        "plugin. 'initialize' passes them in the handshake, which has no length limit. CLI 2.1.197 "
+        "does not start with 'initialize'.",
     )
     client_app: str | None = option(
         line,
@@ -450,7 +453,7 @@ class CliOptions(Record):
         forms.extra_initialize(managed_initialize_fields),
         Channel("process", "fields of the handshake"),
         "Fields of the CLI's initialize request that have no option here, by the names that the "
-        "protocol uses.",
+        "CLI's protocol uses, in camelCase.",
         weakens=bool,
     )
 

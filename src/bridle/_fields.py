@@ -331,7 +331,8 @@ def one_of(*choices: str) -> Check:
     def check(field: str, value: object) -> str:
         kept = line(field, value)
         if kept not in choices:
-            raise OptionsError(field, f"is {shown(kept)}", fix=f"Use one of {', '.join(choices)}.")
+            fix = f"Use {' or '.join(map(repr, choices))}."
+            raise OptionsError(field, f"is {shown(kept)}", fix=fix)
         return kept
 
     return check
@@ -437,7 +438,8 @@ def anything(field: str, value: object) -> object:
 def items(field: str, value: object) -> tuple[object, ...]:
     """Check a list or tuple; return its items."""
     if not is_list(value):
-        raise _wrong_type(field, value, "a list")
+        problem = f"must be a list, got {type(value).__name__}"
+        raise OptionsError(field, problem, fix="Pass a list, also for a single value.")
     return tuple(value)
 
 
@@ -479,8 +481,10 @@ def record(cls: type[Record]) -> Check:
     def check(field: str, value: object) -> Record:
         if isinstance(value, cls):
             return value
+        if not is_mapping(value):
+            raise _wrong_type(field, value, f"{cls.__name__}(...) or a mapping")
         try:
-            return cls(**{text(f"{field} key", name): item for name, item in pairs(field, value)})
+            return cls(**{text(f"{field} key", name): item for name, item in value.items()})
         except OptionsError as error:
             blame = error.field if error.field.startswith(field) else f"{field}.{error.field}"
             raise OptionsError(blame, error.problem, fix=error.fix) from None

@@ -82,6 +82,9 @@ def system_prompt(field: str, value: object) -> object:
     """Check a system prompt: text, a list of texts that become its paragraphs, or a function."""
     if isinstance(value, str) or callable(value):
         return appended_prompt(field, value)
+    if not is_list(value):
+        problem = f"must be text, a list of texts or a function, got {type(value).__name__}"
+        raise OptionsError(field, problem, fix="Use text such as 'You are a careful reviewer.'.")
     return many(text)(field, value)
 
 
@@ -99,7 +102,9 @@ def appended_prompt(field: str, value: object) -> object:
 
 def tools(field: str, value: object) -> object:
     """Check a list of tool names, or the word "default"."""
-    return one_of("default")(field, value) if isinstance(value, str) else many(name)(field, value)
+    if isinstance(value, str):
+        return _word(field, value, "default", "a list of tool names", ["Read", "Bash"])
+    return many(name)(field, value)
 
 
 def debug(field: str, value: object) -> object:
@@ -135,7 +140,18 @@ def thinking(field: str, value: object) -> Mapping[str, object]:
 
 def skills(field: str, value: object) -> object:
     """Check a list of skill names, or the word "all"."""
-    return one_of("all")(field, value) if isinstance(value, str) else many(line)(field, value)
+    if isinstance(value, str):
+        return _word(field, value, "all", "a list of skill names", ["pdf", "docx"])
+    return many(line)(field, value)
+
+
+def _word(field: str, value: str, word: str, others: str, example: list[str]) -> str:
+    """Check a word that is accepted in place of a list."""
+    kept = line(field, value)
+    if kept != word:
+        problem = f"must be {others} or {word!r}, got {shown(kept)}"
+        raise OptionsError(field, problem, fix=f"Use a list such as {example}, or {word!r}.")
+    return kept
 
 
 def tool_config(field: str, value: object) -> Mapping[str, Mapping[str, object]]:
@@ -173,7 +189,8 @@ def plugin(field: str, value: object) -> object:
 def _check_keys(field: str, given: Mapping[object, object], *known: str) -> None:
     for key in given:
         if key not in known:
-            raise OptionsError(f"{field}.{key}", "is unknown", fix=f"Use {', '.join(known)}.")
+            fix = f"Known keys: {', '.join(known)}."
+            raise OptionsError(f"{field}.{key}", "is unknown", fix=fix)
 
 
 # ---------------------------------------------------------------- servers, hooks, variables

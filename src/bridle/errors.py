@@ -28,7 +28,7 @@
     │  ├─ TurnsLimitError              ├─ UsdLimitError          ├─ ExecutionError
     │  ├─ MessageLostError             ├─ CliExitedError         ├─ TurnStoppedError
     │  └─ StartFailedError             a run of run_many did not start
-    ├─ BufferOverflow                  a query received a line above max_buffer_size
+    ├─ BufferOverflow                  a query received a line longer than max_buffer_size
     ├─ ConsumerTooSlow                 too many messages were unread
     ├─ UsageError                      (RuntimeError) an object was used in a wrong way
     └─ ToolFailure                     raise it in a tool: the model reads its text
@@ -272,7 +272,7 @@ class CliExitedDuringInit(StartError):
 
 
 class SessionNotFoundError(StartError):
-    """The CLI has no session to resume with this `session_id`, which may also be a title."""
+    """The CLI found no session with this id, title or transcript path (`session_id`)."""
 
     # The exit code adds nothing: the CLI exits when it cannot find the session.
     _explains_exit = False
@@ -431,9 +431,12 @@ class TurnInterruptedError(OutcomeError):
 
 
 class MaxTurnsError(OutcomeError):
-    """The turn reached `CliOptions.max_turns`."""
+    """The turn needed more model calls than `CliOptions.max_turns` allows."""
 
-    advice = "Increase CliOptions.max_turns, or send another prompt: each prompt has its own count."
+    advice = (
+        "Increase CliOptions.max_turns, or send another prompt: the CLI counts the model calls of "
+        "each prompt separately."
+    )
 
 
 class MaxBudgetError(OutcomeError):
@@ -532,7 +535,7 @@ class UsdLimitError(OutcomeError):
 
 
 class ExecutionError(OutcomeError):
-    """The CLI failed during the turn, or the result does not say that the turn succeeded."""
+    """The CLI failed during the turn, or its result reports a failure or cannot be read."""
 
     advice = "Read outcome.detail and outcome.errors. The session may still be usable."
 
@@ -565,7 +568,7 @@ class StartFailedError(OutcomeError):
 
 
 class BufferOverflow(BridleError):
-    """A query received a line above `limit` bytes. `size` is the part received so far."""
+    """A query received a line longer than `limit` bytes. `size` is the number of bytes received."""
 
     def __init__(self, limit: int, size: int) -> None:
         super().__init__(

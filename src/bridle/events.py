@@ -148,7 +148,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.MISSING_CAPABILITIES: (
         "info",
-        "The CLI did not send its capabilities, as CLI 2.1.197 does not. Nothing is disabled.",
+        "The CLI did not send its capabilities. CLI 2.1.197 never does. Nothing is disabled.",
     ),
     WarningKind.HOOK_FAILED: (
         "warning",
@@ -188,7 +188,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.CANNOT_BLOCK: (
         "warning",
-        "A hook blocked an event that the CLI cannot block. The CLI continued.",
+        "A hook blocked an event that not every CLI can block. The CLI may continue.",
     ),
     WarningKind.UNENCODABLE_RESULT: (
         "error",
@@ -273,7 +273,8 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.SETTING_IGNORED: (
         "warning",
-        "An environment variable sets an option that can weaken a gate. Bridle ignored it.",
+        "A variable, or the file in BRIDLE_CONFIG, sets an option that can weaken a gate. Bridle "
+        "ignored it.",
     ),
     WarningKind.UNKNOWN_VALUE: (
         "warning",

@@ -113,11 +113,11 @@ class Limits(Record):
 
 
 class Retry(Record):
-    """How `run` repeats a prompt after an outcome that is `retryable`.
+    """How `run` continues after an outcome that is `retryable`.
 
     The CLI itself repeats failed API requests for some minutes before the turn fails. `Retry` is
-    for failures that last longer. Bridle stays in the conversation and asks the model to continue.
-    A CLI that crashed is not started again.
+    for failures that last longer. Bridle does not send the prompt again: it sends a new prompt in
+    the same session, which asks the model to continue. If the CLI crashed, the run ends.
     """
 
     attempts: int = option(
@@ -132,7 +132,8 @@ class Retry(Record):
     max_wait: float = option(
         positive,
         _SDK,
-        "Longest wait before an attempt, in seconds. If the limit resets later, the run ends.",
+        "Longest wait before an attempt, in seconds. If the rate limit resets only after this "
+        "time, the run ends without another attempt.",
         default=600.0,
     )
 
@@ -258,7 +259,7 @@ class BidirOptions(Record):
         mapping(many(forms.hook), key=forms.name),
         _HOOKS,
         "Hooks by event, such as {'PreToolUse': [Hook(check, matcher='Bash')]}. They run after "
-        "the single hooks above.",
+        "the hooks in options such as `on_stop`.",
         config=False,
     )
     hook_timeouts: Mapping[str, float] | None = option(

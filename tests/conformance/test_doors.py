@@ -289,7 +289,7 @@ async def a_cli_that_is_too_old_is_refused_whatever_is_permitted(place: Place) -
 
 async def a_session_connects_once(place: Place) -> None:
     async with place.session() as session:
-        with pytest.raises(RuntimeError, match="connects once"):
+        with pytest.raises(RuntimeError, match="already started"):
             await session.connect()
 
 

@@ -189,7 +189,7 @@ def test_an_external_server_is_added_and_removed(lab: Lab) -> None:
             assert called.content == [{"type": "text", "text": '{"text": "hi"}'}]
             with pytest.raises(ControlRejected, match="broken: "):
                 await session.mcp.add("broken", {"command": "/no/such/program"})
-            with pytest.raises(OptionsError, match="there is already a server 'stub'"):
+            with pytest.raises(OptionsError, match="'stub' is already the name of a server"):
                 await session.mcp.add("stub", EXTERNAL)
             changes = await session.mcp.remove("stub")
             assert type(changes) is McpServerChanges

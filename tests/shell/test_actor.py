@@ -599,7 +599,7 @@ def test_two_connects_are_one_too_many() -> None:
         puppet = Puppet()
         talk = session(puppet)
         await talk.connect()
-        with pytest.raises(UsageError, match="connects once"):
+        with pytest.raises(UsageError, match="already started"):
             await talk.connect()
         await talk.aclose()
 

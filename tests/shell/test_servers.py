@@ -301,7 +301,7 @@ def test_a_server_that_the_cli_cannot_connect_to_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"calc": CALC}, "already a server 'calc'"),
+        ({"calc": CALC}, "'calc' is already the name of a server"),
         ({"clac": None}, "Did you mean 'calc'"),
         ({"": CALC}, "is empty"),
         ({"late": 5}, "must be an MCP server, got int"),

@@ -99,7 +99,8 @@ def test_a_warning_takes_its_level_from_its_kind() -> None:
         (SdkWarning(WarningKind.LATE_RESPONSE, "req_1"), "late_response: req_1"),
         (
             SdkWarning(WarningKind.CANNOT_BLOCK),
-            "cannot_block: A hook blocked an event that the CLI cannot block. The CLI continued.",
+            "cannot_block: A hook blocked an event that not every CLI can block. The CLI may "
+            "continue.",
         ),
     ],
 )

@@ -346,7 +346,7 @@ def _unproven(_: Facts, result: ResultEnd) -> _Verdict | None:
 def _output_lacking(facts: Facts, _: ResultEnd) -> _Verdict | None:
     """Detect a success without the requested output. The CLI requests it again only once."""
     if facts.output == "missing":
-        return _R.OUTPUT_MISSING, "structured output was asked for and none came"
+        return _R.OUTPUT_MISSING, "structured output was requested, but the model did not send any"
     if facts.output == "invalid":
         problem = _clip(facts.output_problem)
         return _R.OUTPUT_INVALID, _join("the structured output does not fit", problem)

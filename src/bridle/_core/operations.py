@@ -338,7 +338,7 @@ def prepare_operation(
         if is_valid(value) or (value is _MISSING and not required):
             continue
         problem = "is missing" if value is _MISSING else f"is {value!r:.80}"
-        raise OptionsError(f"{operation}.{name}", problem, fix=f"Give {expected}.")
+        raise OptionsError(f"{operation}.{name}", problem, fix=f"Pass {expected}.")
     if has_gates and operation in _SETTING:
         _check_gates(operation, fields["settings"])
     if operation == "set_permission_mode" and fields["mode"] == "manual":

@@ -207,7 +207,7 @@ class Outgoing:
         """Send or queue a prompt. Reject it if it cannot be sent or its uuid is in use."""
         error = self._refusal(SEND_USER_MESSAGE)
         if is_used:
-            error = error or OptionsError("uuid", "is already in use", fix="Use another.")
+            error = error or OptionsError("uuid", "is already in use", fix="Use another UUID.")
         try:
             line = content if isinstance(content, bytes) else self._encode(content, uuid)
         except Unencodable as problem:

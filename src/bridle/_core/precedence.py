@@ -236,8 +236,8 @@ def _merged(name: str, low: object, high: object) -> object:
         return (*low, *high)
     if is_mapping(low) and is_mapping(high):
         return deep_merge(low, high)
-    problem = "is a file in one source, so Bridle cannot merge it with the value of the other"
-    raise OptionsError(name, problem, fix="Pass both as mappings, or only one of them.")
+    problem = "cannot be merged, because one of its two sources sets it to a path"
+    raise OptionsError(name, problem, fix="Use mappings in both sources, or set it in one.")
 
 
 def deep_merge(low: Mapping[object, object], high: Mapping[object, object]) -> dict[object, object]:

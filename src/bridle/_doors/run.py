@@ -56,7 +56,7 @@ async def run(
             data, is a failure (``output_missing``, ``output_invalid``).
         output_retries: how often to send an answer that fails validation back to the model, with
             the errors. These prompts count towards the same outcome, cost and limits.
-        retry: how often to continue after a failure that may pass, such as an overloaded API.
+        retry: how often to continue after a temporary failure, such as an overloaded API.
         keep_messages: store all messages in ``outcome.messages``.
         deps: any object for the callbacks of the run.
         options: the fields of the three records by name, such as ``model="sonnet"``.

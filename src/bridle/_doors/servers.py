@@ -181,7 +181,9 @@ class Servers:
             names = {name: server for name, server in names.items() if server is not None}
         for name in removed:
             if name not in self._servers:
-                fix = close_to(name, self._servers) or "session.mcp.toggle() can disable it."
+                fix = close_to(name, self._servers) or (
+                    "To disable a server of the CLI's own configuration, call session.mcp.toggle()."
+                )
                 raise OptionsError("name", f"{name!r} was not added by this program", fix=fix)
         for name in names:
             if name in self._reserved:
@@ -189,7 +191,7 @@ class Servers:
                 raise OptionsError("name", problem, fix="Use another name.")
             if name in self._servers and not replace:
                 fix = "Remove that server first, or use another name."
-                raise OptionsError("name", f"there is already a server {name!r}", fix=fix)
+                raise OptionsError("name", f"{name!r} is already the name of a server", fix=fix)
         return {name: self._checked(name, server) for name, server in names.items()}, removed
 
     def _has(self, name: str, server: object) -> bool:
@@ -224,7 +226,7 @@ class Servers:
             return _Server(server, server, config)
         if isinstance(server, Tool) or server is ToolServer:
             fix = "Use a server with a list of tools: ToolServer([...])."
-            raise OptionsError(f"mcp_servers[{name!r}]", f"is {server!r}", fix=fix)
+            raise OptionsError(f"mcp_servers[{name!r}]", f"is not a server: {server!r}", fix=fix)
         if protocol_server(server) is None and callable(server):
             return _Server(server, callback(f"mcp_servers[{name!r}]", server), config)
         conversation = McpConversation(name, server, self._notify(name))

@@ -138,7 +138,7 @@ class Session(OperationGroups):
         Cancellation: stops the session.
         """
         if self._connecting:
-            raise UsageError("A session connects once.", fix="Create a new Session.")
+            raise UsageError("This session was already started.", fix="Create a new Session.")
         if self._engine.lifecycle is not Lifecycle.STARTING:
             raise SessionStopped("connect")
         self._connecting = True

@@ -106,9 +106,9 @@ def _from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
         if name == "hookSpecificOutput":
             fields["specific"] = _specific(value, event)
         elif name not in _TOP_LEVEL:
-            raise InvalidResult(f"its dict has the member {name!r:.40}, which no hook output has")
+            raise InvalidResult(f"its dict has the unknown key {name!r:.40}")
         elif fields.setdefault(field := _TOP_LEVEL[name], value) is not value:
-            raise InvalidResult(f"its dict says {field} twice")
+            raise InvalidResult(f"its dict sets {field} twice")
     return HookOutput(**fields)
 
 

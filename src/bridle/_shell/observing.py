@@ -72,7 +72,9 @@ def _variables(told: Mapping[Any, object]) -> dict[str, str]:
         if not (isinstance(name, str) and isinstance(value, str)):
             raise TypeError("environment() must return names and values that are strings")
         if not name or "=" in name or "\0" in name + value:
-            raise ValueError("environment() returned what no process can be given")
+            raise ValueError(
+                "environment() returned a name or value that is not valid in an environment"
+            )
         variables[name] = value
     return variables
 

@@ -146,7 +146,7 @@ def _labels(value: object) -> str:
         return value
     if isinstance(value, Sequence):
         return ", ".join(str(label) for label in cast("Sequence[object]", value))
-    raise InvalidResult(f"an answer is {type(value).__name__}, not a label or several")
+    raise InvalidResult(f"an answer is {type(value).__name__}; use a label or a list of labels")
 
 
 def serialise_elicitation(result: object, _: object) -> Answer:

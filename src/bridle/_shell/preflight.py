@@ -316,5 +316,5 @@ def settings_text(
         with open(path, "rb") as file:
             return anchored_settings(file.read(), os.path.dirname(os.path.abspath(path)))
     except OSError as error:
-        fix = "Give an existing file, or the settings themselves."
+        fix = "Pass the path of an existing file, or the settings as a mapping."
         raise unreadable("settings", path, error, fix=fix) from None

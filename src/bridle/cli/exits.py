@@ -32,7 +32,7 @@ _MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.OK: "completed",
     ExitCode.FAILED: "failed: ended by the API, the CLI, a hook or the model",
     ExitCode.USAGE: "invalid argument, policy or configuration; no tool ran",
-    ExitCode.LIMIT: "a limit was reached: turns, dollars or time",
+    ExitCode.LIMIT: "a limit was reached: model calls, cost or time",
     ExitCode.AUTH: "not logged in, or the credentials were rejected",
     ExitCode.RATE_LIMITED: "rate limited",
     ExitCode.NOT_STARTED: "the CLI could not be started (see `bridle doctor`)",

@@ -83,7 +83,8 @@ _CLI_FLAGS: Mapping[str, _Flag] = {
         "allowed_tools",
         metavar="RULE",
         action="append",
-        help="A tool that runs without asking, such as Read or Bash(git:*). May be repeated.",
+        help="Rule for tool calls that run without asking, such as Read or Bash(git:*). May be "
+        "repeated.",
     ),
     "--max-turns": _Flag("max_turns", int, "N"),
     "--max-budget-usd": _Flag("max_budget_usd", float, "USD"),
@@ -95,7 +96,7 @@ _CLI_FLAGS: Mapping[str, _Flag] = {
 }
 _TEXT_FLAGS: Mapping[str, _Flag] = {
     "--system-prompt-file": _Flag(
-        "system_prompt", _path, "FILE", "Replace the CLI's system prompt by this text."
+        "system_prompt", _path, "FILE", "Replace the CLI's system prompt with this text."
     ),
     "--append-system-prompt-file": _Flag(
         "append_system_prompt", _path, "FILE", "Add this text at the end of the system prompt."

@@ -192,7 +192,7 @@ def refusal(said: str = "") -> Reply:
 
 
 def repeat(turn: Answer | Player) -> Repeat:
-    """Use this turn for all further requests. It must be the last turn of a script."""
+    """Use this reply for all further requests. It must be the last reply of a script."""
     return Repeat(turn)
 
 
@@ -231,7 +231,7 @@ def turns(script: Script) -> Iterator[Answer | Player]:
     listed: list[Turn] = [Repeat(script)] if callable(script) else list(script)
     for number, turn in enumerate(listed):
         if isinstance(turn, Repeat) and number + 1 < len(listed):
-            raise ValueError(f"script[{number}]: repeat(...) must be the last turn")
+            raise ValueError(f"script[{number}]: repeat(...) must be the last reply")
         what = turn.turn if isinstance(turn, Repeat) else turn
         if not callable(what):
             as_reply(what)

@@ -110,15 +110,16 @@ class Model:
 
 
 WORDS = {
-    "SAY": "SAY text: the model answers with this text",
-    "THINK": "THINK text: a thinking block with this text",
-    "BIG": "BIG n: a text of n bytes",
-    "STREAM": "STREAM n: a text in n deltas",
-    "SLOW": "SLOW [seconds]: a text with a pause in the middle, by default until an interrupt",
-    "BASH": "BASH command: a call of the tool Bash; the command is not run",
-    "CALL": "CALL tool [json]: a call of any tool; your own tools (mcp__<server>__<tool>) run",
-    "FAIL": "FAIL [status]: an API error with this status",
-    "EXIT": "EXIT [code]: the process exits with this code; a negative code is a signal",
+    "SAY": "SAY text: answers with this text",
+    "THINK": "THINK text: writes a thinking block with this text",
+    "BIG": "BIG n: writes a text of n bytes",
+    "STREAM": "STREAM n: writes a text in n deltas",
+    "SLOW": "SLOW [seconds]: writes a text and pauses in the middle for this time; without a "
+    "number, until an interrupt",
+    "BASH": "BASH command: calls the tool Bash; the command is not run",
+    "CALL": "CALL tool [json]: calls any tool; your own tools (mcp__<server>__<tool>) run",
+    "FAIL": "FAIL [status]: fails with this HTTP status, by default 529",
+    "EXIT": "EXIT [code]: the CLI exits with this code, by default 0; a negative code is a signal",
 }
 """The words that control the model, with descriptions. Each must be at the start of a line."""
 
