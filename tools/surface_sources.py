@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -92,7 +92,8 @@ class Bridle:
     def initialize_fields(self) -> Iterable[str]:
         """Return the fields that options set, and those that planning adds."""
         rows = {row.channel.name for _, row in option_rows() if row.channel.kind == "initialize"}
-        return rows.union(_keys_set(_parsed(Path(launch.__file__))))
+        planned = _keys_set(_parsed(Path(launch.__file__)), constants=vars(launch))
+        return rows.union(planned)
 
     def agent_fields(self) -> Iterable[str]:
         return AgentConfig.fields
@@ -267,12 +268,20 @@ def _keys(node: ast.Dict) -> dict[str, object]:
     }
 
 
-def _keys_set(tree: ast.AST, name: str | None = None) -> Iterator[str]:
-    """Yield the literal keys that assignments set, such as ``name["key"] = …``."""
+def _keys_set(
+    tree: ast.AST, name: str | None = None, *, constants: Mapping[str, object] | None = None
+) -> Iterator[str]:
+    """Yield the keys that assignments set, such as ``name["key"] = …``.
+
+    A key is a literal, or the name of one of these constants.
+    """
     for node in ast.walk(tree):
         for place in node.targets if isinstance(node, ast.Assign) else ():
             if isinstance(place, ast.Subscript) and name in (None, ast.unparse(place.value)):
                 yield from _texts(place.slice)
+                if isinstance(place.slice, ast.Name):
+                    value = (constants or {}).get(place.slice.id)
+                    yield from [value] if isinstance(value, str) else ()
 
 
 def _cases(function: ast.AST, subject: str) -> Iterator[str]:

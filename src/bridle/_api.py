@@ -18,6 +18,7 @@ __all__ = [
     "ApiUserMessage",
     "CacheCreation",
     "CitationsDelta",
+    "CompactionDelta",
     "ContentBlockDelta",
     "ContentBlockStart",
     "ContentBlockStop",
@@ -147,6 +148,13 @@ class CitationsDelta(Delta, tag="citations_delta", frozen=True):
     citation: JsonObject
 
 
+class CompactionDelta(Delta, tag="compaction_delta", frozen=True):
+    """Text that is added to the summary in a compaction block, and its encrypted form."""
+
+    content: str | None = None
+    encrypted_content: str | None = None
+
+
 class UnknownDelta(Delta, frozen=True):
     """A delta of a type that this version of Bridle does not know. `raw` has its content."""
 
@@ -220,7 +228,13 @@ class UnknownStreamEvent(ApiEvent, frozen=True):
 
 if TYPE_CHECKING:
     WireDelta: TypeAlias = (
-        TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta | UnknownDelta
+        TextDelta
+        | ThinkingDelta
+        | SignatureDelta
+        | InputJsonDelta
+        | CitationsDelta
+        | CompactionDelta
+        | UnknownDelta
     )
     """Every kind of delta. The decoder selects the class by `type`."""
     WireEvent: TypeAlias = (
@@ -235,7 +249,14 @@ if TYPE_CHECKING:
     )
     """Every kind of stream event. The decoder selects the class by `type`."""
 else:
-    WireDelta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta
+    WireDelta = (
+        TextDelta
+        | ThinkingDelta
+        | SignatureDelta
+        | InputJsonDelta
+        | CitationsDelta
+        | CompactionDelta
+    )
     WireEvent = (
         MessageStart
         | ContentBlockStart

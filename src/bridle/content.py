@@ -38,6 +38,7 @@ __all__ = [
     "DocumentBlock",
     "FallbackBlock",
     "ImageBlock",
+    "McpToolListingBlock",
     "McpToolResultBlock",
     "McpToolUseBlock",
     "Prompt",
@@ -102,9 +103,16 @@ class ToolUseBlock(Block, tag="tool_use", frozen=True):
 
 
 class CompactionBlock(Block, tag="compaction", frozen=True):
-    """A summary that replaces the conversation before it."""
+    """A summary that replaces the conversation before it.
+
+    `content` is None if the API could not make a summary. Send the block back unchanged.
+    """
 
     content: str | None = None
+    encrypted_content: str | None = None
+    signature: str | None = None
+    #: Tools that were added or removed in the conversation that the summary replaces.
+    tool_changes: list[JsonObject] | None = None
 
 
 class FallbackBlock(Block, tag="fallback", frozen=True):
@@ -261,6 +269,13 @@ class McpToolResultBlock(Block, tag="mcp_tool_result", frozen=True):
         return joined_text(self.content or "")
 
 
+class McpToolListingBlock(Block, tag="mcp_tool_listing", frozen=True):
+    """The tools of an MCP server that the API is connected to."""
+
+    mcp_server_name: str
+    tools: list[JsonObject]
+
+
 # ------------------------------------------------------------------------- unknown types
 
 
@@ -294,6 +309,7 @@ ContentBlock: TypeAlias = (
     | AdvisorToolResultBlock
     | McpToolUseBlock
     | McpToolResultBlock
+    | McpToolListingBlock
     | UnknownBlock
 )
 """Every kind of content block."""

@@ -164,6 +164,10 @@ def test_every_kind_is_a_method_of_bridle_and_of_another_source() -> None:
         assert any(hasattr(source, kind) for source in others)
 
 
+def test_a_field_whose_name_is_a_constant_of_the_module_counts() -> None:
+    assert "sdkMcpServerManifests" in names(surface_sources.Bridle(), "initialize_fields")
+
+
 def test_a_source_that_finds_nothing_is_an_error() -> None:
     """A package that moved its names must not look like one that has none."""
 

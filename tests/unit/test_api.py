@@ -11,6 +11,7 @@ from bridle.content import TextBlock, ToolUseBlock, UnknownBlock
 from bridle.messages import (
     ApiMessage,
     CitationsDelta,
+    CompactionDelta,
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
@@ -69,6 +70,10 @@ DELTAS: list[tuple[dict[str, object], Delta]] = [
     ({"type": "signature_delta", "signature": "a"}, SignatureDelta("a")),
     ({"type": "input_json_delta", "partial_json": '{"a'}, InputJsonDelta('{"a')),
     ({"type": "citations_delta", "citation": {"url": "u"}}, CitationsDelta({"url": "u"})),
+    (
+        {"type": "compaction_delta", "content": "a", "encrypted_content": None},
+        CompactionDelta("a"),
+    ),
     ({"type": "new_delta", "x": 1}, UnknownDelta("new_delta", {"type": "new_delta", "x": 1})),
 ]
 

@@ -29,7 +29,7 @@ WIRE: list[dict[str, object]] = [
     {"type": "thinking", "thinking": "hm", "signature": "s"},
     {"type": "redacted_thinking", "data": "d"},
     {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}},
-    {"type": "compaction", "content": "before"},
+    {"type": "compaction", "content": "before", "encrypted_content": "e", "signature": "s"},
     {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
     {"type": "tool_result", "tool_use_id": "t", "content": "ok", "is_error": True},
     {"type": "image", "source": {"type": "url", "url": "u"}},
@@ -47,6 +47,7 @@ WIRE: list[dict[str, object]] = [
     {"type": "advisor_tool_result", "tool_use_id": "t", "content": {"text": "x"}},
     {"type": "mcp_tool_use", "id": "t", "name": "n", "input": {}, "server_name": "s"},
     {"type": "mcp_tool_result", "tool_use_id": "t", "content": "ok", "is_error": True},
+    {"type": "mcp_tool_listing", "mcp_server_name": "s", "tools": [{"name": "n"}]},
 ]
 
 

@@ -6,11 +6,12 @@ import msgspec
 
 from bridle._api import ApiEvent
 from bridle._message import same_agent
-from bridle.content import ContentBlock, TextBlock, ThinkingBlock
+from bridle.content import CompactionBlock, ContentBlock, TextBlock, ThinkingBlock
 from bridle.messages import (
     ApiMessage,
     AssistantMessage,
     CitationsDelta,
+    CompactionDelta,
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
@@ -122,6 +123,13 @@ class _Growing:
                 grown = msgspec.structs.replace(block, thinking=block.thinking + delta.thinking)
             case ThinkingBlock(), SignatureDelta():
                 grown = msgspec.structs.replace(block, signature=delta.signature)
+            case CompactionBlock(), CompactionDelta():
+                text = (block.content or "") + (delta.content or "")
+                grown = msgspec.structs.replace(
+                    block,
+                    content=text or None,
+                    encrypted_content=delta.encrypted_content or block.encrypted_content,
+                )
             case _:  # an unknown delta, or one for a block that was not started
                 return False
         self._blocks[event.index] = grown

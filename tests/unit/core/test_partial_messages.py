@@ -9,7 +9,13 @@ import pytest
 
 from bridle import PartialMessages
 from bridle._core.wire import decode_line
-from bridle.content import TextBlock, ThinkingBlock, ToolUseBlock, UnknownBlock
+from bridle.content import (
+    CompactionBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    UnknownBlock,
+)
 from bridle.messages import AssistantMessage, Message, Usage
 
 Json = dict[str, Any]
@@ -88,6 +94,27 @@ def test_every_kind_of_block_grows_in_its_own_way() -> None:
         TextBlock("a", [{"type": "char_location"}]),
     ]
     assert (last.stop_reason, last.usage) == ("tool_use", Usage(output_tokens=7))
+
+
+def test_a_compaction_block_grows() -> None:
+    last = fed(
+        begin(),
+        block({"type": "compaction", "content": None, "encrypted_content": None}),
+        delta("compaction_delta", content="The user ", encrypted_content=None),
+        delta("compaction_delta", content="asked.", encrypted_content="e"),
+    )[-1]
+    assert last is not None
+    assert last.content == [CompactionBlock("The user asked.", "e")]
+
+
+def test_a_failed_compaction_has_no_content() -> None:
+    last = fed(
+        begin(),
+        block({"type": "compaction", "content": None, "encrypted_content": None}),
+        delta("compaction_delta", content=None, encrypted_content=None),
+    )[-1]
+    assert last is not None
+    assert last.content == [CompactionBlock()]
 
 
 def test_what_was_handed_out_does_not_grow_any_more() -> None:
