@@ -6,6 +6,7 @@ sets the script of the API and, if needed, flags, environment and responses.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -786,6 +787,43 @@ async def refusal(s: Session) -> None:
     """The model refuses every request."""
     await s.initialize()
     s.prompt("ALPHA")
+    await s.result()
+    await s.quiet()
+
+
+@scenario(
+    {"": [say("I will not.", stop_reason="refusal"), say("I will.")]}, "--model", "claude-fable-5"
+)
+async def refusal_fallback(s: Session) -> None:
+    """The model refuses. 2.1.197 asks another model, 2.1.325 asks the same model again."""
+    await s.initialize()
+    s.prompt("ALPHA")
+    await s.result()
+    await s.quiet()
+
+
+MISSING_MARKETPLACE = {"source": {"source": "directory", "path": "/missing/marketplace"}}
+
+
+@scenario(
+    {"": [say("alpha done")]},
+    "--settings",
+    json.dumps({"extraKnownMarketplaces": {"missing": MISSING_MARKETPLACE}}),
+    env={"CLAUDE_CODE_SYNC_PLUGIN_INSTALL": "1"},
+)
+async def plugin_install(s: Session) -> None:
+    """The CLI installs plugins before the first turn. The marketplace does not exist."""
+    await s.initialize()
+    s.prompt("ALPHA")
+    await s.result()
+    await s.quiet()
+
+
+@scenario({"": [say('{"ok": true, "reason": "It is said."}')]}, env={"CLAUDE_CODE_REMOTE": "1"})
+async def active_goal(s: Session) -> None:
+    """The user sets a goal, which the model reaches. 2.1.325 tells remote programs about it."""
+    await s.initialize()
+    s.prompt("/goal the word is said")
     await s.result()
     await s.quiet()
 

@@ -1,4 +1,8 @@
-"""The chat service of the examples, under uvicorn, on the real CLIs, with an HTTP client."""
+"""The chat service of the examples, under uvicorn, on the real CLI, with an HTTP client.
+
+The answers, the approvals and the end of the service run on every tested CLI, because the CLI takes
+part in them. The rest is code of the service and runs on the newest CLI.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from tests.examples.stage import Stage
 from tests.support.processes import LIMIT, wait_until
 
 from bridle.testing import ModelRequest, Reply, ScriptedModel, error, text, tool_use
+from bridle.testing.pytest_plugin import named_clis
 from bridle.testing.script import Answer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -132,7 +137,22 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def service(model: ScriptedModel, real_cli: Path, tmp_path: Path) -> Iterator[Service]:
+def newest_cli() -> Path:
+    clis = named_clis()
+    if not clis:
+        pytest.skip("no CLI is installed: `make setup` installs it")
+    return clis[0]
+
+
+@pytest.fixture
+def service(model: ScriptedModel, newest_cli: Path, tmp_path: Path) -> Iterator[Service]:
+    with serving(model, newest_cli, tmp_path) as service:
+        yield service
+
+
+@pytest.fixture
+def each_service(model: ScriptedModel, real_cli: Path, tmp_path: Path) -> Iterator[Service]:
+    """The service, once with each CLI."""
     with serving(model, real_cli, tmp_path) as service:
         yield service
 
@@ -140,7 +160,8 @@ def service(model: ScriptedModel, real_cli: Path, tmp_path: Path) -> Iterator[Se
 # ---------------------------------------------------------------- events
 
 
-def test_text_arrives_while_the_model_writes(model: ScriptedModel, service: Service) -> None:
+def test_text_arrives_while_the_model_writes(model: ScriptedModel, each_service: Service) -> None:
+    service = each_service
     conversation = service.start()
     with conversation.prompt("wait") as events:
         assert until("text_delta", events)["text"] == "one "
@@ -169,8 +190,9 @@ def test_a_failed_turn_ends_with_its_reason(service: Service) -> None:
 
 @pytest.mark.parametrize("allow", [True, False])
 def test_another_request_answers_an_approval(
-    model: ScriptedModel, service: Service, allow: bool
+    model: ScriptedModel, each_service: Service, allow: bool
 ) -> None:
+    service = each_service
     made = service.stage.directory / "made"
     conversation = service.start()
     with conversation.prompt("touch") as events:
@@ -189,9 +211,9 @@ def test_another_request_answers_an_approval(
 
 
 def test_an_approval_without_an_answer_is_denied(
-    model: ScriptedModel, real_cli: Path, tmp_path: Path
+    model: ScriptedModel, newest_cli: Path, tmp_path: Path
 ) -> None:
-    with serving(model, real_cli, tmp_path, APPROVAL_TIMEOUT="0.2") as service:
+    with serving(model, newest_cli, tmp_path, APPROVAL_TIMEOUT="0.2") as service:
         conversation = service.start()
         with conversation.prompt("touch") as events:
             asked = until("approval", events)
@@ -251,9 +273,9 @@ def test_a_client_that_disconnects_interrupts_its_turn(
 
 
 def test_a_new_conversation_replaces_an_idle_one_at_the_limit(
-    model: ScriptedModel, real_cli: Path, tmp_path: Path
+    model: ScriptedModel, newest_cli: Path, tmp_path: Path
 ) -> None:
-    with serving(model, real_cli, tmp_path, MAX_CONVERSATIONS="2") as service:
+    with serving(model, newest_cli, tmp_path, MAX_CONVERSATIONS="2") as service:
         first, second = service.start(), service.start()
         assert first.answer("greet") == "Hello."
         third = service.start()
@@ -293,15 +315,15 @@ def test_requests_for_another_host_are_rejected(service: Service) -> None:
 # ---------------------------------------------------------------- the end of the service
 
 
-@pytest.mark.parametrize(("words", "kind"), [("wait", "text_delta"), ("touch", "approval")])
 @pytest.mark.parametrize(
-    ("command", "sent", "code"),
+    ("command", "sent", "code", "words", "kind"),
     [
-        (PROGRAM, signal.SIGTERM, 0),
-        (PROGRAM, signal.SIGINT, 0),
-        (UVICORN, signal.SIGTERM, -signal.SIGTERM),  # uvicorn ends itself by the signal
+        (PROGRAM, signal.SIGTERM, 0, "wait", "text_delta"),
+        (PROGRAM, signal.SIGINT, 0, "touch", "approval"),
+        # uvicorn ends itself by the signal.
+        (UVICORN, signal.SIGTERM, -signal.SIGTERM, "wait", "text_delta"),
     ],
-    ids=["program-SIGTERM", "program-SIGINT", "uvicorn-SIGTERM"],
+    ids=["program-SIGTERM-text", "program-SIGINT-approval", "uvicorn-SIGTERM-text"],
 )
 def test_clients_get_the_outcome_before_the_service_ends(
     model: ScriptedModel,

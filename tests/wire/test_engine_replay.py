@@ -38,6 +38,7 @@ DONE = "completed"
 # versions differ, a pair: newer, older.
 Turns = list[list[str] | str]
 ENDINGS: dict[str, Turns | tuple[Turns, Turns]] = {
+    "active_goal": [DONE],
     "agent_background": [DONE],
     "agent_default": [DONE],
     "agent_foreground_forward": [DONE],
@@ -100,6 +101,7 @@ ENDINGS: dict[str, Turns | tuple[Turns, Turns]] = {
     "permission_allow": [DONE],
     "permission_deny": [DONE],
     "permission_deny_interrupt": ["interrupted"],
+    "plugin_install": [DONE],
     "prompt_blocked": ["prompt_blocked", DONE],
     # An older CLI does not call the hook for a prompt it folds in.
     "prompt_blocked_in_fold": ([DONE, "prompt_blocked"], [[DONE, DONE]]),
@@ -111,6 +113,7 @@ ENDINGS: dict[str, Turns | tuple[Turns, Turns]] = {
     "rate_limit_rejected": ["rate_limited"],
     "rate_limit_warning": [DONE],
     "refusal": ["refused"],
+    "refusal_fallback": [DONE],
     "sdk_mcp": [DONE],
     "set_model": [DONE, DONE, DONE],
     "set_permission_mode": [DONE],
