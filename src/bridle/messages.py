@@ -46,6 +46,8 @@ __all__ = [
     "AgentPath",
     "AssistantMessage",
     "AuthStatus",
+    "AutocompactState",
+    "AutocompactStateMessage",
     "CommandLifecycle",
     "ConversationReset",
     "DeferredToolUse",
@@ -436,6 +438,22 @@ class ActiveGoalMessage(Message, tag="active_goal", frozen=True):
     """The goal of the session changed. `value` is None if there is no goal any more."""
 
     value: ActiveGoal | None = None
+
+
+class AutocompactState(Record, kw_only=True, frozen=True):
+    """When the CLI compacts the conversation by itself. The sizes are in tokens."""
+
+    enabled: bool = False
+    effective_window: int | None = None
+    threshold: int | None = None
+    enforced: bool | None = None
+    source: str | None = None
+
+
+class AutocompactStateMessage(Message, tag="autocompact_state", frozen=True):
+    """The settings of automatic compaction changed."""
+
+    value: AutocompactState | None = None
 
 
 class ToolUseSummary(Message, tag="tool_use_summary", frozen=True):

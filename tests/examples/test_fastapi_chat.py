@@ -322,8 +322,9 @@ def test_requests_for_another_host_are_rejected(service: Service) -> None:
         (PROGRAM, signal.SIGINT, 0, "touch", "approval"),
         # uvicorn ends itself by the signal.
         (UVICORN, signal.SIGTERM, -signal.SIGTERM, "wait", "text_delta"),
+        (UVICORN, signal.SIGTERM, -signal.SIGTERM, "touch", "approval"),
     ],
-    ids=["program-SIGTERM-text", "program-SIGINT-approval", "uvicorn-SIGTERM-text"],
+    ids=["program-text", "program-approval", "uvicorn-text", "uvicorn-approval"],
 )
 def test_clients_get_the_outcome_before_the_service_ends(
     model: ScriptedModel,

@@ -28,6 +28,7 @@ from bridle.controls import (
 from bridle.messages import (
     ActiveGoalMessage,
     AssistantMessage,
+    AutocompactStateMessage,
     Delta,
     MalformedLine,
     Message,
@@ -42,10 +43,6 @@ from bridle.messages import (
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORDINGS = sorted(GOLDEN.rglob("*.ndjson"))
-
-
-# Messages for remote programs that no official package declares.
-UNDECLARED = {"autocompact_state"}
 
 
 @cache
@@ -90,9 +87,8 @@ def test_a_recording_is_understood_whole(recording: Path) -> None:
     for line in lines_of(recording):
         frame = read(line)
         assert (frame.raw, frame.misfits) == (json.loads(line), ())
-        if frame.raw["type"] not in UNDECLARED:
-            unknown = [v for v in values_in(frame) if type(v).__name__.startswith("Unknown")]
-            assert unknown == []
+        unknown = [v for v in values_in(frame) if type(v).__name__.startswith("Unknown")]
+        assert unknown == []
 
 
 @pytest.mark.parametrize(
@@ -102,6 +98,7 @@ def test_a_recording_is_understood_whole(recording: Path) -> None:
         ("2.1.325/plugin_install", PluginInstallMessage),
         ("2.1.197/refusal_fallback", ModelRefusalFallbackMessage),
         ("2.1.325/active_goal", ActiveGoalMessage),
+        ("2.1.325/active_goal", AutocompactStateMessage),
     ],
 )
 def test_a_rare_message_of_a_real_cli_has_its_class(recording: str, kind: type[Message]) -> None:
