@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import FrameType
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -61,10 +62,15 @@ class Stream:
         self.approvals: dict[str, asyncio.Future[bool]] = {}
 
     async def copy_events(self) -> None:
-        with suppress(bridle.ConsumerTooSlow):
-            async for event in self.turn.events():
-                await self.queue.put(event)
-        await self.queue.put(None)
+        try:
+            with suppress(bridle.ConsumerTooSlow):
+                async for event in self.turn.events():
+                    await self.queue.put(event)
+            await self.queue.put(None)
+        finally:  # the client reads no more: deny what is still open, for background tasks
+            for answer in self.approvals.values():
+                if not answer.done():
+                    answer.set_result(False)
 
     async def ask(self, tool: str, given: dict[str, Any]) -> bool:
         """Ask the client. Raises TimeoutError if it does not answer."""
@@ -106,8 +112,8 @@ class Conversation:
 
 
 async def ask_client(request: bridle.CanUseToolContext) -> bridle.PermissionResult:
-    stream: Stream | None = request.deps
-    if stream is None:  # the CLI works on a background task, without a prompt
+    stream: Stream = request.deps  # of the prompt that the tool call belongs to
+    if stream.turn.done:  # a background task asks, and the client has stopped reading
         return bridle.Deny("No client is connected.")
     try:
         allowed = await stream.ask(request.tool_name, request.tool_input)
@@ -170,7 +176,14 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     await asyncio.gather(*closing, close_conversations())
 
 
-app = FastAPI(lifespan=lifespan)
+async def refuse_other_sites(request: Request) -> None:
+    """A page of another site could send requests with the user's browser."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPException(403, "Requests from other sites are not allowed.")
+
+
+app = FastAPI(lifespan=lifespan, dependencies=[Depends(refuse_other_sites)])
 # Web pages of other sites must not reach a service on this machine by DNS rebinding.
 app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1"])
 

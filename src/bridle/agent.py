@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Never,
+    NoReturn,
+    Self,
+    Unpack,
+    cast,
+    get_origin,
+    overload,
+)
 
 from msgspec import structs
 
@@ -19,6 +30,7 @@ from bridle._doors.session import SessionStart, start
 from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
 from bridle._keywords import gather
 from bridle.content import Content, Prompts
+from bridle.errors import OptionsError
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import Outcome, Output
 
@@ -43,6 +55,12 @@ __all__ = [
 ]
 
 _Prompt = TypeVar("_Prompt", bound=Content)
+
+
+def _is_type(value: object) -> bool:
+    """Return True for a class, ``list[int]`` and the like, or a ``NewType``."""
+    is_alias = get_origin(value) is not None or hasattr(value, "__supertype__")
+    return isinstance(value, type) or is_alias
 
 
 def _refuse_pickle() -> NoReturn:
@@ -101,6 +119,9 @@ class Agent(Generic[_Deps]):
         **options: Unpack[AgentOptions],
     ) -> None:
         refuse_keywords(options)
+        if deps_type is not None and not _is_type(deps_type):
+            problem = f"must be a type, got {type(deps_type).__name__}"
+            raise OptionsError("deps_type", problem, fix="Use a class, such as deps_type=Database.")
         given = gather(cli, sdk, bidir, options)
         self._adopt(AgentPlan.make(given, deps, output_type, output_retries))
 
@@ -145,17 +166,43 @@ class Agent(Generic[_Deps]):
 
     # -- doors -------------------------------------------------------------------------------------
 
+    @overload
     async def run(
         self,
         prompt: Content,
         *,
-        output_type: type[Output] | None = NOT_GIVEN,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **conversation: Unpack[ConversationOptions],
+    ) -> Outcome[Output]: ...
+
+    @overload
+    async def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **conversation: Unpack[ConversationOptions],
+    ) -> Outcome[Any]: ...
+
+    async def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: Any = NOT_GIVEN,
         output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
         deps: _Deps | None = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
-    ) -> Outcome[Output]:
+    ) -> Outcome[Any]:
         """Run one prompt and return its outcome.
 
         See ``bridle.run`` for the arguments and limits. ``deps``, ``output_type`` and
@@ -220,19 +267,49 @@ class Agent(Generic[_Deps]):
         session = self._plan.session(conversation, deps, output_type, output_retries)
         return start(session, prompt)
 
+    @overload
+    def run_many(
+        self,
+        prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
+        at_once: int = ...,
+        progress: Callable[[RunProgress], object] | None = ...,
+        *,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **refused: Never,
+    ) -> AsyncGenerator[tuple[_Prompt, Outcome[Output]], None]: ...
+
+    @overload
+    def run_many(
+        self,
+        prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
+        at_once: int = ...,
+        progress: Callable[[RunProgress], object] | None = ...,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **refused: Never,
+    ) -> AsyncGenerator[tuple[_Prompt, Outcome[Any]], None]: ...
+
     def run_many(
         self,
         prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
         at_once: int = 8,
         progress: Callable[[RunProgress], object] | None = None,
         *,
-        output_type: type[Output] | None = NOT_GIVEN,
+        output_type: Any = NOT_GIVEN,
         output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
         deps: _Deps | None = NOT_GIVEN,
         **refused: Never,
-    ) -> AsyncGenerator[tuple[_Prompt, Outcome[Output]], None]:
+    ) -> AsyncGenerator[tuple[_Prompt, Outcome[Any]], None]:
         """Run many prompts, some at a time, and iterate over pairs of prompt and outcome.
 
         The pairs come in the order in which the runs end. Each run has its own conversation. A run
@@ -334,17 +411,43 @@ class SyncAgent(Generic[_Deps]):
         """
         return SyncAgent(self._plan.replace(options, deps, output_type, output_retries))
 
+    @overload
     def run(
         self,
         prompt: Content,
         *,
-        output_type: type[Output] | None = NOT_GIVEN,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **conversation: Unpack[ConversationOptions],
+    ) -> Outcome[Output]: ...
+
+    @overload
+    def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **conversation: Unpack[ConversationOptions],
+    ) -> Outcome[Any]: ...
+
+    def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: Any = NOT_GIVEN,
         output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
         deps: _Deps | None = NOT_GIVEN,
         **conversation: Unpack[ConversationOptions],
-    ) -> Outcome[Output]:
+    ) -> Outcome[Any]:
         """Run one prompt and return its outcome.
 
         See ``Agent.run``. Ctrl-C shuts down the CLI.
@@ -391,19 +494,49 @@ class SyncAgent(Generic[_Deps]):
         inner = self._plan.session(conversation, deps, output_type, output_retries)
         return blocking.connect(blocking.AgentSession(inner), prompt)
 
+    @overload
+    def run_many(
+        self,
+        prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
+        at_once: int = ...,
+        progress: Callable[[RunProgress], object] | None = ...,
+        *,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **refused: Never,
+    ) -> blocking.Subscription[tuple[_Prompt, Outcome[Output]]]: ...
+
+    @overload
+    def run_many(
+        self,
+        prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
+        at_once: int = ...,
+        progress: Callable[[RunProgress], object] | None = ...,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        **refused: Never,
+    ) -> blocking.Subscription[tuple[_Prompt, Outcome[Any]]]: ...
+
     def run_many(
         self,
         prompts: Iterable[_Prompt] | AsyncIterable[_Prompt],
         at_once: int = 8,
         progress: Callable[[RunProgress], object] | None = None,
         *,
-        output_type: type[Output] | None = NOT_GIVEN,
+        output_type: Any = NOT_GIVEN,
         output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
         deps: _Deps | None = NOT_GIVEN,
         **refused: Never,
-    ) -> blocking.Subscription[tuple[_Prompt, Outcome[Output]]]:
+    ) -> blocking.Subscription[tuple[_Prompt, Outcome[Any]]]:
         """Run many prompts, some at a time, and iterate over pairs of prompt and outcome.
 
         See ``Agent.run_many``. The runs start with the call. Leaving the loop, ``close`` or the end
@@ -423,7 +556,7 @@ class SyncAgent(Generic[_Deps]):
         )
         # Tools get a blocking session as their context.
         plan = structs.replace(plan, show=blocking.RunSession)
-        inbox: Inbox[tuple[_Prompt, Outcome[Output]]] = Inbox(
+        inbox: Inbox[tuple[_Prompt, Outcome[Any]]] = Inbox(
             portal(), "run_many", lambda _: plan.outcomes(), ahead=1
         )
         return RunOutcomes(inbox)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from bridle._core import operations as table
 from bridle._core.operations import Operation, Result
@@ -53,6 +53,7 @@ from bridle.controls import (
     UsageReport,
     WorkspaceDiff,
 )
+from bridle.errors import OptionsError
 from bridle.messages import LiveTask
 
 __all__ = [
@@ -213,6 +214,8 @@ class McpOperations(_Group):
         If this fails, times out or is cancelled, Bridle removes the server from the CLI again.
         After a timeout or a cancellation this happens in the background.
         """
+        if server is None:  # for the session, None means to remove the server
+            raise OptionsError("server", "is None", fix="session.mcp.remove() removes a server.")
         return await self._change_servers({name: server}, replace=False, timeout=timeout)
 
     async def remove(self, name: str, *, timeout: float | None = None) -> McpServerChanges:
@@ -235,7 +238,13 @@ class McpOperations(_Group):
         configuration. Another server with that name replaces it, and running calls of the old one
         are cancelled. The reply has the servers that could not be connected in ``errors``. For the
         kinds of servers see :meth:`add`.
+
+        Raises:
+            OptionsError: the servers, or one of them, are invalid. Nothing was sent.
         """
+        if not isinstance(cast("object", servers), Mapping):
+            problem = f"must be a mapping of names to servers, got {type(servers).__name__}"
+            raise OptionsError("servers", problem, fix='Use {"calc": ToolServer([...])}.')
         return await self._change_servers(servers, replace=True, timeout=timeout)
 
     async def call(
@@ -347,11 +356,22 @@ class SettingsOperations(_Group):
         return await self._send(table.GET_SETTINGS, timeout)
 
     async def apply(self, settings: Mapping[str, object], *, timeout: float | None = None) -> None:
-        """Merge settings into those of this session, without writing a file.
+        """Set settings for this session, without writing a file.
+
+        Each setting replaces the value of an earlier call as a whole: ``permissions`` with an
+        ``ask`` list delete the ``deny`` list of the call before. None removes the setting. The
+        settings of the start and of files stay in force, and so do the rules for tools with
+        ``ask=True``.
+
+        CLI 2.1.197 accepts an invalid setting and then ignores all that were set this way.
 
         Raises:
-            OptionsError: the session has hooks or permission callbacks, and ``env`` has
-                ``CLAUDE_CODE_SIMPLE``, which switches hooks off. Nothing was sent.
+            OptionsError: ``permissions`` have the wrong type; or the session has hooks or
+                permission callbacks, and ``env`` has ``CLAUDE_CODE_SIMPLE``, which switches hooks
+                off. Nothing was sent.
+            ControlRejected: a setting is invalid. The earlier settings stay in force.
+
+        Cancellation: ends the wait. The settings are still applied.
         """
         await self._send(table.APPLY_FLAG_SETTINGS, timeout, settings=settings)
 

@@ -108,6 +108,9 @@ _API_REASONS = frozenset(
 # Statuses of the API below 500 that say nothing about the request itself: timeout, conflict, rate.
 _PASSING = frozenset({408, 409, 429})
 
+# The CLI's names for failures of the API itself. A lost connection is a `server_error`.
+_PASSING_ERRORS = frozenset({"overloaded", "rate_limit", "server_error"})
+
 
 class Clock(Protocol):
     """A clock that can wait. This module does not import one; `bind_clock` sets it."""
@@ -187,6 +190,9 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     messages: tuple[Message, ...] | None = None
     #: The tool call that a hook deferred, or None.
     deferred_tool_use: DeferredToolUse | None = None
+    #: The CLI's name for the API error that the last answer of the model is, such as
+    #: `server_error`, `invalid_request` or `max_output_tokens`. None if it is not an error.
+    api_error: str | None = None
     #: When the rate limit resets: Unix time in seconds, or None.
     resets_at: float | None = None
     #: How often the CLI repeated a failed request to the model API in this turn.
@@ -217,8 +223,8 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
         if self.reason is not OutcomeReason.API_ERROR:
             return self.reason in _RETRYABLE
         status = self.api_status
-        if status is None:  # the last request got no response, if the CLI repeated one for that
-            return self.last_retry is not None and self.last_retry.error_status is None
+        if status is None:  # there was no response
+            return self.api_error in _PASSING_ERRORS
         return status in _PASSING or status >= 500
 
     @property

@@ -22,7 +22,7 @@ Threads: any thread may call any method at any time. Use an iterator in one thre
 Callbacks: a plain function runs in its own thread and may call every function of this module, such
 as ``session.interrupt()``, or ``context.session.interrupt()`` in a tool. An ``async def`` function
 runs on the shared event loop and must not block; blocking functions of this module raise
-``UsageError`` there. Both see the context variables of the code that started the session.
+``UsageError`` there. Both see the context variables of the code that sent the prompt.
 
 Ctrl-C: ``KeyboardInterrupt``, or another exception of a signal handler, ends a blocking call at
 once. A start or a ``run`` is stopped, an operation is cancelled, and a turn is interrupted. The
@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
@@ -102,19 +102,51 @@ _T = TypeVar("_T")
 # ---------------------------------------------------------------- run and query
 
 
+@overload
+def run(
+    prompt: Content,
+    *,
+    cli: CliOptions | None = ...,
+    sdk: SdkOptions | None = ...,
+    bidir: BidirOptions | None = ...,
+    output_type: type[Output],
+    output_retries: int = ...,
+    retry: Retry | None = ...,
+    keep_messages: bool = ...,
+    deps: Any = ...,
+    **options: Unpack[Options],
+) -> Outcome[Output]: ...
+
+
+@overload
+def run(
+    prompt: Content,
+    *,
+    cli: CliOptions | None = ...,
+    sdk: SdkOptions | None = ...,
+    bidir: BidirOptions | None = ...,
+    output_type: Any = ...,
+    output_retries: int = ...,
+    retry: Retry | None = ...,
+    keep_messages: bool = ...,
+    deps: Any = ...,
+    **options: Unpack[Options],
+) -> Outcome[Any]: ...
+
+
 def run(
     prompt: Content,
     *,
     cli: CliOptions | None = None,
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
-    output_type: type[Output] | None = None,
+    output_type: Any = None,
     output_retries: int = 1,
     retry: Retry | None = None,
     keep_messages: bool = False,
     deps: Any = None,
     **options: Unpack[Options],
-) -> Outcome[Output]:
+) -> Outcome[Any]:
     """Run one prompt and return its outcome.
 
     See ``bridle.run`` for the arguments and limits.

@@ -31,7 +31,7 @@ OTHER_RESULT = {
     "Agent.session": "blocking.Session",
     "Agent.query": "blocking.QueryStream",
     "Agent.replace": "SyncAgent[_Deps]",
-    "Agent.run_many": "blocking.Subscription[tuple[_Prompt, Outcome[Output]]]",
+    "Agent.run_many": "blocking.Subscription[tuple[_Prompt, Outcome[Any]]]",
 }
 """Where the twin returns something else, such as the session itself: there is nothing to await."""
 

@@ -357,7 +357,7 @@ CASES = {
 SERVICE = "fastapi_chat.py"
 """The one that does not end by itself. Its tests are in test_fastapi_chat.py."""
 
-MOST_LINES = {"terminal_ui.py": 120, "fastapi_chat.py": 190}
+MOST_LINES = {"terminal_ui.py": 120, "fastapi_chat.py": 200}
 """The limits of the examples that are complete programs."""
 
 PROGRAMS = [name for name in (*CASES, SERVICE) if name.endswith(".py")]

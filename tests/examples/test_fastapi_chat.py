@@ -226,6 +226,16 @@ def test_an_approval_without_an_answer_is_denied(
     assert not (tmp_path / "made").exists()
 
 
+def test_a_page_of_another_site_cannot_start_a_conversation(service: Service) -> None:
+    client = service.client
+    own = f"{client.base_url.scheme}://{client.base_url.netloc.decode()}"
+    statuses = [
+        client.post("/conversations", headers={"Origin": origin}).status_code
+        for origin in ("https://example.com", "null", own)
+    ]
+    assert statuses == [403, 403, 201]
+
+
 def test_a_conversation_answers_only_its_own_approvals(service: Service) -> None:
     one, other = service.start(), service.start()
     with one.prompt("touch") as events:

@@ -426,3 +426,28 @@ def test_many_sessions_share_an_mcp_handler_without_cross_talk(lab: Lab) -> None
             assert answers == [f"echo of {word}" for word in words]
 
     run(main)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_lost_connection_is_retryable_whether_or_not_the_cli_repeats_the_request(
+    lab: Lab, retries: int
+) -> None:
+    async def main() -> None:
+        async with ScriptedModel([repeat(disconnect())], retries=retries) as model:
+            outcome = await bridle.run("go", cli=lab.cli(model), sdk=lab.sdk)
+            assert (outcome.reason, outcome.api_status) == (OutcomeReason.API_ERROR, None)
+            assert (outcome.retryable, outcome.api_error) == (True, "server_error")
+            assert outcome.api_retries == retries
+
+    run(main)
+
+
+def test_an_answer_that_is_too_long_is_not_retryable(lab: Lab) -> None:
+    async def main() -> None:
+        cut_off = Reply(blocks=(text("x"),), stop_reason="max_tokens")
+        async with ScriptedModel([repeat(cut_off)]) as model:
+            outcome = await bridle.run("go", cli=lab.cli(model), sdk=lab.sdk)
+            assert (outcome.reason, outcome.api_status) == (OutcomeReason.API_ERROR, None)
+            assert (outcome.retryable, outcome.api_error) == (False, "max_output_tokens")
+
+    run(main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -171,3 +172,62 @@ def test_a_background_shell_is_listed_until_it_ends(lab: Lab) -> None:
     assert task.tool_use_id is not None
     assert after == []
     assert (total or 0) > (cost or 0) > 0
+
+
+def test_callbacks_of_a_background_subagent_get_the_deps_of_its_own_prompt(lab: Lab) -> None:
+    """Another prompt runs when the subagent calls its tool."""
+    sender: ContextVar[str] = ContextVar("sender", default="none")
+    seen: list[tuple[str, str, str]] = []
+
+    def play(request: ModelRequest) -> Reply:
+        last = str(request.messages[-1])
+        if request.agent_id is not None:
+            if "tool_result" in last:
+                return Reply(blocks=(text("done"),))
+            return Reply(blocks=(tool_use("mcp__tools__who"),), hold=True)
+        if "tool_result" in last:
+            return Reply(blocks=(text("done"),))
+        if "PROMPT_B" in last:
+            return Reply(blocks=(tool_use("mcp__tools__meet"),))
+        start = {"description": "x", "prompt": "<x>", "subagent_type": KIND}
+        return Reply(blocks=(tool_use("Task", **start, run_in_background=True),))
+
+    async def main() -> None:
+        met = asyncio.Event()
+
+        async def who(context: bridle.ToolContext) -> str:
+            """Tell who called."""
+            seen.append(("who", context.deps, sender.get()))
+            met.set()
+            return "done"
+
+        async def meet(context: bridle.ToolContext) -> str:
+            """Wait until the subagent has called its tool."""
+            seen.append(("meet", context.deps, sender.get()))
+            model.release()
+            await met.wait()
+            return "done"
+
+        def hook(context: bridle.PreToolUseContext) -> None:
+            seen.append((context.tool_name, context.deps, sender.get()))
+
+        async with ScriptedModel(play) as model:
+            cli = lab.cli(model, allowed_tools=["Task", "Agent"])
+            async with bridle.Agent(
+                cli=cli, sdk=lab.sdk, tools=[who, meet], on_pre_tool_use=hook
+            ).session() as session:
+                for name in ("A", "B"):
+                    sender.set(name)
+                    turn = await session.send_user_message(f"PROMPT_{name}", deps=name)
+                    await turn
+                    if name == "A":
+                        await model.wait_for_hold()
+
+    run(main)
+    assert seen == [
+        ("Agent", "A", "A"),
+        ("mcp__tools__meet", "B", "B"),
+        ("meet", "B", "B"),
+        ("mcp__tools__who", "A", "A"),
+        ("who", "A", "A"),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ from bridle import (
     AllowAll,
     BidirOptions,
     CanUseToolContext,
+    ControlRejected,
     Deny,
     HookOutput,
     OutcomeReason,
@@ -475,3 +476,89 @@ def test_the_cli_asks_before_a_tool_of_a_server_that_was_added_later(lab: Lab) -
 
     run(main)
     assert asked == ["mcp__bank__pay", "mcp__late__pay", "mcp__last__pay", "Bash"]
+
+
+@pytest.mark.parametrize("order", ["apply, add", "add, apply", "apply, add, remove", "raw, add"])
+def test_rules_of_the_program_and_of_a_server_added_later_are_both_in_force(
+    lab: Lab, order: str
+) -> None:
+    """The CLI replaces all permissions that were applied before."""
+    asked: list[str] = []
+    paid: list[int] = []
+
+    @tool(ask=True)
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        return "paid"
+
+    def decide(context: CanUseToolContext) -> Deny:
+        asked.append(context.tool_name)
+        return Deny("too much")
+
+    async def main() -> None:
+        script = [
+            [tool_use("mcp__late__pay", amount=1)],
+            [tool_use("Bash", command="echo secret")],
+            [tool_use("Bash", command="echo careful")],
+            [text("done")],
+        ]
+        rules = {"deny": ["Bash(echo secret)"], "ask": ["Bash(echo careful)"]}
+        settings = {"permissions": rules}
+        bidir = BidirOptions(on_can_use_tool=decide)
+        async with (
+            ScriptedModel(script) as model,
+            start_session(
+                lab.cli(model, allowed_tools=["mcp__late", "Bash"]), lab.sdk, bidir
+            ) as session,
+        ):
+            steps: dict[str, Callable[[], Awaitable[object]]] = {
+                "apply": lambda: session.settings.apply(settings),
+                "raw": lambda: session.control("apply_flag_settings", settings=settings),
+                "add": lambda: session.mcp.add("late", ToolServer([pay])),
+                "remove": lambda: session.mcp.remove("late"),
+            }
+            for step in order.split(", "):
+                await steps[step]()
+            assert (await (await session.send_user_message("pay"))).text == "done"
+            results = [request.last_tool_result or "" for request in model.requests[1:]]
+            assert "secret" not in results[1].replace("echo secret", "")
+            assert "too much" in results[2]
+
+    run(main)
+    assert asked == (["Bash"] if "remove" in order else ["mcp__late__pay", "Bash"])
+    assert paid == []
+
+
+def test_an_invalid_setting_does_not_switch_off_the_rules_of_a_server_added_later(
+    lab: Lab,
+) -> None:
+    """2.1.197 accepts it, and then ignores all settings that were applied."""
+    asked: list[str] = []
+
+    @tool(ask=True)
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        return "paid"
+
+    def decide(context: CanUseToolContext) -> Deny:
+        asked.append(context.tool_name)
+        return Deny("too much")
+
+    async def main() -> None:
+        async with (
+            ScriptedModel([[tool_use("mcp__late__pay", amount=1)], [text("done")]]) as model,
+            start_session(
+                lab.cli(model, allowed_tools=["mcp__late"]),
+                lab.sdk,
+                BidirOptions(on_can_use_tool=decide),
+            ) as session,
+        ):
+            await session.mcp.add("late", ToolServer([pay]))
+            with pytest.raises(ControlRejected) as refused:
+                await session.settings.apply({"cleanupPeriodDays": "never"})
+            assert refused.value.cli_version is not None
+            assert (await (await session.send_user_message("pay"))).text == "done"
+
+    run(main)
+    assert asked == ["mcp__late__pay"]

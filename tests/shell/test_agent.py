@@ -776,6 +776,7 @@ def test_the_arguments_are_checked_by_the_call(
         ({"retry": 3}, "retry"),
         ({"output_type": object()}, "output_type"),
         ({"output_retries": -1}, "output_retries"),
+        ({"keep_messages": "yes"}, "keep_messages"),
     ],
 )
 def test_arguments_are_checked_also_if_the_system_prompt_is_a_function(
@@ -786,6 +787,13 @@ def test_arguments_are_checked_also_if_the_system_prompt_is_a_function(
         with pytest.raises(OptionsError) as caught:
             call(["x"], **arguments)
         assert caught.value.field == field
+
+
+def test_the_type_of_deps_must_be_a_type() -> None:
+    with pytest.raises(OptionsError) as caught:
+        Agent(deps_type=5)  # type: ignore[arg-type]  # what is refused
+    assert caught.value.field == "deps_type"
+    Agent(deps_type=dict[str, int])
 
 
 def test_tools_get_a_blocking_session_from_the_twin() -> None:

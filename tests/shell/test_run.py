@@ -248,6 +248,21 @@ def test_the_model_reads_what_was_wrong_with_its_output() -> None:
     run(main)
 
 
+def test_a_turn_does_not_show_an_outcome_before_its_output_is_valid() -> None:
+    async def main() -> None:
+        with fitting_at_last(1.0, 2.0) as cli:
+            options = CliOptions(cli_path=cli.path)
+            async with bridle.start_session(options, output_type=Offer) as session:
+                turn = await session.send_user_message("go")
+                async for _ in turn:
+                    pass
+                assert repr(turn).endswith(", running)")
+                await turn
+                assert "output_invalid" in repr(turn)
+
+    run(main)
+
+
 def test_the_last_unfit_output_is_the_outcome() -> None:
     outcome = play(fitting_at_last(1.0, 2.0), output_type=Offer, output_retries=1)
     assert (outcome.reason, outcome.output) == (OutcomeReason.OUTPUT_INVALID, None)

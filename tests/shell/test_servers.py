@@ -337,3 +337,30 @@ def test_the_name_of_the_functions_is_reserved(replace: bool) -> None:
         await plain.change({"tools": EXTERNAL}, replace=replace)
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"foo": 1}, {"command": ""}, {"command": 5}, {"type": "http"}, {"type": "stdio", "url": "u"}],
+)
+def test_a_configuration_without_command_or_url_is_not_sent(config: object) -> None:
+    async def main() -> None:
+        lab = Lab()
+        with pytest.raises(OptionsError) as refused:
+            await lab.change({"x": config})
+        assert refused.value.field == "servers['x']"
+        assert lab.sent == []
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "config", [{"url": "http://x"}, {"type": "ws", "url": "ws://x"}, {"type": "newer"}]
+)
+def test_other_configurations_are_left_to_the_cli(config: Mapping[str, object]) -> None:
+    async def main() -> None:
+        lab = Lab()
+        await lab.change({"x": config})
+        assert lab.sent == [{"x": config}]
+
+    run(main)

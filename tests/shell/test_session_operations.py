@@ -238,6 +238,11 @@ WEDGES: dict[str, Operation] = {
     "subtype ": lambda s: s.control("initialize"),
     "of_tomorrow.value": lambda s: s.control("of_tomorrow", value=object()),
     "content": lambda s: s.send_user_message(object()),  # type: ignore[arg-type]  # what is refused
+    "content ": lambda s: s.send_user_message([]),
+    "server": lambda s: s.mcp.add("calc", None),
+    "servers": lambda s: s.mcp.set_servers([]),  # type: ignore[arg-type]  # what is refused
+    "servers ": lambda s: s.mcp.set_servers(None),  # type: ignore[arg-type]  # it, too
+    "servers['calc']": lambda s: s.mcp.add("calc", {"foo": 1}),
     "timeout": lambda s: s.send_user_message("x", timeout="1"),  # type: ignore[arg-type]  # it, too
     "timeout ": lambda s: s.send_user_message("x", timeout=0.0),
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, assert_type
+from typing import Annotated, Any, Literal, NamedTuple, assert_type
 
 import pytest
 
-from bridle import Outcome, OutcomeReason
+import bridle
+from bridle import Outcome, OutcomeReason, sync
 from bridle.errors import OutputMissingError
 
 
@@ -37,3 +38,32 @@ def test_without_a_type_anything_may_be_done_with_the_output() -> None:
     outcome: Outcome = Outcome(reason=OutcomeReason.COMPLETED)
     assert_type(outcome.raise_for_reason().output, Any)
     assert outcome.raise_for_reason().output is None
+
+
+async def asked(agent: bridle.Agent[object]) -> None:
+    """Never called: type checkers read it."""
+    assert_type(await agent.run("x"), Outcome[Any])
+    assert_type(await agent.run("x", output_type=None), Outcome[Any])
+    assert_type(await agent.run("x", output_type=Invoice), Outcome[Invoice])
+    assert_type(await agent.run("x", output_type=list[Invoice]), Outcome[list[Invoice]])
+    assert_type(await agent.run("x", output_type=int | str), Outcome[Any])
+    assert_type(await agent.run("x", output_type=Literal["a", "b"]), Outcome[Any])
+    assert_type(await agent.run("x", output_type=Invoice | None), Outcome[Any])
+    assert_type(await agent.run("x", output_type=Annotated[int, "positive"]), Outcome[Any])
+    assert_type(await bridle.run("x", output_type=Invoice), Outcome[Invoice])
+    assert_type(await bridle.run("x", output_type=Literal["a"]), Outcome[Any])
+    async for prompt, outcome in agent.run_many(["x"], output_type=int | str):
+        assert_type(prompt, str)
+        assert_type(outcome, Outcome[Any])
+    async for _, invoice in agent.run_many(["x"], output_type=Invoice):
+        assert_type(invoice, Outcome[Invoice])
+
+
+def asked_blocking(agent: bridle.Agent[object]) -> None:
+    """Never called: type checkers read it."""
+    assert_type(agent.sync.run("x", output_type=Invoice), Outcome[Invoice])
+    assert_type(agent.sync.run("x", output_type=Invoice | int), Outcome[Any])
+    assert_type(sync.run("x", output_type=Invoice), Outcome[Invoice])
+    assert_type(sync.run("x", output_type=Annotated[int, "positive"]), Outcome[Any])
+    for _, outcome in agent.sync.run_many(["x"], output_type=Literal["a"]):
+        assert_type(outcome, Outcome[Any])

@@ -153,3 +153,15 @@ def test_an_outcome_reads_as_its_answer_or_its_cause(outcome: Outcome, text: str
 )
 def test_a_repr_shows_the_reason_and_what_there_is(outcome: Outcome, shown: str) -> None:
     assert repr(outcome) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [("server_error", True), ("overloaded", True), ("max_output_tokens", False), (None, False)],
+)
+def test_an_api_error_without_a_status_is_retryable_by_its_name(
+    error: str | None, expected: bool
+) -> None:
+    """The CLI calls a lost connection `server_error`."""
+    outcome = Outcome(reason=OutcomeReason.API_ERROR, api_error=error)
+    assert outcome.retryable is expected

@@ -85,6 +85,14 @@ class AgentBook:
         agent = self._tasks.get(task_id)
         return () if agent is None else agent.path
 
+    def outermost(self, tool_use_id: str | None, agent_id: str | None) -> str | None:
+        """Return the call of the main agent that led to a tool use, or to a subagent.
+
+        None if the main agent itself made the tool use, or if no message named the subagent.
+        """
+        agent = self._tasks.get(agent_id or "") or self._callers.get(tool_use_id or "")
+        return None if agent is None else agent.path[0].id
+
     def _agent(self, call: str, type: str | None = None) -> AgentNode:
         """Return the subagent that a tool call started."""
         agent = self._agents.get(call)

@@ -83,6 +83,7 @@ class Engine:
         self._turns = TurnBook(self._outbox, agents, wants_output=config.wants_output)
         self.usage, self.live_tasks = self._turns.usage, self._turns.live_tasks
         self.is_running = self._turns.is_running  #: whether the CLI certainly works on a prompt
+        self.has_tasks = self._turns.has_tasks  #: whether tasks of a prompt run
         self._outgoing = Outgoing(
             self.deadlines,
             self._emit,
@@ -101,7 +102,7 @@ class Engine:
             self.deadlines,
             self._emit,
             shutdown=self._shutdown,
-            prompt=lambda: self._turns.current,
+            prompt=self._turns.prompt_of,
             end_turn=self._on_hook_verdict,
         )
         self.servers = self._incoming.mcp  #: the input that changes in-process MCP servers

@@ -7,7 +7,7 @@ end that was not reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from msgspec import structs
@@ -43,6 +43,10 @@ class LiveTasks:
         return [
             structs.replace(task, agent_path=path(task.task_id)) for task in self._tasks.values()
         ]
+
+    def calls(self) -> Iterator[str]:
+        """Yield the tool calls that started the running tasks."""
+        return (task.tool_use_id for task in self._tasks.values() if task.tool_use_id)
 
     def clear(self) -> None:
         """Forget all tasks, because the CLI has exited."""

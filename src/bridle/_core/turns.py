@@ -139,7 +139,8 @@ class TurnBook:
         #: The CLI's total cost at the last result.
         self.meter = Meter()
         self.usage = UsageBook()
-        self.live_tasks = LiveTasks(agents or AgentBook())
+        self._agents = agents or AgentBook()
+        self.live_tasks = LiveTasks(self._agents)
         self.evidence = Evidence()
         # Limits that prompts have reached.
         self._limits: dict[str, LimitHit] = {}
@@ -168,6 +169,19 @@ class TurnBook:
         if self._certainty is Certainty.KNOWN:
             return None
         return next(iter(self._open), None)
+
+    def prompt_of(self, tool_use_id: str | None, agent_id: str | None) -> str | None:
+        """Return the prompt that a tool use or a subagent belongs to.
+
+        The prompt of a background subagent may have its outcome already, while another one runs.
+        """
+        call = self._agents.outermost(tool_use_id, agent_id)
+        started_in = self._tasks.get(call or "")
+        return started_in[0] if started_in else self.current
+
+    def has_tasks(self, uuid: str) -> bool:
+        """Return True if a task runs that was started for this prompt."""
+        return any(uuid in self._tasks.get(call, ()) for call in self.live_tasks.calls())
 
     def is_running(self, uuid: str) -> bool:
         """Return True if that prompt is certainly part of the running turn."""
@@ -447,6 +461,7 @@ class TurnBook:
                 uuid=uuid,
                 merged_with=tuple(other for other in mine if other != uuid),
                 duration=now - sent_at,
+                api_error=facts.assistant_error,
                 resets_at=seen.resets_at,
                 api_retries=seen.retries,
                 model_calls=seen.calls.model_calls,
@@ -522,7 +537,10 @@ class TurnBook:
     def _on_task_started(self, message: TaskStartedMessage) -> Turns:
         self.live_tasks.observe(message)
         if message.tool_use_id:
-            self._tasks[message.tool_use_id] = self._running
+            # A subagent in the background may start tasks while another prompt runs.
+            path = message.agent_path
+            started_in = self._tasks.get(path[0].id if path else "", self._running)
+            self._tasks[message.tool_use_id] = started_in
             if len(self._tasks) > _MAX_TASKS:
                 del self._tasks[next(iter(self._tasks))]
         return self._running

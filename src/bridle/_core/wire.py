@@ -408,6 +408,8 @@ def _blocks(content: object) -> list[Any]:
     """Return blocks as plain JSON. Rejects other values, because the CLI would exit on them."""
     if not isinstance(content, list | tuple):
         raise Unencodable(f"must be text or a list of blocks, got {type(content).__name__}")
+    if not content:
+        raise Unencodable("is an empty list")
     blocks = [
         block.raw if isinstance(block, Block) else block
         for block in cast("Sequence[object]", content)

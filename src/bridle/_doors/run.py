@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Unpack, cast
+from typing import Any, Unpack, cast, overload
 
 from msgspec import structs
 
@@ -23,19 +23,51 @@ from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import Outcome, Output
 
 
+@overload
+async def run(
+    prompt: Content,
+    *,
+    cli: CliOptions | None = ...,
+    sdk: SdkOptions | None = ...,
+    bidir: BidirOptions | None = ...,
+    output_type: type[Output],
+    output_retries: int = ...,
+    retry: Retry | None = ...,
+    keep_messages: bool = ...,
+    deps: Any = ...,
+    **options: Unpack[Options],
+) -> Outcome[Output]: ...
+
+
+@overload
+async def run(
+    prompt: Content,
+    *,
+    cli: CliOptions | None = ...,
+    sdk: SdkOptions | None = ...,
+    bidir: BidirOptions | None = ...,
+    output_type: Any = ...,
+    output_retries: int = ...,
+    retry: Retry | None = ...,
+    keep_messages: bool = ...,
+    deps: Any = ...,
+    **options: Unpack[Options],
+) -> Outcome[Any]: ...
+
+
 async def run(
     prompt: Content,
     *,
     cli: CliOptions | None = None,
     sdk: SdkOptions | None = None,
     bidir: BidirOptions | None = None,
-    output_type: type[Output] | None = None,
+    output_type: Any = None,
     output_retries: int = 1,
     retry: Retry | None = None,
     keep_messages: bool = False,
     deps: Any = None,
     **options: Unpack[Options],
-) -> Outcome[Output]:
+) -> Outcome[Any]:
     """Run one prompt and return its outcome.
 
     A failed turn raises nothing: check ``outcome.ok`` and ``outcome.reason``. If the turn
@@ -98,6 +130,9 @@ class Run(InnerSession):
         if not isinstance(cast("object", retry), Retry | None):
             problem = f"must be a Retry, got {type(retry).__name__}"
             raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
+        if not isinstance(cast("object", keep_messages), bool):
+            problem = f"must be True or False, got {keep_messages!r:.80}"
+            raise OptionsError("keep_messages", problem, fix="Use keep_messages=True.")
         super().__init__(options, deps, output_type, output_retries)
         self._prompt = prompt
         self._retry = retry

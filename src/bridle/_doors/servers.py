@@ -32,6 +32,15 @@ Send = Callable[[Mapping[str, Config]], Awaitable[McpServerChanges]]
 Register = Callable[[str, object | None], None]
 """Sets the handler for the messages of a server. None removes it."""
 
+_NEEDED: Mapping[object, tuple[str, ...]] = {
+    None: ("command", "url"),
+    "stdio": ("command",),
+    "http": ("url",),
+    "sse": ("url",),
+    "ws": ("url",),
+}
+"""The fields of a configuration by its type. One of them must be there."""
+
 
 class _Server(NamedTuple):
     #: What the program gave.
@@ -211,6 +220,7 @@ class Servers:
             return self._prepare(name, server)
         config: Any = mcp_config("servers", {"mcpServers": {name: server}})
         external: dict[str, object] = dict(config["mcpServers"][name])
+        _check_external(name, external)
         if "command" in external:
             external.setdefault("args", [])  # newer CLIs fail without it
         return _Server(server, None, external)
@@ -235,6 +245,18 @@ class Servers:
     def _notify(self, name: str) -> Notify:
         forward = self._forward
         return lambda message: forward(name, message)
+
+
+def _check_external(name: str, config: Config) -> None:
+    """Check that a configuration has what the CLI needs to connect. Unknown types are passed on.
+
+    Raises:
+        OptionsError: the command or the URL is missing.
+    """
+    needed = _NEEDED.get(config.get("type"), ())
+    if needed and not any(isinstance(config.get(key), str) and config[key] for key in needed):
+        fix = 'Use {"command": ...} or {"type": "http", "url": ...}.'
+        raise OptionsError(f"servers[{name!r}]", f"has no {' or '.join(needed)}", fix=fix)
 
 
 def _configs(servers: Mapping[str, _Server]) -> dict[str, Config]:

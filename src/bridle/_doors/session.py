@@ -25,6 +25,7 @@ from bridle._core.text_stream import TextStream
 from bridle._core.wire import Unencodable, decode_reply, encode_user_message
 from bridle._doors.attempts import Answer, Attempts, checked_retries, with_schema
 from bridle._doors.deps import with_prompts
+from bridle._doors.flag_settings import FlagSettings, Submit
 from bridle._doors.not_given import NOT_GIVEN, given_or
 from bridle._doors.servers import Servers
 from bridle._doors.subscription import Subscription, TextPieces
@@ -119,7 +120,7 @@ class Session(OperationGroups):
                 session._actor.forward(server, message)
 
         self._servers = Servers(dict(self._bidir.mcp_servers or {}), forward)
-        self._ask_rules = ask_rules(self._bidir.tool_servers())
+        self._flag_settings = FlagSettings(ask_rules(self._bidir.tool_servers()))
         self._engine = Engine(self._engine_config())
         self._made: Actor | None = None
         self._connecting = False
@@ -402,32 +403,47 @@ class Session(OperationGroups):
 
         Cancellation: cancels the request.
         """
-        return await self._actor.submit(subtype, fields, timeout)
+        submit = self._submitter(timeout)
+        if subtype == APPLY_FLAG_SETTINGS.subtype:
+            return await self._flag_settings.apply(fields, submit, self._rejected)
+        return await submit(subtype, fields)
+
+    def _submitter(self, timeout: float | None) -> Submit:
+        return lambda subtype, fields: self._actor.submit(subtype, fields, timeout)
+
+    def _rejected(self, operation: str, message: str) -> ControlRejected:
+        """Return the error for an operation that the CLI did not carry out."""
+        error, engine = ControlRejected(operation, None, message), self._engine
+        clean(error.with_process(engine.handshake.describe(engine.process)), self._secrets.redact)
+        return error
 
     async def _change_servers(
         self, changes: Mapping[str, object], *, replace: bool, timeout: float | None
     ) -> McpServerChanges:
+        rules = ask_rules(
+            {name: one for name, one in changes.items() if isinstance(one, ToolServer)}
+        )
+
         async def send(servers: Mapping[str, object]) -> McpServerChanges:
+            nonlocal rules
             self._secrets.learn(servers)
-            if rules := ask_rules(new):
-                # Before the server is there, so that none of its tools runs unasked. Older CLIs
-                # replace the list, so it has the rules of all servers, also of removed ones.
-                self._ask_rules = list(dict.fromkeys(self._ask_rules + rules))
-                settings = {"permissions": {"ask": self._ask_rules}}
-                await self.control(APPLY_FLAG_SETTINGS.subtype, timeout=timeout, settings=settings)
+            if rules:
+                # Before the server is there, so that none of its tools runs unasked.
+                wanted, rules = rules, []
+                await self._flag_settings.add_rules(
+                    wanted, self._submitter(timeout), self._rejected
+                )
             payload = await self.control(MCP_SET_SERVERS.subtype, timeout=timeout, servers=servers)
-            return decode_reply(MCP_SET_SERVERS.reply, clean_problems(payload, redact))
+            return decode_reply(
+                MCP_SET_SERVERS.reply, clean_problems(payload, self._secrets.redact)
+            )
 
-        def rejected(message: str) -> ControlRejected:
-            error = ControlRejected(MCP_SET_SERVERS.subtype, None, message)
-            engine = self._engine
-            clean(error.with_process(engine.handshake.describe(engine.process)), redact)
-            return error
-
-        new = {name: one for name, one in changes.items() if isinstance(one, ToolServer)}
-        redact, register = self._secrets.redact, self._actor.set_server
         return await self._servers.change(
-            changes, replace=replace, send=send, register=register, rejected=rejected
+            changes,
+            replace=replace,
+            send=send,
+            register=self._actor.set_server,
+            rejected=lambda message: self._rejected(MCP_SET_SERVERS.subtype, message),
         )
 
     async def ping(self, *, timeout: float | None = None) -> float:
@@ -597,10 +613,8 @@ def check_prompt(prompt: Content) -> None:
     Raises:
         OptionsError: it is neither text nor a non-empty list of content blocks.
     """
-    fix = "Use text, or a list of content blocks."
-    if isinstance(prompt, list | tuple) and not prompt:
-        raise OptionsError("prompt", "is an empty list", fix=fix)
     try:
         encode_user_message(prompt, "")
     except Unencodable as problem:
+        fix = "Use text, or a list of content blocks."
         raise OptionsError("prompt", str(problem), fix=fix) from None

@@ -117,7 +117,13 @@ class Turn:
         return self.outcome().__await__()
 
     def __repr__(self) -> str:
-        state = repr(self._state.outcome.result()) if self._state.outcome.done() else "running"
+        outcome = self._state.outcome if self._answer is None else self._answer.final
+        if not outcome.done():
+            state = "running"
+        elif outcome.cancelled() or outcome.exception() is not None:
+            state = "failed"
+        else:
+            state = repr(outcome.result())
         return f"Turn({self.uuid!r}, {state})"
 
 

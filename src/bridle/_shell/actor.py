@@ -97,7 +97,7 @@ class Actor:
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
         self.subscriptions = Subscriptions(self._loop, engine.delivery, self._react_to_readers)
-        self._senders = Senders(deps)
+        self._senders = Senders(deps, engine.has_tasks)
         self._callbacks = Callbacks(
             self._loop,
             CallReports(engine, self.observer, self._senders, self._loop.time, self._do),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
@@ -14,13 +15,18 @@ class Sender(NamedTuple):
 
 
 class Senders:
-    """Remembers the sender of each open prompt, and of the last one that ended.
+    """Remembers the senders of prompts that are open or have tasks, and of the last one.
 
-    ``deps`` is the default of the session.
+    ``deps`` is the default of the session. ``has_tasks`` returns whether tasks of a prompt run.
     """
 
-    def __init__(self, deps: Any = None) -> None:
+    def __init__(
+        self, deps: Any = None, has_tasks: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._deps = deps
+        self._has_tasks = has_tasks
+        #: Senders of prompts that have their outcome, but had tasks at that time.
+        self._ended: dict[str, Sender] = {}
         self._open: dict[str, Sender] = {}
         self._last: Sender | None = None
 
@@ -29,8 +35,11 @@ class Senders:
         self._open[prompt] = Sender(copy_context(), deps)
 
     def ended(self, prompt: str) -> None:
-        """Forget a prompt that has its outcome. Its background tasks may still call back."""
-        self._last = self._open.pop(prompt, self._last)
+        """Forget a prompt that has its outcome, once its background tasks have ended."""
+        sender = self._open.pop(prompt, None)
+        if sender is not None:
+            self._last = self._ended[prompt] = sender
+        self._ended = {uuid: one for uuid, one in self._ended.items() if self._has_tasks(uuid)}
 
     def failed(self, prompt: str) -> None:
         """Forget a prompt that was never sent."""
@@ -42,7 +51,8 @@ class Senders:
         Work that belongs to no open prompt gets the sender of the last prompt. Before the first
         prompt it gets the current context and the deps of the session.
         """
-        sender = self._open.get(prompt or "") or self._last
+        known = self._open.get(prompt or "") or self._ended.get(prompt or "")
+        sender = known or self._last
         if sender is None:
             return Sender(copy_context(), self._deps)
         return Sender(sender.context.copy(), sender.deps)

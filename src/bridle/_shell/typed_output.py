@@ -112,9 +112,15 @@ def _has_pydantic(kind: Any, seen: tuple[Any, ...] = ()) -> bool:
     if hasattr(kind, "__pydantic_validator__") or any(map(_is_constraint, constraints)):
         return True
     parts: list[Any] = list(get_args(kind))
-    if dataclasses.is_dataclass(kind) or hasattr(kind, "__required_keys__"):  # or a TypedDict
+    # The type behind a NewType, or behind an alias of the statement `type`.
+    parts += [getattr(kind, name) for name in ("__supertype__", "__value__") if hasattr(kind, name)]
+    if dataclasses.is_dataclass(kind) or any(hasattr(kind, name) for name in _HAS_FIELDS):
         parts += get_type_hints(kind, include_extras=True).values()
     return any(_has_pydantic(part, seen) for part in parts)
+
+
+_HAS_FIELDS = ("__required_keys__", "_fields")
+"""Attributes of a TypedDict and of a NamedTuple."""
 
 
 def _is_constraint(metadata: object) -> bool:

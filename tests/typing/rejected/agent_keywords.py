@@ -27,8 +27,8 @@ async def mistakes(db: Db) -> None:
     bridle.Agent(on_can_use_tool=number)  # mypy: arg-type; pyright: reportArgumentType
     bridle.Agent(on_pre_tool_use="guard")  # mypy: arg-type; pyright: reportArgumentType
     await agent.run("x", deps=db)
-    await agent.run("x", deps="db")  # mypy: arg-type; pyright: reportArgumentType
-    await agent.run("x", modle=1)  # mypy: call-arg; pyright: reportCallIssue
+    await agent.run("x", deps="db")  # mypy: call-overload; pyright: reportArgumentType
+    await agent.run("x", modle=1)  # mypy: call-overload; pyright: reportCallIssue
     await agent.session(deps=3)  # mypy: arg-type; pyright: reportArgumentType
     agent.query("x", deps=3)  # mypy: arg-type; pyright: reportArgumentType
     agent.sync.session(deps=3)  # mypy: arg-type; pyright: reportArgumentType
@@ -36,17 +36,16 @@ async def mistakes(db: Db) -> None:
     agent.replace(output_retries="1")  # mypy: arg-type; pyright: reportArgumentType
     agent.replace(deps=None, output_type=Db, output_retries=0).replace(output_type=None)
     await agent.run("x", deps=None, output_type=None)
-    await agent.run("x", output_type=3)  # mypy: arg-type; pyright: reportArgumentType
     agent.replace(limits=None, model=None, strict_mcp_config=None)
     await agent.session(fork_session=None)
     bridle.Agent(limits=None)  # mypy: arg-type; pyright: reportArgumentType
     agent.replace(modle="x")  # mypy: call-arg; pyright: reportCallIssue
-    agent.run_many(["x"], session_id="x")  # mypy: arg-type; pyright: reportArgumentType
-    await bridle.run("x", modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue
+    agent.run_many(["x"], session_id="x")  # mypy: call-overload; pyright: reportArgumentType
+    await bridle.run("x", modle="sonnet")  # mypy: call-overload; pyright: reportCallIssue
     bridle.query("x", modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue
     await bridle.start_session(modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue
     bridle.Session(modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue
-    sync.run("x", max_turns="3")  # mypy: arg-type; pyright: reportArgumentType
+    sync.run("x", max_turns="3")  # mypy: call-overload; pyright: reportArgumentType
     sync.query("x", modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue
     sync.start_session(modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue
     sync.Session(modle="sonnet")  # mypy: call-arg; pyright: reportCallIssue

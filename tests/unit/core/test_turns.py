@@ -28,7 +28,10 @@ from tests.support.cli import (
     user,
 )
 
-from bridle._core.actions import Action, TurnEnded
+from bridle._core.actions import Action, Outbox, TurnEnded
+from bridle._core.agents import AgentBook
+from bridle._core.turns import TurnBook
+from bridle.messages import Message, ResultMessage
 
 Step = str | bytes
 Ends = list[tuple[str, str, tuple[str, ...]]]
@@ -506,3 +509,38 @@ def test_a_prompt_runs_for_certain_when_the_cli_names_it(
         else:
             feed(engine, 0.0, step)
     assert engine.is_running("a") is expected
+
+
+AGENT = system("task_started", task_id="t", tool_use_id="tool", task_type="local_agent")
+NESTED = system("task_started", task_id="n", tool_use_id="inner", task_type="local_agent")
+
+
+def calls(name: str, parent: str | None = None) -> bytes:
+    use = {"type": "tool_use", "id": name, "name": "Task", "input": {}}
+    message = {"role": "assistant", "model": "opus", "content": [use]}
+    return cli.line(type="assistant", message=message, parent_tool_use_id=parent)
+
+
+@pytest.mark.parametrize("info", [cli.NEWER, cli.OLDER], ids=["newer", "older"])
+def test_a_background_subagent_belongs_to_the_prompt_that_started_it(info: cli.Json) -> None:
+    book = TurnBook(Outbox(), agents := AgentBook())
+    newer = info is cli.NEWER
+    a: list[Step] = ["a", init("a") if newer else init(), echo("a"), calls("tool"), AGENT]
+    b: list[Step] = [result("a"), "b", init("b") if newer else init(), echo("b"), calls("own")]
+    below: list[Step] = [calls("inner", "tool"), NESTED, calls("deep", "inner")]
+    for step in (*a, *b, *below):
+        if isinstance(step, str):
+            book.start(step, 0.0)
+        else:
+            message = agents.decode(step.rstrip(b"\n"))
+            if isinstance(message, ResultMessage):
+                book.result(message, 0.0)
+            else:
+                assert isinstance(message, Message)
+                book.deliver(message)
+    assert book.prompt_of("own", None) == "b"
+    assert book.prompt_of(None, None) == "b"
+    assert book.prompt_of("inner", None) == "a"
+    assert book.prompt_of("unseen", "t") == "a"
+    assert book.prompt_of("deep", "n") == "a"
+    assert (book.has_tasks("a"), book.has_tasks("b")) == (True, False)

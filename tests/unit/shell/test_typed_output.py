@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import enum
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
 
 import msgspec
 import pydantic
@@ -253,3 +253,29 @@ def test_a_class_with_an_odd_schema_is_rejected() -> None:
 
     with pytest.raises(OptionsError):
         OutputType(Odd)
+
+
+class PositiveTuple(NamedTuple):
+    number: Annotated[int, pydantic.Field(gt=0)]
+
+
+@dataclasses.dataclass
+class Positives:
+    numbers: list[PositiveTuple]
+
+
+new_type: Any = NewType  # type checkers want a class, but a constraint works when it runs
+Count = new_type("Count", Annotated[int, pydantic.Field(gt=0)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (PositiveTuple, {"value": [-1]}),
+        (Positives, {"numbers": [[-1]]}),
+        (Count, {"value": -1}),
+    ],
+)
+def test_constraints_in_named_tuples_and_new_types_are_checked(kind: Any, value: object) -> None:
+    outcome: Outcome[Any] = Outcome(reason=OutcomeReason.COMPLETED, structured_output=value)
+    assert OutputType(kind).convert(outcome).reason is OutcomeReason.OUTPUT_INVALID

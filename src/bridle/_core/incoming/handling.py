@@ -25,6 +25,7 @@ from bridle._core.incoming.table import (
     CallHandler,
     IncomingRequest,
     OpenRequests,
+    PromptOf,
     RequestHandler,
 )
 from bridle._core.incoming.unknown import UnknownHandler
@@ -72,9 +73,9 @@ class IncomingConfig(Struct, frozen=True, kw_only=True):
 class Incoming:
     """The incoming requests of one session.
 
-    ``shutdown`` says whether the CLI still accepts answers. ``prompt`` returns the prompt that the
-    CLI works on. ``end_turn`` is called with the event and the answer when a hook has ended the
-    turn, and with every answer about a prompt.
+    ``shutdown`` says whether the CLI still accepts answers. ``prompt`` returns the prompt that
+    a tool use and an agent belong to. ``end_turn`` is called with the event and the answer when a
+    hook has ended the turn, and with every answer about a prompt.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Incoming:
         emit: Callable[[Action], None],
         *,
         shutdown: Shutdown,
-        prompt: Callable[[], str | None],
+        prompt: PromptOf,
         end_turn: Callable[[str, HookAnswer, float], None],
     ) -> None:
         self.table = table = OpenRequests(

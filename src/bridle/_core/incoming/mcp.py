@@ -7,7 +7,7 @@ before the session is confirmed. They wait in :class:`EarlyMessages`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from bridle._core.actions import Call, CallKind
 from bridle._core.deadlines import Deadlines
@@ -15,6 +15,7 @@ from bridle._core.incoming import mcp_messages as mcp
 from bridle._core.incoming import tool_server
 from bridle._core.incoming.answers import InvalidReturn
 from bridle._core.incoming.table import CLOSING, IncomingRequest, OpenRequests
+from bridle._raw_line import JsonObject
 from bridle.controls import McpMessageRequest
 from bridle.events import WarningKind
 from bridle.tools import ToolServer
@@ -160,7 +161,12 @@ class McpHandler:
                 label = f"{method or 'answer'} for MCP server {name}"
                 # A copy, because a handler that changes it must not change the id of the answer.
                 argument = dict(message.message)
-                table.call(_MCP, handler, argument, label, message.request_id, None, message)
+                params = message.message.get("params")
+                known = cast("JsonObject", params) if isinstance(params, dict) else {}
+                used = tool_server.tool_use_of(known)
+                table.call(
+                    _MCP, handler, argument, label, message.request_id, None, message, "", used
+                )
 
     def _pass_to_tool(self, server: ToolServer, message: mcp.McpMessage) -> None:
         call = tool_server.handle(message.server, server, message.message)

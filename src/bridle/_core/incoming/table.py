@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -45,11 +45,15 @@ class IncomingRequest(Struct, frozen=True):
     now: float
 
 
+PromptOf: TypeAlias = Callable[[str | None, str | None], str | None]
+"""Returns the prompt that a tool use and an agent, by their ids, belong to."""
+
+
 class OpenRequests:
     """Incoming requests whose callbacks have not finished, and the answers to all requests.
 
-    ``shutdown`` says whether the CLI still accepts answers. ``prompt`` returns the prompt that the
-    CLI works on.
+    ``shutdown`` says whether the CLI still accepts answers. ``prompt`` returns the prompt that
+    a tool use and an agent belong to.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class OpenRequests:
         emit: Callable[[Action], None],
         *,
         shutdown: Shutdown,
-        prompt: Callable[[], str | None],
+        prompt: PromptOf,
     ) -> None:
         self._limit = limit
         self._deadlines = deadlines
@@ -107,10 +111,16 @@ class OpenRequests:
         timeout: float | None,
         subject: object = None,
         name: str = "",
+        tool_use_id: str | None = None,
     ) -> None:
-        """Call a callback for a request. The request stays open until the callback has finished."""
+        """Call a callback for a request. The request stays open until the callback has finished.
+
+        ``tool_use_id`` is the tool use that the request belongs to, if ``argument`` is not a
+        context that names it.
+        """
         self._calls = call_id = self._calls + 1
-        prompt = self._prompt()
+        tool_use_id = tool_use_id or getattr(argument, "tool_use_id", None)
+        prompt = self._prompt(tool_use_id, getattr(argument, "agent_id", None))
         call = Call(
             call_id, kind, callback, argument, label, request_id, timeout, subject, prompt, name
         )

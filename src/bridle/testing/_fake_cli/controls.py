@@ -167,7 +167,11 @@ def _set_max_thinking_tokens(talk: Talk, request: Json) -> None:
 
 
 def _apply_flag_settings(talk: Talk, request: Json) -> None:
-    if is_object(request["request"].get("settings")):
+    settings = request["request"].get("settings")
+    if is_object(settings):
+        if "permissions" in settings:  # replaced as a whole; the rules of the start stay
+            rules = as_list(as_object(settings["permissions"]).get("ask"))
+            talk.flags["must_ask"] = [*talk.flags["started_asking"], *rules]
         _send(talk, request)
     else:
         text = "apply_flag_settings requires `settings` to be an object, got undefined"
@@ -254,7 +258,9 @@ def _get_context_usage(talk: Talk, request: Json) -> None:
 
 def _get_settings(talk: Talk, request: Json) -> None:
     applied = {"model": talk.frames.model, "effort": None}
-    _send(talk, request, {"effective": {}, "sources": [], "applied": applied})
+    rules = talk.flags["must_ask"]
+    effective: Json = {"permissions": {"ask": rules}} if rules else {}
+    _send(talk, request, {"effective": effective, "sources": [], "applied": applied})
 
 
 def _get_session_cost(talk: Talk, request: Json) -> None:

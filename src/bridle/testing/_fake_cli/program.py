@@ -86,11 +86,13 @@ def _flags(argv: list[str], mode: str, plan: Json) -> Json:
     """Return what the arguments and the environment switch on."""
     allowed = (_value(argv, "--allowedTools") or "").split(",")
     bypass = ("--allow-dangerously-skip-permissions", "--dangerously-skip-permissions")
+    must_ask = _ask_rules(_value(argv, "--settings"))
     return {
         "echoes": "--replay-user-messages" in argv,
         "asks": _value(argv, "--permission-prompt-tool") == "stdio",
         "allowed": [name for name in allowed if name],
-        "must_ask": _ask_rules(_value(argv, "--settings")),
+        "must_ask": must_ask,
+        "started_asking": must_ask,
         "may_bypass": mode == "bypassPermissions" or any(flag in argv for flag in bypass),
         "max_turns": int(_value(argv, "--max-turns") or 0),
         "checkpoints": bool(os.environ.get("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING")),

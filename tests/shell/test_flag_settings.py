@@ -1,0 +1,183 @@
+"""Settings that are applied at run time keep the permission rules of Bridle and of the program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.support.processes import run
+
+from bridle import ControlRejected, ControlTimeout, OptionsError
+from bridle._doors.flag_settings import FlagSettings, Payload
+
+APPLY = "apply_flag_settings"
+RULES = {"deny": ["Bash(rm:*)"], "ask": ["Bash(git:*)"], "allow": ["Read"]}
+
+
+class Lab:
+    """A CLI that replaces each setting as a whole, and the settings that Bridle applies to it."""
+
+    def __init__(self, *rules: str) -> None:
+        self.settings = FlagSettings(rules)
+        self.started = list(rules)
+        self.inline: dict[str, Any] = {}
+        self.sent: list[Mapping[str, Any]] = []
+        #: Raised after the CLI has applied the next settings.
+        self.failure: BaseException | None = None
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def submit(self, subtype: str, fields: Mapping[str, Any]) -> Payload:
+        await self.is_open.wait()
+        if subtype == APPLY:
+            self.sent.append(fields["settings"])
+            self.inline |= fields["settings"]
+            failure, self.failure = self.failure, None
+            if failure is not None:
+                raise failure
+            return None
+        assert subtype == "get_settings"
+        is_ignored = self.inline.get("cleanupPeriodDays") == "never"
+        applied: dict[str, Any] = {} if is_ignored else self.inline.get("permissions") or {}
+        return {"effective": {"permissions": {"ask": self.started + applied.get("ask", [])}}}
+
+    async def apply(self, settings: object) -> None:
+        await self.settings.apply({"settings": settings}, self.submit, self.rejected)
+
+    async def add(self, *rules: str) -> None:
+        await self.settings.add_rules(rules, self.submit, self.rejected)
+
+    def rejected(self, operation: str, message: str) -> ControlRejected:
+        return ControlRejected(operation, None, message)
+
+
+def test_settings_are_sent_unchanged_without_rules_of_bridle() -> None:
+    async def main() -> None:
+        lab = Lab()
+        for settings in ({"permissions": RULES}, {"permissions": None}, {"outputStyle": "x"}):
+            await lab.apply(settings)
+            assert lab.sent[-1] == settings
+
+    run(main)
+
+
+def test_rules_of_the_program_and_of_bridle_are_sent_together() -> None:
+    async def main() -> None:
+        lab = Lab("mcp__bank__pay")
+        await lab.apply({"permissions": RULES})
+        asks = ["Bash(git:*)", "mcp__bank__pay"]
+        assert lab.sent[-1] == {"permissions": {**RULES, "ask": asks}}
+        await lab.add("mcp__late__pay")
+        assert lab.sent[-1] == {"permissions": {**RULES, "ask": [*asks, "mcp__late__pay"]}}
+        await lab.apply({"outputStyle": "x"})
+        assert lab.sent[-1] == {"outputStyle": "x"}
+        await lab.apply({"permissions": None})
+        assert lab.sent[-1] == {"permissions": {"ask": ["mcp__bank__pay", "mcp__late__pay"]}}
+
+    run(main)
+
+
+def test_later_changes_of_a_mapping_do_not_change_what_was_applied() -> None:
+    async def main() -> None:
+        lab = Lab()
+        rules = {"deny": ["Bash"]}
+        await lab.apply({"permissions": rules})
+        rules["deny"].clear()
+        await lab.add("mcp__late__pay")
+        assert lab.sent[-1] == {"permissions": {"deny": ["Bash"], "ask": ["mcp__late__pay"]}}
+
+    run(main)
+
+
+@pytest.mark.parametrize("permissions", [5, [], {"ask": "Bash"}, {"deny": None}, {"allow": {}}])
+def test_permissions_of_the_wrong_type_are_not_sent(permissions: object) -> None:
+    """2.1.197 would ignore all settings that were applied."""
+
+    async def main() -> None:
+        lab = Lab()
+        with pytest.raises(OptionsError) as refused:
+            await lab.apply({"permissions": permissions})
+        assert refused.value.field.startswith("apply_flag_settings.settings.permissions")
+        assert lab.sent == []
+
+    run(main)
+
+
+def test_settings_that_make_the_cli_ignore_the_rules_are_taken_back() -> None:
+    async def main() -> None:
+        lab = Lab()
+        await lab.apply({"permissions": RULES, "outputStyle": "x"})
+        await lab.add("mcp__late__pay")
+        kept = lab.sent[-1]["permissions"]
+        with pytest.raises(ControlRejected):
+            await lab.apply({"cleanupPeriodDays": "never", "outputStyle": "y"})
+        assert lab.inline == {
+            "permissions": kept,
+            "outputStyle": "x",
+            "cleanupPeriodDays": None,
+        }
+
+    run(main)
+
+
+def test_rules_that_the_cli_ignores_are_an_error() -> None:
+    async def main() -> None:
+        lab = Lab()
+        await lab.apply({"cleanupPeriodDays": "never"})
+        with pytest.raises(ControlRejected):
+            await lab.add("mcp__late__pay")
+
+    run(main)
+
+
+def test_settings_that_the_cli_rejects_are_forgotten() -> None:
+    async def main() -> None:
+        lab = Lab()
+        await lab.apply({"permissions": RULES})
+        lab.failure = ControlRejected(APPLY, None, "no")
+        with pytest.raises(ControlRejected):
+            await lab.apply({"permissions": {"deny": ["Read"]}})
+        await lab.add("mcp__late__pay")
+        assert lab.sent[-1]["permissions"]["deny"] == RULES["deny"]
+
+    run(main)
+
+
+def test_after_a_timeout_the_stricter_rules_of_both_are_in_force() -> None:
+    """The CLI may have applied the settings, or not."""
+
+    async def main() -> None:
+        lab = Lab("mcp__bank__pay")
+        await lab.apply({"permissions": {**RULES, "defaultMode": "plan"}})
+        lab.failure = ControlTimeout(APPLY, None, 1.0)
+        with pytest.raises(ControlTimeout):
+            await lab.apply(
+                {"permissions": {"deny": ["Read"], "allow": ["Bash"], "defaultMode": "plan"}}
+            )
+        assert lab.inline["permissions"] == {
+            "defaultMode": "plan",
+            "deny": ["Bash(rm:*)", "Read"],
+            "ask": ["Bash(git:*)", "mcp__bank__pay"],
+        }
+
+    run(main)
+
+
+def test_a_cancelled_caller_leaves_the_rules_complete() -> None:
+    async def main() -> None:
+        lab = Lab()
+        lab.is_open.clear()
+        adding = asyncio.create_task(lab.add("mcp__late__pay"))
+        applying = asyncio.create_task(lab.apply({"permissions": RULES}))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        adding.cancel()
+        lab.is_open.set()
+        await applying
+        assert adding.cancelled()
+        asks = ["Bash(git:*)", "mcp__late__pay"]
+        assert lab.inline == {"permissions": {**RULES, "ask": asks}}
+
+    run(main)
