@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.support.servers import PostgresServer, RedisServer, run_postgres, run_redis
 
 from bridle._shell.locate import candidates
 
@@ -28,6 +30,18 @@ settings.load_profile("bridle")
 def repository() -> Path:
     """The root of the checkout."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server. A test that stops it must start it again."""
+    yield from run_postgres()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis server. A test that stops it must start it again."""
+    yield from run_redis()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

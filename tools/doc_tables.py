@@ -410,6 +410,7 @@ PUBLIC_MODULES = {
     "bridle.tools": "tools in your process",
     "bridle.operations": "groups of typed operations of a session",
     "bridle.controls": "replies to operations, control requests and responses",
+    "bridle.sessions": "stored sessions and session stores",
     "bridle.telemetry": "observations",
     "bridle.otel": "OpenTelemetry",
     "bridle.sync": "blocking versions of `run`, `query` and sessions",
@@ -418,6 +419,7 @@ PUBLIC_MODULES = {
     "bridle.testing.replaying": "replay of recordings",
     "bridle.testing.comparing": "differences between a replay and its recording",
     "bridle.testing.cassette": "cassettes",
+    "bridle.testing.stores": "checks for session stores",
 }
 """The public modules, with a description of each."""
 

@@ -117,6 +117,7 @@ from bridle.tools import McpError, McpResponse, Tool, ToolContext, ToolServer, t
 
 if TYPE_CHECKING:
     from bridle import operations as operations
+    from bridle import sessions as sessions
     from bridle import sync as sync
     from bridle._core.partial_messages import PartialMessages
     from bridle._core.state import Lifecycle
@@ -165,7 +166,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
         """Load a name at its first use. For a name of another public module, name that module."""
         from importlib import import_module
 
-        if name in ("operations", "sync"):
+        if name in ("operations", "sessions", "sync"):
             return import_module(f"bridle.{name}")
         if name in _LAZY:
             value: object = getattr(import_module(_LAZY[name]), name)

@@ -28,6 +28,7 @@
     │  ├─ TurnsLimitError              ├─ UsdLimitError          ├─ ExecutionError
     │  ├─ MessageLostError             ├─ CliExitedError         ├─ TurnStoppedError
     │  └─ StartFailedError             a run of run_many did not start
+    ├─ StoreError                      an operation of a session store failed
     ├─ BufferOverflow                  a query received a line longer than max_buffer_size
     ├─ ConsumerTooSlow                 too many messages were unread
     ├─ UsageError                      (RuntimeError) an object was used in a wrong way
@@ -88,6 +89,7 @@ __all__ = [
     "StartError",
     "StartFailedError",
     "StoppedByHookError",
+    "StoreError",
     "TooManyPendingRequests",
     "ToolDeferredError",
     "ToolFailure",
@@ -402,6 +404,22 @@ class CheckpointingNotEnabled(ControlError):
             what="file checkpointing is not enabled in this session.",
             fix="Start the session with BidirOptions(file_checkpointing_enabled=True).",
         )
+
+
+# ---------------------------------------------------------------- session stores
+
+
+class StoreError(BridleError):
+    """An operation of a session store failed. The error has no url and no part of an entry.
+
+    `store` is the name of its class, `operation` the method, `reason` what went wrong.
+    """
+
+    def __init__(self, store: str, operation: str, reason: str, *, fix: str = "") -> None:
+        super().__init__(f"{store}.{operation} failed: {reason.removesuffix('.')}.", fix=fix)
+        self.store = store
+        self.operation = operation
+        self.reason = reason
 
 
 # ---------------------------------------------------------------- outcomes

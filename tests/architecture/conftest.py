@@ -11,8 +11,10 @@ import pytest
 IMPURE = {
     "_shell",
     "_doors",
+    "_stores",
     "agent",
     "operations",
+    "sessions",
     "sync",
     "cli",
     "compat",

@@ -64,6 +64,10 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
     (errors.TooManyPendingRequests("interrupt", 64), {"limit": 64}),
     (errors.SessionNotInitialized("interrupt", "timed out"), {"cause": "timed out"}),
     (errors.CheckpointingNotEnabled(), {"operation": "rewind_files"}),
+    (
+        errors.StoreError("SqliteStore", "append", "the disk is full", fix="so"),
+        {"store": "SqliteStore", "operation": "append", "reason": "the disk is full", "fix": "so"},
+    ),
     (errors.BufferOverflow(10, 11), {"limit": 10, "size": 11}),
     (errors.ConsumerTooSlow(12, 10), {"unread_bytes": 12, "limit": 10}),
     (errors.UsageError("oh", fix="so"), {"fix": "so"}),

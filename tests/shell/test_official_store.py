@@ -1,0 +1,170 @@
+"""Accepting objects as session stores, those of the official SDK among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from claude_agent_sdk import InMemorySessionStore
+from claude_agent_sdk import SessionStore as OfficialProtocol
+from tests.support.stores import run
+
+from bridle.errors import OptionsError, StoreError
+from bridle.sessions import MemoryStore, OfficialStore, SessionKey, as_store
+
+
+class Minimal:
+    """Has only the required methods of the official protocol."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, ...], list[Any]] = {}
+
+    async def append(self, key: dict[str, str], entries: list[Any]) -> None:
+        self.entries.setdefault(tuple(key.values()), []).extend(entries)
+
+    async def load(self, key: dict[str, str]) -> list[Any] | None:
+        return self.entries.get(tuple(key.values()))
+
+
+class Inheriting(OfficialProtocol):
+    """Inherits the optional methods, which only raise."""
+
+    async def append(self, key: Any, entries: Any) -> None:
+        return None
+
+    async def load(self, key: Any) -> Any:
+        return None
+
+
+def inheriting() -> object:
+    kind: Any = Inheriting  # type checkers take the protocol's optional methods for abstract
+    return kind()
+
+
+def test_a_store_of_bridle_is_used_as_it_is() -> None:
+    store = MemoryStore()
+    assert as_store(store) is store
+
+
+@pytest.mark.parametrize("store", [Minimal(), InMemorySessionStore(), inheriting()])
+def test_an_official_store_is_adapted(store: object) -> None:
+    adapted = as_store(store)
+    assert isinstance(adapted, OfficialStore)
+    assert repr(adapted) == f"OfficialStore(<{type(store).__name__}>)"
+
+
+def without(method: str) -> object:
+    names = {"append", "load", "list", "delete", "subkeys"} - {method}
+    return type("Partial", (), {name: getattr(MemoryStore, name) for name in names})()
+
+
+@pytest.mark.parametrize("method", ["append", "load", "list", "delete", "subkeys"])
+def test_a_missing_method_is_named(method: str) -> None:
+    with pytest.raises(OptionsError, match=f"'{method}', which Partial lacks") as caught:
+        as_store(without(method), field="Agent.store")
+    assert caught.value.field == "Agent.store"
+
+
+@pytest.mark.parametrize("method", ["append", "load"])
+def test_a_missing_method_of_an_official_store_is_named(method: str) -> None:
+    store = type("Half", (), {"append": Minimal.append, "load": Minimal.load, method: None})()
+    with pytest.raises(OptionsError, match=f"'{method}', which Half lacks"):
+        as_store(store)
+
+
+@pytest.mark.parametrize("value", [None, "sqlite:///a.db", 7, {}, []], ids=repr)
+def test_a_value_of_another_type_is_rejected(value: object) -> None:
+    with pytest.raises(OptionsError, match="must be a session store"):
+        as_store(value)
+
+
+def test_a_class_is_rejected() -> None:
+    with pytest.raises(OptionsError, match="the class MemoryStore"):
+        as_store(MemoryStore)
+
+
+def test_keys_are_translated() -> None:
+    official = Minimal()
+
+    async def work() -> None:
+        store = OfficialStore(official)
+        await store.append(SessionKey("s", "", "-home-me"), [{"uuid": "1"}])
+        await store.append(SessionKey("s", "subagents/agent-1", "-home-me"), [{"uuid": "2"}])
+        await store.append(SessionKey("s", "journal", "-elsewhere"), [{"uuid": "3"}])
+
+    run(work)
+    noted = official.entries.pop(("bridle-index", "s"))
+    assert [entry["project"] for entry in noted] == ["-home-me"]
+    assert official.entries == {
+        ("-home-me", "s"): [{"uuid": "1"}],
+        ("-home-me", "s", "subagents/agent-1"): [{"uuid": "2"}],
+        ("-home-me", "s", "journal"): [{"uuid": "3"}],
+    }
+
+
+def test_another_process_finds_the_session_from_another_directory() -> None:
+    official = InMemorySessionStore()
+
+    async def work() -> None:
+        await OfficialStore(official).append(SessionKey("s", "", "-a"), [{"uuid": "1"}])
+        await OfficialStore(official).append(SessionKey("s", "journal", "-b"), [{"uuid": "2"}])
+        other = OfficialStore(official)
+        assert await other.load(SessionKey("s", "", "-b")) == [{"uuid": "1"}]
+        assert await other.subkeys("s") == ["journal"]
+        assert [(one.session_id, one.project) for one in await other.list()] == [("s", "-a")]
+        await other.delete(SessionKey("s"))
+        assert await OfficialStore(official).list() == []
+        assert official.size == 0
+
+    run(work)
+
+
+def test_a_session_that_the_official_sdk_has_stored_is_found_by_its_project() -> None:
+    official = InMemorySessionStore()
+
+    async def work() -> None:
+        entry: Any = {"type": "user", "uuid": "1"}
+        await official.append({"project_key": "-a", "session_id": "s"}, [entry])
+        sub: Any = {"project_key": "-a", "session_id": "s", "subpath": "subagents/agent-1"}
+        await official.append(sub, [entry])
+        store = OfficialStore(official)
+        assert [one.session_id for one in await store.list("-a")] == ["s"]
+        assert await store.load(SessionKey("s", "", "-a")) == [entry]
+        assert await store.subkeys("s") == ["subagents/agent-1"]
+
+    run(work)
+
+
+def test_repeated_uuids_are_skipped_by_load() -> None:
+    async def work() -> None:
+        store = OfficialStore(Minimal())
+        for _ in range(2):
+            await store.append(SessionKey("s"), [{"uuid": "1"}, {"tag": "x"}])
+        assert await store.load(SessionKey("s")) == [{"uuid": "1"}, {"tag": "x"}, {"tag": "x"}]
+
+    run(work)
+
+
+@pytest.mark.parametrize("official", [Minimal(), inheriting()])
+def test_missing_optional_methods_are_named_when_they_are_needed(official: object) -> None:
+    async def work() -> None:
+        store = OfficialStore(official)
+        await store.append(SessionKey("s"), [{"uuid": "1"}])
+        with pytest.raises(StoreError, match="list_sessions"):
+            await store.list()
+        with pytest.raises(StoreError, match="delete"):
+            await store.delete(SessionKey("s"))
+        assert await store.subkeys("s") == []
+
+    run(work)
+
+
+def test_entries_are_redacted_before_they_are_passed_on() -> None:
+    official = Minimal()
+
+    async def work() -> None:
+        store = OfficialStore(official, redact=lambda entry: {**entry, "text": "***"})
+        await store.append(SessionKey("s", "", "p"), [{"uuid": "1", "text": "secret"}])
+
+    run(work)
+    assert official.entries[("p", "s")] == [{"uuid": "1", "text": "***"}]
