@@ -9,7 +9,7 @@
     │  ├─ InitializationError          the CLI rejected the handshake
     │  ├─ InitializationTimeout        (TimeoutError)
     │  ├─ CliExitedDuringInit
-    │  └─ SessionNotFoundError         the session to resume does not exist
+    │  └─ SessionNotFoundError         there is no such session
     ├─ ControlError                    an operation of a session failed
     │  ├─ ControlTimeout               (TimeoutError)
     │  ├─ ControlRejected              the CLI responded with an error
@@ -274,18 +274,28 @@ class CliExitedDuringInit(StartError):
 
 
 class SessionNotFoundError(StartError):
-    """The CLI found no session with this id, title or transcript path (`session_id`)."""
+    """There is no session with this `session_id`, which may be a title if it was to be resumed.
+
+    `place` says where `bridle.sessions` searched. It is empty if the CLI did not find the session.
+    """
 
     # The exit code adds nothing: the CLI exits when it cannot find the session.
     _explains_exit = False
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"The CLI found no session {session_id!r} to resume.",
-            fix="Check the id, CliOptions.cwd and CLAUDE_CONFIG_DIR: sessions belong to a working "
-            "directory. To start a new session, remove resume_session_id.",
+    def __init__(self, session_id: str, place: str = "") -> None:
+        what = f"The CLI found no session {session_id!r} to resume."
+        fix = (
+            "Check the id, CliOptions.cwd and CLAUDE_CONFIG_DIR: sessions belong to a working "
+            "directory. To start a new session, remove resume_session_id."
         )
+        if place:
+            what = f"There is no session {session_id!r} in {place}."
+            fix = (
+                "`bridle sessions list` lists the sessions. Without a directory, all are searched."
+            )
+        super().__init__(what, fix=fix)
         self.session_id = session_id
+        self.place = place
 
 
 # ---------------------------------------------------------------- operating a session

@@ -15,6 +15,8 @@ differences:
 ``await turn``         ``turn.outcome()``
 =====================  ====================
 
+``bridle.sync.sessions`` has the functions of ``bridle.sessions``.
+
 Blocking: a call blocks only the thread that makes it.
 
 Threads: any thread may call any method at any time. Use an iterator in one thread only.
@@ -41,6 +43,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from bridle import _sync_sessions as sessions
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
 from bridle._core.turn_events import TurnTranslator
@@ -93,6 +96,7 @@ __all__ = [
     "TurnEvents",
     "query",
     "run",
+    "sessions",
     "start_session",
 ]
 

@@ -28,6 +28,7 @@ ALLOWED_IMPORTS = {
     "re",
     "types",
     "typing",
+    "unicodedata",
 }
 FORBIDDEN_CALLS = {
     "__import__",

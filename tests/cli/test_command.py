@@ -19,7 +19,7 @@ from bridle.testing import FakeCli
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert [main([]), main(["--help"]), main(["-h"]), main(["help"])] == [0, 0, 0, 0]
     out = capsys.readouterr().out
-    assert all(out.count(f"{name:6}  {summary}") == 4 for name, (_, summary) in COMMANDS.items())
+    assert all(out.count(f"{name:8}  {summary}") == 4 for name, (_, summary) in COMMANDS.items())
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ __all__ = [
     "Unencodable",
     "decode_line",
     "decode_reply",
+    "decode_stored",
     "encode_error",
     "encode_json",
     "encode_request",
@@ -338,6 +339,52 @@ def _bind_parts(whole: Struct, members: JsonObject, line: bytes, path: Path) -> 
 def _bind(part: Sourced, members: JsonObject, line: bytes, path: Path) -> None:
     attach(part, "_place", Place(line, path[:-1], path[-1]))
     _bind_parts(cast(Struct, part), members, line, path)
+
+
+# ------------------------------------------------------------------------- transcripts
+
+
+def decode_stored(line: bytes) -> Frame:
+    """Decode a line of a transcript file. Never raises.
+
+    Transcripts have the classes of the wire, but write the names beside `message` in camelCase.
+    `.raw` and `.raw_line` are those of the transcript.
+    """
+    frame = decode_line(line)
+    if not isinstance(frame, Message) or isinstance(frame, UnknownMessage):
+        return frame
+    frame = decode_line(encode_json(_wire_names(type(frame), frame.raw)))
+    place = cast("bytes | MisfitLine", getattr(frame, "_place"))  # noqa: B009  # private
+    own = line if isinstance(place, bytes) else MisfitLine(line, place.misfits)
+    attach(cast(Message, frame), "_place", own)
+    return frame
+
+
+def _wire_names(kind: type[Struct], members: JsonObject) -> JsonObject:
+    """Return the members with the names of the wire, also inside the records of the class."""
+    renamed: JsonObject = {}
+    for name, value in members.items():
+        wire_name, record = _camel_names(kind).get(name, (name, None))
+        if record is not None and isinstance(value, dict):
+            value = _wire_names(record, cast(JsonObject, value))
+        renamed[wire_name] = value
+    if members.get("isMeta") is True or members.get("isCompactSummary") is True:
+        renamed["isSynthetic"] = True  # the CLI wrote it, not the user
+    return renamed
+
+
+@cache
+def _camel_names(kind: type[Struct]) -> dict[str, tuple[str, type[Struct] | None]]:
+    """Return the fields of a class by their camelCase name: the wire name, and their class."""
+    found: dict[str, tuple[str, type[Struct] | None]] = {}
+    for info in _fields(kind):
+        first, *rest = info.encode_name.split("_")
+        camel = first + "".join(word.capitalize() for word in rest)
+        records = [arm for arm in _arms(info.type) if isinstance(arm, type)]
+        record = next((arm for arm in records if issubclass(arm, Struct)), None)
+        if rest and first:
+            found[camel] = (info.encode_name, record)
+    return found
 
 
 # ------------------------------------------------------------------------- encoding

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "doctor": ("bridle.cli.doctor", "Check whether sessions can run here. Explain problems."),
         "record": ("bridle.cli.record", "Run one prompt and record the session in a file."),
         "replay": ("bridle.cli.replay", "Show a recorded session as text, JSON or a page."),
+        "sessions": ("bridle.cli.sessions", "List, show, export and delete stored sessions."),
     }
 )
 """Name → (module, one-line description)."""

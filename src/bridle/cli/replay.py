@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -18,8 +18,8 @@ from bridle.cli._timeline.frames import part, said
 from bridle.cli.damage import damage
 from bridle.cli.endings import ending, summary
 from bridle.cli.printable import one_line, printable_json
-from bridle.cli.screens import answered
-from bridle.cli.shown import Note, Said, Shown, Span, counted, joined, plain, seconds
+from bridle.cli.screens import text_of
+from bridle.cli.shown import Note, Shown, Span, counted, joined, seconds
 from bridle.cli.view import View
 from bridle.errors import OptionsError
 from bridle.outcomes import Outcome
@@ -157,14 +157,14 @@ class _TextTeller:
     def tell(self, action: act.Action, now: float) -> Iterator[str]:
         if isinstance(action, act.TurnStarted):
             prompt = self._prompts.get(action.uuid, "")
-            yield from _text([*self._view.close_answer(), *self._prompt(prompt, now)])
+            yield from text_of([*self._view.close_answer(), *self._prompt(prompt, now)])
         elif isinstance(action, act.Deliver):
             for message in action.messages:
-                yield from _text(self._view.see(message, now))
+                yield from text_of(self._view.see(message, now))
         elif isinstance(action, act.Publish):
-            yield from _text(self._view.see(action.event, now))
+            yield from text_of(self._view.see(action.event, now))
         elif isinstance(action, act.TurnEnded):
-            yield from _text([*self._view.end_answer(), *ending(action.outcome)])
+            yield from text_of([*self._view.end_answer(), *ending(action.outcome)])
 
     def _prompt(self, prompt: str, now: float) -> list[Shown]:
         self._turns += 1
@@ -173,12 +173,7 @@ class _TextTeller:
     def close(self, recording: Recording) -> Iterator[str]:
         lasted = seconds(recording[-1].t) if recording else ""
         facts = joined([counted(self._turns, "prompt"), counted(len(recording), "frame"), lasted])
-        yield from _text([*self._view.close_answer(), Note((Span(f"\n{facts}"),))])
-
-
-def _text(shown: Iterable[Shown]) -> Iterator[str]:
-    for one in shown:
-        yield answered(one.text) if isinstance(one, Said) else f"{plain(one.line)}\n"
+        yield from text_of([*self._view.close_answer(), Note((Span(f"\n{facts}"),))])
 
 
 class _JsonTeller:

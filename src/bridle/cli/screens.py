@@ -6,7 +6,7 @@ The answer goes to stdout and everything else to stderr, so a pipe gets only the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -21,6 +21,12 @@ from bridle.messages import Message
 def answered(text: str) -> str:
     """Prepare a part of the answer for stdout: make it printable if stdout is a terminal."""
     return printable(text) if sys.stdout.isatty() else text
+
+
+def text_of(shown: Iterable[Shown]) -> Iterator[str]:
+    """Yield the text of lines and of parts of the answer for stdout, without styles."""
+    for one in shown:
+        yield answered(one.text) if isinstance(one, Said) else f"{plain(one.line)}\n"
 
 
 class Screen(Protocol):

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 
+from bridle._core.actions import Action
 from bridle.cli._timeline.conversation import Conversation, Item
 from bridle.cli._timeline.frames import Frame, Json, frame_of, part, text
 from bridle.cli._timeline.requests import CommandHooks, Process, Requests
@@ -72,8 +73,28 @@ def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
         *(Turns(), Model(), Tools(), Tasks()),
         *(Requests(), CommandHooks(), Process()),
     ]
-    frames: list[Frame] = []
     facts = _Facts()
+
+    def steps_of(entry: Entry) -> list[Action]:
+        return [action for _, action in player.play(entry)]
+
+    return drawn(entries, followers, facts.found, gap=gap, steps_of=steps_of, see=facts.see)
+
+
+def drawn(
+    entries: Sequence[Entry],
+    followers: Sequence[Follower],
+    facts: dict[str, str],
+    *,
+    gap: str,
+    steps_of: Callable[[Entry], Sequence[Action]] = lambda entry: (),
+    see: Callable[[Seen], None] = lambda seen: None,
+) -> Timeline:
+    """Return a timeline with the spans of the followers.
+
+    ``steps_of`` returns the actions of the engine for an entry. ``see`` gets every entry.
+    """
+    frames: list[Frame] = []
     conversation = Conversation()
     asked: dict[str, str] = {}
     for index, entry in enumerate(entries):
@@ -81,11 +102,10 @@ def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
         if members.get("type") == "control_request":
             asked[text(members, "request_id")] = text(part(members, "request"), "subtype")
         frames.append(frame_of(entry, members, asked))
-        steps = [action for _, action in player.play(entry)]
-        seen = Seen(index, entry.t, entry.direction, members, entry.line, steps)
+        seen = Seen(index, entry.t, entry.direction, members, entry.line, steps_of(entry))
         for follower in followers:
             follower.see(seen)
-        facts.see(seen)
+        see(seen)
         conversation.see(seen)
     drafts = [draft for follower in followers for draft in follower.drafts]
     last = max([entries[-1].t if entries else 0.0, *(draft.end or 0.0 for draft in drafts)])
@@ -93,7 +113,7 @@ def timeline(entries: Sequence[Entry], *, gap: str = "") -> Timeline:
         duration=last,
         frames=frames,
         spans=_placed(drafts, last),
-        facts=facts.found,
+        facts=facts,
         quiet=_quiet([entry.t for entry in entries]),
         conversation=conversation.items,
         gap=gap,

@@ -1,0 +1,225 @@
+"""Make the entries that rename, tag or fork a session. They are appended or written as new."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from msgspec import Struct
+
+from bridle._core.transcripts import (
+    METADATA,
+    SubagentTranscript,
+    Transcript,
+    TranscriptEntry,
+    conversation,
+    text_of,
+)
+from bridle._raw_line import JsonObject
+from bridle.errors import OptionsError
+
+# Names that belong to the process or the team that wrote the entry.
+_NOT_FORKED = ("teamName", "agentName", "sessionKind", "slug", "sourceToolAssistantUUID")
+
+# Members that hold the conversation: what looks like a UUID in them is not a reference.
+_CONTENT = ("message", "toolUseResult")
+
+
+def title_entry(session_id: str, title: str) -> JsonObject:
+    """Return the entry that sets the title of a session.
+
+    Raises:
+        OptionsError: the title is not a string, or is blank.
+    """
+    return {"type": "custom-title", "customTitle": _text("title", title), "sessionId": session_id}
+
+
+def tag_entry(session_id: str, tag: str | None) -> JsonObject:
+    """Return the entry that sets the tag of a session, or removes it.
+
+    Raises:
+        OptionsError: the tag is not a string, or is blank.
+    """
+    text = "" if tag is None else _text("tag", _visible(_text("tag", tag)))
+    return {"type": "tag", "tag": text, "sessionId": session_id}
+
+
+def _text(name: str, value: object) -> str:
+    """Return a text without spaces around it."""
+    if not isinstance(value, str):
+        raise OptionsError(name, f"must be a string, got {type(value).__name__}")
+    if not value.strip():
+        raise OptionsError(name, "must not be blank")
+    return value.strip()
+
+
+def _visible(text: str) -> str:
+    """Return the text without characters that are invisible or have no meaning."""
+    before = None
+    while text != before:
+        before = text
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Co", "Cn", "Cs"))
+    return text
+
+
+# ------------------------------------------------------------------------- fork
+
+
+class Fork(Struct, frozen=True):
+    """The entries of a new session: of its transcript, and of each subagent by its name."""
+
+    entries: list[JsonObject]
+    subagents: list[tuple[SubagentTranscript, list[JsonObject]]]
+
+
+def fork_of(
+    source: Transcript,
+    session_id: str,
+    *,
+    up_to: str | None,
+    title: str,
+    now: str,
+    uuids: Iterator[str],
+) -> Fork:
+    """Return a copy of a conversation as a new session.
+
+    The copy has the branch that the CLI resumes, with what was before a compaction. Its entries
+    have new uuids.
+
+    Args:
+        session_id: the id of the new session.
+        up_to: the uuid of the last message to copy. None copies all.
+        title: the title of the new session.
+        now: the time of the last entry, as ISO 8601.
+        uuids: new uuids.
+
+    Raises:
+        OptionsError: ``up_to`` is not a message of the conversation.
+    """
+    chosen = [entry for entry in _kept(source, up_to) if entry.type != "progress"]
+    names = {entry.uuid: next(uuids) for entry in chosen if entry.uuid is not None}
+    parents = {entry.uuid: entry.parent_uuid for entry in source.entries}
+    copies: list[JsonObject] = []
+    copied: dict[str | None, str] = {}
+    for entry in chosen:
+        members = _copied(entry.raw, names, session_id)
+        before = copies[-1]["uuid"] if copies else None
+        members["parentUuid"] = _copied_parent(entry, copied, parents, before)
+        copied[entry.uuid] = members["uuid"]
+        members["forkedFrom"] = {"sessionId": source.session_id, "messageUuid": entry.uuid}
+        copies.append(members)
+    if copies:
+        copies[-1]["timestamp"] = now
+    copies += [*_session_entries(source, session_id), *_leaf_entry(copies, session_id)]
+    copies.append(title_entry(session_id, title))
+    calls = {call for entry in chosen for call in entry.tool_calls}
+    return Fork(copies, list(_subagents(source, session_id, calls)))
+
+
+def _kept(source: Transcript, up_to: str | None) -> list[TranscriptEntry]:
+    entries = conversation(source.entries, compacted=True)
+    if up_to is None:
+        return entries
+    for number, entry in enumerate(entries):
+        if entry.uuid == up_to and entry.type in ("user", "assistant"):
+            return entries[: number + 1]
+    raise OptionsError(
+        "up_to",
+        f"must be the uuid of a message of the session, got {up_to!r}",
+        fix="Use the uuid of a message that read_messages returns.",
+    )
+
+
+def _copied_parent(
+    entry: TranscriptEntry,
+    copied: Mapping[str | None, str],
+    parents: Mapping[str | None, str | None],
+    before: str | None,
+) -> str | None:
+    """Return the new uuid of the nearest ancestor that was copied.
+
+    If there is none, because the parent is a damaged line, return the entry ``before``.
+    """
+    parent = entry.parent_uuid
+    seen: set[str] = set()  # a damaged file may have a cycle
+    while parent is not None and parent not in copied and parent not in seen:
+        seen.add(parent)
+        parent = parents.get(parent)
+    return copied.get(parent, before if entry.parent_uuid is not None else None)
+
+
+def _copied(members: JsonObject, names: Mapping[str, str], session_id: str) -> JsonObject:
+    copy = {
+        name: value if name in _CONTENT else _renamed(value, names)
+        for name, value in members.items()
+        if name not in _NOT_FORKED
+    }
+    return {**copy, "sessionId": session_id, "isSidechain": False}
+
+
+def _renamed(value: object, names: Mapping[str, str]) -> Any:
+    """Return a value with the new uuids in place of the old ones, at any depth."""
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: _renamed(item, names) for key, item in cast(JsonObject, value).items()}
+    return value
+
+
+def _session_entries(source: Transcript, session_id: str) -> Iterator[JsonObject]:
+    """Yield the entries without a uuid that the CLI needs to resume the copy."""
+    replacements: list[object] = []
+    moved: str | None = None
+    for entry in source.entries:
+        if entry.type == "content-replacement":
+            found = entry.raw.get("replacements")
+            replacements += cast("list[object]", found) if isinstance(found, list) else []
+        elif entry.type == "relocated":
+            moved = text_of(entry.raw, "relocatedCwd") or moved
+    if replacements:
+        yield {
+            "type": "content-replacement",
+            "sessionId": session_id,
+            "replacements": replacements,
+        }
+    if moved is not None:
+        yield {"type": "relocated", "sessionId": session_id, "relocatedCwd": moved}
+
+
+def _leaf_entry(copies: list[JsonObject], session_id: str) -> Iterator[JsonObject]:
+    """Yield the entry that names the last message.
+
+    Without it, CLI 2.1.197 resumes a compacted session at a message before the compaction.
+    """
+    leaves = (text_of(one, "uuid") for one in reversed(copies) if one.get("type") in _SPOKEN)
+    leaf = next(leaves, None)
+    if leaf is not None:
+        yield {"type": "last-prompt", "leafUuid": leaf, "sessionId": session_id}
+
+
+_SPOKEN = ("user", "assistant", "system")
+
+
+def _subagents(
+    source: Transcript, session_id: str, calls: set[str]
+) -> Iterator[tuple[SubagentTranscript, list[JsonObject]]]:
+    """Yield the subagents that the copied calls started, also nested ones."""
+    waiting = list(source.subagents)
+    while True:
+        found = [agent for agent in waiting if agent.tool_use_id in calls]
+        if not found:
+            return
+        for agent in found:
+            waiting.remove(agent)
+            readable = [entry for entry in agent.entries if not entry.damage]
+            calls |= {call for entry in readable for call in entry.tool_calls}
+            yield agent, [{**entry.raw, "sessionId": session_id} for entry in readable]
+
+
+def metadata_entry(agent: SubagentTranscript) -> JsonObject:
+    """Return the facts about a subagent as an entry."""
+    return {"type": METADATA, **agent.metadata}

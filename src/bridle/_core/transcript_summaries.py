@@ -1,0 +1,206 @@
+"""Summarize a transcript: its title, first prompt, tag and place, from its first and last lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from bridle._core.transcripts import text_of
+from bridle._raw_line import JsonObject, parse_json, repair_json
+
+_LONGEST_PROMPT = 200
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """A stored session."""
+
+    session_id: str
+    #: The project: the working directory with "-" for all characters but letters and digits.
+    project: str
+    #: One line to show: the title, else the last or the first prompt.
+    summary: str
+    #: Seconds since the epoch of the last change.
+    updated_at: float
+    #: Seconds since the epoch of the first entry.
+    created_at: float | None = None
+    #: The title that a user gave the session.
+    custom_title: str | None = None
+    #: The start of the first prompt.
+    first_prompt: str | None = None
+    tag: str | None = None
+    #: The working directory.
+    cwd: str | None = None
+    git_branch: str | None = None
+    #: The size of the transcript in bytes. None for a session in a store.
+    size: int | None = None
+    #: The transcript file. None for a session in a store.
+    path: str | None = None
+
+
+class Ends(Struct, frozen=True):
+    """The first and the last bytes of a transcript file."""
+
+    head: bytes
+    #: Empty if the head is the whole file.
+    tail: bytes = b""
+
+
+def whole_lines(ends: Ends) -> tuple[list[bytes], list[bytes], bytes]:
+    """Return the whole lines of the head and of the tail, and the start of the line between."""
+    if not ends.tail:
+        return ends.head.split(b"\n"), [], b""
+    *head, cut = ends.head.split(b"\n")
+    return head, ends.tail.split(b"\n")[1:], cut
+
+
+def summarize(
+    ends: Ends,
+    session_id: str,
+    project: str,
+    *,
+    updated_at: float,
+    size: int | None = None,
+    path: str | None = None,
+    title: str | None = None,
+) -> SessionInfo | None:
+    """Return the summary of a session. None if it is a subagent's, or has no conversation yet.
+
+    ``title`` is used if there is none in the last lines.
+    """
+    head_lines, tail_lines, cut = whole_lines(ends)
+    head, tail = _objects(head_lines), _objects(tail_lines)
+    if head and head[0].get("isSidechain") is True:
+        return None
+    last = [*head, *tail]
+    named = _last(tail, "customTitle") or title or _last(head, "customTitle")
+    prompt = _first_prompt(head) or _cut_prompt(cut)
+    summary = (
+        named or _last(last, "aiTitle") or _last(last, "lastPrompt") or _last(last, "summary")
+    ) or prompt
+    if not summary:
+        return None
+    return SessionInfo(
+        session_id=session_id,
+        project=project,
+        summary=" ".join(summary.split()),
+        updated_at=updated_at,
+        created_at=_first_time(head),
+        custom_title=named,
+        first_prompt=prompt,
+        tag=_tag(last),
+        cwd=next((cwd for one in last if (cwd := text_of(one, "cwd"))), None),
+        git_branch=_last(last, "gitBranch"),
+        size=size,
+        path=path,
+    )
+
+
+def _objects(lines: Iterable[bytes]) -> list[JsonObject]:
+    found: list[JsonObject] = []
+    for line in lines:
+        try:
+            value = parse_json(line)
+        except (ValueError, RecursionError):  # a damaged or an empty line
+            continue
+        if isinstance(value, dict):
+            found.append(cast(JsonObject, value))
+    return found
+
+
+def _last(members: Sequence[JsonObject], name: str) -> str | None:
+    return next((value for one in reversed(members) if (value := text_of(one, name))), None)
+
+
+def _tag(members: Sequence[JsonObject]) -> str | None:
+    return next(
+        (text_of(one, "tag") for one in reversed(members) if one.get("type") == "tag"), None
+    )
+
+
+# ------------------------------------------------------------------------- the first prompt
+
+# Text in a user entry that the user did not write.
+_NOT_A_PROMPT = re.compile(
+    r"<local-command-stdout>|<local-command-caveat>|<session-start-hook>|<tick>|<goal>"
+    r"|\[Request interrupted by user[^\]]*\]"
+    r"|\s*<ide_opened_file>[\s\S]*</ide_opened_file>\s*$|\s*<ide_selection>[\s\S]*</ide_selection>\s*$"
+)
+_COMMAND = re.compile(r"<command-name>(.*?)</command-name>")
+
+
+def _first_prompt(members: Iterable[JsonObject]) -> str | None:
+    command: str | None = None
+    for one in members:
+        if one.get("type") != "user" or one.get("isMeta") or one.get("isCompactSummary"):
+            continue
+        for text in _texts(one):
+            if found := _COMMAND.search(text):
+                command = command or found[1]
+            elif text.strip() and not _NOT_A_PROMPT.match(text):
+                return _shortened(text)
+    return command
+
+
+def _texts(entry: JsonObject) -> list[str]:
+    """Return the texts of a user entry; none if it has tool results."""
+    message = entry.get("message")
+    content = cast(JsonObject, message).get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [content]
+    items = cast("list[object]", content) if isinstance(content, list) else []
+    blocks = [cast(JsonObject, block) for block in items if isinstance(block, dict)]
+    if any(block.get("type") == "tool_result" for block in blocks):
+        return []
+    texts = (text_of(block, "text") for block in blocks if block.get("type") == "text")
+    return [text for text in texts if text is not None]
+
+
+_CUT_TEXT = re.compile(
+    rb'"role":"user","content":(?:\[\{"type":"text","text":)?("(?:[^"\\]|\\.)*)', re.DOTALL
+)
+
+
+def _cut_prompt(line: bytes) -> str | None:
+    """Return the start of a prompt that is so long that its line is cut off."""
+    found = _CUT_TEXT.search(line)
+    if found is None:
+        return None
+    start = found[1][: 8 * _LONGEST_PROMPT]
+    start = re.sub(rb"\\u[0-9a-fA-F]{0,3}$", b"", start).rstrip(b"\\")  # half an escape
+    try:
+        text = str(parse_json(repair_json(start + b'"'))).rstrip("\ufffd")
+    except ValueError:
+        return None
+    return _shortened(text) if text.strip() else None
+
+
+def _shortened(text: str) -> str:
+    text = text.replace("\n", " ").strip()
+    return text if len(text) <= _LONGEST_PROMPT else text[:_LONGEST_PROMPT].rstrip() + "…"
+
+
+# ------------------------------------------------------------------------- times
+
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
+
+
+def _first_time(members: Iterable[JsonObject]) -> float | None:
+    times = (seconds_of(text_of(one, "timestamp") or "") for one in members)
+    return next((time for time in times if time is not None), None)
+
+
+def seconds_of(timestamp: str) -> float | None:
+    """Return the seconds since the epoch of an ISO 8601 time in UTC. None if it is not one."""
+    found = _TIME.fullmatch(timestamp)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = map(int, found.groups()[:6])
+    if month < 3:  # the year begins in March, so that a leap day is its last
+        year, month = year - 1, month + 12
+    days = (
+        365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719469
+    )
+    return ((days * 24 + hour) * 60 + minute) * 60 + second + float(found[7] or 0)

@@ -1,0 +1,452 @@
+"""Read transcripts: the files in which the CLI keeps conversations.
+
+A transcript has one JSON object per line. Most entries have a ``uuid`` and the ``parentUuid`` of
+the entry before them, so a transcript is a tree. :func:`conversation` finds the branch that the CLI
+resumes. Entries of unknown kinds and lines that are not JSON are kept.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from msgspec import Struct
+
+from bridle._core.wire import Unencodable, decode_stored, encode_json
+from bridle._message import AgentNode, Message
+from bridle._raw_line import JsonObject, attach, parse_json
+
+SUBAGENTS = "subagents"
+"""The directory, and the first part of the subkey in a store, of a session's subagents."""
+
+METADATA = "agent_metadata"
+"""The type of the entry with the facts about a subagent. Beside a file it is a file of its own."""
+
+
+class TranscriptEntry(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """One line of a transcript. `raw` has its content, also if its kind is unknown."""
+
+    #: The bytes of the line, without the line ending.
+    raw_line: bytes
+    #: The kind: `user`, `assistant`, `system`, `attachment`, `custom-title` and others.
+    type: str = ""
+    uuid: str | None = None
+    #: The entry before this one in its branch.
+    parent_uuid: str | None = None
+    #: The entry before a compaction, which has no `parent_uuid`.
+    logical_parent_uuid: str | None = None
+    #: When it was written, as ISO 8601.
+    timestamp: str | None = None
+    #: Why the line could not be read. Empty if it could.
+    damage: str = ""
+    #: True for an entry that is not part of the visible conversation: of a subagent or a teammate.
+    is_sidechain: bool = False
+    #: True for text that the CLI wrote for the model and hides from the user.
+    is_meta: bool = False
+    #: The id of the API message that an `assistant` entry is a part of.
+    message_id: str | None = None
+    #: The ids of the tool calls in an `assistant` entry.
+    tool_calls: tuple[str, ...] = ()
+    #: The ids of the tool calls whose results a `user` entry has.
+    tool_results: tuple[str, ...] = ()
+
+    @property
+    def raw(self) -> JsonObject:
+        """The JSON object of the line, empty if it is damaged. Each access parses it again."""
+        return {} if self.damage else cast(JsonObject, parse_json(self.raw_line))
+
+    @property
+    def message(self) -> Message | None:
+        """The entry as a message. None if it is not a `user`, `assistant` or `system` entry."""
+        if self.type not in _MESSAGES:
+            return None
+        frame = decode_stored(self.raw_line)
+        return frame if isinstance(frame, Message) else None
+
+
+_MESSAGES = ("user", "assistant", "system")
+
+
+# ------------------------------------------------------------------------- entries
+
+
+def entries_of_bytes(data: bytes) -> tuple[TranscriptEntry, ...]:
+    """Return the entries of a transcript file."""
+    lines = (line.strip(b"\r") for line in data.split(b"\n"))
+    return tuple(entry_of_line(line) for line in lines if line.strip())
+
+
+def entries_of_objects(objects: Iterable[Mapping[str, object]]) -> tuple[TranscriptEntry, ...]:
+    """Return the entries of JSON objects, as a store returns them."""
+    return tuple(map(_entry_of_object, objects))
+
+
+def _entry_of_object(value: Mapping[str, object]) -> TranscriptEntry:
+    try:
+        return entry_of_line(encode_json(value))
+    except Unencodable as error:
+        return TranscriptEntry(raw_line=repr(value).encode(), damage=str(error))
+
+
+def entry_of_line(line: bytes) -> TranscriptEntry:
+    """Return the entry of one line, without its line ending. Never raises."""
+    try:
+        members = parse_json(line)
+    except RecursionError:
+        return TranscriptEntry(raw_line=line, damage="nested too deeply")
+    except ValueError as error:
+        return TranscriptEntry(raw_line=line, damage=f"not JSON: {error}")
+    if not isinstance(members, dict):
+        return TranscriptEntry(raw_line=line, damage="not a JSON object")
+    fields = cast(JsonObject, members)
+    message = _object(fields.get("message"))
+    blocks = _blocks(message.get("content"))
+    kind = text_of(fields, "type") or ""
+    return TranscriptEntry(
+        raw_line=line,
+        type=kind,
+        uuid=text_of(fields, "uuid"),
+        parent_uuid=text_of(fields, "parentUuid"),
+        logical_parent_uuid=text_of(fields, "logicalParentUuid"),
+        timestamp=text_of(fields, "timestamp"),
+        is_sidechain=fields.get("isSidechain") is True or text_of(fields, "teamName") is not None,
+        is_meta=fields.get("isMeta") is True,
+        message_id=text_of(message, "id") if kind == "assistant" else None,
+        tool_calls=_ids(blocks, "tool_use", "id") if kind == "assistant" else (),
+        tool_results=_ids(blocks, "tool_result", "tool_use_id") if kind == "user" else (),
+    )
+
+
+def text_of(members: Mapping[str, Any], name: str) -> str | None:
+    """Return a member that is a non-empty string, else None."""
+    value = members.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _object(value: object) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
+
+
+def _blocks(content: object) -> list[JsonObject]:
+    blocks = cast("list[object]", content) if isinstance(content, list) else []
+    return [_object(block) for block in blocks]
+
+
+def _ids(blocks: Iterable[JsonObject], kind: str, name: str) -> tuple[str, ...]:
+    found = (text_of(block, name) for block in blocks if block.get("type") == kind)
+    return tuple(one for one in found if one is not None)
+
+
+# ------------------------------------------------------------------------- the conversation
+
+
+def conversation(
+    entries: Sequence[TranscriptEntry], *, compacted: bool = False, subagent: bool = False
+) -> list[TranscriptEntry]:
+    """Return the entries of the branch that the CLI resumes, in order.
+
+    ``compacted`` adds the entries before a compaction. ``subagent`` is for the transcript of a
+    subagent, in which every entry is a sidechain.
+    """
+    tree = _Tree([entry for entry in entries if subagent or not entry.is_sidechain], entries)
+    leaf = tree.leaf()
+    return [] if leaf is None else tree.with_parallel_calls(tree.path(leaf, compacted=compacted))
+
+
+_LINKED = ("user", "assistant", "system", "attachment", "progress")
+
+
+def _is_linked(entry: TranscriptEntry) -> bool:
+    """Return whether an entry is part of the tree. In a store, others may have a uuid too."""
+    return entry.uuid is not None and (entry.type in _LINKED or entry.parent_uuid is not None)
+
+
+class _Tree:
+    """The entries with a uuid and a parent, as a tree."""
+
+    def __init__(
+        self, entries: Sequence[TranscriptEntry], everything: Sequence[TranscriptEntry]
+    ) -> None:
+        self._everything = everything
+        self._nodes = [entry for entry in entries if _is_linked(entry)]
+        self._by_uuid = {entry.uuid: entry for entry in self._nodes}
+        # Entries are compared by identity: a damaged file may contain a line twice.
+        self._position = {id(entry): number for number, entry in enumerate(everything)}
+        self._children: dict[str, list[TranscriptEntry]] = {}
+        self._results: dict[str, list[TranscriptEntry]] = {}
+        for entry in self._nodes:
+            parent = entry.parent_uuid or entry.logical_parent_uuid
+            if parent is not None:
+                self._children.setdefault(parent, []).append(entry)
+            for call in entry.tool_results:
+                self._results.setdefault(call, []).append(entry)
+
+    # -- the leaf ----------------------------------------------------------------------------------
+
+    def leaf(self) -> TranscriptEntry | None:
+        """Return the last entry of the branch that the CLI resumes.
+
+        At exit, and often before, the CLI writes a ``last-prompt`` entry that names the leaf of its
+        branch. Two processes on one session write two branches: the CLI follows the one that was
+        named last, even if the other one is newer.
+        """
+        named = self._named_leaf()
+        within = None if named is None else self._descendants(named)
+        for entry in reversed(self._nodes):
+            is_leaf = entry.uuid not in self._children
+            if is_leaf and not entry.is_meta and (within is None or id(entry) in within):
+                return entry
+        return named or (self._nodes[-1] if self._nodes else None)
+
+    def _named_leaf(self) -> TranscriptEntry | None:
+        for entry in reversed(self._everything):
+            if entry.type == "last-prompt":
+                leaf = self._by_uuid.get(text_of(entry.raw, "leafUuid"))
+                if leaf is not None:
+                    return leaf
+        return None
+
+    def _descendants(self, entry: TranscriptEntry) -> set[int]:
+        """Return the entry and those after it. A parallel call has them on several branches."""
+        parent = self._by_uuid.get(entry.parent_uuid)
+        while parent is not None and (
+            (entry.message_id is not None and parent.message_id == entry.message_id)
+            or not set(entry.tool_results).isdisjoint(parent.tool_calls)
+        ):
+            entry, parent = parent, self._by_uuid.get(parent.parent_uuid)
+        found: set[int] = set()
+        waiting = [entry]
+        while waiting:
+            one = waiting.pop()
+            if id(one) not in found:
+                found.add(id(one))
+                waiting += self._children.get(one.uuid or "", ())
+        return found
+
+    # -- the path ----------------------------------------------------------------------------------
+
+    def path(self, leaf: TranscriptEntry, *, compacted: bool) -> list[TranscriptEntry]:
+        """Return the entries from the root to the leaf."""
+        found: dict[int, TranscriptEntry] = {}
+        entry: TranscriptEntry | None = leaf
+        while entry is not None and id(entry) not in found:  # a damaged file may have a cycle
+            found[id(entry)] = entry
+            entry = self._before(entry, compacted=compacted)
+        return list(found.values())[::-1]
+
+    def _before(self, entry: TranscriptEntry, *, compacted: bool) -> TranscriptEntry | None:
+        parent = entry.parent_uuid
+        if parent is None and compacted:
+            parent = entry.logical_parent_uuid
+        if parent is None or parent in self._by_uuid:
+            return self._by_uuid.get(parent)
+        return self._across_damage(entry)
+
+    def _across_damage(self, entry: TranscriptEntry) -> TranscriptEntry | None:
+        """Return the entry before a damaged line that may be the parent, as the CLI does."""
+        is_damaged = False
+        for position in range(self._position[id(entry)] - 1, -1, -1):
+            one = self._everything[position]
+            is_damaged = is_damaged or bool(one.damage)
+            if self._by_uuid.get(one.uuid) is one:
+                return one if is_damaged else None
+        return None
+
+    # -- parallel tool calls -----------------------------------------------------------------------
+
+    def with_parallel_calls(self, path: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
+        """Add what belongs to a message of the path and is on a side branch.
+
+        The CLI writes each tool call of a message as an entry, and each result after its call. The
+        conversation continues after one of the results, so the others are beside the path.
+        """
+        on_path = set(map(id, path))
+        found: dict[int, TranscriptEntry] = {}
+        beside: list[TranscriptEntry] = []  # results that are not on the path
+        for entry in path:
+            if entry.tool_results:
+                beside.append(entry)  # all results of a message, in the order of the file
+                beside.sort(key=lambda one: self._position[id(one)])
+            elif entry.type not in ("user", "assistant"):
+                found.setdefault(id(entry), entry)
+                continue
+            found.update((id(one), one) for one in beside if id(one) not in found)
+            beside = []
+            parts = self._parts(entry)
+            found.update((id(one), one) for one in parts if id(one) not in found)
+            for call in (call for part in parts for call in part.tool_calls):
+                answers = self._results.get(call, [])
+                if on_path.isdisjoint(map(id, answers)):
+                    beside += answers[-1:]
+        found.update((id(one), one) for one in beside if id(one) not in found)
+        return list(found.values())
+
+    def _parts(self, entry: TranscriptEntry) -> list[TranscriptEntry]:
+        """Return the entry and the later entries of the same API message."""
+        parts = [entry]
+        for part in parts:
+            parts += [
+                child
+                for child in self._children.get(part.uuid or "", ())
+                if entry.message_id is not None and child.message_id == entry.message_id
+            ]
+        return parts
+
+
+# ------------------------------------------------------------------------- whole transcripts
+
+
+class SubagentTranscript(Struct, frozen=True, kw_only=True):
+    """The transcript of a subagent."""
+
+    #: The id that the CLI gave the subagent.
+    agent_id: str
+    entries: tuple[TranscriptEntry, ...]
+    #: The id of the tool call that started it.
+    tool_use_id: str | None = None
+    #: The kind of subagent, such as `general-purpose`.
+    agent_type: str | None = None
+    description: str | None = None
+    #: Its place below `subagents/`, without the ending.
+    name: str = ""
+    #: What the CLI wrote about the subagent.
+    metadata: JsonObject = {}
+
+
+def subagent_transcript(
+    name: str, entries: Sequence[TranscriptEntry], metadata: Mapping[str, Any] | None
+) -> SubagentTranscript:
+    """Return the transcript of a subagent. Its metadata may be one of the entries."""
+    facts = dict(metadata or {})
+    for entry in entries:
+        if entry.type == METADATA:
+            facts.update(entry.raw)
+    facts.pop("type", None)
+    return SubagentTranscript(
+        agent_id=name.rpartition("/")[2].removeprefix("agent-"),
+        entries=tuple(entry for entry in entries if entry.type != METADATA),
+        tool_use_id=text_of(facts, "toolUseId"),
+        agent_type=text_of(facts, "agentType"),
+        description=text_of(facts, "description"),
+        name=name,
+        metadata=facts,
+    )
+
+
+class Transcript(Struct, frozen=True, kw_only=True):
+    """A stored conversation: every entry of its transcript and of its subagents."""
+
+    session_id: str
+    #: The project: the working directory with "-" for all characters but letters and digits.
+    project: str
+    #: Every line, in the order of the file. Entries of unknown kinds and damaged lines are kept.
+    entries: tuple[TranscriptEntry, ...]
+    subagents: tuple[SubagentTranscript, ...] = ()
+
+    @property
+    def damaged(self) -> tuple[TranscriptEntry, ...]:
+        """The lines that could not be read, also those of subagents. `entry.damage` says why."""
+        lists = [self.entries, *(agent.entries for agent in self.subagents)]
+        return tuple(entry for entries in lists for entry in entries if entry.damage)
+
+    def messages(
+        self, *, subagents: bool = False, compacted: bool = False, system: bool = False
+    ) -> list[Message]:
+        """Return the messages of the conversation, in order.
+
+        Args:
+            subagents: add the messages of subagents, each after the tool call that started it.
+                ``message.agent_path`` tells which subagent a message comes from.
+            compacted: add the messages before a compaction, which the model no longer sees.
+            system: add messages of the CLI, such as `CompactBoundaryMessage`.
+        """
+        agents = _agents(self.subagents) if subagents else {}
+        main = conversation(self.entries, compacted=compacted)
+        return list(_messages(main, None, agents, system=system))
+
+
+_Agents = dict[str, tuple[SubagentTranscript, AgentNode]]
+
+
+def _agents(transcripts: Iterable[SubagentTranscript]) -> _Agents:
+    """Return the subagents by the tool call that started them."""
+    nodes: _Agents = {
+        one.tool_use_id: (one, AgentNode(one.tool_use_id, one.agent_type))
+        for one in transcripts
+        if one.tool_use_id is not None
+    }
+    for transcript, node in nodes.values():
+        for entry in transcript.entries:
+            for call in entry.tool_calls:
+                if call in nodes and nodes[call][1] is not node:
+                    nodes[call][1].caller = node
+    return nodes
+
+
+def _messages(
+    entries: Iterable[TranscriptEntry], node: AgentNode | None, agents: _Agents, *, system: bool
+) -> Iterator[Message]:
+    kinds = _MESSAGES if system else _MESSAGES[:2]
+    for entry in entries:
+        if entry.is_meta or entry.type not in kinds:
+            continue
+        message = entry.message
+        if message is None:
+            continue
+        if node is not None:
+            attach(message, "_agent", node)
+            if entry.type != "system":
+                attach(message, "parent_tool_use_id", node.id)
+                attach(message, "subagent_type", node.type)
+        yield message
+        for call in entry.tool_calls:
+            # Each subagent once: a damaged file may name a call twice.
+            transcript, inner = agents.pop(call, (None, None))
+            if transcript is not None:
+                inside = conversation(transcript.entries, subagent=True)
+                yield from _messages(inside, inner, agents, system=system)
+
+
+# ------------------------------------------------------------------------- names
+
+_LONGEST_NAME = 200
+_SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def is_session_id(value: object) -> bool:
+    """Return True for a UUID. Every session id of the CLI is one, and the name of a file."""
+    return isinstance(value, str) and _SESSION_ID.fullmatch(value) is not None
+
+
+def project_name(path: str) -> str:
+    """Return the name that the CLI gives the project of an absolute path without links."""
+    path = unicodedata.normalize("NFC", path)
+    name = re.sub(r"[^a-zA-Z0-9]", "-", path)
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{_hash(path)}"
+
+
+def is_project(name: str, path: str) -> bool:
+    """Return whether a directory may hold the sessions of a path.
+
+    Versions of the CLI shorten a long name with different hashes, so only the start is compared.
+    """
+    wanted = project_name(path)
+    if len(wanted) <= _LONGEST_NAME:
+        return name == wanted
+    return name[: _LONGEST_NAME + 1] == wanted[: _LONGEST_NAME + 1]
+
+
+def _hash(text: str) -> str:
+    """Return the hash that the CLI appends to a long name: 32 bits, in base 36."""
+    value = 0
+    data = text.encode("utf-16-le", "surrogatepass")
+    for low, high in zip(data[::2], data[1::2], strict=True):
+        value = (value * 31 + low + 256 * high) & 0xFFFFFFFF
+    value = abs(value - (1 << 32) if value >> 31 else value)
+    digits = ""
+    while value or not digits:
+        value, digit = divmod(value, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits

@@ -1,0 +1,135 @@
+"""The sessions in a session store, with the methods of `TranscriptFiles` as coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from os import PathLike
+
+from bridle._core.transcript_changes import Fork, metadata_entry
+from bridle._core.transcript_summaries import Ends, SessionInfo, summarize
+from bridle._core.transcripts import (
+    SUBAGENTS,
+    Transcript,
+    entries_of_objects,
+    is_session_id,
+    project_name,
+    subagent_transcript,
+)
+from bridle._raw_line import JsonObject
+from bridle._store import SessionKey, SessionStore, StoredSession
+from bridle.errors import SessionNotFoundError
+
+_AT_ONCE = 8
+"""How many sessions are loaded at the same time."""
+
+
+class StoredTranscripts:
+    """The sessions in a store, of one project or of all."""
+
+    def __init__(self, store: SessionStore, directory: str | PathLike[str] | None = None) -> None:
+        self._store = store
+        self._directory = directory
+
+    async def _sessions(self) -> Sequence[StoredSession]:
+        if self._directory is None:
+            return await self._store.list(None)
+        directory = os.fspath(self._directory)
+        path = await asyncio.to_thread(lambda: os.path.realpath(directory))
+        return await self._store.list(project_name(path))
+
+    async def list(self, limit: int | None, offset: int) -> list[SessionInfo]:
+        """Return the sessions, the last changed first. Loads only as many as it needs."""
+        sessions = await self._sessions()
+        stored = [one for one in sessions if is_session_id(one.session_id)]
+        stored.sort(key=lambda one: one.updated_at, reverse=True)
+        found: list[SessionInfo] = []
+        wanted = None if limit is None else offset + limit
+        while stored and (wanted is None or len(found) < wanted):
+            count = _AT_ONCE if wanted is None else min(_AT_ONCE, wanted - len(found))
+            batch, stored = stored[:count], stored[count:]
+            infos = await asyncio.gather(*map(self._summary, batch))
+            found += [info for info in infos if info is not None]
+        return found[offset:wanted]
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """Return one session."""
+        listed = await self._listed(session_id)
+        info = None if listed is None else await self._summary(listed)
+        if info is None:
+            raise self._missing(session_id)
+        return info
+
+    async def _listed(self, session_id: str) -> StoredSession | None:
+        sessions = await self._sessions()
+        return next((one for one in sessions if one.session_id == session_id), None)
+
+    async def _summary(self, stored: StoredSession) -> SessionInfo | None:
+        loaded = await self._store.load(SessionKey(stored.session_id))
+        lines = [entry.raw_line for entry in entries_of_objects(loaded or ())]
+        return summarize(
+            Ends(b"\n".join(lines)),
+            stored.session_id,
+            stored.project,
+            updated_at=stored.updated_at,
+        )
+
+    async def load(self, session_id: str) -> Transcript:
+        """Return the whole transcript of a session, with its subagents."""
+        listed, loaded = await asyncio.gather(
+            self._listed(session_id), self._store.load(SessionKey(session_id))
+        )
+        if listed is None or loaded is None:
+            raise self._missing(session_id)
+        keys = await self._store.subkeys(session_id)
+        names = [key for key in keys if key.startswith(f"{SUBAGENTS}/")]
+        agents = await asyncio.gather(
+            *(self._store.load(SessionKey(session_id, name)) for name in names)
+        )
+        return Transcript(
+            session_id=session_id,
+            project=listed.project,
+            entries=entries_of_objects(loaded),
+            subagents=tuple(
+                subagent_transcript(
+                    name.removeprefix(f"{SUBAGENTS}/"), entries_of_objects(entries or ()), None
+                )
+                for name, entries in zip(names, agents, strict=True)
+            ),
+        )
+
+    async def append(self, session_id: str, entry: JsonObject) -> None:
+        """Append an entry. It gets a uuid, which makes appending idempotent, and the time."""
+        listed = await self._listed(session_id)
+        if listed is None:
+            raise self._missing(session_id)
+        key = SessionKey(session_id, project=listed.project)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        await self._store.append(key, [{**entry, "uuid": str(uuid.uuid4()), "timestamp": now}])
+
+    async def create(self, source: Transcript, session_id: str, fork: Fork) -> None:
+        """Write a new session into the project of another one."""
+
+        def entries_of(found: Sequence[JsonObject]) -> list[Mapping[str, object]]:
+            return [{"uuid": str(uuid.uuid4()), **entry} for entry in found]
+
+        for agent, entries in fork.subagents:
+            key = SessionKey(session_id, f"{SUBAGENTS}/{agent.name}", source.project)
+            await self._store.append(key, entries_of([metadata_entry(agent), *entries]))
+        key = SessionKey(session_id, project=source.project)
+        await self._store.append(key, entries_of(fork.entries))
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a session, its subagents and its journal."""
+        if await self._listed(session_id) is None:
+            raise self._missing(session_id)
+        await self._store.delete(SessionKey(session_id))
+
+    def _missing(self, session_id: str) -> SessionNotFoundError:
+        place = "the store"
+        if self._directory is not None:
+            place = f"{place} for the directory {os.fspath(self._directory)}"
+        return SessionNotFoundError(session_id, place)
