@@ -141,6 +141,8 @@ class Scenario:
     hooks: Mapping[str, Responder] = field(default_factory=dict)
     permission: Responder = allow
     timeout: float = 60.0
+    #: A scenario that runs before, in the same home and with the same API. It is not recorded.
+    after: Scenario | None = None
 
 
 class Session:

@@ -963,6 +963,20 @@ async def one_prompt(s: Session) -> None:
     await s.quiet()
 
 
+def defer(_: Json) -> Json:
+    """Let the tool call wait for approval."""
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}
+
+
+def defer_first(request: Json) -> Json:
+    """Let the first of two tool calls wait, and deny the other one."""
+    if request["tool_use_id"] == "toolu_a":
+        return defer(request)
+    reason = "another call is waiting for approval"
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
+
+
 STOPS: Mapping[str, tuple[Mapping[str, Responder], Responder]] = {
     "permission_allow": ({}, allow),
     "permission_deny": ({}, deny),
@@ -971,6 +985,7 @@ STOPS: Mapping[str, tuple[Mapping[str, Responder], Responder]] = {
         {"PreToolUse:look": no_output, "PostToolUse:look": no_output, "Stop:look": no_output},
         allow,
     ),
+    "hook_pre_defer": ({"PreToolUse:defer": defer}, allow),
     "hook_pre_halt": ({"PreToolUse:halt": halt}, allow),
     "hook_pre_halt_deny": ({"PreToolUse:halt": halt_and_deny}, allow),
     "hook_post_halt": ({"PostToolUse:halt": halt}, allow),
@@ -980,6 +995,64 @@ STOPS: Mapping[str, tuple[Mapping[str, Responder], Responder]] = {
 
 for _name, (_hooks, _permission) in STOPS.items():
     SCENARIOS[_name] = Scenario(_name, one_prompt, TOUCH, (), {}, _hooks, _permission)
+
+
+# -- calls that wait for approval --------------------------------------------------------------
+
+TWO_CALLS: Script = {
+    "toolu_a": [say("went on")],
+    "ALPHA": [
+        Reply(
+            blocks=(
+                ToolUse("toolu_a", "Bash", {"command": "touch a", "description": "make a"}),
+                ToolUse("toolu_b", "Bash", {"command": "touch b", "description": "make b"}),
+            )
+        )
+    ],
+}
+SCENARIOS["hook_pre_defer_two"] = Scenario(
+    "hook_pre_defer_two", one_prompt, TWO_CALLS, (), {}, {"PreToolUse:defer": defer_first}
+)
+
+WAITING_SESSION = "00000000-0000-4000-8000-00000000abcd"
+WAITING = Scenario(
+    "waiting",
+    one_prompt,
+    TOUCH,
+    (f"--session-id={WAITING_SESSION}",),
+    {},
+    {"PreToolUse:defer": defer},
+)
+
+
+async def resumed_turn(s: Session) -> None:
+    """A turn that the CLI continues without a prompt."""
+    await s.initialize()
+    await s.result()
+    await s.quiet()
+
+
+def ask(_: Json) -> Json:
+    """Make the CLI ask for permission."""
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask"}}
+
+
+for _name, _args, _hooks, _permission in (
+    ("approval_allow", (), {}, allow),
+    ("approval_deny", (), {}, deny),
+    # Newer CLIs only: older ones do not know the flag.
+    ("approval_awaited", ("--await-initialize",), {"PreToolUse:ask": ask}, allow),
+):
+    SCENARIOS[_name] = Scenario(
+        _name,
+        resumed_turn,
+        TOUCH,
+        (f"--resume={WAITING_SESSION}", *_args),
+        {},
+        _hooks,
+        _permission,
+        after=WAITING,
+    )
 
 
 @scenario(TOUCH, permission=lambda _: None)

@@ -88,48 +88,57 @@ async def record(cli: Path, scenario: Scenario, target: Path) -> str:
     """Run one scenario and write its transcript. Return a note for the console."""
     with tempfile.TemporaryDirectory(prefix="golden-") as made:
         root = Path(made).resolve()
-        home, scratch = root / "home" / "user", root / "tmp"
-        project = home / "project"
-        project.mkdir(parents=True)
-        scratch.mkdir()
+        (root / "home" / "user" / "project").mkdir(parents=True)
+        (root / "tmp").mkdir()
         dashed = re.sub(r"[^A-Za-z0-9]", "-", str(root))
         paths = [(str(cli), "/usr/local/bin/claude"), (f"{root}/", "/"), (f"{dashed}-", "-")]
-        note = "ok"
         log = Transcript(paths)
         async with ScriptedApi(scenario.script, log.meta) as api:
             paths.append((f"127.0.0.1:{api.port}", "127.0.0.1:8080"))
-            args = [*BASE_ARGS, *scenario.args]
-            shown = {name: value or "" for name, value in scenario.env.items()}
-            log.meta({"argv": ["claude", *args], "env": shown, "cwd": "/home/user/project"})
-            process = await asyncio.create_subprocess_exec(
-                str(cli),
-                *args,
-                cwd=project,
-                env=environment(home, scratch, api.url, scenario),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                limit=LINE_LIMIT,
-                start_new_session=True,
-            )
-            assert process.stdout is not None
-            assert process.stderr is not None
-            session = Session(scenario, process, log)
-            readers = [
-                asyncio.create_task(session.read_output(process.stdout)),
-                asyncio.create_task(session.read_errors(process.stderr)),
-            ]
-            try:
-                await asyncio.wait_for(scenario.play(session), scenario.timeout)
-            except TimeoutError:
-                note = "TIMEOUT"
-                log.meta({"timeout": scenario.timeout})
-            await session.eof()
-            code = await stop(process, 15.0)
-            await asyncio.gather(*readers)
-            log.meta({"exit": code})
+            if scenario.after is not None:
+                await play(cli, scenario.after, root, api, Transcript(paths))
+            note, code = await play(cli, scenario, root, api, log)
         log.write(target)
         return f"{note} (exit {code})"
+
+
+async def play(
+    cli: Path, scenario: Scenario, root: Path, api: ScriptedApi, log: Transcript
+) -> tuple[str, int]:
+    """Run the CLI for one scenario. Return a note and the exit code."""
+    note = "ok"
+    home = root / "home" / "user"
+    args = [*BASE_ARGS, *scenario.args]
+    shown = {name: value or "" for name, value in scenario.env.items()}
+    log.meta({"argv": ["claude", *args], "env": shown, "cwd": "/home/user/project"})
+    process = await asyncio.create_subprocess_exec(
+        str(cli),
+        *args,
+        cwd=home / "project",
+        env=environment(home, root / "tmp", api.url, scenario),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=LINE_LIMIT,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    session = Session(scenario, process, log)
+    readers = [
+        asyncio.create_task(session.read_output(process.stdout)),
+        asyncio.create_task(session.read_errors(process.stderr)),
+    ]
+    try:
+        await asyncio.wait_for(scenario.play(session), scenario.timeout)
+    except TimeoutError:
+        note = "TIMEOUT"
+        log.meta({"timeout": scenario.timeout})
+    await session.eof()
+    code = await stop(process, 15.0)
+    await asyncio.gather(*readers)
+    log.meta({"exit": code})
+    return note, code
 
 
 async def version_of(cli: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bridle import approvals as approvals
 from bridle import content as content
 from bridle import controls as controls
 from bridle import errors as errors
@@ -22,6 +23,7 @@ from bridle import telemetry as telemetry
 from bridle import tools as tools
 from bridle._core.precedence import IgnoredSetting, ResolvedOptions, resolve_options
 from bridle._core.wire import decode_line
+from bridle.approvals import PendingApproval
 from bridle.content import (
     ContentBlock,
     ImageBlock,
@@ -69,6 +71,7 @@ from bridle.events import (
 from bridle.hooks import (
     Block,
     Continue,
+    Defer,
     EndTurn,
     Hook,
     HookContext,
@@ -146,6 +149,7 @@ _LAZY = {
 }
 
 _MODULES = (
+    approvals,
     content,
     controls,
     errors,
@@ -215,6 +219,7 @@ __all__ = [
     "ControlRejected",
     "ControlTimeout",
     "Decline",
+    "Defer",
     "Deny",
     "Edit",
     "ElicitationAnswer",
@@ -241,6 +246,7 @@ __all__ = [
     "OutcomeError",
     "OutcomeReason",
     "PartialMessages",
+    "PendingApproval",
     "PermissionResult",
     "PlanContext",
     "PlanResult",

@@ -29,10 +29,12 @@ from bridle._doors.run_many import RunProgress
 from bridle._doors.session import SessionStart, start
 from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
 from bridle._keywords import gather
+from bridle.approvals import PendingApproval
 from bridle.content import Content, Prompts
 from bridle.errors import OptionsError
-from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
+from bridle.options import BidirOptions, CliOptions, Limits, Retry, SdkOptions
 from bridle.outcomes import Outcome, Output
+from bridle.permissions import PermissionResult
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -219,6 +221,55 @@ class Agent(Generic[_Deps]):
         job = self._plan.run(
             prompt,
             conversation,
+            output_type=output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
+        return await job.outcome()
+
+    async def resume(
+        self,
+        pending: PendingApproval,
+        decision: PermissionResult,
+        *,
+        output_type: type[Output] | None = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: _Deps | None = NOT_GIVEN,
+        limits: Limits | None = NOT_GIVEN,
+    ) -> Outcome[Output]:
+        """Decide about a tool call that waits for approval, and return the outcome of its turn.
+
+        Bridle starts a CLI that continues the conversation. Close the session that deferred the
+        call first. First the PreToolUse hooks of this agent run again, with the input of an
+        ``Edit`` if there is one. A ``Block`` denies the call even if the decision allows it,
+        ``ModifyInput`` changes its input, and ``Defer`` counts as ``Continue``. Then the tool runs,
+        or the model reads the reason of the ``Deny``, and the turn goes on. The agent needs the
+        same in-process tools as the one that deferred the call.
+
+        A call is decided once. If the CLI fails before it gets the decision, ``outcome.pending``
+        is the same call, which still waits. If it fails later, ``outcome.pending`` is None, because
+        the tool may have run.
+
+        Args:
+            pending: ``outcome.pending``, or ``PendingApproval.from_json(text)``.
+            decision: ``Allow()``, ``Deny(reason)`` or ``Edit(new_input)``.
+            output_type: as for ``run``, here and below. ``limits`` replaces the agent's limits.
+
+        Raises:
+            OptionsError: an argument is invalid. Nothing was started.
+            StartError: the CLI did not start, or cannot resume calls (before 2.1.197). The call
+                still waits.
+
+        Cancellation: shuts down the CLI. If it has the decision, the tool may have run.
+        """
+        job = self._plan.resume(
+            pending,
+            decision,
+            limits,
             output_type=output_type,
             output_retries=output_retries,
             retry=retry,
@@ -456,6 +507,35 @@ class SyncAgent(Generic[_Deps]):
             self._plan.run(
                 prompt,
                 conversation,
+                output_type=output_type,
+                output_retries=output_retries,
+                retry=retry,
+                keep_messages=keep_messages,
+                deps=deps,
+            )
+        )
+
+    def resume(
+        self,
+        pending: PendingApproval,
+        decision: PermissionResult,
+        *,
+        output_type: type[Output] | None = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: _Deps | None = NOT_GIVEN,
+        limits: Limits | None = NOT_GIVEN,
+    ) -> Outcome[Output]:
+        """Decide about a tool call that waits for approval, and return the outcome of its turn.
+
+        See ``Agent.resume``. Ctrl-C shuts down the CLI.
+        """
+        return blocking.run_job(
+            self._plan.resume(
+                pending,
+                decision,
+                limits,
                 output_type=output_type,
                 output_retries=output_retries,
                 retry=retry,

@@ -18,7 +18,8 @@
     │  ├─ InitQueueOverflow
     │  ├─ TooManyPendingRequests
     │  ├─ SessionNotInitialized
-    │  └─ CheckpointingNotEnabled
+    │  ├─ CheckpointingNotEnabled
+    │  └─ ApprovalPending              a tool call waits for a decision
     ├─ OutcomeError                    a turn failed; raised by Outcome.raise_for_reason()
     │  ├─ TurnInterruptedError         ├─ MaxTurnsError          ├─ MaxBudgetError
     │  ├─ ApiError                     ├─ RateLimitedError       ├─ AuthFailedError
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApiError",
+    "ApprovalPending",
     "AuthFailedError",
     "BridleError",
     "BufferOverflow",
@@ -416,6 +418,23 @@ class CheckpointingNotEnabled(ControlError):
         )
 
 
+class ApprovalPending(ControlError):
+    """A prompt was sent while a tool call waits for a decision. A prompt would discard the call.
+
+    `tool_name` and `tool_use_id` identify the call.
+    """
+
+    def __init__(self, operation: str, tool_name: str, tool_use_id: str) -> None:
+        super().__init__(
+            operation,
+            what=f"a call of {tool_name} ({tool_use_id}) waits for approval.",
+            fix="Close the session, then decide with agent.resume(outcome.pending, Allow()), or "
+            "Deny(reason). After that, resume_session_id continues the conversation.",
+        )
+        self.tool_name = tool_name
+        self.tool_use_id = tool_use_id
+
+
 # ---------------------------------------------------------------- session stores
 
 
@@ -515,9 +534,9 @@ class StoppedByHookError(OutcomeError):
 
 
 class ToolDeferredError(OutcomeError):
-    """A hook deferred a tool call, so the turn ended. On resume, the hook decides about it."""
+    """A hook deferred a tool call, so the turn ended. The call waits for a decision."""
 
-    advice = "Resume the session. The CLI then calls the hook again for outcome.deferred_tool_use."
+    advice = "Decide with agent.resume(outcome.pending, Allow()), Deny(reason) or Edit(new_input)."
 
 
 class OutputMissingError(OutcomeError):

@@ -75,6 +75,8 @@ class WarningKind(StrEnum):
     ELICITATION_FAILED = "elicitation_failed"
     DIALOG_FAILED = "dialog_failed"
     CANNOT_BLOCK = "cannot_block"
+    CANNOT_DEFER = "cannot_defer"
+    APPROVAL_LOST = "approval_lost"
     UNENCODABLE_RESULT = "unencodable_result"
     INVALID_REQUEST = "invalid_request"
     UNKNOWN_REQUEST = "unknown_request"
@@ -189,6 +191,14 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.CANNOT_BLOCK: (
         "warning",
         "A hook blocked an event that not every CLI can block. The CLI may continue.",
+    ),
+    WarningKind.CANNOT_DEFER: (
+        "warning",
+        "A hook deferred a tool call that cannot wait for approval. The tool was denied.",
+    ),
+    WarningKind.APPROVAL_LOST: (
+        "warning",
+        "A tool call that waits for approval, or its result, was lost.",
     ),
     WarningKind.UNENCODABLE_RESULT: (
         "error",

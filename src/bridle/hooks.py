@@ -25,6 +25,7 @@ __all__ = [
     "ConfigChangeContext",
     "Continue",
     "CwdChangedContext",
+    "Defer",
     "DirectoryAddedContext",
     "ElicitationContext",
     "ElicitationResultContext",
@@ -473,6 +474,18 @@ class EndTurn(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Defer(msgspec.Struct, frozen=True):
+    """Let the call wait for a person's decision (PreToolUse only).
+
+    The tool does not run and the turn ends as `tool_deferred`. Pass `outcome.pending` and the
+    decision to `Agent.resume`, in this process or another one. Later hooks of the list are still
+    called: their `Block` or `EndTurn` wins.
+
+    One call of a turn can wait. Bridle denies further ones, calls of subagents, calls while another
+    prompt is queued, and every call on a CLI before 2.1.197.
+    """
+
+
 class HookOutput(msgspec.Struct, frozen=True, kw_only=True):
     """All fields that the CLI reads, for cases that the other results do not cover.
 
@@ -498,7 +511,7 @@ class HookOutput(msgspec.Struct, frozen=True, kw_only=True):
     specific: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
-HookResult: TypeAlias = Continue | Block | ModifyInput | EndTurn | HookOutput
+HookResult: TypeAlias = Continue | Block | ModifyInput | EndTurn | Defer | HookOutput
 HookCallback: TypeAlias = Callable[[Any], HookResult | Awaitable[HookResult | None] | None]
 
 # ---------------------------------------------------------------- registration

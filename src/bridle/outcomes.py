@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 import msgspec
 
 from bridle import errors, events
+from bridle.approvals import PendingApproval
 from bridle.errors import OptionsError, OutcomeError, ProcessInfo
 from bridle.events import ApiRetry
 from bridle.messages import DeferredToolUse, Message, ModelUsage, ResultMessage, Usage
@@ -188,7 +189,10 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     result: ResultMessage | None = None
     #: All messages of the turn, if `run` was called with `keep_messages=True`.
     messages: tuple[Message, ...] | None = None
-    #: The tool call that a hook deferred, or None.
+    #: The tool call that waits for a decision, or None. Pass it to `Agent.resume`. If a resumed
+    #: turn failed before the decision took effect, it is the same call, which still waits.
+    pending: PendingApproval | None = None
+    #: The tool call that a hook deferred, as the CLI describes it, or None.
     deferred_tool_use: DeferredToolUse | None = None
     #: The CLI's name for the API error that the last answer of the model is, such as
     #: `server_error`, `invalid_request` or `max_output_tokens`. None if it is not an error.

@@ -76,7 +76,7 @@ from bridle.outcomes import Outcome, Output, SessionUsage
 
 if TYPE_CHECKING:
     from bridle._doors.query import QueryStream as AsyncQueryStream
-    from bridle._doors.run import Run
+    from bridle._doors.run import OneTurn
 
 __all__ = [
     "ContextOperations",
@@ -177,7 +177,7 @@ def run(
     )
 
 
-def run_job(job: Run) -> Outcome[Any]:
+def run_job(job: OneTurn) -> Outcome[Any]:
     """Run a job on the shared event loop, and return its outcome."""
     return RunSession(job).work(job.outcome)
 

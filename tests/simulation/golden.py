@@ -25,6 +25,8 @@ RECORDINGS = Path(__file__).resolve().parent.parent / "wire" / "golden"
 
 #: A uuid that is used twice gets no turn of its own; Bridle never does that.
 _NOT_OURS = {"duplicate_uuid", "duplicate_uuid_running"}
+# They have no prompt: the CLI continues a turn that waited for approval.
+_NOT_OURS |= {"approval_allow", "approval_awaited", "approval_deny"}
 
 
 def recordings() -> list[Path]:

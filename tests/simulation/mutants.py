@@ -22,8 +22,8 @@ from bridle._core.budget import REACTION
 from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.state import TERMINAL, UNCONFIRMED, Lifecycle
-from bridle.errors import ControlTimeout
-from bridle.events import SessionCompleted, SessionEnded, SessionFailed
+from bridle.errors import ApprovalPending, ControlTimeout
+from bridle.events import SessionCompleted, SessionEnded, SessionFailed, WarningKind
 from bridle.messages import ResultMessage
 from bridle.options import Limits
 from bridle.outcomes import Outcome, OutcomeReason
@@ -86,6 +86,11 @@ def _response_in(action: act.Action) -> Json | None:
     if isinstance(action, act.Write) and b'"control_response"' in action.data:
         return cast("Json", msgspec.json.decode(action.data)["response"])
     return None
+
+
+def _is_about(action: act.Action, kind: WarningKind) -> bool:
+    """Return True if the action is a warning of that kind."""
+    return isinstance(action, act.Warn) and action.kind is kind
 
 
 def _response(response: Json) -> act.Write:
@@ -338,6 +343,41 @@ class BlocksWhenAHookFails(Mutant):
             return action
         self.effects += 1
         return _response({**response, "response": {"decision": "block", "reason": "it failed"}})
+
+
+@mutant
+class DefersEveryCall(Mutant):
+    """Defers a call although another one waits, or although it cannot wait."""
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        if not any(_is_about(action, WarningKind.CANNOT_DEFER) for action in actions):
+            return actions
+        return [
+            self._defer(action)
+            for action in actions
+            if not _is_about(action, WarningKind.CANNOT_DEFER)
+        ]
+
+    def _defer(self, action: act.Action) -> act.Action:
+        response = _response_in(action)
+        if response is None or verdict_of("hook", response) != "block":
+            return action
+        self.effects += 1
+        specific = {"hookEventName": "PreToolUse", "permissionDecision": "defer"}
+        return _response({**response, "response": {"hookSpecificOutput": specific}})
+
+
+@mutant
+class SendsAPromptWhileACallWaits(Mutant):
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        is_refused = any(
+            isinstance(action, act.Reject) and isinstance(action.error, ApprovalPending)
+            for action in actions
+        )
+        if not is_refused:
+            return actions
+        self.effects += 1
+        return [act.Write(b'{"type":"user"}\n'), *actions]
 
 
 @mutant

@@ -37,7 +37,7 @@ from bridle.events import (
     SessionReady,
     WarningKind,
 )
-from bridle.messages import Message
+from bridle.messages import InitMessage, Message
 from bridle.outcomes import OutcomeReason as Reason
 
 _decode = msgspec.json.decode
@@ -115,6 +115,8 @@ class Promises:
         #: What we did that may explain the end of the running turn, and of the one just ended.
         self._explanations: set[str] = set()
         self._explained_by: set[str] = set()
+        #: The call that waits for a person, by the request that was answered so.
+        self._waits: str | None = None
         self._terminated = False
         self._killed = False
         self._ready = False
@@ -255,8 +257,11 @@ class Promises:
             raise Violation(f"written after the end: {action.data!r}")
         if not action.data.endswith(b"\n") or action.data.count(b"\n") != 1:
             raise Violation(f"not one line: {action.data!r}")
+        is_prompt = action.data.startswith(b'{"type":"user"')
+        if is_prompt and self._waits is not None:
+            raise Violation(f"a prompt was sent while call {self._waits} waits for approval")
         self.cli.write(action.data)
-        if action.data.startswith(b'{"type":"user"'):
+        if is_prompt:
             return
         frame = _decode(action.data)
         if frame["type"] == "control_response":
@@ -297,8 +302,20 @@ class Promises:
         if verdict == "end":
             self._explanations.add("hook")
         allowed = self._allowed(question)
-        if verdict not in allowed:
+        if "defer" in allowed:
+            self._check_deferral(question, verdict)
+        elif verdict not in allowed:
             raise Violation(f"{question} got {verdict}, not {sorted(allowed)}")
+
+    def _check_deferral(self, question: Question, verdict: str) -> None:
+        """At most one call of a turn waits. Another one is denied with a warning."""
+        if verdict == "block" and self._warned:
+            return
+        if verdict != "defer":
+            raise Violation(f"{question} got {verdict}, but it was deferred")
+        if self._waits is not None:
+            raise Violation(f"{question} was deferred while call {self._waits} waits")
+        self._waits = question.request_id
 
     def _allowed(self, question: Question) -> frozenset[str]:
         """What a question may be answered with in this step."""
@@ -360,6 +377,8 @@ class Promises:
         for message in action.messages:
             counted["Deliver"] += 1
             line = self._next_expected(Kind.MESSAGE)
+            if isinstance(message, InitMessage):
+                self._waits = None  # another turn has begun, which discards the call
             if message.raw_line != line.data:
                 raise Violation(f"{message} was delivered in the place of {line}")
             if turns != line.turns and not self.cli.is_murky:
@@ -435,6 +454,8 @@ class Promises:
         self._limits.end(uuid, self.now)
         self.coverage.reasons[outcome.reason.value] += 1
         self._cost += outcome.cost_usd or 0.0
+        if outcome.pending is None:
+            self._waits = None
         reasons = self._due.pop(uuid, None)
         if outcome.reason.startswith("limit_"):
             self._limits.check_reason(uuid, outcome.reason, self.now, self.cli.cost)

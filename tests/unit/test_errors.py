@@ -68,6 +68,10 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
         errors.StoreError("SqliteStore", "append", "the disk is full", fix="so"),
         {"store": "SqliteStore", "operation": "append", "reason": "the disk is full", "fix": "so"},
     ),
+    (
+        errors.ApprovalPending("send_user_message", "Bash", "toolu_1"),
+        {"tool_name": "Bash", "tool_use_id": "toolu_1"},
+    ),
     (errors.BufferOverflow(10, 11), {"limit": 10, "size": 11}),
     (errors.ConsumerTooSlow(12, 10), {"unread_bytes": 12, "limit": 10}),
     (errors.UsageError("oh", fix="so"), {"fix": "so"}),
@@ -113,6 +117,7 @@ def test_a_start_and_an_operation_fail_in_these_ways() -> None:
         "TooManyPendingRequests",
         "SessionNotInitialized",
         "CheckpointingNotEnabled",
+        "ApprovalPending",
     }
     failed = [error for error in EVERY if isinstance(error, errors.ControlError)]
     assert all(error.operation for error in failed)

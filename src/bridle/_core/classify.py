@@ -81,6 +81,10 @@ class TurnedAway(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class NothingWaits(msgspec.Struct, frozen=True):
+    """The conversation was resumed to decide about a tool call, but no call waits in it."""
+
+
 class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI exited, or Bridle gave up on it, before any result."""
 
@@ -91,7 +95,7 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
 
 
-Ending: TypeAlias = ResultEnd | ResultLost | Withdrawn | TurnedAway | ProcessEnd
+Ending: TypeAlias = ResultEnd | ResultLost | Withdrawn | TurnedAway | NothingWaits | ProcessEnd
 
 
 class HookNotice(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +184,11 @@ _STOP_REASONS: _Verdicts = {
     # again, and then this field describes the second answer.
     "refusal": (_R.REFUSED, "the model declined to answer"),
     "tool_deferred": _TERMINAL_REASONS["tool_deferred"],
+    # The CLI resumed a deferred call whose tool it does not have. The call still waits.
+    "tool_deferred_unavailable": (
+        _R.EXECUTION_ERROR,
+        "the tool of the call that waits for approval is not available",
+    ),
 }
 
 # The answer is incomplete. The CLI requests the rest a few times and then reports an API failure
@@ -403,6 +412,9 @@ def _judge(facts: Facts) -> tuple[OutcomeReason, str]:
         case TurnedAway(why):
             # 2.1.325 does this with a prompt that a hook blocks on its way into a running turn.
             return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", _clip(why))
+        case NothingWaits():
+            sentence = "no call waits for approval in this conversation"
+            return _R.EXECUTION_ERROR, f"{sentence}: it was decided, or a prompt discarded it"
         case ProcessEnd() as end:
             if end.by_us:
                 return _R.STOPPED, _join("the session was stopped before the turn ended", end.cause)

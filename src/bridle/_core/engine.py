@@ -25,6 +25,7 @@ from bridle._core.events_from_messages import EVENT_MAKERS, MessageEvents
 from bridle._core.follow_ups import HeldOutcomes
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
 from bridle._core.handshake import Handshake, early_exit
+from bridle._core.incoming.approvals import Approvals
 from bridle._core.incoming.handling import Incoming
 from bridle._core.incoming.hook_run import HookAnswer, needs_interrupt
 from bridle._core.incoming.mcp import EARLY
@@ -33,6 +34,7 @@ from bridle._core.outgoing import (
     INITIALIZE,
     INTERRUPT,
     REQUEST,
+    SEND_USER_MESSAGE,
     UNSTARTED,
     Fields,
     Outgoing,
@@ -61,6 +63,12 @@ from bridle.options import Limits
 
 _INIT_SENT = Lifecycle.INIT_SENT  # bound to a local name because enum attribute access is slow
 
+RESUMED = "resumed"
+"""The kind of the deadline by which the CLI must begin the turn that it resumes."""
+
+_IDLE_GRACE = 5.0
+"""Seconds to wait for a resumed turn if the CLI says that it does nothing."""
+
 _CONFIRMING = frozenset({controls.HookCallbackRequest, controls.CanUseToolRequest})
 """Requests that a CLI makes only in a session it has accepted. It opens MCP servers earlier."""
 
@@ -80,7 +88,14 @@ class Engine:
         agents = AgentBook()
         self.delivery = Delivery(config.delivery, self._emit, agents)  #: the inputs of readers
         self.deadlines = Deadlines()  #: read by the shell, for its timer
-        self._turns = TurnBook(self._outbox, agents, wants_output=config.wants_output)
+        self._approvals = Approvals(
+            config.incoming.approval,
+            cli_version=lambda: self.handshake.describe(self.process).cli_version,
+            problem=lambda: self._turns.deferral_problem(),
+        )
+        self._turns = TurnBook(
+            self._outbox, agents, wants_output=config.wants_output, approvals=self._approvals
+        )
         self.usage, self.live_tasks = self._turns.usage, self._turns.live_tasks
         self.is_running = self._turns.is_running  #: whether the CLI certainly works on a prompt
         self.has_tasks = self._turns.has_tasks  #: whether tasks of a prompt run
@@ -104,6 +119,7 @@ class Engine:
             shutdown=self._shutdown,
             prompt=self._turns.prompt_of,
             end_turn=self._on_hook_verdict,
+            approvals=self._approvals,
         )
         self.servers = self._incoming.mcp  #: the input that changes in-process MCP servers
         self._closing = GentleClose(
@@ -165,6 +181,11 @@ class Engine:
         """True once a shutdown was requested."""
         return self._shutdown.is_asked_for
 
+    @property
+    def awaits_decision(self) -> bool:
+        """True until the CLI has the decision about the tool call that the session resumes."""
+        return self._approvals.awaits_decision
+
     def describe(self, **known: object) -> None:
         """Set what is known about the process (fields of ``ProcessInfo``). Errors carry it."""
         self.process = structs.replace(self.process, **known)
@@ -192,6 +213,8 @@ class Engine:
         if self._lifecycle is Lifecycle.STARTING:
             self._lifecycle = transition(self._lifecycle, Cause.SPAWNED)
             self._ask(INITIALIZE, self._config.initialize, now, self._config.init_timeout)
+            if (resumed := self._approvals.resumed) is not None:
+                self._turns.resume(resumed.uuid, now)
         else:
             self.handshake.fail(SessionStopped("start"))
             self._shutdown.shut_down(now)
@@ -438,6 +461,9 @@ class Engine:
         confirmed = self._lifecycle is not Lifecycle.INIT_SENT
         if isinstance(response, controls.ControlSuccess):
             self.handshake.answered(response.payload)
+            if self._approvals.resumed is not None and not self._approvals.has_begun:
+                limit = _IDLE_GRACE if self.handshake.is_idle else self._config.init_timeout
+                self.deadlines.set((RESUMED, None), now + limit)
             if not confirmed:
                 self._confirm(now)
         elif confirmed:
@@ -474,6 +500,8 @@ class Engine:
             return SessionStopped(operation, cause=self._failure)
         if self._shutdown.input_ended:
             return TransportError(operation, None, "the session's input has ended")
+        if operation == SEND_USER_MESSAGE and (call := self._approvals.deferred) is not None:
+            return errors.ApprovalPending(operation, *call)
         if operation == "rewind_files" and not self._config.checkpointing:
             return errors.CheckpointingNotEnabled(operation)
         return None
@@ -496,6 +524,13 @@ class Engine:
         older = self.handshake.is_with_older_cli
         if self._turns.note_hook(answer, interrupt=needs_interrupt(event, answer, older=older)):
             self._ask(INTERRUPT, {}, now)
+
+    def _on_resumed_overdue(self, _: None, now: float) -> None:
+        """End the resumed turn if the CLI did not begin it."""
+        resumed = self._approvals.resumed
+        if resumed is not None and not self._approvals.has_begun and resumed.uuid in self._turns:
+            self._approvals.give_up()
+            self._turns.find_nothing(resumed.uuid, now)
 
     def _on_request_overdue(self, request_id: str, now: float) -> None:
         request = self._outgoing.take(request_id)
@@ -605,6 +640,7 @@ class Engine:
         CALL: lambda engine, call_id, now: engine._incoming.expired(call_id, now),
         EARLY: lambda engine, _, now: engine._incoming.confirm(now),
         STEP: lambda engine, _, now: engine._shutdown.enter_next(now),
+        RESUMED: _on_resumed_overdue,
         OUTPUT: _on_output_overdue,
         PIPE: _on_pipe_overdue,
     }

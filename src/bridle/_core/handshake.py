@@ -72,6 +72,11 @@ class Handshake:
         """
         return "claude_code_version" not in (self.server_info or {})
 
+    @property
+    def is_idle(self) -> bool:
+        """True if the CLI says that no turn runs. Older CLIs do not say it."""
+        return (self.server_info or {}).get("session_state") == "idle"
+
     def answered(self, info: Mapping[str, object] | None) -> None:
         """Take the payload of the response to initialize."""
         self.server_info = info

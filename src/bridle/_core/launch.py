@@ -45,6 +45,7 @@ _OUTER_SESSION = (
     "CLAUDE_EFFORT",
 )
 _MANIFESTS = "sdkMcpServerManifests"
+_AWAIT_INITIALIZE = "--await-initialize"
 _CHECKPOINTING = BidirOptions.fields["file_checkpointing_enabled"].channel.name
 
 
@@ -58,6 +59,20 @@ class LaunchFile(msgspec.Struct, frozen=True):
     token: str
     suffix: str
     content: bytes
+
+
+class ResumedCall(msgspec.Struct, frozen=True):
+    """How a CLI is started that resumes a tool call which waits for approval.
+
+    The CLI continues the turn when it starts, so that in-process MCP servers must be on the command
+    line. Newer CLIs can wait for the handshake, and then ask for the hooks of the call. For older
+    ones a rule makes sure that they ask for permission before they run the tool, and they read the
+    system prompts from files.
+    """
+
+    tool_name: str
+    #: True if the CLI can wait for the handshake.
+    awaits_initialize: bool
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +125,7 @@ def plan_session(
     hooks: Mapping[str, object] | None = None,
     manifests: Mapping[str, object] | None = None,
     settings_text: bytes | None = None,
+    resumed: ResumedCall | None = None,
 ) -> Launch:
     """Plan a full-duplex session. A new conversation gets the id `session_id`.
 
@@ -117,11 +133,13 @@ def plan_session(
     servers whose tools are known; CLIs that do not know this field ignore it. `settings_text` is
     the content of the file that `file_to_read(cli, bidir, hooks=...)` returns, if any. Settings
     files of the user and the project could switch off the program's gates. Such settings are
-    overridden here.
+    overridden here. `resumed` is the tool call that the session resumes, if any.
     """
     check_session(cli, bidir)
     ours: dict[str, object] = {}
     rules = ask_rules(bidir.tool_servers())
+    if resumed is not None and not resumed.awaits_initialize:
+        rules = [*rules, resumed.tool_name]
     if hooks or rules:
         settings = _settings(cli, settings_text)
         if hooks:
@@ -144,9 +162,10 @@ def plan_session(
         greeting["supportedDialogKinds"] = list(bidir.supported_dialog_kinds)
     if manifests:
         greeting[_MANIFESTS] = dict(manifests)
-    return _launch(
+    launch = _launch(
         _SESSION_FLAGS, cli.replace(**ours), sdk, greeting, _variables(bidir), settings_text
     )
+    return launch if resumed is None else _resuming(launch, resumed, bidir)
 
 
 def plan_query(cli: CliOptions, sdk: SdkOptions, *, settings_text: bytes | None = None) -> Launch:
@@ -235,7 +254,8 @@ def secrets(launch: Launch) -> Iterator[str]:
     fields = {name: value for name, value in launch.initialize.items() if name != _MANIFESTS}
     yield from secrets_in(fields)
     for file in launch.files:
-        yield from secrets_in(msgspec.json.decode(file.content))
+        if file.suffix == ".json":
+            yield from secrets_in(msgspec.json.decode(file.content))
     known = {*managed_flags(), *(flag.partition("=")[0] for flag in _SESSION_FLAGS)}
     values = (arg.partition("=") for arg in launch.argv)
     unknown = {name: value for name, _, value in values if name not in known}
@@ -310,6 +330,33 @@ def _launch(
     )
 
 
+def _resuming(launch: Launch, resumed: ResumedCall, bidir: BidirOptions) -> Launch:
+    """Return the launch of a session that resumes a tool call."""
+    argv, files = launch.argv, launch.files
+    if resumed.awaits_initialize and _AWAIT_INITIALIZE not in argv:
+        argv = (*argv, _AWAIT_INITIALIZE)
+    if names := bidir.server_names():
+        servers = {name: {"type": "sdk", "name": name} for name in names}
+        flag = CliOptions.fields["mcp_config"].channel.name
+        file = LaunchFile(f"\0{flag}\0", ".json", msgspec.json.encode({"mcpServers": servers}))
+        argv, files = (*argv, f"{flag}={file.token}"), (*files, file)
+    if not resumed.awaits_initialize:
+        for flag, text in _prompt_files(launch.initialize):
+            file = LaunchFile(f"\0{flag}", ".txt", text.encode(errors="replace"))
+            argv, files = (*argv, f"{flag}={file.token}"), (*files, file)
+    return msgspec.structs.replace(launch, argv=argv, files=files)
+
+
+def _prompt_files(initialize: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield the system prompts of the handshake, each with the flag for its file."""
+    for row in (CliOptions.fields["system_prompt"], CliOptions.fields["append_system_prompt"]):
+        prompt = initialize.get(row.channel.name)
+        if is_list(prompt):
+            prompt = "\n\n".join(map(str, prompt))
+        if isinstance(prompt, str):
+            yield f"--{row.name.replace('_', '-')}-file", prompt
+
+
 # Options that older CLIs ignore without an error, and their first version.
 _SINCE = {"verbatim_prompts": "2.1.248"}
 
@@ -332,7 +379,7 @@ def _flags(cli: CliOptions) -> Iterator[str]:
     plugins_on_argv = cli.plugin_delivery != "initialize"
     if cli.managed_settings is not None or (cli.plugins and not plugins_on_argv):
         # The CLI needs them when it starts, so it has to wait for the handshake.
-        yield "--await-initialize"
+        yield _AWAIT_INITIALIZE
     if cli.managed_settings is not None:
         yield "--managed-settings-in-initialize"
     for row, value in _said(cli, "flag", "each"):

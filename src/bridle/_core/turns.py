@@ -34,6 +34,7 @@ from bridle._core.classify import (
     Facts,
     HookNotice,
     LimitHit,
+    NothingWaits,
     ProcessEnd,
     ResultEnd,
     ResultLost,
@@ -41,6 +42,7 @@ from bridle._core.classify import (
     Withdrawn,
     classify,
 )
+from bridle._core.incoming.approvals import Approvals
 from bridle._core.incoming.hook_run import HookAnswer
 from bridle._core.live_tasks import LiveTasks
 from bridle._core.spending import Meter
@@ -118,9 +120,17 @@ class TurnBook:
     """The open prompts of a session, in the order they were sent, and the running turn."""
 
     def __init__(
-        self, outbox: Outbox, agents: AgentBook | None = None, *, wants_output: bool = False
+        self,
+        outbox: Outbox,
+        agents: AgentBook | None = None,
+        *,
+        wants_output: bool = False,
+        approvals: Approvals | None = None,
     ) -> None:
         self._outbox = outbox
+        self._approvals = approvals or Approvals()
+        # The working directory of the CLI.
+        self._cwd: str | None = None
         self._emit = outbox.emit
         self._wants_output = wants_output
         # The time each open prompt was sent. A prompt is removed with its outcome.
@@ -161,6 +171,17 @@ class TurnBook:
         """True if no prompt waits for its outcome and no turn runs."""
         return not self._open and self._certainty is Certainty.IDLE
 
+    def deferral_problem(self) -> str | None:
+        """Return why no call of the running turn can wait for approval. None if one can.
+
+        The next turn would discard the call. And only the outcome of a prompt tells of it.
+        """
+        if not self._open:
+            return "a call of a turn without a prompt cannot wait for approval"
+        if len(self._open) > 1 and any(uuid not in self._running for uuid in self._open):
+            return "a call cannot wait for approval while another prompt is queued"
+        return None
+
     @property
     def current(self) -> str | None:
         """Return the prompt the CLI works on, the first of merged ones. None for its own turns."""
@@ -193,6 +214,19 @@ class TurnBook:
         """Note that a prompt was written. It gets exactly one outcome."""
         self._open[uuid] = now
         self._emit(TurnStarted(uuid))
+
+    def resume(self, uuid: str, now: float) -> None:
+        """Note that the CLI continues a turn that waited for approval, without a prompt.
+
+        The CLI does not name this turn, so everything up to the first result belongs to it.
+        """
+        self.start(uuid, now)
+        self._known((uuid,))
+
+    def find_nothing(self, uuid: str, now: float) -> None:
+        """End a turn that the CLI does not continue, because no call waits for approval."""
+        self._end((uuid,), NothingWaits(), None, now)
+        self._next_turn()
 
     def note_interrupt(self) -> None:
         """Note that an interrupt is sent. If a turn runs, the interrupt explains its end."""
@@ -326,6 +360,10 @@ class TurnBook:
         """Start a turn. Newer CLIs name its prompts, or none for a turn of their own."""
         echoed = self._running
         self.evidence.assistant = None
+        self._cwd = message.cwd or self._cwd
+        if discarded := self._approvals.begin_turn():
+            detail = f"call {discarded!r:.80}: the CLI began another turn"
+            self._emit(Warn(WarningKind.APPROVAL_LOST, detail))
         if self._names_prompts or message.user_message_uuids:
             self._known(dict.fromkeys((*echoed, *(message.user_message_uuids or ()))))
         elif echoed:
@@ -450,6 +488,10 @@ class TurnBook:
         # The evidence of the turn does not apply to a prompt outside it.
         seen = self.evidence if mine[0] in self._running else Evidence()
         facts = self._facts(ending, result, seen)
+        pending = self._approvals.end_turn(mine[0], result, self._cwd)
+        if pending is not None and self._approvals.hides_result(result):
+            detail = f"call {pending.tool_use_id!r:.80}: this CLI will not show its result"
+            self._emit(Warn(WarningKind.APPROVAL_LOST, f"{detail} to the model"))
         for uuid in mine:
             sent_at = self._open.pop(uuid)
             limit = self._limits.pop(uuid, None)
@@ -468,6 +510,7 @@ class TurnBook:
                 main_model_calls=seen.calls.main_model_calls,
                 tool_calls=seen.calls.tool_calls,
                 last_retry=seen.last_retry,
+                pending=None if reason is OutcomeReason.COMPLETED else pending,
                 process=ending.process if isinstance(ending, ProcessEnd) else None,
             )
             if result is not None:

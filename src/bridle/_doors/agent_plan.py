@@ -10,13 +10,14 @@ from msgspec import Struct, structs
 from bridle._core.precedence import ResolvedOptions
 from bridle._doors.deps import without_functions
 from bridle._doors.not_given import given_or
+from bridle._doors.resume import Resumption
 from bridle._doors.run import Run
 from bridle._doors.run_many import RunMany, RunProgress
 from bridle._doors.session import InnerSession
 from bridle._keywords import Given, conversation, refuse_conversation
 from bridle._shell.preflight import settle_given
 from bridle.content import Content
-from bridle.options import Retry
+from bridle.options import Limits, Retry
 
 _IN_CALL = "Pass it to the call: agent.run(prompt, {name}=...), or to query or session."
 _NOT_MANY = "Use agent.run(prompt, {name}=...) for each of the prompts."
@@ -126,6 +127,35 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         return Run(
             prompt,
             self.chosen(keywords),
+            output_type,
+            output_retries=output_retries,
+            retry=arguments["retry"],
+            keep_messages=arguments["keep_messages"],
+            deps=self.deps_or(arguments["deps"]),
+        )
+
+    def resume(
+        self,
+        pending: object,
+        decision: object,
+        limits: Limits | None,
+        **arguments: Unpack[RunArguments],
+    ) -> Resumption:
+        """Return the run that decides about a tool call.
+
+        Raises:
+            OptionsError: an argument is invalid.
+        """
+        output_type, output_retries = self._output(
+            arguments["output_type"], arguments["output_retries"]
+        )
+        options = self.options
+        if (limits := given_or(limits, options.sdk.limits)) is not options.sdk.limits:
+            options = structs.replace(options, sdk=options.sdk.replace(limits=limits))
+        return Resumption(
+            pending,
+            decision,
+            options,
             output_type,
             output_retries=output_retries,
             retry=arguments["retry"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from typing import Any, Unpack, cast, overload
 
 from msgspec import structs
@@ -112,12 +113,11 @@ async def run(
     return await job.outcome()
 
 
-class Run(InnerSession):
-    """A session that runs one prompt and its background work."""
+class OneTurn(InnerSession, ABC):
+    """A session for one turn and its background work. :meth:`_begin` returns the turn."""
 
     def __init__(
         self,
-        prompt: Content,
         options: ResolvedOptions,
         output_type: Any = None,
         *,
@@ -126,7 +126,6 @@ class Run(InnerSession):
         keep_messages: bool = False,
         deps: Any = None,
     ) -> None:
-        check_prompt(prompt)
         if not isinstance(cast("object", retry), Retry | None):
             problem = f"must be a Retry, got {type(retry).__name__}"
             raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
@@ -134,11 +133,14 @@ class Run(InnerSession):
             problem = f"must be True or False, got {keep_messages!r:.80}"
             raise OptionsError("keep_messages", problem, fix="Use keep_messages=True.")
         super().__init__(options, deps, output_type, output_retries)
-        self._prompt = prompt
         self._retry = retry
         self._kept: list[Message] | None = [] if keep_messages else None
-        #: The turn of the prompt, or None before it is sent.
+        #: The turn, or None before it has begun.
         self.turn: Turn | None = None
+
+    @abstractmethod
+    async def _begin(self) -> Turn:
+        """Return the turn of the session, which is connected."""
 
     def _engine_config(self) -> EngineConfig:
         return structs.replace(super()._engine_config(), awaits_follow_ups=True)
@@ -148,7 +150,7 @@ class Run(InnerSession):
         return self._secrets.redact(text)
 
     async def outcome(self) -> Outcome[Any]:
-        """Start the session, send the prompt, shut down, and return the outcome."""
+        """Start the session, wait for the turn, shut down, and return the outcome."""
         async with self:
             outcome = await self.answer()
             await self.drop_rest(outcome)
@@ -157,9 +159,9 @@ class Run(InnerSession):
         return clean_outcome(outcome, self.redact)
 
     async def answer(self) -> Outcome[Any]:
-        """Send the prompt and return its outcome, after the background work."""
+        """Return the outcome of the turn, after the background work."""
         messages = None if self._kept is None else self._actor.subscriptions.messages()
-        self.turn = await self.send_user_message(self._prompt)
+        self.turn = await self._begin()
         if messages is None or self._kept is None:
             return await self.turn
         reading = asyncio.ensure_future(self._keep(messages, self._kept))
@@ -184,7 +186,7 @@ class Run(InnerSession):
 
     @property
     def is_in_turn(self) -> bool:
-        """Return True until the turn of the prompt has ended. Background work does not count."""
+        """Return True until the turn has ended. Background work does not count."""
         held = self._engine.held
         has_ended = self.turn is not None and (self.turn.done or self.turn.uuid in (held or ()))
         return not has_ended
@@ -199,3 +201,32 @@ class Run(InnerSession):
         with contextlib.suppress(Closed):
             while True:
                 kept.append(await messages.take())
+
+
+class Run(OneTurn):
+    """A session that runs one prompt and its background work."""
+
+    def __init__(
+        self,
+        prompt: Content,
+        options: ResolvedOptions,
+        output_type: Any = None,
+        *,
+        output_retries: int = 1,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: Any = None,
+    ) -> None:
+        check_prompt(prompt)
+        super().__init__(
+            options,
+            output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
+        self._prompt = prompt
+
+    async def _begin(self) -> Turn:
+        return await self.send_user_message(self._prompt)

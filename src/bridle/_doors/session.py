@@ -17,7 +17,7 @@ from bridle._core.engine import Engine
 from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.tool_server import manifest
-from bridle._core.launch import Launch, ask_rules, plan_session
+from bridle._core.launch import Launch, ResumedCall, ask_rules, plan_session
 from bridle._core.operations import APPLY_FLAG_SETTINGS, MCP_SET_SERVERS, check_timeout
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.state import Lifecycle
@@ -107,9 +107,7 @@ class Session(OperationGroups):
         self._retry: Retry | None = None
         self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
         self._warnings = option_warnings(options)
-        self._plan = HookPlan.from_options(
-            self._bidir.all_hooks(), self._bidir.callback_timeout, self._bidir.hook_timeouts
-        )
+        self._plan = self._plan_hooks()
         self._launch = self._plan_launch()
         self._secrets = KnownSecrets(self._launch)
         whole = weakref.ref(self)
@@ -150,7 +148,13 @@ class Session(OperationGroups):
         spawner = Spawner(self._cli, self._sdk, self._launch, self._secrets, self._engine)
         return spawner.spawn(actor, factory)
 
-    def _plan_launch(self) -> Launch:
+    def _plan_hooks(self, needed: str | None = None) -> HookPlan:
+        bidir = self._bidir
+        return HookPlan.from_options(
+            bidir.all_hooks(), bidir.callback_timeout, bidir.hook_timeouts, needed
+        )
+
+    def _plan_launch(self, resumed: ResumedCall | None = None) -> Launch:
         hooks = self._plan.initialize_payload()
         return plan_session(
             self._cli,
@@ -162,6 +166,7 @@ class Session(OperationGroups):
                 name: manifest(name, server) for name, server in self._bidir.tool_servers().items()
             },
             settings_text=settings_text(self._cli, self._bidir, hooks=hooks),
+            resumed=resumed,
         )
 
     def _engine_config(self) -> EngineConfig:

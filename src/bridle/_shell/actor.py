@@ -31,6 +31,7 @@ from bridle._shell.known_secrets import clean, clean_outcome
 from bridle._shell.listeners import LISTENER_FAILED, Listeners, WarningOutlet
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
+from bridle._shell.resuming import stamped
 from bridle._shell.senders import Senders
 from bridle._shell.subscriptions import Subscriptions, foreign_loop
 from bridle._shell.tasks import StartedCoroutine
@@ -244,10 +245,7 @@ class Actor:
             ControlTimeout: the timeout has passed.
         """
         now, key = self._now(), self._loop.create_future()
-        is_running = self._engine.is_running
-        state = TurnState(
-            self._loop, uuid, self.subscriptions, submit=self.submit, is_running=is_running
-        )
+        state = self._turn(uuid)
         with self.observer.operation(SEND_USER_MESSAGE):
             self._senders.sending(uuid, deps)
             deadline = asyncio.timeout(timeout)
@@ -266,6 +264,17 @@ class Actor:
                     raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
                 raise
         return state
+
+    def resume(self, uuid: str, *, deps: Any) -> TurnState:
+        """Return the state of a turn that the CLI continues when it starts. Call it before that."""
+        self._senders.sending(uuid, deps)
+        return self._turn(uuid)
+
+    def _turn(self, uuid: str) -> TurnState:
+        is_running = self._engine.is_running
+        return TurnState(
+            self._loop, uuid, self.subscriptions, submit=self.submit, is_running=is_running
+        )
 
     def forward(self, server: str, message: Mapping[str, object]) -> None:
         """Send a notification of an in-process MCP server to the CLI. Ignore the response."""
@@ -445,7 +454,7 @@ class Actor:
         self.observer.turn_began(action.uuid, self._senders.of(action.uuid).context)
 
     def _end_turn(self, action: act.TurnEnded) -> None:
-        outcome = clean_outcome(action.outcome, self._redact)
+        outcome = stamped(clean_outcome(action.outcome, self._redact))
         self.observer.turn_ended(action.uuid, outcome)
         self._senders.ended(action.uuid)
         self.subscriptions.end_turn(action.uuid, outcome)

@@ -17,7 +17,7 @@ from bridle._fields import is_mapping
 from bridle._raw_line import JsonObject
 from bridle._shell.permission_results import serialise_permission
 from bridle._shell.values import as_json, as_text, describe_error, kind_of
-from bridle.hooks import Block, Continue, EndTurn, HookOutput, ModifyInput
+from bridle.hooks import Block, Continue, Defer, EndTurn, HookOutput, ModifyInput
 from bridle.permissions import CanUseToolContext, Deny
 
 #: Members of `hookSpecificOutput` and the fields of `HookOutput` that hold them.
@@ -59,6 +59,7 @@ _TEXTS = (
 )
 _VALUES = ("updated_input", "updated_tool_output", "updated_mcp_tool_output", "permission")
 
+_PRE_TOOL_USE = "PreToolUse"
 _PERMISSION_REQUEST = "PermissionRequest"
 
 _HOW_TO_RETURN = "; return Continue(), Block(reason), EndTurn(reason), another result, or None"
@@ -82,6 +83,10 @@ def serialise_hook(result: object, run: HookRun) -> HookReturn:
         return Deny(as_text(result.reason), interrupt=bool(result.interrupt))
     if isinstance(result, EndTurn):
         return EndTurn(as_text(result.reason))
+    if isinstance(result, Defer):
+        if run.event != _PRE_TOOL_USE:
+            raise InvalidResult(f"{run.event} does not support Defer; only PreToolUse hooks can")
+        return CheckedOutput(HookOutput(permission_decision="defer"), "Defer")
     if isinstance(result, ModifyInput):
         return _plain(HookOutput(updated_input=result.new_input), "ModifyInput", run)
     if isinstance(result, HookOutput):

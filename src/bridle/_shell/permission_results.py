@@ -16,6 +16,7 @@ from bridle._core.incoming.contexts import convert_update
 from bridle._core.wire import Unencodable, encode_json
 from bridle._raw_line import JsonObject
 from bridle._shell.values import as_line, as_text, describe_error, kind_of
+from bridle.hooks import Defer
 from bridle.permissions import (
     Accept,
     AddRules,
@@ -36,6 +37,7 @@ from bridle.permissions import (
 )
 
 _HOW_TO_ALLOW = "; return Allow(), Deny(reason) or Edit(new_input)"
+_NO_DEFER = "; only a PreToolUse hook can return Defer()"
 _HOW_TO_ANSWER = "; return Answers({question: label, ...}) or Deny(reason)"
 
 
@@ -82,6 +84,8 @@ def _payload(result: object, context: CanUseToolContext) -> tuple[JsonObject, tu
         answers, warnings = _answers(result.answers, context)
         return _allow({**context.tool_input, "answers": answers}), warnings
     hint = _HOW_TO_ANSWER if isinstance(context, QuestionContext) else _HOW_TO_ALLOW
+    if isinstance(result, Defer):
+        hint = _NO_DEFER
     raise InvalidResult(f"{kind_of(result)} is not an answer to {context.tool_name}{hint}")
 
 

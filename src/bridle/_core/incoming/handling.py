@@ -13,6 +13,7 @@ from msgspec import Struct, ValidationError
 from bridle._callables import Callback
 from bridle._core.actions import Action, CallKind
 from bridle._core.deadlines import Deadlines
+from bridle._core.incoming.approvals import Approval, Approvals
 from bridle._core.incoming.dialogs import DialogHandler
 from bridle._core.incoming.elicitations import ElicitationHandler
 from bridle._core.incoming.hook_plan import HookPlan
@@ -60,6 +61,8 @@ class IncomingConfig(Struct, frozen=True, kw_only=True):
     tool_servers: Mapping[str, ToolServer] = {}
     #: Seconds that a permission request, an elicitation or a dialog may take. None means no limit.
     permission_timeout: float | None = None
+    #: The call that the session resumes, and the decision about it.
+    approval: Approval | None = None
     #: Requests that may be open at once. Constant in sessions, smaller in simulations.
     max_open: int = MAX_OPEN_REQUESTS
 
@@ -75,7 +78,8 @@ class Incoming:
 
     ``shutdown`` says whether the CLI still accepts answers. ``prompt`` returns the prompt that
     a tool use and an agent belong to. ``end_turn`` is called with the event and the answer when a
-    hook has ended the turn, and with every answer about a prompt.
+    hook has ended the turn, and with every answer about a prompt. ``approvals`` knows the calls
+    that wait for a person.
     """
 
     def __init__(
@@ -87,12 +91,16 @@ class Incoming:
         shutdown: Shutdown,
         prompt: PromptOf,
         end_turn: Callable[[str, HookAnswer, float], None],
+        approvals: Approvals | None = None,
     ) -> None:
+        self._approvals = approvals or Approvals(config.approval)
         self.table = table = OpenRequests(
             config.max_open, deadlines, emit, shutdown=shutdown, prompt=prompt
         )
-        self._hooks = HookHandler(table, config.hooks, end_turn)
-        self.mcp = McpHandler(table, config.mcp_handlers, config.tool_servers, deadlines)
+        self._hooks = HookHandler(table, config.hooks, end_turn, self._approvals)
+        self.mcp = McpHandler(
+            table, config.mcp_handlers, config.tool_servers, deadlines, self._approvals
+        )
         permissions = PermissionHandler(
             table, config.can_use_tool, config.question, config.plan, config.permission_timeout
         )
@@ -136,7 +144,12 @@ class Incoming:
             body = frame.body
             request = IncomingRequest(request_id, body, frame, session_id, now)
             try:
-                self._by_request[type(body)].handle(request)
+                if isinstance(body, CanUseToolRequest) and self._approvals.concerns(
+                    body.tool_use_id
+                ):
+                    self._hooks.decide(request)
+                else:
+                    self._by_request[type(body)].handle(request)
             except (RecursionError, ValidationError) as error:  # nested too deeply, for example
                 text = f"cannot be read ({type(error).__name__}: {error})"
                 self._reject_unread(request_id, getattr(body, "callback_id", None), text)

@@ -50,15 +50,17 @@ class HookPlan(msgspec.Struct, frozen=True):
         hooks: Mapping[str, Sequence[Hook]],
         callback_timeout: float,
         hook_timeouts: Mapping[str, float] | None = None,
+        needed: str | None = None,
     ) -> HookPlan:
         """Plan one callback id for each event that has hooks, in the order given.
 
         The timeout of a hook wins over that of its event, which wins over ``callback_timeout``.
+        ``needed`` is an event that gets a callback id even without hooks.
         """
         timeouts = hook_timeouts or {}
         planned: dict[str, _PlannedEvent] = {}
-        for event, listed in hooks.items():
-            if not listed:
+        for event, listed in ({**({needed: ()} if needed else {}), **hooks}).items():
+            if not listed and event != needed:
                 continue
             default = timeouts.get(event, callback_timeout)
             every = tuple(
@@ -100,18 +102,33 @@ class HookPlan(msgspec.Struct, frozen=True):
             run.warn("unknown_callback", f"no hook is registered as {callback_id!r:.80}")
             run.refuse()
             return run
-        run = HookRun(planned.event, hook_input, tool_use_id, planned.hooks, planned.label)
+        run = HookRun(planned.event, {}, tool_use_id, ())
+        self.fill(run, callback_id, hook_input)
+        return run
+
+    def fill(self, run: HookRun, callback_id: str, hook_input: JsonObject) -> None:
+        """Give a run the input and the hooks of its callback."""
+        planned = self.by_callback_id[callback_id]
+        run.wire, run.waiting, run.label = hook_input, planned.hooks, planned.label
         try:
-            run.context = decode_context(planned.event, hook_input, tool_use_id)
+            run.context = decode_context(planned.event, hook_input, run.tool_use_id)
         except msgspec.ValidationError as error:
             run.warn("hook_failed", f"the input of {planned.event} cannot be read: {error}")
             run.refuse()
-            return run
+            return
         if planned.has_matchers:
             subjects = _subjects(planned.event, run.context)
             run.waiting = tuple(hook for hook in run.waiting if _matches(hook.matcher, subjects))
         run.conclude()
-        return run
+
+    def event_of(self, callback_id: str) -> str | None:
+        """Return the event of a callback, or None if the id is not ours."""
+        planned = self.by_callback_id.get(callback_id)
+        return None if planned is None else planned.event
+
+    def id_of(self, event: str) -> str:
+        """Return the callback id of an event that has one."""
+        return next(id for id, planned in self.by_callback_id.items() if planned.event == event)
 
     def unreadable(self, callback_id: str | None) -> HookRun | None:
         """Return the run of a callback with only its id readable. None if the id is not ours."""

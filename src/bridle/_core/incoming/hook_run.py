@@ -113,6 +113,16 @@ class HookAnswer(Answer, frozen=True):
 
     ends_turn: bool = False
     needs_interrupt: bool = False
+    #: True if the answer refuses what the event is about.
+    refuses: bool = False
+    #: True if the answer lets a tool call wait for a person's decision.
+    defers: bool = False
+
+    @property
+    def refusal(self) -> str:
+        """Return the reason of an answer of PreToolUse that refuses."""
+        specific: JsonObject = self.payload.get("hookSpecificOutput") or {}
+        return str(specific.get("permissionDecisionReason") or _NO_REASON)
 
     @property
     def reason(self) -> str:
@@ -250,6 +260,21 @@ class HookRun(msgspec.Struct):
                 self._block(reason)
             else:
                 self.answer = HookAnswer(b"{}", self.warnings)
+        return self.settled
+
+    @classmethod
+    def unasked(cls, event: str) -> HookRun:
+        """Return a run without hooks, which lets the CLI go on."""
+        return cls(event, {}, None, (), answer=_GO_ON)
+
+    def deny_deferral(self, problem: str) -> None:
+        """Deny a call that a hook deferred and that cannot wait. ``problem`` says why."""
+        self.warn("cannot_defer", f"{self.label}: {problem}")
+        self._block(problem)
+
+    @property
+    def reply(self) -> Answer:
+        """Return the answer to the request that the run belongs to."""
         return self.settled
 
     @property
@@ -421,10 +446,13 @@ class HookRun(msgspec.Struct):
         """
         payload = dict(decision)
         specific: JsonObject = dict(payload.pop("hookSpecificOutput", {}))
+        defers = not refuses and "permissionDecision" in self._kept
         if not refuses:
             specific.update(self._kept)
-            if "permissionDecision" in self._kept:  # a deferral, which an approval does not undo
-                payload.pop("decision", None)
+        if defers:  # which an approval of another hook does not undo
+            payload.pop("decision", None)
+            # The hooks run again before the call does, and then change its input.
+            specific.pop("updatedInput", None)
         carried = "additionalContext" in self._rule.specific
         if self._added and carried:
             specific["additionalContext"] = "\n".join(self._added)
@@ -446,6 +474,8 @@ class HookRun(msgspec.Struct):
             self.warnings,
             ends_turn=ends,
             needs_interrupt=ends and not self._rule.surely_ends,
+            refuses=refuses,
+            defers=defers and self.event == "PreToolUse",
         )
 
     def _doubt_block(self, *, blocks: bool) -> None:

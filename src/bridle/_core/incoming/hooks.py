@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bridle._core.actions import Call, CallKind
+from bridle._core.incoming.approvals import PRE_TOOL_USE, Approvals
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookAnswer, HookRun
 from bridle._core.incoming.table import CLOSING, IncomingRequest, OpenRequests
@@ -23,7 +24,7 @@ class HookHandler:
     """Handle hook callbacks.
 
     ``end_turn`` is called with the event and the answer when a hook has ended the turn, and with
-    every answer about a prompt.
+    every answer about a prompt. ``approvals`` knows the calls that wait for a person.
     """
 
     failed_kind = WarningKind.HOOK_FAILED
@@ -34,22 +35,39 @@ class HookHandler:
         table: OpenRequests,
         plan: HookPlan,
         end_turn: Callable[[str, HookAnswer, float], None],
+        approvals: Approvals | None = None,
     ) -> None:
         self._table = table
         self._plan = plan
         self._end_turn = end_turn
+        self._approvals = approvals or Approvals()
 
     def handle(self, request: IncomingRequest) -> None:
         """Call the first hook that matches, or answer."""
-        table, now = self._table, request.now
+        table = self._table
         body: HookCallbackRequest = request.body
         if not body.callback_id and table.reject_incomplete(request, "callback_id"):
             return
-        run = self._plan.begin(body.callback_id, body.input, body.tool_use_id)
+        if self._approvals.concerns(body.tool_use_id or body.input.get("tool_use_id")):
+            run = self._approvals.begin_hooks(self._plan, body)
+        else:
+            run = self._plan.begin(body.callback_id, body.input, body.tool_use_id)
+            if run.event == PRE_TOOL_USE:
+                self._approvals.note_call(run.tool_use_id or body.input.get("tool_use_id"))
+        self._begin(request, run)
+
+    def decide(self, request: IncomingRequest) -> None:
+        """Answer the permission request about the resumed call: run its hooks, then decide."""
+        self._begin(
+            request,
+            self._approvals.begin_permission(self._plan, request.body, request.session_id),
+        )
+
+    def _begin(self, request: IncomingRequest, run: HookRun) -> None:
+        table, now = self._table, request.now
         if table.is_closing:
-            table.answer(request.id, run.close(CLOSING))
-            return
-        if run.answer is None and table.is_full(run.label, now):
+            run.close(CLOSING)
+        elif run.answer is None and table.is_full(run.label, now):
             run.refuse()
         self._step(request.id, run, now)
 
@@ -82,13 +100,17 @@ class HookHandler:
 
     def refuse(self, call: Call) -> None:
         """Block if the event is a gate."""
-        self._table.answer(call.request_id, call.subject.close(CLOSING))
+        call.subject.close(CLOSING)
+        self._table.answer(call.request_id, call.subject.reply)
 
     def _step(self, request_id: str, run: HookRun, now: float) -> None:
         """Call the next hook of the run, or send the answer of the run."""
         table, answer = self._table, run.answer
         if answer is not None:
-            table.answer(request_id, answer)
+            if answer.defers:
+                self._approvals.defer(run)
+            table.answer(request_id, run.reply)
+            self._approvals.answered(run)
             if answer.ends_turn or run.event == "UserPromptSubmit":
                 self._end_turn(run.event, answer, now)
             return

@@ -14,6 +14,7 @@ from bridle._core.deadlines import Deadlines
 from bridle._core.incoming import mcp_messages as mcp
 from bridle._core.incoming import tool_server
 from bridle._core.incoming.answers import InvalidReturn
+from bridle._core.incoming.approvals import Approvals
 from bridle._core.incoming.table import CLOSING, IncomingRequest, OpenRequests
 from bridle._raw_line import JsonObject
 from bridle.controls import McpMessageRequest
@@ -29,7 +30,10 @@ EARLY = "early"
 
 
 class McpHandler:
-    """Handle messages for the MCP servers, given by name."""
+    """Handle messages for the MCP servers, given by name.
+
+    ``approvals`` knows the call that the session resumes.
+    """
 
     failed_kind = WarningKind.MCP_FAILED
     late_kind = WarningKind.MCP_FAILED
@@ -40,8 +44,10 @@ class McpHandler:
         handlers: Mapping[str, object],
         tool_servers: Mapping[str, ToolServer],
         deadlines: Deadlines,
+        approvals: Approvals | None = None,
     ) -> None:
         self._table = table
+        self._approvals = approvals or Approvals()
         self._handlers = dict(handlers)
         self._tool_servers = dict(tool_servers)
         self._deadlines = deadlines
@@ -171,6 +177,9 @@ class McpHandler:
     def _pass_to_tool(self, server: ToolServer, message: mcp.McpMessage) -> None:
         call = tool_server.handle(message.server, server, message.message)
         if isinstance(call, tool_server.ToolCall):
+            if self._approvals.forbids(call.context.tool_use_id):
+                self._reject(message, "the call is not approved")
+                return
             label = f"tool {call.context.name} of MCP server {message.server}"
             tool, timeout = call.tool, call.tool.timeout
             request_id = message.request_id

@@ -1,0 +1,321 @@
+"""Keep the tool call of a session that waits for a person, and apply the person's decision.
+
+A call that a hook defers ends its turn, and a later session resumes it. Two things are needed then.
+Every CLI must ask for permission before it runs the call, and the answer is the person's decision.
+Before that answer the hooks of PreToolUse run again: as the CLI asks for them, or, on CLIs that do
+not ask for them, when it asks for permission.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct, structs
+
+from bridle._core.incoming.answers import Answer, InvalidResult
+from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.hook_run import HookAnswer, HookRun
+from bridle._core.wire import encode_json
+from bridle._raw_line import JsonObject
+from bridle.approvals import PendingApproval
+from bridle.controls import CanUseToolRequest, HookCallbackRequest
+from bridle.hooks import HookOutput
+from bridle.messages import ResultMessage
+
+PRE_TOOL_USE = "PreToolUse"
+_PERMISSION_REQUEST = "PermissionRequest"
+
+DEFER_SINCE = "2.1.197"
+"""The oldest CLI that was seen to defer calls. An older one might run the tool instead."""
+
+AWAIT_INITIALIZE_SINCE = "2.1.325"
+"""The oldest CLI that was seen to wait for the handshake before it resumes a call."""
+
+_OTHER_WAITS = "another call is waiting for approval"
+_SUBAGENT = "a call of a subagent cannot wait for approval"
+_NO_ID = "the CLI did not name the call"
+_TOO_OLD = f"the CLI must be {DEFER_SINCE} or newer to let a call wait for approval"
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A call that a session resumes, and the decision about it."""
+
+    pending: PendingApproval
+    #: The decision as the CLI takes it in response to a permission request.
+    decision: JsonObject
+    #: The id of the resumed turn.
+    uuid: str
+
+    @property
+    def tool_input(self) -> JsonObject:
+        """The input that the person decided on."""
+        changed: JsonObject | None = self.decision.get("updatedInput")
+        return self.pending.tool_input if changed is None else changed
+
+
+class ApprovalRun(HookRun):
+    """The hooks of PreToolUse before a decision takes effect.
+
+    A hook can refuse the call, change its input and add context. Other decisions of a hook have no
+    effect, because the person has decided.
+    """
+
+    approval: Approval | None = None
+    #: True if the CLI asked for these hooks. False if a permission request made them run.
+    is_asked_for: bool = True
+    #: True if the run belongs to a permission request.
+    is_for_permission: bool = False
+
+    def conclude(self) -> None:
+        """Make the CLI ask for permission if no hook is left and none has refused."""
+        if self.waiting or self.answer is not None:
+            return
+        asking: JsonObject = {"permissionDecision": "ask"}
+        if self._is_changed:
+            asking["updatedInput"] = self.wire["tool_input"]
+        try:
+            self._settle({"hookSpecificOutput": asking})
+        except InvalidResult as invalid:  # nested too deeply
+            self.invalid(str(invalid), invalid.kind)
+
+    @property
+    def reply(self) -> Answer:
+        """Return the answer to the request that the run belongs to."""
+        answer = self.settled
+        if not self.is_for_permission:
+            return answer
+        warnings = () if self.is_asked_for else answer.warnings
+        if self._added and not self.is_asked_for:
+            problem = f"{self.label}: this CLI takes no additional context for a resumed call"
+            warnings += (("result_ignored", problem),)
+        return Answer(encode_json(self._permission(answer)), warnings)
+
+    def close(self, reason: str) -> HookAnswer:
+        """Refuse the call, because the session is closing."""
+        self.answer = None
+        return super().close(reason)
+
+    @property
+    def allows(self) -> bool:
+        """True if the answer to the permission request lets the call run."""
+        return self._permission(self.settled).get("behavior") == "allow"
+
+    def _permission(self, answer: HookAnswer) -> JsonObject:
+        """Return the answer to the permission request: the refusal of a hook, or the decision."""
+        assert self.approval is not None, "set with the run"
+        if answer.refuses:
+            denial: JsonObject = {"behavior": "deny", "message": answer.refusal}
+            return {**denial, "interrupt": True} if answer.ends_turn else denial
+        decision = self.approval.decision
+        if decision.get("behavior") != "allow":
+            return decision
+        return {**decision, "updatedInput": self.wire["tool_input"]}
+
+    @property
+    def _is_changed(self) -> bool:
+        assert self.approval is not None, "set with the run"
+        return bool(self.wire["tool_input"] != self.approval.pending.tool_input)
+
+    def _accept(self, output: HookOutput, called: str) -> None:
+        undecided = structs.replace(output, decision=None, permission_decision=None)
+        super()._accept(undecided, called)
+
+
+class Approvals:
+    """The call that a session resumes, and the call that it has deferred.
+
+    ``cli_version`` returns the version of the CLI, None if it is not known. ``problem`` returns why
+    the turn that runs cannot wait for approval, None if it can.
+    """
+
+    def __init__(
+        self,
+        resumed: Approval | None = None,
+        *,
+        cli_version: Callable[[], str | None] = lambda: None,
+        problem: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.resumed = resumed
+        self._cli_version = cli_version
+        self._problem = problem
+        # The hooks that have run before the decision.
+        self._run: ApprovalRun | None = None
+        #: True once the CLI has begun the resumed turn.
+        self.has_begun = False
+        # True once the CLI has an answer about the resumed call, and if it was allowed.
+        self._is_decided = False
+        self._is_allowed = False
+        # The input of the hook that deferred a call.
+        self._deferred: JsonObject | None = None
+        # True if the turn went on after it deferred a call.
+        self._went_on = False
+        # The call that waits. Set when its turn ends.
+        self._waiting: PendingApproval | None = None
+
+    # -- deferring ---------------------------------------------------------------------------------
+
+    @property
+    def deferred(self) -> tuple[str, str] | None:
+        """The name and the id of the deferred call. None if no call is deferred."""
+        if self._waiting is not None:
+            return self._waiting.tool_name, self._waiting.tool_use_id
+        if self._deferred is not None:
+            return str(self._deferred.get("tool_name")), str(self._deferred.get("tool_use_id"))
+        return None
+
+    def defer(self, run: HookRun) -> None:
+        """Let the call of a run wait, or deny it if it cannot wait."""
+        call = {**run.wire, "tool_use_id": run.wire.get("tool_use_id") or run.tool_use_id}
+        if self.deferred is not None:
+            problem: str | None = _OTHER_WAITS
+        elif call.get("agent_id"):
+            problem = _SUBAGENT
+        elif not call["tool_use_id"]:
+            problem = _NO_ID
+        elif not is_since(self._cli_version(), DEFER_SINCE):
+            problem = _TOO_OLD
+        else:
+            problem = self._problem()
+        if problem is None:
+            self._deferred, self._went_on = call, False
+        else:
+            run.deny_deferral(problem)
+
+    def note_call(self, tool_use_id: str | None) -> None:
+        """Note that the CLI is about to run a call."""
+        deferred = self._deferred
+        if deferred is not None and tool_use_id != deferred["tool_use_id"]:
+            self._went_on = True
+
+    def hides_result(self, result: ResultMessage | None) -> bool:
+        """Return True if the model will not see the result of the call that waits.
+
+        This happens on 2.1.197 if the turn went on after the call was deferred: with another call
+        of the same message, or because the hook answered before the message ended.
+        """
+        if self._waiting is None or result is None:
+            return False
+        went_on = self._went_on or result.terminal_reason != "tool_deferred"
+        return went_on and not is_since(self._cli_version(), AWAIT_INITIALIZE_SINCE)
+
+    def end_turn(
+        self, uuid: str, result: ResultMessage | None, cwd: str | None
+    ) -> PendingApproval | None:
+        """Return the call that waits after the turn of prompt ``uuid``, or None."""
+        deferred, self._deferred = self._deferred, None
+        named = None if result is None else result.deferred_tool_use
+        resumed = self.resumed
+        if resumed is not None and uuid == resumed.uuid and self.awaits_decision:
+            # A result without the call means that the CLI dropped it, for example at an interrupt.
+            if result is None or (named is not None and named.id == resumed.pending.tool_use_id):
+                self._waiting = resumed.pending
+        elif result is not None and named is not None and named.id:
+            about = deferred if deferred and deferred.get("tool_use_id") == named.id else {}
+            self._waiting = PendingApproval(
+                session_id=result.session_id or "",
+                tool_name=named.name,
+                tool_input=named.input,
+                tool_use_id=named.id,
+                cwd=_text(about.get("cwd")) or cwd,
+                transcript_path=_text(about.get("transcript_path")),
+                permission_mode=_text(about.get("permission_mode")),
+                cli_version=self._cli_version(),
+            )
+        return self._waiting
+
+    def begin_turn(self) -> str | None:
+        """Note that the CLI begins a turn. Return the id of a waiting call that this discards."""
+        self.has_begun = True
+        waiting, self._waiting = self._waiting, None
+        return None if waiting is None else waiting.tool_use_id
+
+    # -- resuming ----------------------------------------------------------------------------------
+
+    def concerns(self, tool_use_id: str | None) -> bool:
+        """Return True if a request is about the resumed call."""
+        return self.resumed is not None and tool_use_id == self.resumed.pending.tool_use_id
+
+    @property
+    def awaits_decision(self) -> bool:
+        """True until the CLI has an answer about the resumed call."""
+        return self.resumed is not None and not self._is_decided
+
+    def begin_hooks(self, plan: HookPlan, body: HookCallbackRequest) -> HookRun:
+        """Start the hooks of an event about the resumed call."""
+        self.has_begun = True
+        event = plan.event_of(body.callback_id)
+        if event == _PERMISSION_REQUEST:
+            # The person has decided in place of these hooks.
+            return HookRun.unasked(event)
+        if event != PRE_TOOL_USE:
+            return plan.begin(body.callback_id, body.input, body.tool_use_id)
+        return self._begin(plan, body.callback_id, body.input)
+
+    def begin_permission(
+        self, plan: HookPlan, body: CanUseToolRequest, session_id: str
+    ) -> ApprovalRun:
+        """Start the hooks of PreToolUse for a permission request, unless they have run."""
+        self.has_begun = True
+        assert self.resumed is not None, "there is a call to ask about"
+        if self._run is not None and self._run.answer is not None:
+            self._run.is_for_permission = True
+            return self._run
+        pending = self.resumed.pending
+        wire: JsonObject = {
+            "session_id": session_id or pending.session_id,
+            "transcript_path": pending.transcript_path or "",
+            "cwd": pending.cwd or "",
+            "permission_mode": pending.permission_mode,
+            "hook_event_name": PRE_TOOL_USE,
+            "tool_name": body.tool_name,
+            "tool_use_id": pending.tool_use_id,
+        }
+        return self._begin(plan, plan.id_of(PRE_TOOL_USE), wire, is_asked_for=False)
+
+    def _begin(
+        self, plan: HookPlan, callback_id: str, wire: JsonObject, *, is_asked_for: bool = True
+    ) -> ApprovalRun:
+        approval = self.resumed
+        assert approval is not None, "there is a call to ask about"
+        run = ApprovalRun(
+            PRE_TOOL_USE,
+            {},
+            approval.pending.tool_use_id,
+            (),
+            approval=approval,
+            is_asked_for=is_asked_for,
+            is_for_permission=not is_asked_for,
+        )
+        plan.fill(run, callback_id, {**wire, "tool_input": approval.tool_input})
+        self._run = run
+        return run
+
+    def forbids(self, tool_use_id: str | None) -> bool:
+        """Return True if the CLI runs the resumed call although it was not told to."""
+        return self.concerns(tool_use_id) and not self._is_allowed
+
+    def answered(self, run: HookRun) -> None:
+        """Note the answer of a run."""
+        if isinstance(run, ApprovalRun) and (run.is_for_permission or run.settled.refuses):
+            self._is_decided = True
+            self._is_allowed = run.is_for_permission and run.allows
+
+    def give_up(self) -> None:
+        """Note that the CLI has no call to resume."""
+        self._is_decided = True
+
+
+def is_since(version: str | None, first: str) -> bool:
+    """Return True if a version is known, and is not older than ``first``."""
+    found, least = _numbers(version or ""), _numbers(first)
+    return found is not None and least is not None and found >= least
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    match = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", version)
+    return tuple(map(int, match.groups())) if match else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
