@@ -154,12 +154,15 @@ def test_the_cli_finds_a_renamed_session_by_its_title(lab: Lab) -> None:
 
 def test_a_session_is_renamed_while_the_cli_uses_it(lab: Lab) -> None:
     async def work(stage: Stage) -> None:
+        # The CLI writes the file of a new session late, so this one exists already.
         async with bridle.start_session(stage.cli, lab.sdk) as session:
             await say(session, "One (plain)")
-            assert session.id is not None
-            await sessions.rename(session.id, "In use", config_dir=stage.config)
+            session_id = str(session.id)
+        again = stage.cli.replace(resume_session_id=session_id)
+        async with bridle.start_session(again, lab.sdk) as session:
+            await sessions.rename(session_id, "In use", config_dir=stage.config)
             await say(session, "Two (plain)")
-        transcript = await sessions.read_transcript(session.id, config_dir=stage.config)
+        transcript = await sessions.read_transcript(session_id, config_dir=stage.config)
         assert transcript.damaged == ()
         assert prompts_in(await stage.resume("In use")) == [
             "One (plain)",
