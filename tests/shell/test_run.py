@@ -324,13 +324,15 @@ def test_the_callbacks_of_a_correction_see_the_context_of_the_sender() -> None:
     assert seen == ["the sender"]
 
 
-def test_an_answer_is_not_corrected_while_another_prompt_waits() -> None:
+def test_an_answer_is_not_corrected_after_a_later_prompt() -> None:
     async def main() -> None:
         with fitting_at_last(1.0, 9.0) as cli:
             options = CliOptions(cli_path=cli.path)
             async with bridle.Session(options, output_type=Offer) as session:
-                first = await session.send_user_message("one")
-                second = await session.send_user_message("two")
+                # Both are written before the CLI can answer the first.
+                first, second = await asyncio.gather(
+                    session.send_user_message("one"), session.send_user_message("two")
+                )
                 outcomes = [await first, await second]
         assert [one.reason for one in outcomes] == [
             OutcomeReason.OUTPUT_INVALID,
@@ -352,7 +354,7 @@ def test_a_correction_is_not_named_in_merged_with() -> None:
                 async for message in messages:
                     if isinstance(message, ResultMessage):
                         break
-                while not session._actor.has_open_turns:
+                while session._actor.newest_turn == first.uuid:
                     await asyncio.sleep(0)  # until the correction is sent
                 second = await session.send_user_message("two")
                 outcomes = [await first, await second]

@@ -46,7 +46,7 @@ class AnswerPlan:
         self,
         outcome: Outcome[Any],
         *,
-        is_alone: bool,
+        is_last: bool,
         seconds: float,
         wall: float,
         chance: float,
@@ -55,14 +55,14 @@ class AnswerPlan:
 
         Args:
             outcome: the outcome of the answer so far
-            is_alone: False if another prompt runs or waits. The CLI would handle ours after it, and
-                the model would correct the answer to that one.
+            is_last: False if another prompt was sent after those of this answer. The CLI would
+                handle ours after it, and the model would correct the answer to that one.
             seconds: how long the answer has taken
             wall: seconds since the epoch
             chance: a random number from 0 to 1, so that many programs do not repeat their requests
                 at the same moment
         """
-        if not is_alone:
+        if not is_last:
             return None
         # Without a model call it was a slash command, which has no answer to correct.
         if outcome.reason in _UNFIT and self._corrections and outcome.model_calls:

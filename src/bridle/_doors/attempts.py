@@ -41,7 +41,7 @@ class Line(Protocol):
     async def wait_gone(self) -> None: ...
 
     @property
-    def has_open_turns(self) -> bool: ...
+    def newest_turn(self) -> str | None: ...
 
 
 class Answer:
@@ -133,10 +133,11 @@ class Attempts:
         plan = AnswerPlan(
             output_retries=self._output_retries, retry=self._retry, limits=self._limits
         )
+        prompts = [first.uuid]
         while not answer.stopped.done():
             again = plan.next(
                 outcome,
-                is_alone=not self._line.has_open_turns,
+                is_last=self._line.newest_turn in (*prompts, *outcome.merged_with),
                 seconds=time.monotonic() - began,
                 wall=time.time(),
                 chance=random.random(),
@@ -153,6 +154,7 @@ class Attempts:
             except ControlError:  # it could not be sent, so this outcome is the last one
                 return outcome
             answer.correction = state
+            prompts.append(state.uuid)
             _remember(self._first_prompts, state.uuid, outcome.uuid or "")
             if answer.stopped.done():
                 await state.interrupt(None)

@@ -99,7 +99,7 @@ class Turn:
         If no loop reads the turn, its messages are discarded. In a session with ``output_type``,
         an answer that fails validation goes back to the model, up to ``output_retries`` times.
         These prompts have no Turn; their messages are in ``session.messages()``. An answer is not
-        corrected while another prompt of the session runs or waits.
+        corrected if the program has sent another prompt since.
 
         Cancellation: ends the wait; the turn continues.
         Concurrency: any number of tasks may wait.

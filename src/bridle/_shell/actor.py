@@ -324,9 +324,9 @@ class Actor:
         self._do(self._engine.break_off(error, self._loop.time()))
 
     @property
-    def has_open_turns(self) -> bool:
-        """True if a prompt has no outcome yet."""
-        return self.subscriptions.has_open_turns
+    def newest_turn(self) -> str | None:
+        """The turn of the last prompt that was sent."""
+        return self.subscriptions.newest_turn
 
     async def wait_gone(self) -> None:
         """Wait until no process of the session is left."""

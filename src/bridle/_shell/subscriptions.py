@@ -221,6 +221,8 @@ class Subscriptions:
         self._react_method = weakref.WeakMethod(react)
         self._queues: dict[Reader, Queue[Any]] = {}
         self._outcomes: dict[str, asyncio.Future[Outcome[Any]]] = {}
+        # The newest turns. More than one, because a prompt may turn out not to be sent.
+        self._opened: deque[str] = deque(maxlen=64)
         self._is_closed = False
         # The queues of loops over turns that were left. The garbage collector may end a loop at any
         # moment, also inside a method of this module, so it only adds a note here.
@@ -331,6 +333,7 @@ class Subscriptions:
         """Create a queue for the messages of a turn. It is removed when ``holder`` is collected."""
         self.delivery.open_turn(uuid)
         self._outcomes[uuid] = outcome
+        self._opened.append(uuid)
         queue: Queue[Message] = self._queue(uuid)
         queue.as_lines = True
         self._queues[uuid] = queue
@@ -377,11 +380,13 @@ class Subscriptions:
     def cancel_turn(self, uuid: str) -> None:
         """Forget a turn whose prompt was not sent."""
         self._outcomes.pop(uuid, None)
+        if uuid in self._opened:
+            self._opened.remove(uuid)
 
     @property
-    def has_open_turns(self) -> bool:
-        """True if a prompt has no outcome yet."""
-        return bool(self._outcomes)
+    def newest_turn(self) -> str | None:
+        """The turn of the last prompt that was sent."""
+        return self._opened[-1] if self._opened else None
 
     def _drop_turn(self, uuid: str) -> None:
         # The future of its outcome stays until the turn ends, because its answer may wait for it.

@@ -30,9 +30,9 @@ def ask(
     seconds: float = 1.0,
     chance: float = 0.5,
     *,
-    is_alone: bool = True,
+    is_last: bool = True,
 ) -> AskAgain | None:
-    return answer.next(outcome, is_alone=is_alone, seconds=seconds, wall=WALL, chance=chance)
+    return answer.next(outcome, is_last=is_last, seconds=seconds, wall=WALL, chance=chance)
 
 
 def test_an_invalid_output_goes_back_with_its_errors_as_often_as_allowed() -> None:
@@ -93,8 +93,8 @@ def test_a_reset_in_the_past_still_means_a_pause() -> None:
 
 
 @pytest.mark.parametrize("outcome", [UNFIT, OVERLOADED])
-def test_nothing_is_asked_while_another_prompt_waits(outcome: Outcome[Any]) -> None:
-    assert ask(plan(1, Retry()), outcome, is_alone=False) is None
+def test_nothing_is_asked_after_a_later_prompt(outcome: Outcome[Any]) -> None:
+    assert ask(plan(1, Retry()), outcome, is_last=False) is None
     assert ask(plan(1, Retry()), outcome) is not None
 
 
