@@ -13,7 +13,7 @@ from bridle._cli_options import Json, StrPath
 from bridle._option_checks import Effort, PermissionMode, SettingSource, ThinkingType
 from bridle.events import SdkWarning, SessionEvent
 from bridle.hooks import Hook, HookCallback
-from bridle.options import Limits
+from bridle.options import Limits, SessionStore
 from bridle.permissions import (
     CanUseToolCallback,
     ElicitationCallback,
@@ -99,6 +99,8 @@ class AgentOptions(TypedDict, total=False):
     runner: object | None
     recorder: object | None
     telemetry: Telemetry | None
+    store: SessionStore | None
+    load_timeout: float
     on_pre_tool_use: HookCallback | None
     on_post_tool_use: HookCallback | None
     on_user_prompt_submit: HookCallback | None
@@ -195,6 +197,8 @@ class AgentChanges(TypedDict, total=False):
     runner: object | None
     recorder: object | None
     telemetry: Telemetry | None
+    store: SessionStore | None
+    load_timeout: float | None
     on_pre_tool_use: HookCallback | None
     on_post_tool_use: HookCallback | None
     on_user_prompt_submit: HookCallback | None

@@ -35,8 +35,6 @@ CONVERSATION = (
 )
 """The options that choose a conversation. An agent serves many, so its methods take them."""
 
-_NO_STORES = "There is no such option yet: Bridle does not support session stores."
-
 HINTS: Mapping[str, str] = {
     # the official Python SDK
     "can_use_tool": "Use on_can_use_tool.",
@@ -46,10 +44,9 @@ HINTS: Mapping[str, str] = {
     "output_format": "Use output_type, an argument of run, or json_schema.",
     "resume": "Use resume_session_id.",
     "stderr": "Use on_stderr.",
-    "load_timeout": _NO_STORES,
-    "load_timeout_ms": _NO_STORES,
-    "session_store": _NO_STORES,
-    "session_store_flush": _NO_STORES,
+    "load_timeout_ms": "Use load_timeout, in seconds.",
+    "session_store": "Use store.",
+    "session_store_flush": "Remove it: Bridle sends entries to the store as they come.",
     # the official TypeScript SDK
     "abort_controller": "Cancel the task that waits, or use session.interrupt().",
     "additional_directories": "Use add_dirs.",

@@ -51,6 +51,13 @@ THINKING_DISPLAYS: tuple[str, ...] = get_args(ThinkingDisplay)
 
 UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 uuid = matching(UUID, "a UUID")
+
+
+def is_uuid(value: str) -> bool:
+    """Return whether a text is a UUID, such as the id of a session."""
+    return re.fullmatch(UUID, value) is not None
+
+
 name = matching(r"[^\s,()]+", "one name, without spaces, commas or parentheses")
 # The CLI splits rules at commas and spaces, except between a "(" and the next ")". Reject a text
 # that it would split into two rules: otherwise "Bash(f(x),Write,y)" would permit Write.
@@ -323,6 +330,19 @@ def recorder(field: str, value: object) -> object:
     if isinstance(value, type) or not callable(getattr(value, "wrap", None)):
         fix = "Use bridle.testing.recording.Recorder(path)."
         raise OptionsError(field, f"must be a recorder, got {type(value).__name__}", fix=fix)
+    return value
+
+
+def store(field: str, value: object) -> object:
+    """Check an object with the methods append() and load(), such as a MemoryStore."""
+    fix = "Use a store of bridle.sessions, such as SqliteStore(path)."
+    if isinstance(value, type):
+        fix = f"Create an instance: {value.__name__}(...)."
+        raise OptionsError(field, f"is the class {value.__name__}, not an instance", fix=fix)
+    for method in ("append", "load"):
+        if not callable(getattr(value, method, None)):
+            problem = f"is an object of type {type(value).__name__}, which has no method {method}"
+            raise OptionsError(field, problem, fix=fix)
     return value
 
 

@@ -9,7 +9,10 @@
     │  ├─ InitializationError          the CLI rejected the handshake
     │  ├─ InitializationTimeout        (TimeoutError)
     │  ├─ CliExitedDuringInit
-    │  └─ SessionNotFoundError         there is no such session
+    │  ├─ SessionNotFoundError         there is no such session
+    │  ├─ SessionInUseError            another process or session uses the same conversation
+    │  └─ SessionLoadError             the store could not load the session to resume
+    │     └─ SessionLoadTimeout        (TimeoutError)
     ├─ ControlError                    an operation of a session failed
     │  ├─ ControlTimeout               (TimeoutError)
     │  ├─ ControlRejected              the CLI responded with an error
@@ -84,6 +87,9 @@ __all__ = [
     "PromptBlockedError",
     "RateLimitedError",
     "RefusedError",
+    "SessionInUseError",
+    "SessionLoadError",
+    "SessionLoadTimeout",
     "SessionNotFoundError",
     "SessionNotInitialized",
     "SessionStopped",
@@ -278,17 +284,18 @@ class CliExitedDuringInit(StartError):
 class SessionNotFoundError(StartError):
     """There is no session with this `session_id`, which may be a title if it was to be resumed.
 
-    `place` says where `bridle.sessions` searched. It is empty if the CLI did not find the session.
+    `place` says where `bridle.sessions` searched. It is empty if the session was to be resumed.
     """
 
     # The exit code adds nothing: the CLI exits when it cannot find the session.
     _explains_exit = False
 
     def __init__(self, session_id: str, place: str = "") -> None:
-        what = f"The CLI found no session {session_id!r} to resume."
+        what = f"There is no session {session_id!r} to resume."
         fix = (
             "Check the id, CliOptions.cwd and CLAUDE_CONFIG_DIR: sessions belong to a working "
-            "directory. To start a new session, remove resume_session_id."
+            "directory. If the session is in a store, set SdkOptions.store. To start a new "
+            "session, remove resume_session_id."
         )
         if place:
             what = f"There is no session {session_id!r} in {place}."
@@ -298,6 +305,44 @@ class SessionNotFoundError(StartError):
         super().__init__(what, fix=fix)
         self.session_id = session_id
         self.place = place
+
+
+class SessionInUseError(StartError):
+    """Another process, or another session of this process, uses the conversation `session_id`.
+
+    Two CLIs that continue one conversation at the same time do not see each other's turns, and
+    one of the two continuations is lost.
+    """
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"The session {session_id!r} is in use by another process or session.",
+            fix="Close the other one first, or continue in a copy with fork_session=True. After a "
+            "crash on another machine, wait a minute until its lease in the store expires.",
+        )
+        self.session_id = session_id
+
+
+class SessionLoadError(StartError):
+    """The session `session_id` could not be loaded from its store. `reason` says why."""
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(
+            f"The session {session_id!r} could not be loaded from its store: "
+            f"{reason.removesuffix('.')}.",
+            fix="Check that the store can be reached, then resume again. Nothing was changed.",
+        )
+        self.session_id = session_id
+        self.reason = reason
+
+
+class SessionLoadTimeout(SessionLoadError, TimeoutError):
+    """The store did not load the session within `timeout` seconds."""
+
+    def __init__(self, session_id: str, timeout: float) -> None:
+        super().__init__(session_id, f"it did not answer within {timeout:g} s")
+        self.fix = "Check that the store can be reached, or increase SdkOptions.load_timeout."
+        self.timeout = timeout
 
 
 # ---------------------------------------------------------------- operating a session

@@ -100,6 +100,7 @@ class WarningKind(StrEnum):
     SETTING_IGNORED = "setting_ignored"
     UNKNOWN_VALUE = "unknown_value"
     OPTION_UNSUPPORTED = "option_unsupported"
+    STORE_FAILED = "store_failed"
 
     @property
     def level(self) -> WarningLevel:
@@ -293,6 +294,11 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.OPTION_UNSUPPORTED: (
         "warning",
         "The CLI is too old for an option and ignores it.",
+    ),
+    WarningKind.STORE_FAILED: (
+        "warning",
+        "The session store failed or is too slow. Bridle keeps the entries in a spool file and "
+        "tries again. The session continues.",
     ),
 }
 

@@ -46,6 +46,7 @@ from bridle._fields import (
     record,
 )
 from bridle._option_checks import Effort, PermissionMode, SettingSource, ThinkingType
+from bridle._store import SessionStore as SessionStore
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning, SessionEvent
 from bridle.hooks import Hook, HookCallback
@@ -218,6 +219,20 @@ class SdkOptions(Record):
         "Receives observations for spans and metrics, such as `bridle.otel.OpenTelemetry()`.",
         config=False,
     )
+    store: SessionStore | None = option(
+        forms.store,
+        _SDK,
+        "Store that gets a copy of every conversation, such as "
+        "`bridle.sessions.SqliteStore('sessions.db')`. `resume_session_id` then resumes from it, "
+        "on any machine. Objects for the official SDK's store protocol are accepted.",
+        config=False,
+    )
+    load_timeout: float = option(
+        positive,
+        _SDK,
+        "Seconds that the store has to load the conversation to resume.",
+        default=60.0,
+    )
 
 
 # ---------------------------------------------------------------- sessions
@@ -375,6 +390,19 @@ def check_session(cli: CliOptions, bidir: BidirOptions) -> None:
                 fix = "Rename one of them: the CLI finds tools by the name of their server."
                 problem = f"has a server named {name!r}, and so does mcp_config"
                 raise OptionsError("mcp_servers", problem, fix=fix)
+
+
+def check_store(cli: CliOptions, sdk: SdkOptions) -> None:
+    """Raise OptionsError if an option of the CLI prevents copying to the store of the session."""
+    if sdk.store is None:
+        return
+    if cli.no_session_persistence:
+        fix = "The CLI reports only what it saves. Remove one of them."
+        raise OptionsError("no_session_persistence", "cannot be used with a store", fix=fix)
+    resumed = cli.resume_session_id
+    if resumed is not None and not forms.is_uuid(resumed):
+        fix = "Use the id of the session: a store does not know titles and paths."
+        raise OptionsError("resume_session_id", f"is {resumed!r}, which is not an id", fix=fix)
 
 
 RECORDS: Mapping[str, type[Record]] = {"cli": CliOptions, "sdk": SdkOptions, "bidir": BidirOptions}

@@ -47,10 +47,10 @@ INHERITED = {
 NOT_COMPARED = {
     "cli_path": "names the recording CLI",
     "debug_stderr": "stays in the official SDK",
-    "load_timeout_ms": "needs a session store",
+    "load_timeout_ms": "stays in the SDK",
     "max_buffer_size": "stays in the SDK",
-    "session_store": "not an option of Bridle",
-    "session_store_flush": "needs a session store",
+    "session_store": "an object; tests/real/test_stores.py shows its effect",
+    "session_store_flush": "not an option of Bridle",
     "stderr": "stays in the SDK",
     "user": "Bridle starts the CLI as that user, which only root may do",
     "verbatim_prompts": "a field of each prompt; tests/real/test_options.py shows its effect",

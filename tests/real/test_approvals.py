@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from bridle import (
     tool,
 )
 from bridle.errors import ApprovalPending
+from bridle.sessions import MemoryStore
 from bridle.testing import ModelRequest, ScriptedModel, repeat, text, tool_use
 from bridle.testing.script import Script, Turn
 
@@ -448,6 +450,27 @@ def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) ->
         lost = structs.replace(pending, session_id=str(uuid4()), transcript_path="/no/file.jsonl")
         with pytest.raises(SessionNotFoundError):
             await agent.resume(lost, Allow())
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+def test_a_call_is_resumed_from_a_store_on_another_machine(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        homes = [lab.work.parent / name for name in ("home-a", "home-b")]
+        environments: list[dict[str, str]] = []
+        for home in homes:
+            home.mkdir()
+            config = {"HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / ".claude")}
+            environments.append({**model.env, **config})
+        agent = agent_of(lab, model, env=environments[0], store=MemoryStore())
+        pending = deferred(await agent.run("go"))
+        shutil.rmtree(homes[0])
+        other = lab.work.parent / "other"
+        other.mkdir()
+        there = agent.replace(env=environments[1], cwd=str(other))
+        outcome = await there.resume(structs.replace(pending, cwd=None), Allow())
+        assert (outcome.ok, outcome.session_id) == (True, pending.session_id)
+        assert [path.name for path in other.iterdir()] == ["a"]
 
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
 

@@ -7,13 +7,13 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import claude_agent_sdk as official
 
 import bridle
 from bridle import Hook, ToolServer
 
-UUIDS = [f"00000000-0000-4000-8000-00000000000{digit}" for digit in range(5)]
 TEXTS = [
     "Answer briefly.",
     "--not-a-flag",
@@ -116,7 +116,8 @@ def rules_and_skills(rng: random.Random, _: Path) -> Choice:
 
 
 def conversation(rng: random.Random, _: Path) -> Choice:
-    first, other, message, turn = UUIDS[:4]
+    # Each set has its own ids, because a session can run only once at a time.
+    first, other, message, turn = (str(UUID(int=rng.getrandbits(128), version=4)) for _ in range(4))
     fork = {"resume_session_id": first, "fork_session": True}
     their_fork = {"resume": first, "fork_session": True}
     at = {"resume_session_at": message, "resume_drops_turn": turn}

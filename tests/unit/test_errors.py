@@ -45,6 +45,13 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
     (errors.CliExitedDuringInit("No conversation found"), {"message": "No conversation found"}),
     (errors.CliExitedDuringInit(), {"message": ""}),
     (errors.SessionNotFoundError("s-1"), {"session_id": "s-1"}),
+    (errors.SessionInUseError("s-1"), {"session_id": "s-1"}),
+    (errors.SessionLoadError("s-1", "it is down"), {"session_id": "s-1", "reason": "it is down"}),
+    (errors.SessionLoadTimeout("s-1", 2.0), {"session_id": "s-1", "timeout": 2.0}),
+    (
+        errors.StoreError("MemoryStore", "append", "it is down"),
+        {"store": "MemoryStore", "operation": "append", "reason": "it is down"},
+    ),
     (errors.ControlError("ping"), {"operation": "ping", "request_id": None}),
     (
         errors.ControlTimeout("interrupt", "req_1", 30.0),
@@ -107,6 +114,8 @@ def test_a_start_and_an_operation_fail_in_these_ways() -> None:
         "InitializationTimeout",
         "CliExitedDuringInit",
         "SessionNotFoundError",
+        "SessionInUseError",
+        "SessionLoadError",
     }
     assert {kind.__name__ for kind in errors.ControlError.__subclasses__()} == {
         "ControlTimeout",

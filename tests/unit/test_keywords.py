@@ -19,7 +19,6 @@ from bridle.errors import OptionsError
 from bridle.options import RECORDS, BidirOptions, CliOptions, Limits, SdkOptions
 from bridle.tools import ToolServer, tool
 
-NO_STORES = "There is no such option yet: Bridle does not support session stores."
 ALL = {name for cls in RECORDS.values() for name in cls.fields}
 
 
@@ -92,11 +91,13 @@ def test_an_option_given_both_ways_is_rejected() -> None:
         ("maxBudgetUsd", "Use max_budget_usd."),
         ("mcpServers", "Use mcp_servers."),
         ("pathToClaudeCodeExecutable", "Use cli_path."),
-        ("session_store", NO_STORES),
-        ("sessionStore", NO_STORES),
-        ("session_store_flush", NO_STORES),
-        ("load_timeout_ms", NO_STORES),
-        ("load_timeout", NO_STORES),
+        ("session_store", "Use store."),
+        ("sessionStore", "Use store."),
+        (
+            "session_store_flush",
+            "Remove it: Bridle sends entries to the store as they come.",
+        ),
+        ("load_timeout_ms", "Use load_timeout, in seconds."),
         ("xyzzy", "The reference of the options lists all names."),
     ],
 )

@@ -70,6 +70,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         ("SdkOptions", "max_unread_bytes"): 64 * MIB,
         ("SdkOptions", "control_timeout"): 30.0,
         ("SdkOptions", "init_timeout"): 60.0,
+        ("SdkOptions", "load_timeout"): 60.0,
         ("SdkOptions", "limits"): Limits(),
         ("SdkOptions", "inherit_env"): True,
         ("BidirOptions", "callback_timeout"): 60.0,

@@ -6,7 +6,7 @@ compare and print them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -178,6 +178,18 @@ class Warn(Struct, frozen=True):
     detail: str
 
 
+class Mirror(Struct, frozen=True):
+    """Copy entries that the CLI added to the transcript file ``path`` to the session store.
+
+    ``size`` is the number of bytes of the line. An empty path says that a line with entries was
+    lost, so they have to be read from the file.
+    """
+
+    path: str
+    entries: Sequence[Mapping[str, Any]]
+    size: int
+
+
 class Finished(Struct, frozen=True):
     """Report that the process has exited and everything is settled. This is the last action."""
 
@@ -201,6 +213,7 @@ Action = (
     | CancelCall
     | Publish
     | Warn
+    | Mirror
     | Finished
 )
 

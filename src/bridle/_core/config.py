@@ -31,5 +31,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     checkpointing: bool = False
     #: True if the CLI must not interpret slash commands and paths in prompts.
     verbatim_prompts: bool = False
+    #: True if the session has a store, which gets what the CLI adds to its transcripts.
+    has_store: bool = False
     #: True if the outcome of a turn waits for the background work that the turn started.
     awaits_follow_ups: bool = False

@@ -47,6 +47,7 @@ from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transiti
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
 from bridle._core.wire import decode_line
+from bridle._raw_line import line_size
 from bridle.content import Content
 from bridle.errors import ProcessInfo, SessionStopped, TransportError
 from bridle.events import SessionFailed, WarningKind
@@ -56,6 +57,7 @@ from bridle.messages import (
     MalformedLine,
     Message,
     ResultMessage,
+    TranscriptMirror,
     UnknownMessage,
     UnknownSystemMessage,
 )
@@ -186,6 +188,10 @@ class Engine:
         """True until the CLI has the decision about the tool call that the session resumes."""
         return self._approvals.awaits_decision
 
+    def name_session(self, session_id: str) -> None:
+        """Set the id of a conversation that was found before the CLI resumes it."""
+        self._session_id = session_id
+
     def describe(self, **known: object) -> None:
         """Set what is known about the process (fields of ``ProcessInfo``). Errors carry it."""
         self.process = structs.replace(self.process, **known)
@@ -233,9 +239,12 @@ class Engine:
 
     def receive(self, data: bytes, now: float) -> list[act.Action]:
         """Read bytes of the CLI's output. Chunks may be cut anywhere but must come in order."""
-        if self._lifecycle in TERMINAL:
+        if self._lifecycle not in TERMINAL:
+            self._read(self._framer.feed(data), now)
+        elif self._config.has_store:
+            self._mirror_rest(self.delivery.agents.decode_all(self._framer.feed(data))[0], now)
+        else:
             return []
-        self._read(self._framer.feed(data), now)
         return self._take(now)
 
     def output_ended(self, now: float) -> list[act.Action]:
@@ -386,14 +395,27 @@ class Engine:
                 size = sum(map(len, cast("Sequence[bytes]", items)))
                 self._turns.deliver_all(frames, kinds, size)
                 return
-        for frame in frames:
+        for index, frame in enumerate(frames):
             handle = handlers.get(type(frame))  # pyright: ignore[reportUnknownArgumentType]
             if handle is None:
                 self._turns.deliver(frame)
                 continue
             handle(self, frame, now)
             if self._lifecycle in TERMINAL:
+                self._mirror_rest(frames[index + 1 :], now)
                 break
+
+    def _mirror_rest(self, frames: Sequence[Any], now: float) -> None:
+        """Handle frames that come after the end of the session: only the store gets them."""
+        for frame in frames:
+            if type(frame) is TranscriptMirror and self._config.has_store:
+                self._on_mirror(frame, now)
+
+    def _on_mirror(self, message: TranscriptMirror, _: float) -> None:
+        if self._config.has_store:
+            self._emit(act.Mirror(message.file_path, message.entries, line_size(message)))
+        else:
+            self._turns.deliver(message)
 
     def _on_request(self, frame: controls.ControlRequest, now: float) -> None:
         if self._lifecycle is _INIT_SENT and type(frame.body) in _CONFIRMING:
@@ -628,6 +650,7 @@ class Engine:
         InitMessage: _on_session_init,
         ResultMessage: _on_result,
         CommandLifecycle: _on_lifecycle,
+        TranscriptMirror: _on_mirror,
         **dict.fromkeys(EVENT_MAKERS, _on_event_message),
         UnknownMessage: _on_unknown,
         UnknownSystemMessage: _on_unknown,

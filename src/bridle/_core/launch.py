@@ -27,6 +27,7 @@ from bridle.options import (
     Limits,
     SdkOptions,
     check_session,
+    check_store,
     managed_flags,
 )
 from bridle.tools import ToolServer
@@ -46,6 +47,12 @@ _OUTER_SESSION = (
 )
 _MANIFESTS = "sdkMcpServerManifests"
 _AWAIT_INITIALIZE = "--await-initialize"
+_MIRROR, _RESUME_FLAG, _CONTINUE, _FORK = (
+    CliOptions.fields[name].channel.name
+    for name in ("session_mirror", "resume_session_id", "continue_session", "fork_session")
+)
+_RESUMED = f"{_RESUME_FLAG}="
+_RESUME = (_RESUME_FLAG, _CONTINUE)
 _CHECKPOINTING = BidirOptions.fields["file_checkpointing_enabled"].channel.name
 
 
@@ -92,6 +99,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None
     #: The system user that the CLI runs as. None for the user of this process.
     user: str | None = None
+    #: The id of the conversation that the CLI writes. None if it is not known, or not saved.
+    writes_id: str | None = None
+    #: A private directory with a conversation to resume, removed when the CLI ends. Or empty.
+    directory: str = ""
     #: The version of the CLI from which on it understands an option, by the name of the option.
     needs: Mapping[str, str] = {}
 
@@ -104,6 +115,25 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             )
             for arg in self.argv
         )
+
+    def resuming(self, session_id: str, path: str, directory: str) -> Launch:
+        """Return a copy that resumes the conversation in a file, which is below ``directory``.
+
+        ``session_id`` is the id of the conversation.
+        """
+        argv = [arg for arg in self.argv if arg not in _RESUME and not arg.startswith(_RESUMED)]
+        is_fork = _FORK in self.argv
+        return msgspec.structs.replace(
+            self,
+            argv=(*argv, f"{_RESUMED}{path}"),
+            session_id=self.session_id if is_fork else session_id,
+            writes_id=self.writes_id if is_fork else session_id,
+            directory=directory,
+        )
+
+    def without_mirror(self) -> Launch:
+        """Return a copy for a CLI that cannot report what it adds to its transcripts."""
+        return msgspec.structs.replace(self, argv=tuple(a for a in self.argv if a != _MIRROR))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the CLI's whole environment, made from the environment of this process."""
@@ -136,7 +166,10 @@ def plan_session(
     overridden here. `resumed` is the tool call that the session resumes, if any.
     """
     check_session(cli, bidir)
+    check_store(cli, sdk)
     ours: dict[str, object] = {}
+    if sdk.store is not None:
+        ours["session_mirror"] = True
     rules = ask_rules(bidir.tool_servers())
     if resumed is not None and not resumed.awaits_initialize:
         rules = [*rules, resumed.tool_name]
@@ -316,6 +349,7 @@ def _launch(
         else:
             files.append(LaunchFile(f"\0{flag}", ".json", content))
             where.append(f"{flag}=\0{flag}")
+    session_id = cli.session_id or (None if cli.fork_session else _resumed_id(cli))
     return Launch(
         argv=(*base, *_flags(cli), *where, *_joined(cli.extra_args or ())),
         env={"CLAUDE_CODE_ENTRYPOINT": "sdk-py", **_variables(cli), **variables, **(cli.env or {})},
@@ -324,7 +358,8 @@ def _launch(
         cwd=cast("str | None", cli.cwd),
         files=tuple(files),
         initialize={**_initialize(cli), **greeting},
-        session_id=cli.session_id or (None if cli.fork_session else _resumed_id(cli)),
+        session_id=session_id,
+        writes_id=None if cli.no_session_persistence else session_id,
         user=cli.user,
         needs={name: version for name, version in _SINCE.items() if getattr(cli, name)},
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bridle._core.actions import Action, Warn
+from bridle._core.actions import Action, Mirror, Warn
 from bridle._core.framing import LongLine, OversizedLine
 from bridle._core.incoming.handling import Incoming
 from bridle._core.outgoing import INITIALIZE, Outgoing
@@ -81,6 +81,8 @@ class Unreadable:
             self._incoming.reject_unread(line, what)
         elif line.type == "control_response" and line.request_id is not None:
             self._end_request(line.request_id, line.subtype, what, now)
+        elif line.type == "transcript_mirror":
+            self._emit(Mirror("", (), 0))
 
     def _end_request(self, request_id: str, subtype: str | None, what: str, now: float) -> None:
         entry = self._requests.take(request_id)

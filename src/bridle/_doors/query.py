@@ -157,9 +157,9 @@ def query(
     """Send prompts to the CLI and iterate over its messages.
 
     Without callbacks a query is one-way: it sends the prompts and yields the messages until the CLI
-    exits. Tools that the options do not allow are denied. With callbacks or in-process tools it
-    runs as a session. It then ends when all prompts are answered and their background work is done,
-    as ``run`` does.
+    exits. Tools that the options do not allow are denied. With callbacks, in-process tools or a
+    store it runs as a session. It then ends when all prompts are answered and their background work
+    is done, as ``run`` does.
 
     Args:
         prompt: text, a list of content blocks, a user message as a mapping, or an iterable of
@@ -197,7 +197,7 @@ def stream(prompt: Prompts, options: ResolvedOptions, deps: Any) -> QueryStream:
 
 def _needs_session(options: ResolvedOptions) -> bool:
     """Return whether the program set an option that only a session supports."""
-    return any(
+    return options.sdk.store is not None or any(
         options.origin[f"bidir.{name}"] == "argument"
         and getattr(options.bidir, name) != row.default
         for name, row in BidirOptions.fields.items()

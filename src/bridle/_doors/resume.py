@@ -44,7 +44,12 @@ class Resumption(OneTurn):
         )
         self._state: TurnState | None = None
         super().__init__(
-            structs.replace(options, cli=resumed_options(options.cli, self._pending)),
+            structs.replace(
+                options,
+                cli=resumed_options(
+                    options.cli, self._pending, has_store=options.sdk.store is not None
+                ),
+            ),
             output_type,
             output_retries=output_retries,
             retry=retry,

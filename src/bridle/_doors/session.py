@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
@@ -34,6 +35,7 @@ from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets, clean, clean_problems
 from bridle._shell.listeners import Listeners
+from bridle._shell.locate import find_cli
 from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import (
     option_warnings,
@@ -44,9 +46,10 @@ from bridle._shell.preflight import (
 from bridle._shell.spawning import Spawner
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.typed_output import OutputType
+from bridle._store import SessionStore
 from bridle.content import Content
 from bridle.controls import McpServerChanges
-from bridle.errors import ControlRejected, OptionsError, SessionStopped, UsageError
+from bridle.errors import ControlRejected, OptionsError, SessionStopped, StartError, UsageError
 from bridle.events import SessionEvent, Update
 from bridle.messages import LiveTask, Message
 from bridle.operations import OperationGroups
@@ -106,9 +109,11 @@ class Session(OperationGroups):
         #: For `run`, whose session may repeat its prompt.
         self._retry: Retry | None = None
         self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
+        self._store = _checked_store(self._sdk.store)
         self._warnings = option_warnings(options)
         self._plan = self._plan_hooks()
         self._launch = self._plan_launch()
+        self._planned_in = os.getpid()
         self._secrets = KnownSecrets(self._launch)
         whole = weakref.ref(self)
 
@@ -141,7 +146,41 @@ class Session(OperationGroups):
         if self._engine.lifecycle is not Lifecycle.STARTING:
             raise SessionStopped("connect")
         self._connecting = True
-        await self._actor.start(self._spawn, *self._warnings)
+        if os.getpid() != self._planned_in:  # a forked child: its parent has the id of the session
+            self._launch = self._plan_launch()
+            self._engine.name_session(self._launch.session_id or "")
+        spawn = self._spawn if self._store is None else await self._prepare()
+        await self._actor.start(spawn, *self._warnings)
+
+    async def _prepare(self) -> Callable[[Actor], Transport]:
+        """Load the conversation from the store. Return the function that starts the CLI."""
+        cli, named, store = self._cli, self._cli.cli_path, self._actor.store
+        assert store is not None, "the session has a store"
+        is_real = self._bidir.transport_factory is None and not self._sdk.skip_version_check
+        try:
+            self._launch = await store.prepare(
+                self._launch,
+                cli.resume_session_id,
+                continues=cli.continue_session,
+                cli_path=find_cli(None if named is None else os.fspath(named)) if is_real else None,
+            )
+        except StartError as error:
+            failure = error  # the actor reports it like one of the CLI
+
+            def spawn(_: Actor) -> Transport:
+                raise failure
+
+            return spawn
+        except BaseException:
+            await self.stop()
+            raise
+        if self._engine.lifecycle is not Lifecycle.STARTING:
+            await self.stop()
+            await store.aclose()  # the session closed it before everything was loaded
+            raise SessionStopped("connect")
+        if self._launch.session_id is not None:
+            self._engine.name_session(self._launch.session_id)
+        return self._spawn
 
     def _spawn(self, actor: Actor) -> Transport:
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
@@ -192,6 +231,7 @@ class Session(OperationGroups):
             max_line=self._sdk.max_buffer_size,
             limits=self._sdk.limits,
             wants_output=self._cli.json_schema is not None,
+            has_store=self._store is not None,
             checkpointing=bidir.file_checkpointing_enabled,
             verbatim_prompts=self._cli.verbatim_prompts,
         )
@@ -218,6 +258,16 @@ class Session(OperationGroups):
             redact=self._secrets.redact,
             deps=self.deps,
         )
+        if self._store is not None:
+            from bridle._shell.store_session import StoreSession  # few sessions have a store
+
+            actor.store = StoreSession(
+                self._store,
+                self._sdk.load_timeout,
+                session_id=lambda: engine.session_id,
+                warn=actor.warn,
+                fail=actor.fail,
+            )
         # The process keeps the actor alive, but not the session, so that it can be collected.
         weakref.finalize(self, actor.abandon).atexit = False
         return actor
@@ -502,6 +552,15 @@ class Session(OperationGroups):
 
     def __repr__(self) -> str:
         return f"Session({self.id or 'no id yet'}, {self.lifecycle.value}, pid={self.pid})"
+
+
+def _checked_store(store: object) -> SessionStore | None:
+    """Return the store of the options, adapted if it follows the official SDK's protocol."""
+    if store is None:
+        return None
+    from bridle._stores.accept import as_store  # few sessions have a store
+
+    return as_store(store)
 
 
 class InnerSession(Session):

@@ -32,8 +32,9 @@ class Account(msgspec.Struct, frozen=True):
         """
         os.chown(directory, -1, self.group)
         os.chmod(directory, _DIRECTORY_MODE)
-        for name in os.listdir(directory):
-            os.chown(os.path.join(directory, name), self.user, self.group)
+        for place, directories, files in os.walk(directory):
+            for name in directories + files:
+                os.chown(os.path.join(place, name), self.user, self.group)
 
 
 def account_of(name: str | None) -> Account | None:

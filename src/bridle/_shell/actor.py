@@ -15,7 +15,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import structs
 
@@ -49,6 +49,9 @@ from bridle.errors import (
 )
 from bridle.events import SdkWarning, SessionFailed, SessionReady, WarningKind
 from bridle.tools import bind_session
+
+if TYPE_CHECKING:
+    from bridle._shell.store_session import StoreSession  # loaded only if there is a store
 
 log = logging.getLogger("bridle.session")
 
@@ -89,6 +92,8 @@ class Actor:
         self._owner = owner
         # Called at the end of the session, to release what depends on it.
         self._closers = closers
+        #: The store of the session, or None.
+        self.store: StoreSession | None = None
         self._transport: Transport | None = None
         # What the transport raised when it was created, if that is not a StartError.
         self._start_error: BaseException | None = None
@@ -500,6 +505,10 @@ class Actor:
     def _warn_of(self, failure: Failure) -> None:
         self._tell(SdkWarning(failure.warning.kind, failure.warning.detail, failure.error))
 
+    def _mirror(self, action: act.Mirror) -> None:
+        if self.store is not None:
+            self.store.add(action)
+
     def _finish(self, _: act.Finished) -> None:
         """Start to release the process and everything else. All turns and requests have ended."""
         self._releasing = self._loop.create_task(
@@ -577,6 +586,8 @@ class Actor:
                 await asyncio.wait([self._version_check])
             for close in self._closers:
                 await close()
+            if self.store is not None:
+                await self._close_store(self.store)
             told = [each for each in (self._stderr, self._warning, self._event) if each is not None]
             if told:
                 await asyncio.wait([each.drained() for each in told], timeout=_LAST_WORDS)
@@ -590,6 +601,15 @@ class Actor:
             finally:
                 if not self._gone.done():
                     self._gone.set_result(None)
+
+    async def _close_store(self, store: StoreSession) -> None:
+        """Copy the last entries to the store. End the process before the wait for the store."""
+        try:
+            await store.read_files(is_clean=self._engine.process.exit_code == 0)
+            if self._transport is not None:
+                await self._transport.aclose()
+        finally:
+            await store.aclose()
 
     @property
     def _process(self) -> Transport:
@@ -615,6 +635,7 @@ class Actor:
         act.CancelCall: _cancel_call,
         act.Publish: _publish,
         act.Warn: _warn,
+        act.Mirror: _mirror,
         Failure: _warn_of,
         act.Finished: _finish,
     }

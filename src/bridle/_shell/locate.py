@@ -279,7 +279,9 @@ class _Question:
 
 
 async def _ask(executable: str, launch: Launch, environ: Mapping[str, str]) -> VersionAnswer:
-    question = msgspec.structs.replace(launch, argv=_ASK.argv, files=(), initialize={})
+    question = msgspec.structs.replace(
+        launch, argv=_ASK.argv, files=(), initialize={}, writes_id=None, directory=""
+    )
     hearing = _Hearing()
     try:
         process = CliProcess.spawn(executable, question, hearing, environ=environ)

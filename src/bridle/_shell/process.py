@@ -28,6 +28,7 @@ from bridle._shell import reaper, watchdog
 from bridle._shell import tree as trees
 from bridle._shell.accounts import Account, account_of
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
+from bridle._shell.session_locks import SessionLock, lock_session
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import TransportEvents
 from bridle._shell.tree import MARK, SIGKILL, Tree, labelled, remove_directory
@@ -89,6 +90,7 @@ class CliProcess:
         Raises:
             SpawnError: the process could not be started. Nothing is left of it.
             OptionsError: the user of ``launch`` does not exist.
+            SessionInUseError: another process or session writes the same conversation.
         """
         loop = loop or asyncio.get_running_loop()
         try:
@@ -259,12 +261,14 @@ class _Resources:
         popen: subprocess.Popen[bytes],
         tree: Tree,
         directory: str,
+        lock: SessionLock | None,
     ) -> None:
         self.popen = popen
         self.tree = tree
         self.handle: IO[bytes] | None = None
         self._loop = loop
         self._directory = directory
+        self._lock = lock
         self._is_released = False
         _live.add(self)
 
@@ -301,6 +305,8 @@ class _Resources:
         _live.discard(self)
         self.popen.poll()  # reaps it
         remove_directory(self._directory)
+        if self._lock is not None:
+            self._lock.release()
         if is_ended:
             reaper.shared.release(self.tree)
         else:
@@ -365,9 +371,13 @@ def _start(
 ) -> _Resources:
     account = account_of(launch.user)
     tree = Tree(os.urandom(16).hex())
-    directory = ""
+    directory = launch.directory
+    lock: SessionLock | None = None
     try:
-        if launch.files:
+        if launch.writes_id is not None:
+            seen = _environment(launch, environ, tree.mark, None, account)
+            lock = lock_session(seen, launch.writes_id)
+        if launch.files and not directory:
             from tempfile import mkdtemp  # slow to import, and not every launch has files
 
             directory = mkdtemp(prefix="bridle-")
@@ -390,12 +400,14 @@ def _start(
             extra_groups=account.groups if account else None,
         )
     except BaseException:
+        if lock is not None:
+            lock.release()
         remove_directory(directory)
         reaper.shared.release(tree)
         raise
     tree = labelled(tree.mark, popen.pid)
     watchdog.shared.guard(tree, directory)
-    return _Resources(loop, popen, tree, directory)
+    return _Resources(loop, popen, tree, directory, lock)
 
 
 def _reason(error: OSError, user: str | None = None) -> str:

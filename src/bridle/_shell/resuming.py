@@ -47,10 +47,13 @@ def decision_about(pending: PendingApproval, decision: object) -> JsonObject:
     raise OptionsError("decision", said, fix="Use Allow(), Deny(reason) or Edit(new_input).")
 
 
-def resumed_options(cli: CliOptions, pending: PendingApproval) -> CliOptions:
+def resumed_options(
+    cli: CliOptions, pending: PendingApproval, *, has_store: bool = False
+) -> CliOptions:
     """Return the options of a CLI that resumes the conversation of the call.
 
-    It works in the directory of the call if that still exists.
+    It works in the directory of the call if that still exists. With a store, the session finds the
+    transcript by its id: in the store, or else in the CLI's own files.
 
     Raises:
         OptionsError: with these options the CLI would not ask for the decision.
@@ -65,17 +68,15 @@ def resumed_options(cli: CliOptions, pending: PendingApproval) -> CliOptions:
         problem = "names another tool, so that the CLI would not ask for the decision"
         fix = "Resume without this option."
         raise OptionsError("permission_prompt_tool_name", problem, fix=fix)
-    changes: dict[str, Any] = {"resume_session_id": conversation_of(pending)}
+    conversation = pending.session_id if has_store else conversation_of(pending)
+    changes: dict[str, Any] = {"resume_session_id": conversation}
     if pending.cwd is not None and os.path.isdir(pending.cwd):
         changes["cwd"] = pending.cwd
     return cli.replace(**changes)
 
 
 def conversation_of(pending: PendingApproval) -> str:
-    """Return the conversation to resume: the path of its transcript, or its id.
-
-    This is the only place that decides where the transcript comes from.
-    """
+    """Return the conversation to resume: the path of its transcript, or its id."""
     path = pending.transcript_path
     return path if path is not None and os.path.isfile(path) else pending.session_id
 

@@ -442,13 +442,19 @@ def _signal_group(pid: int, number: int) -> bool:
 
 
 def remove_directory(path: str) -> None:
-    """Remove a directory of plain files, or what is left of it. Ignore an empty path."""
+    """Remove a directory and everything in it, or what is left of it. Ignore an empty path."""
     if not path:
         return
     try:
         for name in os.listdir(path):
             os.unlink(os.path.join(path, name))
         os.rmdir(path)
+    except (IsADirectoryError, PermissionError):
+        # It has a directory, in which the user that the CLI runs as may replace files by links.
+        # `rmtree` is safe against that.
+        from shutil import rmtree
+
+        rmtree(path, ignore_errors=True)
     except OSError:
         return
 

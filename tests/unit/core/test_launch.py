@@ -876,3 +876,70 @@ def test_documents_the_cli_reads_by_itself_are_named() -> None:
     launch = session(CliOptions(settings="/a.json", mcp_config="/b=c.json", model="opus"))
     assert sorted(named_documents(launch)) == ["/a.json", "/b=c.json"]
     assert named_documents(session(CliOptions(settings={"a": 1}))) == []
+
+
+# ---------------------------------------------------------------- session stores
+
+
+class Store:
+    """Enough of a store for the options."""
+
+    async def append(self, key: object, entries: object) -> None: ...
+
+    async def load(self, key: object) -> None: ...
+
+
+STORED = SdkOptions(store=cast("Any", Store()))
+
+
+def stored(**options: Any) -> Launch:
+    return plan_session(CliOptions(**options), STORED, BidirOptions(), session_id=OURS)
+
+
+def test_a_session_with_a_store_reports_what_it_saves() -> None:
+    launch = stored()
+    assert "--session-mirror" in launch.argv
+    assert "--session-mirror" not in session().argv
+    assert "--session-mirror" not in launch.without_mirror().argv
+    assert len(launch.without_mirror().argv) == len(launch.argv) - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"no_session_persistence": True}, "no_session_persistence"),
+        ({"resume_session_id": "a title"}, "resume_session_id"),
+        ({"resume_session_id": f"/tmp/{OURS}.jsonl"}, "resume_session_id"),
+    ],
+)
+def test_a_store_needs_a_saved_session_with_an_id(options: dict[str, Any], field: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        stored(**options)
+    assert caught.value.field == field
+
+
+def test_the_id_of_the_transcript_that_the_cli_writes_is_known() -> None:
+    assert session().writes_id == OURS
+    assert session(CliOptions(resume_session_id=THEIRS)).writes_id == THEIRS
+    assert session(CliOptions(resume_session_id=THEIRS, fork_session=True)).writes_id == OURS
+    assert session(CliOptions(continue_session=True)).writes_id is None
+    assert session(CliOptions(no_session_persistence=True)).writes_id is None
+    assert query(CliOptions(resume_session_id=THEIRS)).writes_id == THEIRS
+    assert query().writes_id is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"resume_session_id": THEIRS}, {"continue_session": True}], ids=str
+)
+def test_a_conversation_in_a_file_is_resumed(options: dict[str, Any]) -> None:
+    launch = stored(**options).resuming(THEIRS, f"/t/{THEIRS}.jsonl", "/t")
+    resumed = [arg for arg in launch.argv if arg.startswith(("--resume", "--continue"))]
+    assert resumed == [f"--resume=/t/{THEIRS}.jsonl"]
+    assert (launch.session_id, launch.writes_id, launch.directory) == (THEIRS, THEIRS, "/t")
+
+
+def test_a_fork_of_a_conversation_in_a_file_keeps_its_own_id() -> None:
+    launch = stored(resume_session_id=THEIRS, fork_session=True)
+    launch = launch.resuming(THEIRS, f"/t/{THEIRS}.jsonl", "/t")
+    assert (launch.session_id, launch.writes_id) == (OURS, OURS)
+    assert {"--fork-session", f"--resume=/t/{THEIRS}.jsonl"} <= set(launch.argv)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from bridle import _core
 
-GROWING = {"ApprovalRun", "Attribute", "Deliver", "Evidence", "HookRun"}
+GROWING = {"ApprovalRun", "Attribute", "Batch", "Deliver", "Evidence", "HookRun"}
 """What is filled step by step, inside one module."""
 
 

@@ -1,0 +1,92 @@
+"""Hold the leases of sessions in a store, so that no other machine continues them meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from bridle._core.mirroring import LEASE
+from bridle._store import LeasingStore
+from bridle.errors import SessionInUseError
+
+_RELEASE_TIMEOUT = 2.0
+"""Seconds that the store has to take a lease back. Otherwise the lease expires."""
+
+
+class Leases:
+    """The leases of one session: that of its id, and of the ids that it gets when it is cleared.
+
+    A store without leases is accepted; then nothing is held.
+
+    Args:
+        store: the store.
+        owner: a random word that stands for this session.
+        on_lost: called if another owner has a lease that this session should hold.
+    """
+
+    def __init__(
+        self, store: object, owner: str, on_lost: Callable[[SessionInUseError], None]
+    ) -> None:
+        self._store = store if isinstance(store, LeasingStore) else None
+        self._owner = owner
+        self._on_lost = on_lost
+        self._ids: list[str] = []
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def take(self, session_id: str) -> None:
+        """Take a lease and renew it from now on.
+
+        Raises:
+            SessionInUseError: another owner has it.
+            Exception: an exception of the store.
+        """
+        if self._store is None or session_id in self._ids:
+            return
+        if not await self._store.acquire(session_id, self._owner, LEASE):
+            raise SessionInUseError(session_id)
+        self._ids.append(session_id)
+        self._start()
+
+    def take_soon(self, session_id: str) -> None:
+        """Take a lease in the background. The session does not wait for it."""
+        if self._store is not None and session_id not in self._ids:
+            self._ids.append(session_id)
+            if self._renewing is not None:
+                self._renewing.cancel()
+                self._renewing = None
+            self._start(at_once=True)
+
+    async def aclose(self) -> None:
+        """Give the leases back."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+        if self._store is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_RELEASE_TIMEOUT):
+                    for session_id in self._ids:
+                        await self._store.release(session_id, self._owner)
+        self._ids.clear()
+
+    def _start(self, *, at_once: bool = False) -> None:
+        if self._renewing is None:
+            loop = asyncio.get_running_loop()
+            renewing = self._renew(0.0 if at_once else LEASE / 3)
+            self._renewing = loop.create_task(renewing, name="bridle-lease")
+
+    async def _renew(self, delay: float) -> None:
+        assert self._store is not None, "there are leases to renew"
+        while True:
+            await asyncio.sleep(delay)
+            delay = LEASE / 3
+            for session_id in list(self._ids):
+                try:
+                    async with asyncio.timeout(LEASE / 3):
+                        is_ours = await self._store.acquire(session_id, self._owner, LEASE)
+                except Exception:
+                    delay = LEASE / 10  # the store fails: try again soon
+                    continue
+                if not is_ours:
+                    self._ids.remove(session_id)
+                    self._on_lost(SessionInUseError(session_id))

@@ -1,0 +1,134 @@
+"""Lock sessions on this machine, so that two CLIs never continue the same conversation.
+
+All sessions of a configuration directory share one lock file in it. Each session locks one byte of
+the file, at a position that is computed from its id. So a process needs one descriptor for any
+number of sessions, nothing has to be removed, and the kernel releases the locks of a process
+that dies. The file stays empty.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from threading import Lock
+
+from bridle.errors import SessionInUseError
+
+_NAME = "bridle-sessions.lock"
+
+
+def config_directory(environment: Mapping[str, str]) -> str | None:
+    """Return the directory in which a CLI with this environment keeps its files."""
+    named = environment.get("CLAUDE_CONFIG_DIR")
+    home = environment.get("HOME") or os.path.expanduser("~")
+    place = named or (os.path.join(home, ".claude") if os.path.isabs(home) else None)
+    return None if place is None else os.path.abspath(place)
+
+
+class SessionLock:
+    """A locked session."""
+
+    def __init__(self, file: _LockFile, session_id: str) -> None:
+        self._file: _LockFile | None = file
+        self._session_id = session_id
+
+    def release(self) -> None:
+        """Unlock the session. Can be called more than once, from any thread."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.unlock(self._session_id)
+
+
+class _LockFile:
+    """The lock file of one configuration directory, open while a session is locked."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        # The kernel does not see a conflict between two sessions of one process.
+        self._held: set[str] = set()
+
+    def lock(self, session_id: str) -> None:
+        """Lock a session.
+
+        Raises:
+            SessionInUseError: the session is locked.
+            OSError: the file cannot be opened, or its file system has no locks.
+        """
+        with _guard:
+            if session_id in self._held:
+                raise SessionInUseError(session_id)
+            if self._descriptor is None:
+                os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._descriptor = os.open(self._path, flags, 0o600)
+            try:
+                how = fcntl.LOCK_EX | fcntl.LOCK_NB
+                fcntl.lockf(self._descriptor, how, 1, _position(session_id))
+            except (BlockingIOError, PermissionError):
+                self._close_if_unused()
+                raise SessionInUseError(session_id) from None
+            except OSError:
+                self._close_if_unused()
+                raise
+            self._held.add(session_id)
+
+    def unlock(self, session_id: str) -> None:
+        with _guard:
+            if session_id in self._held and self._descriptor is not None:
+                self._held.discard(session_id)
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _position(session_id))
+                self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if not self._held and self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def forget(self) -> None:
+        """Close the file in a forked child, which holds no locks."""
+        self._held.clear()
+        self._close_if_unused()
+
+
+_files: dict[str, _LockFile] = {}
+_guard = Lock()
+
+
+def lock_session(environment: Mapping[str, str], session_id: str) -> SessionLock | None:
+    """Lock a session of a CLI with this environment.
+
+    Returns:
+        The lock, or None if the directory does not support locks or cannot be written. The session
+        is then not protected.
+
+    Raises:
+        SessionInUseError: another session, here or in another process, has the lock.
+    """
+    directory = config_directory(environment)
+    if directory is None:
+        return None
+    with _guard:
+        file = _files.setdefault(os.path.realpath(directory), _LockFile(f"{directory}/{_NAME}"))
+    try:
+        file.lock(session_id)
+    except OSError:
+        return None
+    return SessionLock(file, session_id)
+
+
+def _position(session_id: str) -> int:
+    number = int(session_id.replace("-", ""), 16)
+    return (number ^ number >> 64) & (1 << 62) - 1
+
+
+def _forget_all() -> None:
+    global _guard
+    _guard = Lock()  # another thread of the parent may hold it
+    for file in _files.values():
+        file.forget()
+    _files.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

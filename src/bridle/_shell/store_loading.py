@@ -1,0 +1,97 @@
+"""Load a conversation from a store, and write it to private files that the CLI resumes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from bridle._core.mirroring import is_subagent
+from bridle._shell.spool import LeftSpool, left_behind
+from bridle._shell.transcript_tail import write_transcripts
+from bridle._shell.tree import remove_directory
+from bridle._shell.values import describe_error
+from bridle._store import Entry, SessionKey, SessionStore
+from bridle.errors import SessionLoadError, SessionLoadTimeout, StartError
+
+
+class LoadedConversation(Struct, frozen=True):
+    """A conversation as private files: the transcript at ``path``, everything in ``directory``."""
+
+    session_id: str
+    path: str
+    directory: str
+
+
+async def load_conversation(
+    store: SessionStore, key: SessionKey, timeout: float, spools: str
+) -> LoadedConversation | None:
+    """Load a conversation with its subagents and write it to files. None if the store has none.
+
+    Entries in spool files that an earlier process left behind go to the store first. ``spools`` is
+    the first part of their names. ``timeout`` is in seconds. The project of ``key`` is that of the
+    working directory, for stores that need it to find a session.
+
+    Raises:
+        SessionLoadError: the store failed.
+        SessionLoadTimeout: the store did not answer in time.
+    """
+    session_id = key.session_id
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            await send_left_behind(store, spools)
+            entries = await store.load(key)
+            if not entries:
+                return None
+            subagents: dict[str, Sequence[Entry]] = {}
+            for subkey in await store.subkeys(session_id):
+                if is_subagent(subkey):
+                    inner = SessionKey(session_id, subkey, key.project)
+                    subagents[subkey] = await store.load(inner) or ()
+    except StartError:
+        raise
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            raise SessionLoadTimeout(session_id, timeout) from None
+        raise SessionLoadError(session_id, describe_error(error)) from error
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, partial(_write, session_id, entries, subagents))
+
+
+def _write(
+    session_id: str, entries: Sequence[Entry], subagents: Mapping[str, Sequence[Entry]]
+) -> LoadedConversation:
+    from tempfile import mkdtemp  # slow to import
+
+    directory = mkdtemp(prefix="bridle-")
+    try:
+        path = write_transcripts(directory, session_id, entries, subagents)
+    except BaseException as error:
+        remove_directory(directory)
+        if isinstance(error, OSError):
+            raise SessionLoadError(session_id, describe_error(error)) from error
+        raise
+    return LoadedConversation(session_id, path, directory)
+
+
+async def send_left_behind(store: SessionStore, spools: str) -> None:
+    """Send the entries in spool files of earlier processes to the store, and remove the files."""
+    loop = asyncio.get_running_loop()
+    for spool in await loop.run_in_executor(None, lambda: list(left_behind(spools))):
+        await _send(store, spool, loop)
+
+
+async def _send(store: SessionStore, spool: LeftSpool, loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        batches = spool.batches()
+        while (batch := await loop.run_in_executor(None, next, batches, None)) is not None:
+            position, key, entries = batch
+            await store.append(key, entries)
+            await loop.run_in_executor(None, spool.mark_done, position)
+    except BaseException:
+        spool.close()
+        raise
+    await loop.run_in_executor(None, spool.remove)

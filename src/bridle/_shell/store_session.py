@@ -1,0 +1,304 @@
+"""Connect a session with its store: load the conversation, copy new entries, hold the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from bridle._core import actions as act
+from bridle._core.launch import Launch
+from bridle._core.mirroring import key_of
+from bridle._core.transcripts import project_name
+from bridle._shell.accounts import account_of
+from bridle._shell.journal import Journal
+from bridle._shell.leases import Leases
+from bridle._shell.locate import Version, version_of
+from bridle._shell.session_locks import config_directory
+from bridle._shell.spool import Spool, spool_name
+from bridle._shell.store_loading import load_conversation
+from bridle._shell.store_writer import StoreWriter
+from bridle._shell.transcript_tail import (
+    Addition,
+    TranscriptTail,
+    find_transcript,
+    newest_transcript,
+    size_of,
+    subagent_transcripts,
+)
+from bridle._shell.tree import remove_directory
+from bridle._shell.values import describe_error
+from bridle._store import JOURNAL, SessionKey, SessionStore
+from bridle.errors import (
+    SessionInUseError,
+    SessionLoadError,
+    SessionLoadTimeout,
+    SessionNotFoundError,
+    StartError,
+)
+from bridle.events import SdkWarning, WarningKind
+
+_T = TypeVar("_T")
+
+MIRROR_SINCE = Version(2, 1, 197)
+"""The oldest CLI that is known to report what it adds to its transcripts."""
+
+_FOLLOW_PAUSE = 0.25
+"""Seconds between two looks at the transcript of a CLI that does not report its changes."""
+
+
+class StoreSession:
+    """The store of one session.
+
+    Args:
+        store: the store.
+        load_timeout: seconds that the store has to load the conversation.
+        session_id: returns the id that the session has now.
+        warn: reports a warning.
+        fail: ends the session with an error.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        load_timeout: float,
+        *,
+        session_id: Callable[[], str],
+        warn: Callable[[SdkWarning], None],
+        fail: Callable[[SessionInUseError], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._store = store
+        self._load_timeout = load_timeout
+        self._session_id = session_id
+        self._warn = warn
+        self._owner = uuid4().hex
+        self._leases = Leases(store, self._owner, fail)
+        self._writers: dict[str, StoreWriter] = {}
+        self._directory = ""
+        self._config: str | None = None
+        self._cwd = ""
+        self._keys: dict[str, SessionKey | None] = {}
+        # The files of the session, each with the position up to which the store has it.
+        self._tails: dict[str, TranscriptTail] = {}
+        # The uuid of the last entry that the CLI reported, by file.
+        self._last: dict[str, str] = {}
+        self._has_lost_lines = False
+        self._following: asyncio.Task[None] | None = None
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    async def prepare(
+        self, launch: Launch, resumed: str | None, *, continues: bool, cli_path: str | None
+    ) -> Launch:
+        """Take the lease, and load the conversation that the session resumes.
+
+        Args:
+            launch: the launch of the session.
+            resumed: the id of the conversation to resume. None for a new one.
+            continues: True to resume the last conversation of the working directory.
+            cli_path: the CLI, to find out whether it reports what it saves. None if it does.
+
+        Returns:
+            The launch to use.
+
+        Raises:
+            SessionInUseError: another session has the lease.
+            SessionLoadError: the store failed.
+        """
+        account = account_of(launch.user)
+        other = {} if account is None else {**account.variables(), **launch.env}
+        self._config = config_directory({**launch.environment(os.environ), **other})
+        self._cwd = os.path.realpath(launch.cwd or os.getcwd())
+        if cli_path is not None and not await self._reports(cli_path, launch):
+            launch = launch.without_mirror()
+            self._following = self._loop.create_task(self._follow(), name="bridle-transcript")
+        if continues and resumed is None:
+            resumed = await self._last_session()
+        # A fork does not change the conversation that it copies.
+        is_fork = resumed is not None and launch.writes_id not in (None, resumed)
+        if resumed is not None:
+            if not is_fork:
+                await self._take_lease(resumed)
+            launch = await self._load(launch, resumed)
+        if launch.writes_id is not None:
+            self._leases.take_soon(launch.writes_id)
+        return launch
+
+    async def _reports(self, cli_path: str, launch: Launch) -> bool:
+        version = await version_of(cli_path, launch)
+        return not isinstance(version, Version) or version >= MIRROR_SINCE
+
+    async def _last_session(self) -> str | None:
+        """Return the id of the last conversation of the working directory, in the store or here."""
+        listed = await self._ask("the last session", self._list())
+        if listed is not None or self._config is None:
+            return listed
+        path = await self._in_thread(newest_transcript, self._config, self._cwd)
+        return None if path is None else os.path.basename(path).partition(".")[0]
+
+    async def _list(self) -> str | None:
+        sessions = await self._store.list(project_name(self._cwd))
+        return sessions[0].session_id if sessions else None
+
+    async def _take_lease(self, session_id: str) -> None:
+        await self._ask(session_id, self._leases.take(session_id))
+
+    async def _ask(self, session_id: str, asking: Awaitable[_T]) -> _T:
+        """Ask the store for something that the start needs."""
+        limit = asyncio.timeout(self._load_timeout)
+        try:
+            async with limit:
+                return await asking
+        except StartError:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise SessionLoadTimeout(session_id, self._load_timeout) from None
+            raise SessionLoadError(session_id, describe_error(error)) from error
+
+    async def _load(self, launch: Launch, session_id: str) -> Launch:
+        """Make the launch resume what the store has, else what the files of the CLI have."""
+        spools = spool_name(self._store, session_id)
+        key = SessionKey(session_id, "", project_name(self._cwd))
+        loaded = await load_conversation(self._store, key, self._load_timeout, spools)
+        if loaded is not None:
+            self._directory = loaded.directory
+            self._watch(loaded.path, size_of(loaded.path))
+            for path in subagent_transcripts(loaded.path):
+                self._watch(path, size_of(path))
+            return launch.resuming(session_id, loaded.path, loaded.directory)
+        own = await self._find(session_id)
+        if own is None:
+            raise SessionNotFoundError(session_id)
+        # The store does not have it yet, so it gets all of it.
+        for path in (own, *await self._in_thread(subagent_transcripts, own)):
+            await self._copy(self._watch(path, 0))
+        return launch.resuming(session_id, own, "")
+
+    # -- copying -----------------------------------------------------------------------------------
+
+    def add(self, action: act.Mirror) -> None:
+        """Copy entries that the CLI reported. Never waits."""
+        path = action.path
+        if not path:
+            self._has_lost_lines = True
+            return
+        key = self._key_of(path)
+        if key is None:
+            return
+        if path not in self._tails:
+            self._watch(path, 0)
+        for entry in reversed(action.entries):
+            if isinstance(uuid := entry.get("uuid"), str):
+                self._last[path] = uuid
+                break
+        self._writer(key.session_id, "transcript").put(key, action.entries, action.size)
+
+    def journal(self) -> Journal:
+        """Return the journal of the session, as it is called now."""
+        session_id = self._session_id()
+        key = SessionKey(session_id, JOURNAL, project_name(self._cwd))
+        return Journal(self._writer(session_id, JOURNAL), key)
+
+    def _key_of(self, path: str) -> SessionKey | None:
+        if path not in self._keys:
+            key = self._keys[path] = key_of(path, project_name(self._cwd))
+            if key is None:
+                detail = "the CLI reported entries of a file that is not a transcript"
+                self._warn(SdkWarning(WarningKind.STORE_FAILED, detail))
+            elif not key.subkey:
+                self._leases.take_soon(key.session_id)
+        return self._keys[path]
+
+    def _writer(self, session_id: str, lane: str) -> StoreWriter:
+        writer = self._writers.get(lane)
+        if writer is None:
+            name = f"{spool_name(self._store, session_id)}{lane}."
+            spool = Spool(name, self._owner, getattr(self._store, "redact", None))
+            writer = self._writers[lane] = StoreWriter(self._store, spool, self._warn)
+        return writer
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _watch(self, path: str, position: int) -> TranscriptTail:
+        tail = self._tails[path] = TranscriptTail(path, position)
+        return tail
+
+    async def _copy(self, tail: TranscriptTail) -> None:
+        """Copy what was added to a file."""
+        self._put(tail, await self._in_thread(tail.read))
+
+    def _put(self, tail: TranscriptTail, added: Addition) -> None:
+        key = self._key_of(tail.path)
+        if key is not None:
+            self._writer(key.session_id, "transcript").put(key, added.entries, added.size)
+        tail.position = added.end
+
+    async def _follow(self) -> None:
+        """Copy what a CLI adds to its files, because it does not report it."""
+        while True:
+            await asyncio.sleep(_FOLLOW_PAUSE)
+            await self._copy_files()
+
+    async def _copy_files(self) -> None:
+        await self._find_files()
+        for tail in list(self._tails.values()):
+            await self._copy(tail)
+
+    async def _find_files(self) -> None:
+        """Find the files of the session that are not known yet."""
+        session_id = self._session_id()
+        if session_id and not self._has_main(session_id):
+            path = await self._find(session_id)
+            if path is not None:
+                self._watch(path, 0)
+        for main in [path for path, key in self._keys_of_tails() if key and not key.subkey]:
+            for path in await self._in_thread(subagent_transcripts, main):
+                if path not in self._tails:
+                    self._watch(path, 0)
+
+    async def _find(self, session_id: str) -> str | None:
+        """Return the transcript that the CLI keeps of a session, if there is one."""
+        if self._config is None:
+            return None
+        return await self._in_thread(find_transcript, self._config, session_id, self._cwd)
+
+    def _has_main(self, session_id: str) -> bool:
+        keys = (key for _, key in self._keys_of_tails())
+        return any(key and key.session_id == session_id and not key.subkey for key in keys)
+
+    def _keys_of_tails(self) -> list[tuple[str, SessionKey | None]]:
+        return [(path, self._key_of(path)) for path in self._tails]
+
+    async def read_files(self, *, is_clean: bool) -> None:
+        """Copy what the CLI saved but did not report. Call it when the CLI has ended.
+
+        A CLI that was killed may have saved more than it reported. ``is_clean`` is True if it
+        ended by itself.
+        """
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+            await self._copy_files()
+        elif self._has_lost_lines or not is_clean:
+            await self._find_files()
+            for path, tail in list(self._tails.items()):
+                after = None if self._has_lost_lines else self._last.get(path)
+                self._put(tail, await self._in_thread(tail.read_after, after))
+
+    async def aclose(self) -> None:
+        """Wait up to ten seconds for the store, then give the lease back and remove the files."""
+        try:
+            if self._following is not None:
+                self._following.cancel()
+            if self._writers:
+                await asyncio.gather(*(writer.aclose() for writer in self._writers.values()))
+            await self._leases.aclose()
+        finally:
+            remove_directory(self._directory)
+
+    async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        return await self._loop.run_in_executor(None, function, *arguments)

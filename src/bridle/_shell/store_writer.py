@@ -1,0 +1,256 @@
+"""Append entries to a session store in the background, in order, and lose none if it fails.
+
+Adding entries never waits. One task appends them, batch by batch, and repeats what failed. If the
+store fails for longer than a moment, or too much waits in memory, the entries go to a spool file,
+from which the task appends them once the store works again. An append may be repeated although
+the store has done it. Stores skip entries whose uuid they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from bridle._core.mirroring import (
+    APPEND_TIMEOUT,
+    MAX_FAILING,
+    Backlog,
+    Batch,
+    delay_after,
+)
+from bridle._shell.spool import Spool
+from bridle._shell.values import describe_error
+from bridle._store import Entry, SessionKey, SessionStore
+from bridle.events import SdkWarning, WarningKind
+
+_T = TypeVar("_T")
+
+CLOSE_TIMEOUT = 10.0
+"""Seconds that `StoreWriter.aclose` waits for the store."""
+
+_LAST_DELAY = 0.25
+"""Longest pause, in seconds, between two attempts while the writer closes."""
+
+
+class StoreWriter:
+    """Appends entries to a store. Belongs to one event loop."""
+
+    def __init__(
+        self, store: SessionStore, spool: Spool, warn: Callable[[SdkWarning], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._store = store
+        self._spool = spool
+        self._warn = warn
+        self._backlog = Backlog()
+        self._appending: asyncio.Task[None] | None = None
+        # The write to the spool that runs in a thread.
+        self._spooling: asyncio.Future[None] | None = None
+        # Callers that wait until a batch is in the store or in the spool, by the id of the batch.
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._failures = 0
+        self._failing_since = 0.0
+        # Set when the writer closes, to end a pause.
+        self._is_closing = asyncio.Event()
+
+    def put(self, key: SessionKey, entries: Sequence[Entry], size: int) -> Batch | None:
+        """Add entries of about ``size`` bytes. Never waits. Return None if nothing was added."""
+        if not entries:
+            return None
+        batch = self._backlog.add(key, entries, size)
+        if batch is None:
+            self._tell(f"{self._backlog.dropped} entries were dropped so far")
+        if self._backlog.wants_spool:
+            self._start_spooling("too many entries wait in memory")
+            self._spool_soon()
+        _ = self._task()
+        return batch
+
+    async def write(self, key: SessionKey, entry: Entry, timeout: float) -> None:
+        """Add an entry and wait until the store has it.
+
+        If the store does not have it after ``timeout`` seconds, or is known to fail, wait until the
+        entry is in the spool file.
+        """
+        batch = self.put(key, [entry], len(msgspec.json.encode(entry)))
+        if batch is None:
+            return
+        kept = self._waiting.get(id(batch))
+        if kept is None:
+            kept = self._waiting[id(batch)] = self._loop.create_future()
+        done, _ = await asyncio.wait([kept], timeout=timeout)
+        if not done:
+            self._start_spooling(f"an entry waited for {timeout:g} s")
+            await asyncio.wait([kept])
+
+    async def aclose(self) -> None:
+        """Wait up to ten seconds until the store has everything. Leave the rest in the spool file.
+
+        Cancellation: the rest is written to the spool file before this ends.
+        """
+        self._is_closing.set()
+        deadline = self._loop.time() + CLOSE_TIMEOUT
+        try:
+            # The loop may have cancelled the task, so it may have to be started again.
+            while self._is_busy and (left := deadline - self._loop.time()) > 0:
+                await asyncio.wait([self._task()], timeout=left)
+            if self._backlog and not self._backlog.is_spooling:
+                self._start_spooling(f"it did not take the last entries within {CLOSE_TIMEOUT:g} s")
+            while self._spooling is not None:
+                await asyncio.wait([self._spooling])
+        finally:
+            if self._appending is not None:
+                self._appending.cancel()
+            self._finish()
+
+    def _finish(self) -> None:
+        """Write what only memory has to the spool file, and close it."""
+        left = self._backlog.entries
+        try:
+            self._spool.write(self._backlog.unspooled())
+        except Exception as error:
+            self._tell(f"{left} entries are lost: the spool failed too ({describe_error(error)})")
+        else:
+            if left:
+                self._tell(
+                    f"{left} entries are not in the store. They are in {self._spool.path}; the "
+                    "next session with this store and this id sends them"
+                )
+        self._spool.close()
+        self._release_callers()
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    @property
+    def _is_busy(self) -> bool:
+        is_running = self._appending is not None and not self._appending.done()
+        return is_running or len(self._backlog) > 0
+
+    def _task(self) -> asyncio.Task[None]:
+        """Return the task that appends. Start it if it does not run."""
+        if self._appending is None or self._appending.done():
+            self._appending = self._loop.create_task(self._append_all(), name="bridle-store")
+        return self._appending
+
+    async def _append_all(self) -> None:
+        while self._backlog:
+            batch = self._backlog.first
+            batch.is_sealed = True
+            problem = await self._append(batch)
+            if problem is not None:
+                await self._failed(problem)
+                continue
+            self._failures = 0
+            if self._spooling is not None:  # this batch may get its place in the spool just now
+                await asyncio.wait([self._spooling])
+            with contextlib.suppress(OSError):  # then the next session sends the batch again
+                if batch.place is not None:
+                    await self._in_thread(self._spool.mark_done, batch.place)
+            self._backlog.pop()
+            self._keep(batch)
+            if not self._backlog and self._backlog.is_spooling:
+                with contextlib.suppress(OSError):
+                    await self._in_thread(self._spool.remove_if_done)
+                # Entries that came meanwhile are in the spool.
+                self._backlog.is_spooling = bool(self._backlog)
+
+    async def _append(self, batch: Batch) -> str | None:
+        """Append a batch. Return what went wrong, or None."""
+        entries = batch.entries
+        try:
+            if entries is None:
+                assert batch.place is not None, "the entries are in the spool"
+                entries = await self._in_thread(self._spool.read, batch.place)
+        except Exception as error:  # the file was removed or changed by another program
+            return describe_error(error)
+        # In a task of its own: a store may ignore that it is cancelled.
+        appending = self._loop.create_task(_append(self._store, batch.key, entries))
+        try:
+            await asyncio.wait([appending], timeout=APPEND_TIMEOUT)
+        finally:
+            if not appending.done():
+                appending.add_done_callback(lambda done: done.cancelled() or done.exception())
+                appending.cancel()
+        if not appending.done():
+            problem = f"append did not end within {APPEND_TIMEOUT:g} s"
+            self._start_spooling(problem)
+            return problem
+        if appending.cancelled():
+            return "append was cancelled"
+        failure = appending.exception()
+        return None if failure is None else describe_error(failure)
+
+    async def _failed(self, problem: str) -> None:
+        """Wait before the next attempt. Use the spool if the store fails for too long."""
+        now = self._loop.time()
+        if not self._failures:
+            self._failing_since = now
+        self._failures += 1
+        if now - self._failing_since >= MAX_FAILING:
+            self._start_spooling(problem)
+        delay = delay_after(self._failures)
+        if self._is_closing.is_set():
+            await asyncio.sleep(min(delay, _LAST_DELAY))
+            return
+        try:
+            async with asyncio.timeout(delay):
+                await self._is_closing.wait()
+        except TimeoutError:
+            pass
+
+    # -- spooling ----------------------------------------------------------------------------------
+
+    def _start_spooling(self, why: str) -> None:
+        if not self._backlog.is_spooling:
+            self._backlog.is_spooling = True
+            self._tell(f"{why.removesuffix('.')}. Entries for it are kept in {self._spool.path}")
+        self._spool_soon()
+
+    def _spool_soon(self) -> None:
+        """Write what only memory has to the spool, in a thread."""
+        batches = self._backlog.unspooled() if self._spooling is None else []
+        if batches:
+            self._spooling = self._loop.run_in_executor(None, self._spool.write, batches)
+            self._spooling.add_done_callback(lambda done: self._spooled(batches, done))
+
+    def _spooled(self, batches: list[Batch], done: asyncio.Future[None]) -> None:
+        self._spooling = None
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if error is not None:
+            self._tell(f"the spool {self._spool.path} failed too ({describe_error(error)})")
+            self._release_callers()
+            return
+        for batch in batches:
+            self._backlog.forget_entries(batch)
+            self._keep(batch)
+        self._spool_soon()
+
+    # -- callers -----------------------------------------------------------------------------------
+
+    def _keep(self, batch: Batch) -> None:
+        """Release the callers that wait until this batch is kept."""
+        waiting = self._waiting.pop(id(batch), None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def _release_callers(self) -> None:
+        """Release all callers, because waiting does not help them."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+
+    def _tell(self, what: str) -> None:
+        self._warn(SdkWarning(WarningKind.STORE_FAILED, f"{type(self._store).__name__}: {what}"))
+
+    async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        return await self._loop.run_in_executor(None, function, *arguments)
+
+
+async def _append(store: SessionStore, key: SessionKey, entries: Sequence[Entry]) -> None:
+    """Append. A method that is not async fails here like one that raises."""
+    await store.append(key, entries)

@@ -1,0 +1,346 @@
+"""Sessions with a store on the real CLIs: moved between machines, and with a store that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.processes import run, until
+from tests.support.stores import KINDS, open_place
+
+import bridle
+from bridle import SessionInUseError, SessionNotFoundError
+from bridle._store import Entry, SessionKey
+from bridle.events import SdkWarning
+from bridle.sessions import MemoryStore
+from bridle.testing import ScriptedModel, text, tool_use
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Lab
+
+AWAY = 8
+"""The number of tool calls, of one second each, during which a server is away for a while."""
+
+MISSING = "00000000-0000-4000-8000-000000000001"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of spool files."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+class Machine:
+    """A home and a working directory of their own."""
+
+    def __init__(self, lab: Lab, model: ScriptedModel, name: str) -> None:
+        self.home = lab.work.parent / f"home-{name}"
+        work = lab.work.parent / f"work-{name}"
+        for directory in (self.home, work):
+            directory.mkdir(exist_ok=True)
+        config = {"HOME": str(self.home), "CLAUDE_CONFIG_DIR": str(self.home / ".claude")}
+        self.options: dict[str, Any] = {
+            "cli_path": lab.cli_path,
+            "env": {**model.env, **config},
+            "cwd": str(work),
+            "inherit_env": ["PATH"],
+        }
+
+
+def history(model: ScriptedModel, prompt: str) -> str:
+    """The messages of the request with this prompt, as text."""
+    return str([one for one in model.requests if prompt in str(one.messages[-2:])][-1].messages)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conversation_continues_with_another_home_and_directory(
+    lab: Lab, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The model's next request has the whole history, and so has the store after that."""
+    place = open_place(kind, request, tmp_path)
+    script = [[tool_use("Bash", command="echo marker-$((40+2))")], [text("first answer")]]
+
+    async def main() -> None:
+        store = place.open()
+        async with ScriptedModel([*script, [text("second answer")], [text("third")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            agent = bridle.Agent(**first.options, store=store, allowed_tools=["Bash"])
+            outcome = await agent.run("first prompt")
+            session_id = outcome.session_id
+            assert session_id is not None
+            assert [one.session_id for one in await store.list()] == [session_id]
+            other = bridle.Agent(**second.options, store=store)
+            outcome = await other.run("second prompt", resume_session_id=session_id)
+            assert (outcome.text, outcome.session_id) == ("second answer", session_id)
+            said = history(model, "second prompt")
+            for part in ("first prompt", "marker-42", "first answer"):
+                assert part in said
+            assert list((second.home / ".claude").glob("projects/*/*.jsonl")) == []
+            # On the first machine again, in a query: the store has what the second one added.
+            stream = agent.query("third prompt", resume_session_id=session_id)
+            async with stream:
+                assert [message async for message in stream]
+            said = history(model, "third prompt")
+            for part in ("first answer", "second prompt", "second answer"):
+                assert part in said
+        entries = await store.load(SessionKey(session_id)) or []
+        uuids = [entry["uuid"] for entry in entries if "uuid" in entry]
+        assert len(uuids) == len(set(uuids))
+        for part in ("first prompt", "second prompt", "third prompt", "'third'"):
+            assert part in str(entries)
+        await store.aclose()
+
+    run(main)
+
+
+def test_the_store_gets_subagents_and_what_the_cli_saves_at_its_end(lab: Lab) -> None:
+    kind: dict[str, Any] = {"subagent_type": "general-purpose", "run_in_background": False}
+    task = tool_use("Task", description="d", prompt="look", **kind)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with ScriptedModel([[task], [text("found it")], [text("done")]]) as model:
+            machine = Machine(lab, model, "a")
+            async with bridle.start_session(**machine.options, store=store) as session:
+                turn = await session.send_user_message("first prompt")
+                assert (await turn.outcome()).text == "done"
+            session_id = str(session.id)
+        [subkey] = await store.subkeys(session_id)
+        assert subkey.startswith("subagents/agent-")
+        found = await store.load(SessionKey(session_id, subkey)) or []
+        assert "found it" in str(found)
+        mirrored = await store.load(SessionKey(session_id)) or []
+        [file] = (machine.home / ".claude").glob("projects/*/*.jsonl")
+        saved = file.read_text("utf-8")
+        assert all(str(entry["uuid"]) in saved for entry in mirrored if "uuid" in entry)
+        assert mirrored[-1]["type"] in ("last-prompt", "cost-state", "mode")
+
+    run(main)
+
+
+def test_a_fork_is_a_session_of_its_own_in_the_store(lab: Lab) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with ScriptedModel([[text("one")], [text("two")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            outcome = await bridle.run("first prompt", **first.options, store=store)
+            before = await store.load(SessionKey(str(outcome.session_id)))
+            fork = await bridle.run(
+                "second prompt",
+                **second.options,
+                store=store,
+                resume_session_id=outcome.session_id,
+                fork_session=True,
+            )
+            assert fork.session_id != outcome.session_id
+            assert await store.load(SessionKey(str(outcome.session_id))) == before
+            copied = await store.load(SessionKey(str(fork.session_id)))
+            for part in ("first prompt", "'one'", "second prompt", "'two'"):
+                assert part in str(copied)
+
+    run(main)
+
+
+def test_the_last_conversation_is_continued_from_the_store(lab: Lab) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with ScriptedModel([[text("one")], [text("two")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            outcome = await bridle.run("first prompt", **first.options, store=store)
+            options = {**second.options, "cwd": first.options["cwd"]}
+            again = await bridle.run("second prompt", **options, store=store, continue_session=True)
+            assert again.session_id == outcome.session_id
+            assert "first prompt" in history(model, "second prompt")
+
+    run(main)
+
+
+def test_a_conversation_that_began_without_a_store_moves_into_it(lab: Lab) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with ScriptedModel([[text("one")], [text("two")], [text("three")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            outcome = await bridle.run("first prompt", **first.options)
+            chosen: dict[str, Any] = {"store": store, "resume_session_id": outcome.session_id}
+            await bridle.run("second prompt", **first.options, **chosen)
+            await bridle.run("third prompt", **second.options, **chosen)
+            said = history(model, "third prompt")
+            for part in ("first prompt", "'one'", "second prompt", "'two'"):
+                assert part in said
+
+    run(main)
+
+
+def test_a_session_that_is_nowhere_is_not_found(lab: Lab) -> None:
+    async def main() -> None:
+        async with ScriptedModel([]) as model:
+            machine = Machine(lab, model, "a")
+            with pytest.raises(SessionNotFoundError):
+                await bridle.run(
+                    "x", **machine.options, store=MemoryStore(), resume_session_id=MISSING
+                )
+            assert model.requests == []
+
+    run(main)
+
+
+def test_a_session_that_runs_cannot_be_resumed(lab: Lab) -> None:
+    """On another machine by its lease, on the same machine by its lock, also without a store."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with ScriptedModel([[text("one")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            async with bridle.start_session(**first.options, store=store) as session:
+                turn = await session.send_user_message("first prompt")
+                await turn.outcome()
+                await until(lambda: str(session.id) in store._leases)
+                chosen: dict[str, Any] = {"resume_session_id": session.id}
+                with pytest.raises(SessionInUseError):
+                    await bridle.run("x", **second.options, **chosen, store=store)
+                with pytest.raises(SessionInUseError):
+                    await bridle.run("x", **first.options, **chosen)
+            assert len(model.requests) == 1
+
+    run(main)
+
+
+def test_what_a_killed_cli_had_saved_is_in_the_store(lab: Lab) -> None:
+    """The private file of a resumed session is removed, so the store has to have everything."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        hang = [tool_use("Bash", command="sleep 60")]
+        async with ScriptedModel([[text("one")], hang, [text("three")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            outcome = await bridle.run("first prompt", **first.options, store=store)
+            chosen: dict[str, Any] = {"store": store, "resume_session_id": outcome.session_id}
+            session = await bridle.start_session(**second.options, **chosen, allowed_tools=["Bash"])
+            _turn = await session.send_user_message("second prompt")
+            path = Path(session._launch.directory) / f"{outcome.session_id}.jsonl"
+            await until(lambda: "sleep 60" in path.read_text("utf-8"))
+            assert session.pid is not None
+            os.kill(session.pid, 9)
+            await session.aclose()
+            assert not path.exists()
+            assert "sleep 60" in str(await store.load(SessionKey(str(outcome.session_id))))
+
+    run(main)
+
+
+def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, state: Path) -> None:
+    class Flaky(MemoryStore):
+        is_down = False
+
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if self.is_down:
+                raise ConnectionError("down")
+            await super().append(key, entries)
+
+    async def main() -> None:
+        store = Flaky()
+        warnings: list[SdkWarning] = []
+        replies = [[tool_use("Bash", command="sleep 4")], [text("one")], [text("two")]]
+        async with ScriptedModel(replies) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            options: dict[str, Any] = {**first.options, "store": store, "allowed_tools": ["Bash"]}
+            async with bridle.start_session(**options, on_warning=warnings.append) as session:
+                turn = await session.send_user_message("first prompt")
+                await until(lambda: model.requests)
+                store.is_down = True
+                assert (await turn.outcome()).text == "one"
+                await until(lambda: any(one.kind == "store_failed" for one in warnings))
+                [spool] = state.rglob("*.jsonl")
+                assert any(str(spool) in warning.detail for warning in warnings)
+                store.is_down = False
+            assert list(state.rglob("*.jsonl")) == []
+            again = await bridle.run(
+                "second prompt", **second.options, store=store, resume_session_id=session.id
+            )
+            assert again.ok
+            said = history(model, "second prompt")
+            for part in ("first prompt", "sleep 4", "'one'"):
+                assert part in said
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_a_server_that_is_away_in_the_middle_of_a_turn_misses_nothing(
+    lab: Lab, kind: str, request: pytest.FixtureRequest, tmp_path: Path, state: Path
+) -> None:
+    """PostgreSQL is stopped and started again. Redis, which keeps nothing then, is paused."""
+    server = request.getfixturevalue(f"{kind}_server")
+    place = open_place(kind, request, tmp_path)
+
+    def leave() -> None:
+        server.stop() if kind == "postgres" else os.kill(server.pid, signal.SIGSTOP)
+
+    def come_back() -> None:
+        server.start() if kind == "postgres" else os.kill(server.pid, signal.SIGCONT)
+
+    async def main() -> None:
+        store = place.open()
+        warnings: list[SdkWarning] = []
+        calls = [[tool_use("Bash", command=f"sleep 1; echo call-{one}")] for one in range(AWAY)]
+        async with ScriptedModel([*calls, [text("one")], [text("two")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            options: dict[str, Any] = {**first.options, "store": store, "allowed_tools": ["Bash"]}
+            session = await bridle.start_session(**options, on_warning=warnings.append)
+            turn = await session.send_user_message("first prompt")
+            await until(lambda: len(model.requests) >= 2)
+            await asyncio.to_thread(leave)
+            try:
+                await until(lambda: any(one.kind == "store_failed" for one in warnings))
+                assert (await turn.outcome()).text == "one"
+                [spool] = state.rglob("*.jsonl")
+                assert any(str(spool) in warning.detail for warning in warnings)
+            finally:
+                await asyncio.to_thread(come_back)
+            await session.aclose()
+            assert list(state.rglob("*.jsonl")) == []
+            await bridle.run(
+                "second prompt", **second.options, store=store, resume_session_id=session.id
+            )
+            said = history(model, "second prompt")
+            for part in ("first prompt", *(f"call-{one}" for one in range(AWAY)), "'one'"):
+                assert part in said
+        entries = await store.load(SessionKey(str(session.id))) or []
+        uuids = [entry["uuid"] for entry in entries if "uuid" in entry]
+        assert len(uuids) == len(set(uuids))
+        await store.aclose()
+
+    run(main)
+
+
+def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
+    lab: Lab, state: Path
+) -> None:
+    class Broken(MemoryStore):
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            raise ConnectionError("down")
+
+    async def main() -> None:
+        warnings: list[SdkWarning] = []
+        async with ScriptedModel([[text("one")]]) as model:
+            machine = Machine(lab, model, "a")
+            loop = asyncio.get_running_loop()
+            session = await bridle.start_session(
+                **machine.options, store=Broken(), on_warning=warnings.append
+            )
+            turn = await session.send_user_message("first prompt")
+            assert (await turn.outcome()).text == "one"
+            before = loop.time()
+            await session.aclose()
+            assert loop.time() - before < 25.0
+        [spool] = state.rglob("*.jsonl")
+        assert any(str(spool) in one.detail for one in warnings if one.kind == "store_failed")
+        assert "first prompt" in spool.read_text("utf-8")
+
+    run(main)

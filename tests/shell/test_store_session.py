@@ -1,0 +1,572 @@
+"""A session with a store: what the store gets, how a session resumes from it, and who may."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.processes import open_descriptors, run, until, wait_until
+
+import bridle
+from bridle import OptionsError, SessionInUseError, SessionNotFoundError, SessionStopped
+from bridle._core.mirroring import LEASE
+from bridle._shell import leases, store_session, store_writer
+from bridle._store import Entry, SessionKey, SessionStore
+from bridle.errors import SessionLoadError, SessionLoadTimeout
+from bridle.events import SdkWarning
+from bridle.messages import TranscriptMirror
+from bridle.sessions import MemoryStore
+from bridle.testing import FakeCli
+from bridle.testing.fake_transport import FakeTransport
+
+ID = "00000000-0000-4000-8000-000000000001"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory, temporary directory and directory for spool files of its own."""
+    for name, place in {
+        "XDG_STATE_HOME": "state",
+        "HOME": "home",
+        "CLAUDE_CONFIG_DIR": "home/.claude",
+        "TMPDIR": "tmp",
+    }.items():
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        monkeypatch.setenv(name, str(tmp_path / place))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(store_writer, "CLOSE_TIMEOUT", 0.5)
+    return tmp_path
+
+
+def mirror(session_id: str, *uuids: str, inside: str = "") -> Mapping[str, object]:
+    """A report of the CLI about its transcript."""
+    entries = [{"type": "user", "uuid": uuid, "sessionId": session_id} for uuid in uuids]
+    path = f"/c/projects/-work/{session_id}{inside}.jsonl"
+    return {"type": "transcript_mirror", "filePath": path, "entries": entries}
+
+
+async def uuids(store: MemoryStore, session_id: str, subkey: str = "") -> list[object]:
+    found = await store.load(SessionKey(session_id, subkey)) or []
+    return [entry["uuid"] for entry in found]
+
+
+def left(home: Path) -> list[str]:
+    """Everything in the temporary directory and the spool directory."""
+    places = (home / "tmp", home / "state")
+    return [str(path) for place in places for path in place.rglob("*") if path.is_file()]
+
+
+def open_session(
+    transport: FakeTransport, store: SessionStore, **options: Any
+) -> bridle.SessionStart:
+    return bridle.start_session(transport_factory=transport, store=store, **options)
+
+
+# ---------------------------------------------------------------- the option
+
+
+@pytest.mark.parametrize("store", [1, "store.db", object(), MemoryStore])
+def test_an_object_that_is_not_a_store_is_rejected(store: Any) -> None:
+    for door in (
+        lambda: bridle.Agent(store=store),
+        lambda: bridle.start_session(store=store),
+        lambda: bridle.query("x", store=store),
+        lambda: bridle.sync.query("x", store=store),
+    ):
+        with pytest.raises(OptionsError) as caught:
+            door()
+        assert caught.value.field == "store"
+
+
+def test_a_store_without_its_methods_is_rejected() -> None:
+    class Half:
+        async def append(self, key: object, entries: object) -> None: ...
+        async def load(self, key: object) -> None: ...
+        async def list(self) -> None: ...
+
+    store: Any = Half()
+    with pytest.raises(OptionsError) as caught:
+        bridle.Agent(store=store)
+    assert caught.value.field == "store"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"no_session_persistence": True}, "no_session_persistence"),
+        ({"resume_session_id": "my title"}, "resume_session_id"),
+    ],
+)
+def test_options_that_a_store_cannot_work_with_are_rejected(
+    options: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(OptionsError) as caught:
+        _ = bridle.start_session(store=MemoryStore(), **options)
+    assert caught.value.field == field
+
+
+# ---------------------------------------------------------------- copying
+
+
+def test_the_store_gets_what_the_cli_reports_and_readers_do_not(home: Path) -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        transport = FakeTransport()
+        async with open_session(transport, store) as session:
+            messages = session.messages()
+            transport.say(mirror(ID, "1", "2"), {"type": "keep_alive"})
+            transport.say(mirror(ID, "3", inside="/subagents/agent-a"), mirror(ID, "4"))
+            first = await anext(messages)
+            assert first.type == "keep_alive"
+        assert [one async for one in messages if isinstance(one, TranscriptMirror)] == []
+        assert await uuids(store, ID) == ["1", "2", "4"]
+        assert await uuids(store, ID, "subagents/agent-a") == ["3"]
+        assert [one.project for one in await store.list()] == ["-work"]
+
+    run(main)
+    assert left(home) == []
+
+
+def test_without_a_store_the_reports_are_messages() -> None:
+    async def main() -> None:
+        transport = FakeTransport()
+        async with bridle.start_session(transport_factory=transport) as session:
+            messages = session.messages()
+            transport.say(mirror(ID, "1"))
+            assert isinstance(await anext(messages), TranscriptMirror)
+
+    run(main)
+
+
+def test_reports_that_come_after_the_end_of_the_session_reach_the_store() -> None:
+    store = MemoryStore()
+
+    class Slow(FakeTransport):
+        def terminate(self) -> None:
+            self.say(mirror(ID, "2"))
+            super().terminate()
+
+    async def main() -> None:
+        transport = Slow()
+        session = await open_session(transport, store)
+        transport.say(mirror(ID, "1"))
+        await session.stop()
+        assert await uuids(store, ID) == ["1", "2"]
+
+    run(main)
+
+
+def test_a_session_does_not_wait_for_a_store_that_hangs() -> None:
+    class Hanging(MemoryStore):
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            await asyncio.Event().wait()
+
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            await asyncio.Event().wait()
+            return True
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        warnings: list[SdkWarning] = []
+        with FakeCli.auto() as cli:
+            session = await bridle.start_session(
+                cli_path=cli.path, store=Hanging(), on_warning=warnings.append
+            )
+            session._actor.received(
+                b'{"type":"transcript_mirror","filePath":"/p/%s.jsonl","entries":[{"uuid":"1"}]}\n'
+                % ID.encode()
+            )
+            before = loop.time()
+            turn = await session.send_user_message("hello")
+            assert (await turn.outcome()).ok
+            assert loop.time() - before < 4.0
+            await session.aclose()
+        details = [warning.detail for warning in warnings if warning.kind == "store_failed"]
+        assert "1 entries are not in the store" in details[-1]
+
+    run(main)
+
+
+# ---------------------------------------------------------------- resuming
+
+
+async def fill(store: MemoryStore, session_id: str = ID) -> None:
+    await store.append(SessionKey(session_id, "", "-a"), [{"type": "user", "uuid": "1"}])
+    await store.append(
+        SessionKey(session_id, "subagents/agent-a", "-a"),
+        [{"type": "agent_metadata", "agentType": "x"}, {"type": "user", "uuid": "2"}],
+    )
+    await store.append(SessionKey(session_id, "subagents/../evil", "-a"), [{"uuid": "3"}])
+    await store.append(SessionKey(session_id, "journal", "-a"), [{"uuid": "4"}])
+
+
+def test_a_conversation_is_resumed_from_private_files(home: Path) -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await fill(store)
+        transport = FakeTransport()
+        async with open_session(transport, store, resume_session_id=ID) as session:
+            launch = session._launch
+            directory = Path(launch.directory)
+            files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+            assert files == [
+                ID,
+                f"{ID}.jsonl",
+                f"{ID}/subagents",
+                f"{ID}/subagents/agent-a.jsonl",
+                f"{ID}/subagents/agent-a.meta.json",
+            ]
+            assert f"--resume={directory}/{ID}.jsonl" in launch.argv
+            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+            for file in directory.rglob("*.json*"):
+                assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert (directory / f"{ID}.jsonl").read_bytes() == b'{"type":"user","uuid":"1"}\n'
+            transcript = directory / ID / "subagents" / "agent-a.jsonl"
+            assert transcript.read_bytes() == b'{"type":"user","uuid":"2"}\n'
+            assert session.id == ID
+        assert not directory.exists()
+
+    run(main)
+    assert left(home) == []
+
+
+def test_a_fork_copies_the_conversation_and_has_its_own_id(home: Path) -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await fill(store)
+        assert await store.acquire(ID, "another process", 60.0)
+        options: dict[str, Any] = {"resume_session_id": ID, "fork_session": True}
+        async with open_session(FakeTransport(), store, **options) as session:
+            assert session.id not in (None, ID)
+            argv = session._launch.argv
+            assert "--fork-session" in argv
+            assert any(arg.endswith(f"/{ID}.jsonl") for arg in argv)
+
+    run(main)
+    assert left(home) == []
+
+
+def test_the_last_conversation_of_a_directory_is_continued_from_the_store(home: Path) -> None:
+    store = MemoryStore()
+    work = home / "work"
+    work.mkdir()
+    project = str(work).replace("/", "-").replace("_", "-")
+
+    async def main() -> None:
+        await store.append(SessionKey(ID, "", project), [{"uuid": "1"}])
+        other = ID.replace("1", "2")
+        await store.append(SessionKey(other, "", "-elsewhere"), [{"uuid": "2"}])
+        options: dict[str, Any] = {"continue_session": True, "cwd": str(work)}
+        async with open_session(FakeTransport(), store, **options) as session:
+            assert session.id == ID
+            assert "--continue" not in session._launch.argv
+
+    run(main)
+
+
+def test_a_conversation_that_only_the_cli_has_is_copied_to_the_store(home: Path) -> None:
+    store = MemoryStore()
+    project = home / "home" / ".claude" / "projects" / "-work"
+    (project / ID / "subagents").mkdir(parents=True)
+    (project / f"{ID}.jsonl").write_text('{"uuid":"1"}\nnot json\n{"uuid":"2"}\n')
+    (project / ID / "subagents" / "agent-a.jsonl").write_text('{"uuid":"3"}\n')
+
+    async def main() -> None:
+        transport = FakeTransport()
+        async with open_session(transport, store, resume_session_id=ID) as session:
+            assert f"--resume={project}/{ID}.jsonl" in session._launch.argv
+            transport.say(mirror(ID, "4"))
+        assert await uuids(store, ID) == ["1", "2", "4"]
+        assert await uuids(store, ID, "subagents/agent-a") == ["3"]
+
+    run(main)
+    assert (project / f"{ID}.jsonl").exists()
+
+
+def test_a_session_that_is_nowhere_is_not_found(home: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(SessionNotFoundError) as caught:
+            await open_session(FakeTransport(), MemoryStore(), resume_session_id=ID)
+        assert caught.value.session_id == ID
+
+    run(main)
+    assert left(home) == []
+
+
+def test_a_store_that_fails_to_load_is_reported() -> None:
+    class Failing(MemoryStore):
+        async def load(self, key: SessionKey) -> Any:
+            raise ConnectionError("down")
+
+    class Hanging(MemoryStore):
+        async def load(self, key: SessionKey) -> Any:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        before = open_descriptors()
+        with pytest.raises(SessionLoadError, match="down"):
+            await open_session(FakeTransport(), Failing(), resume_session_id=ID)
+        with pytest.raises(SessionLoadTimeout) as caught:
+            await open_session(FakeTransport(), Hanging(), resume_session_id=ID, load_timeout=0.05)
+        assert caught.value.timeout == 0.05
+        assert open_descriptors() == before
+        await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
+
+    run(main)
+
+
+def test_a_session_that_is_stopped_while_it_loads_does_not_start(home: Path) -> None:
+    class Hanging(MemoryStore):
+        async def load(self, key: SessionKey) -> Any:
+            await asyncio.sleep(0.2)
+            return [{"uuid": "1"}]
+
+    async def main() -> None:
+        session = bridle.Session(
+            transport_factory=FakeTransport(), store=Hanging(), resume_session_id=ID
+        )
+        connecting = asyncio.ensure_future(session.connect())
+        await asyncio.sleep(0.05)
+        await session.stop()
+        with pytest.raises(SessionStopped):
+            await connecting
+        cancelled = bridle.Session(
+            transport_factory=FakeTransport(), store=Hanging(), resume_session_id=ID
+        )
+        connecting = asyncio.ensure_future(cancelled.connect())
+        await asyncio.sleep(0.05)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
+
+    run(main)
+    assert left(home) == []
+
+
+# ---------------------------------------------------------------- leases
+
+
+def test_a_session_holds_its_lease_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LEASE", 0.3)
+    store = MemoryStore()
+
+    async def main() -> None:
+        await fill(store)
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            with pytest.raises(SessionInUseError) as caught:
+                await open_session(FakeTransport(), store, resume_session_id=ID)
+            assert caught.value.session_id == ID
+            await asyncio.sleep(0.6)  # longer than a lease: it is renewed
+            assert not await store.acquire(ID, "another process", 1.0)
+        assert await store.acquire(ID, "another process", 1.0)
+
+    run(main)
+
+
+def test_a_lease_expires_after_a_crash() -> None:
+    now = 0.0
+    store = MemoryStore(clock=lambda: now)
+
+    async def main() -> None:
+        nonlocal now
+        await fill(store)
+        assert await store.acquire(ID, "a process that crashed", LEASE)
+        with pytest.raises(SessionInUseError):
+            await open_session(FakeTransport(), store, resume_session_id=ID)
+        now = LEASE + 1
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            pass
+
+    run(main)
+
+
+def test_a_new_session_takes_its_lease_in_the_background() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        async with open_session(FakeTransport(), store) as session:
+            assert session.id is not None
+            await until(lambda: session.id in store._leases)
+
+    run(main)
+
+
+def test_a_session_that_lost_its_lease_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LEASE", 0.1)
+    store = MemoryStore()
+
+    async def main() -> None:
+        await fill(store)
+        session = await open_session(FakeTransport(), store, resume_session_id=ID)
+        store._leases[ID] = ("another process", float("inf"))
+        await until(lambda: not session.alive)
+        await session.aclose()
+        assert isinstance(session._engine.error, SessionInUseError)
+
+    run(main)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_what_a_killed_cli_saved_but_did_not_report_is_copied(home: Path) -> None:
+    store = MemoryStore()
+    project = home / "home" / ".claude" / "projects" / "-work"
+    project.mkdir(parents=True)
+
+    async def main() -> None:
+        transport = FakeTransport()
+        session = await open_session(transport, store)
+        file = project / f"{session.id}.jsonl"
+        file.write_text('{"uuid":"1"}\n{"uuid":"2"}\n{"type":"mode"}\n{"uuid":"3"}\n{"uu')
+        entries = [{"uuid": "1"}]
+        transport.say({"type": "transcript_mirror", "filePath": str(file), "entries": entries})
+        await session.stop()
+        assert await uuids(store, str(session.id)) == ["1", "2", "3"]
+
+    run(main)
+
+
+def test_a_cli_that_reports_nothing_is_followed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_session, "_FOLLOW_PAUSE", 0.02)
+    store = MemoryStore()
+    project = home / "home" / ".claude" / "projects" / "-work"
+    project.mkdir(parents=True)
+
+    async def main() -> None:
+        with FakeCli.auto().version("2.1.100 (Claude Code)") as cli:
+            async with bridle.start_session(cli_path=cli.path, store=store) as session:
+                assert "--session-mirror" not in session._launch.argv
+                session_id = str(session.id)
+                file = project / f"{session_id}.jsonl"
+                file.write_text('{"uuid":"1"}\n{"type":"mode"}\n')
+                await until(lambda: session_id in store._sessions)
+                inside = project / session_id / "subagents"
+                inside.mkdir(parents=True)
+                (inside / "agent-a.jsonl").write_text('{"uuid":"2"}\n')
+                with file.open("a") as stream:
+                    stream.write('{"uuid":"3"}\n')
+            found = await store.load(SessionKey(session_id)) or []
+            assert found == [{"uuid": "1"}, {"type": "mode"}, {"uuid": "3"}]
+            assert await uuids(store, session_id, "subagents/agent-a") == ["2"]
+
+    run(main)
+
+
+def test_a_report_that_is_too_long_is_read_from_the_file(home: Path) -> None:
+    store = MemoryStore()
+    project = home / "home" / ".claude" / "projects" / "-work"
+    project.mkdir(parents=True)
+
+    async def main() -> None:
+        transport = FakeTransport()
+        async with open_session(transport, store, max_buffer_size=2048) as session:
+            file = project / f"{session.id}.jsonl"
+            file.write_text('{"uuid":"1"}\n{"uuid":"2","text":"%s"}\n{"uuid":"3"}\n' % ("x" * 4096))
+            for uuid, text in (("1", ""), ("2", "x" * 4096), ("3", "")):
+                entry = {"uuid": uuid, "text": text}
+                transport.say(
+                    {"type": "transcript_mirror", "filePath": str(file), "entries": [entry]}
+                )
+        assert sorted(map(str, await uuids(store, str(session.id)))) == ["1", "2", "3"]
+
+    run(main)
+
+
+def test_the_spool_of_an_earlier_process_is_sent_before_the_conversation_is_loaded(
+    home: Path,
+) -> None:
+    class Flaky(MemoryStore):
+        is_down = True
+
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if self.is_down:
+                raise ConnectionError("down")
+            await super().append(key, entries)
+
+    store = Flaky()
+
+    async def main() -> None:
+        transport = FakeTransport()
+        async with open_session(transport, store, session_id=ID):
+            transport.say(mirror(ID, "1", "2"))
+        assert len(left(home)) == 1
+        store.is_down = False
+        async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
+            file = Path(session._launch.directory) / f"{ID}.jsonl"
+            assert len(file.read_bytes().splitlines()) == 2
+
+    run(main)
+    assert left(home) == []
+    assert os.listdir(home / "state" / "bridle" / "spool") == []
+
+
+# ---------------------------------------------------------------- other doors and endings
+
+
+def test_a_blocking_run_copies_to_the_store_too() -> None:
+    store = MemoryStore()
+    with FakeCli.auto() as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store)
+        assert agent.sync.run("hello").ok
+        assert "result" in [message.type for message in agent.sync.query("hello")]
+    assert store._leases == {}
+
+
+def test_a_store_for_the_official_protocol_is_accepted(home: Path) -> None:
+    official = pytest.importorskip("claude_agent_sdk", reason="needs the official SDK")
+    theirs = official.InMemorySessionStore()
+
+    async def main() -> None:
+        transport = FakeTransport()
+        async with open_session(transport, theirs, session_id=ID):
+            transport.say(mirror(ID, "1", "2"))
+        async with open_session(FakeTransport(), theirs, resume_session_id=ID) as session:
+            file = Path(session._launch.directory) / f"{ID}.jsonl"
+            assert file.read_bytes().count(b"\n") == 2
+
+    run(main)
+    assert left(home) == []
+
+
+PROGRAM = """
+import asyncio, sys
+import bridle
+from bridle.sessions import MemoryStore, SessionKey
+
+async def main():
+    store = MemoryStore()
+    await store.append(SessionKey(sys.argv[2]), [{"uuid": "1"}])
+    await store.append(SessionKey(sys.argv[2], "subagents/agent-a"), [{"uuid": "2"}])
+    session = await bridle.start_session(
+        cli_path=sys.argv[1], store=store, resume_session_id=sys.argv[2]
+    )
+    print(session._launch.directory, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_is_killed_leaves_no_copy_of_the_conversation(home: Path) -> None:
+    with FakeCli.auto() as cli:
+        command = [sys.executable, "-c", PROGRAM, cli.path, ID]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            directory = program.stdout.readline().strip()
+            assert (Path(directory) / ID / "subagents" / "agent-a.jsonl").exists()
+            program.kill()
+        wait_until(lambda: not os.path.exists(directory))

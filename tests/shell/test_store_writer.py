@@ -1,0 +1,346 @@
+"""Entries reach the store or the spool file in order, whatever the store does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.processes import open_descriptors, run, until
+
+from bridle._core.mirroring import MAX_MEMORY
+from bridle._shell import store_writer
+from bridle._shell.journal import Journal
+from bridle._shell.spool import Spool, left_behind, spool_directory, spool_name
+from bridle._shell.store_loading import send_left_behind
+from bridle._shell.store_writer import StoreWriter
+from bridle._store import Entry, SessionKey
+from bridle.events import SdkWarning, WarningKind
+from bridle.sessions import MemoryStore
+
+ID = "00000000-0000-4000-8000-000000000001"
+KEY = SessionKey(ID, "", "-p")
+
+
+class Store(MemoryStore):
+    """A store that can hang, fail, fail after it has stored, and come back."""
+
+    def __init__(self, **policy: Any) -> None:
+        super().__init__(**policy)
+        self.mode = "works"
+        self.appends = 0
+        self.running = 0
+        self.most_running = 0
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        self.appends += 1
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+        try:
+            await asyncio.sleep(0)
+            if self.mode == "hangs":
+                await asyncio.Event().wait()
+            if self.mode == "fails":
+                raise ConnectionError("the server is down")
+            await super().append(key, entries)
+            if self.mode == "forgets to answer":
+                raise ConnectionError("the connection was lost")
+        finally:
+            self.running -= 1
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use a directory for spool files that the test can look at, and short waits."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(store_writer, "MAX_FAILING", 0.05)
+    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 0.2)
+    monkeypatch.setattr(store_writer, "CLOSE_TIMEOUT", 0.5)
+    return Path(spool_directory())
+
+
+class Bench:
+    """A writer, its store and its warnings."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store or Store()
+        self.warnings: list[SdkWarning] = []
+        self.spool = Spool(f"{spool_name(self.store, ID)}transcript.", "me", self.store.redact)
+        self.writer = StoreWriter(self.store, self.spool, self.warnings.append)
+
+    def put(self, *numbers: int, size: int = 10) -> None:
+        self.writer.put(KEY, [{"uuid": str(number)} for number in numbers], size)
+
+    async def stored(self) -> list[int]:
+        found = await self.store.load(KEY) or []
+        return [int(str(entry["uuid"])) for entry in found]
+
+
+def play(main: Callable[[Bench], Coroutine[Any, Any, None]], store: Store | None = None) -> None:
+    """Run a test with a new writer. No task and no descriptor is left."""
+
+    async def bounded() -> None:
+        before = open_descriptors()
+        await main(Bench(store))
+        await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
+        assert open_descriptors() <= before
+
+    run(bounded)
+
+
+def files(state: Path) -> list[Path]:
+    return sorted(state.iterdir()) if state.exists() else []
+
+
+def test_entries_reach_the_store_in_order_one_append_at_a_time(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        for number in range(200):
+            bench.put(number)
+            if number % 20 == 0:
+                await asyncio.sleep(0)
+        await bench.writer.aclose()
+        assert await bench.stored() == list(range(200))
+        assert (bench.store.most_running, bench.warnings) == (1, [])
+        assert bench.store.appends < 50
+        assert files(state) == []
+
+    play(main)
+
+
+@pytest.mark.parametrize("mode", ["fails", "hangs", "forgets to answer"])
+def test_a_store_that_comes_back_gets_every_entry_once(mode: str, state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        bench.put(0)
+        await until(lambda: bench.store.appends)
+        bench.store.mode = mode
+        for number in range(1, 50):
+            bench.put(number)
+            await asyncio.sleep(0.002)
+        await until(lambda: bench.warnings)
+        await until(lambda: files(state))
+        for number in range(50, 100):
+            bench.put(number)
+        bench.store.mode = "works"
+        await until(lambda: not files(state))
+        assert await bench.stored() == list(range(100))
+        bench.put(100)
+        await bench.writer.aclose()
+        assert await bench.stored() == list(range(101))
+        [warning] = bench.warnings
+        assert warning.kind is WarningKind.STORE_FAILED
+        assert bench.spool.path in warning.detail
+
+    play(main)
+
+
+def test_a_short_failure_needs_no_spool(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    monkeypatch.setattr(store_writer, "MAX_FAILING", 60.0)
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.put(1)
+        await until(lambda: bench.store.appends >= 2)
+        bench.store.mode = "works"
+        await bench.writer.aclose()
+        assert (await bench.stored(), bench.warnings, files(state)) == ([1], [], [])
+
+    play(main)
+
+
+@pytest.mark.parametrize("mode", ["fails", "hangs"])
+def test_what_a_dead_store_did_not_take_is_left_in_a_private_file(mode: str, state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        bench.store.mode = mode
+        bench.put(1, 2)
+        bench.put(3)
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await bench.writer.aclose()
+        assert loop.time() - before < 5.0
+        assert "3 entries are not in the store" in bench.warnings[-1].detail
+        assert bench.spool.path in bench.warnings[-1].detail
+
+    play(main)
+    [file] = files(state)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    lines = [json.loads(line[1:]) for line in file.read_bytes().splitlines()]
+    uuids = [entry["uuid"] for line in lines for entry in line["entries"]]
+    assert uuids == ["1", "2", "3"]
+    assert lines[0]["key"] == {"session_id": ID, "subkey": "", "project": "-p"}
+
+
+def test_the_next_process_sends_what_an_earlier_one_left(state: Path) -> None:
+    store = Store()
+
+    async def fail(bench: Bench) -> None:
+        bench.put(1)
+        await until(lambda: bench.store.appends)
+        bench.store.mode = "fails"
+        bench.put(2, 3)
+        await bench.writer.aclose()
+
+    play(fail, store)
+    [file] = files(state)
+    with file.open("ab") as stream:
+        stream.write(b'+{"key": {"session_id"')  # the process died while it wrote this line
+
+    async def again(bench: Bench) -> None:
+        bench.store.mode = "works"
+        await send_left_behind(bench.store, spool_name(bench.store, ID))
+        assert await bench.stored() == [1, 2, 3]
+
+    play(again, store)
+    assert files(state) == []
+
+
+def test_a_spool_of_a_process_that_lives_is_left_alone(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.put(1)
+        await until(lambda: files(state))
+        name = spool_name(bench.store, ID)
+        assert list(left_behind(name)) == []
+        await bench.writer.aclose()
+        [left] = left_behind(name)
+        left.close()
+
+    play(main)
+
+
+def test_a_damaged_spool_is_kept(state: Path) -> None:
+    state.mkdir(parents=True)
+    store = Store()
+    (state / f"{spool_name(store, ID)}transcript.old.jsonl").write_bytes(b"+not json\n")
+
+    async def main(bench: Bench) -> None:
+        await send_left_behind(bench.store, spool_name(bench.store, ID))
+
+    play(main, store)
+    [file] = files(state)
+    assert (file.name.startswith("damaged."), file.read_bytes()) == (True, b"+not json\n")
+
+
+def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "hangs"
+        for number in range(64):
+            bench.put(number, size=MAX_MEMORY // 8)
+            await asyncio.sleep(0.01)
+        await until(lambda: bench.writer._backlog.size == 0)
+        bench.store.mode = "works"
+        await until(lambda: not files(state))
+        assert await bench.stored() == list(range(64))
+        await bench.writer.aclose()
+
+    play(main)
+
+
+def test_the_spool_holds_only_redacted_entries(state: Path) -> None:
+    store = Store(redact=lambda entry: {**entry, "text": "..."})
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.writer.put(KEY, [{"uuid": "1", "text": "secret"}], 10)
+        await bench.writer.aclose()
+
+    play(main, store)
+    [file] = files(state)
+    assert b"secret" not in file.read_bytes()
+    assert b'"text":"..."' in file.read_bytes()
+
+
+def test_a_redaction_that_fails_writes_nothing(state: Path) -> None:
+    def redact(_: Entry) -> Entry:
+        raise ValueError("cannot read this")
+
+    async def main(bench: Bench) -> None:
+        bench.writer.put(KEY, [{"uuid": "1", "text": "secret"}], 10)
+        await bench.writer.aclose()
+        assert "1 entries are lost" in bench.warnings[-1].detail
+
+    play(main, Store(redact=redact))
+    assert files(state) == []
+
+
+def test_a_writer_that_is_cancelled_still_spools(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "hangs"
+        bench.put(1)
+        closing = asyncio.ensure_future(bench.writer.aclose())
+        await asyncio.sleep(0.05)
+        closing.cancel()
+        await asyncio.wait([closing])
+
+    play(main)
+    [file] = files(state)
+    assert b'"uuid":"1"' in file.read_bytes()
+
+
+def test_a_spool_that_cannot_be_written_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.put(1)
+        await until(lambda: len(bench.warnings) >= 2)
+        assert "failed too" in bench.warnings[1].detail
+        bench.store.mode = "works"
+        await bench.writer.aclose()
+        assert await bench.stored() == [1]
+
+    play(main)
+
+
+# ---------------------------------------------------------------- the journal
+
+JOURNAL = SessionKey(ID, "journal", "-p")
+
+
+def test_a_journal_entry_is_in_the_store_when_write_returns() -> None:
+    async def main(bench: Bench) -> None:
+        journal = Journal(bench.writer, JOURNAL)
+        await asyncio.gather(*(journal.write({"uuid": str(number)}) for number in range(10)))
+        found = await bench.store.load(JOURNAL) or []
+        assert [entry["uuid"] for entry in found] == [str(number) for number in range(10)]
+        await bench.writer.aclose()
+
+    play(main)
+
+
+@pytest.mark.parametrize("mode", ["fails", "hangs"])
+def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
+    mode: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridle._shell.journal.WAIT", 0.2)
+    monkeypatch.setattr(store_writer, "MAX_FAILING", 60.0)
+    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 60.0)
+
+    async def main(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        bench.store.mode = mode
+        journal = Journal(bench.writer, JOURNAL)
+        before = loop.time()
+        await journal.write({"uuid": "1"})
+        assert 0.15 < loop.time() - before < 5.0
+        [file] = files(state)
+        assert b'"uuid":"1"' in file.read_bytes()
+        [warning] = bench.warnings
+        assert warning.kind is WarningKind.STORE_FAILED
+        await journal.write({"uuid": "2"})  # the store is known to fail, so this does not wait
+        assert b'"uuid":"2"' in file.read_bytes()
+        bench.store.mode = "works"
+        assert bench.writer._appending is not None
+        bench.writer._appending.cancel()  # as the event loop does when the program ends
+        await bench.writer.aclose()
+        assert [entry["uuid"] for entry in await bench.store.load(JOURNAL) or []] == ["1", "2"]
+
+    play(main)
+    assert files(state) == []
