@@ -399,7 +399,7 @@ def test_a_session_connects_once() -> None:
     async def main() -> None:
         with FakeCli.auto() as cli:
             async with Session(options(cli)) as session:
-                with pytest.raises(RuntimeError, match="once"):
+                with pytest.raises(RuntimeError, match="already started"):
                     await session.connect()
                 assert session.alive
 

@@ -13,7 +13,6 @@ from bridle._core.mirroring import (
     delay_after,
     is_subagent,
     key_of,
-    project_name,
     split_metadata,
 )
 from bridle._store import Entry, SessionKey
@@ -47,10 +46,6 @@ def entries(count: int, start: int = 0) -> list[Entry]:
 )
 def test_a_transcript_file_has_a_key(path: str, key: SessionKey | None) -> None:
     assert key_of(path, "-here") == key
-
-
-def test_a_project_is_named_after_its_directory() -> None:
-    assert project_name("/home/me/my_app.v2") == "-home-me-my-app-v2"
 
 
 @pytest.mark.parametrize(
