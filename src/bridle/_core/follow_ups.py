@@ -17,6 +17,7 @@ from msgspec import structs
 from bridle._core.actions import Action, Deliver, TurnEnded
 from bridle._core.classify import Facts, LimitHit, ProcessEnd, ResultEnd, classify
 from bridle._core.events_from_messages import api_retry
+from bridle._core.spending import Meter
 from bridle._core.text import result_text
 from bridle._core.usage import CallCount
 from bridle.content import ToolResultBlock
@@ -185,7 +186,7 @@ class HeldOutcomes:
         now: float,
         ending: ProcessEnd | None = None,
         hit: LimitHit | None = None,
-        spent: float = 0.0,
+        spent: float | None = None,
     ) -> list[Action]:
         held, self._held = self._held, {}
         released: list[Action] = []
@@ -202,7 +203,7 @@ class HeldOutcomes:
                     main_model_calls=outcome.main_model_calls + self._calls.main_model_calls,
                     tool_calls=outcome.tool_calls + self._calls.tool_calls,
                 )
-            if hit is not None and is_newest:
+            if spent is not None and is_newest:
                 cost = max(outcome.cost_usd or 0.0, spent)
                 outcome = structs.replace(outcome, cost_usd=cost)
             if outcome.ok and ending is not None:
@@ -239,6 +240,8 @@ def _continued(outcome: Outcome[Any], result: ResultMessage) -> Outcome[Any]:
 
 
 def _cost_between(before: ResultMessage | None, after: ResultMessage) -> float:
-    """Return the cost between two results. The CLI's totals count from its start."""
-    totals = [message.total_cost_usd or 0.0 for message in (before, after) if message is not None]
-    return max(0.0, totals[-1] - totals[0]) if len(totals) > 1 else totals[-1]
+    """Return the cost between two results, or 0.0 if the second one has a lower total."""
+    meter = Meter()
+    if before is not None:
+        meter.charge(before)
+    return meter.charge_late(after) or 0.0

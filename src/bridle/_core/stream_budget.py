@@ -189,7 +189,7 @@ class StreamBudget:
 
     def _is_overspent(self, message: ResultMessage, allowed: float) -> bool:
         at_own_budget = self._has_budget and ends_at_budget(message)
-        return at_own_budget or (self._cost or 0.0) > allowed
+        return at_own_budget or (self._cost is not None and self._cost > allowed)
 
     def _count_answered(self, message: ResultMessage) -> None:
         named = len(message.user_message_uuids)

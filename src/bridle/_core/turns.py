@@ -625,7 +625,7 @@ def with_result(
         session_id=result.session_id,
         cost_usd=cost if pays else 0.0,
         usage=result.usage if pays else None,
-        num_turns=result.num_turns or 0,
+        num_turns=result.num_turns,
         result=result,
         deferred_tool_use=result.deferred_tool_use,
     )

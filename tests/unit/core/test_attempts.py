@@ -135,6 +135,11 @@ def test_an_answer_that_has_used_up_a_limit_is_final(
     assert ask(plan(1, Retry(), Limits()), outcome, seconds) is not None
 
 
+def test_an_unknown_cost_does_not_use_up_the_limit_in_dollars() -> None:
+    assert UNFIT.cost_usd is None
+    assert ask(plan(1, limits=Limits(usd=0.5)), UNFIT) is not None
+
+
 def test_the_answer_costs_what_all_of_its_prompts_cost() -> None:
     first = Outcome[Any](
         reason=OutcomeReason.OUTPUT_INVALID,

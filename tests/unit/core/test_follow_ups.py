@@ -132,6 +132,28 @@ def test_what_followed_is_the_answer_and_costs_add_up() -> None:
     assert (outcome.text, outcome.num_turns, outcome.cost_usd) == ("second", 3, 0.75)
 
 
+@pytest.mark.parametrize(("later", "expected"), [({"n": 2}, {"n": 2}), (None, {"n": 1})])
+def test_the_answer_has_the_last_structured_output(later: object, expected: object) -> None:
+    first = structs.replace(outcome_of(result(1.0)), structured_output={"n": 1})
+    outcome = after(result(origin=ORIGIN, structured_output=later)).complete(first)
+    assert outcome.structured_output == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "total", "cost"),
+    [(1.0, 1.25, 0.75), (1.0, 0.25, 0.5), (1.0, None, 0.5), (None, 0.25, 0.75)],
+    ids=["it grew", "it is lower", "no total", "no result before"],
+)
+def test_a_follow_up_adds_the_growth_of_the_total(
+    before: float | None, total: float | None, cost: float
+) -> None:
+    first = structs.replace(outcome_of(result(before or 0.0)), cost_usd=0.5)
+    if before is None:
+        first = structs.replace(first, result=None)
+    follow_up = read(type="result", subtype="success", origin=ORIGIN, total_cost_usd=total)
+    assert after(follow_up).complete(first).cost_usd == cost
+
+
 def test_a_follow_up_that_failed_fails_the_whole() -> None:
     failed = result(1.0, origin=ORIGIN, is_error=True, api_error_status=529)
     outcome = after(failed).complete(outcome_of(result(1.0)))

@@ -21,9 +21,17 @@ from bridle._core.launch import (
     plan_session,
     redact,
     secrets,
+    with_budget,
 )
 from bridle.errors import OptionsError
-from bridle.options import AgentConfig, BidirOptions, CliOptions, SdkOptions, managed_flags
+from bridle.options import (
+    AgentConfig,
+    BidirOptions,
+    CliOptions,
+    Limits,
+    SdkOptions,
+    managed_flags,
+)
 from bridle.permissions import Cancel
 from bridle.tools import ToolServer, tool
 
@@ -943,3 +951,14 @@ def test_a_fork_of_a_conversation_in_a_file_keeps_its_own_id() -> None:
     launch = launch.resuming(THEIRS, f"/t/{THEIRS}.jsonl", "/t")
     assert (launch.session_id, launch.writes_id) == (OURS, OURS)
     assert {"--fork-session", f"--resume=/t/{THEIRS}.jsonl"} <= set(launch.argv)
+
+
+@pytest.mark.parametrize(
+    ("own", "limit", "expected"),
+    [(None, None, None), (2.0, None, 2.0), (None, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 2.0, 1.0)],
+)
+def test_the_cli_enforces_the_smaller_of_its_budget_and_the_limit(
+    own: float | None, limit: float | None, expected: float | None
+) -> None:
+    options = with_budget(CliOptions(max_budget_usd=own), Limits(usd=limit))
+    assert options.max_budget_usd == expected

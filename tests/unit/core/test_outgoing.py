@@ -117,6 +117,17 @@ def test_what_waits_is_rejected_in_order(desk: Desk) -> None:
     assert desk.requests.take_queue() == []
 
 
+def test_only_the_queued_operation_that_timed_out_is_rejected(desk: Desk) -> None:
+    desk.requests.enqueue(Request("a", "interrupt", {}, 30.0), 0.0)
+    desk.requests.enqueue(Request("b", "set_model", {}, 30.0), 0.0)
+    desk.requests.give_up("b")
+    [refusal] = only(Reject, desk.taken())
+    assert refusal.key == "b"
+    assert isinstance(refusal.error, SessionNotInitialized)
+    assert refusal.error.operation == "set_model"
+    assert [waiting.key for waiting in desk.requests.take_queue()] == ["a"]
+
+
 # ------------------------------------------------------------------------- in flight
 
 

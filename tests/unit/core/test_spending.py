@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from bridle import Limits, OutcomeReason
 from bridle._core.actions import Action, TurnEnded, Warn
 from bridle._core.budget import Used
 from bridle._core.engine import Engine
-from bridle._core.spending import Meter, Told, read_total
+from bridle._core.spending import Meter, Spending, Told, read_total
 from bridle.events import WarningKind
 from bridle.messages import ResultMessage
 
@@ -163,6 +164,20 @@ def test_the_calls_of_subagents_count() -> None:
     engine = prompted()
     inner = call("s", USE, parent_tool_use_id="task")
     assert asked(engine.receive(inner, 1.0)) == [("get_session_cost", "req_2")]
+
+
+def test_a_turn_whose_total_has_not_grown_has_spent_nothing() -> None:
+    """The CLI rounds its total, so the start is known as a range only."""
+    answers: list[Callable[[object], None]] = []
+    spending = Spending(
+        USD, Meter(), ask=lambda then, now: answers.append(then), warn=lambda kind, detail: None
+    )
+    spending.begin(0.0)
+    answers[0]({"text": "Total cost: $2.16"})
+    assert spending.spent == 0.0
+    spending.hear(cli.decoded(call("1", USE))[0], 1.0)
+    answers[1]({"text": "Total cost: $2.26"})
+    assert spending.spent == pytest.approx(0.095)
 
 
 def test_what_was_spent_before_the_turn_does_not_count() -> None:

@@ -8,7 +8,7 @@ leaves the rest to their order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from tests.support import cli
@@ -28,10 +28,11 @@ from tests.support.cli import (
     user,
 )
 
-from bridle._core.actions import Action, Outbox, TurnEnded
+from bridle._core.actions import Action, Deliver, Outbox, TurnEnded
 from bridle._core.agents import AgentBook
 from bridle._core.turns import TurnBook
 from bridle.messages import Message, ResultMessage
+from bridle.outcomes import Outcome, OutcomeReason
 
 Step = str | bytes
 Ends = list[tuple[str, str, tuple[str, ...]]]
@@ -472,6 +473,11 @@ STORIES = {
         older=["a", result()],
         ends=completed("a"),
     ),
+    "only the results of two prompts": Story(
+        newer=[*"ab", result("a"), result("b")],
+        older=[*"ab", result(), result()],
+        ends=completed("a", "b"),
+    ),
 }
 
 
@@ -544,3 +550,50 @@ def test_a_background_subagent_belongs_to_the_prompt_that_started_it(info: cli.J
     assert book.prompt_of("unseen", "t") == "a"
     assert book.prompt_of("deep", "n") == "a"
     assert (book.has_tasks("a"), book.has_tasks("b")) == (True, False)
+
+
+# ------------------------------------------------------------------------- many lines at once
+
+
+def ended(*chunks: bytes) -> Outcome[Any]:
+    """Return the outcome of a prompt. Each of the chunks is read at once."""
+    engine = running(cli.NEWER)
+    engine.send("a", "a", "prompt", 0.0)
+    actions = [action for chunk in chunks for action in engine.receive(chunk, 1.0)]
+    [end] = only(TurnEnded, actions)
+    return end.outcome
+
+
+def answer(message_id: str) -> bytes:
+    message = {"id": message_id, "model": "opus", "content": [{"type": "text", "text": "x"}]}
+    return cli.line(type="assistant", message=message)
+
+
+def test_model_calls_that_arrive_at_once_are_counted() -> None:
+    outcome = ended(init("a"), answer("1") + answer("1") + answer("2"), result("a"))
+    assert outcome.model_calls == 2
+
+
+def test_model_calls_between_two_turns_are_not_counted() -> None:
+    assert ended(answer("1") + answer("2"), init("a") + answer("3"), result("a")).model_calls == 1
+
+
+def test_the_last_message_of_many_explains_a_failure() -> None:
+    failed = assistant("", error="authentication_failed")
+    outcome = ended(init("a"), assistant("words") + failed, result("a", is_error=True))
+    assert (outcome.reason, outcome.text) == (OutcomeReason.AUTH_FAILED, "words")
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+def test_the_outcome_has_the_number_of_turns_of_its_result(turns: int) -> None:
+    assert ended(init("a"), result("a", num_turns=turns)).num_turns == turns
+
+
+def test_a_follow_up_result_of_a_closed_prompt_ends_the_turn_of_its_notification() -> None:
+    """The next turn is that of the next prompt then, although an older CLI does not name it."""
+    engine = running(cli.OLDER)
+    engine.send("a", "a", "prompt", 0.0)
+    feed(engine, 1.0, init(), echo("a"), result(), NOTICE, follow_up("a"))
+    engine.send("b", "b", "prompt", 2.0)
+    [delivered] = only(Deliver, feed(engine, 3.0, init()))
+    assert delivered.turns == ("b",)

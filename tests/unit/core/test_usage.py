@@ -10,7 +10,7 @@ from tests.support.sizes import largest_container
 
 from bridle import decode_line
 from bridle._core import usage
-from bridle._core.usage import UsageBook
+from bridle._core.usage import CallCount, UsageBook
 from bridle.messages import AssistantMessage, Message, ModelUsage, ResultMessage
 from bridle.outcomes import SessionUsage, TurnUsage
 
@@ -143,3 +143,40 @@ def test_the_book_is_bounded_and_loses_no_tokens(book: UsageBook) -> None:
     found = book.read()
     assert (len(found.turns), found.turns[0].prompts) == (usage.MAX_TURNS, ("5",))
     assert found.input_tokens == usage.MAX_TURNS + 5
+
+
+# ------------------------------------------------------------------------- calls
+
+
+def call(
+    id: str | None, *tools: str, parent: str | None = None, model: str = "opus"
+) -> AssistantMessage:
+    content = [{"type": "tool_use", "id": tool, "name": "Bash", "input": {}} for tool in tools]
+    wire = {
+        "type": "assistant",
+        "parent_tool_use_id": parent,
+        "message": {"id": id, "model": model, "content": content},
+    }
+    message = decode_line(msgspec.json.encode(wire))
+    assert isinstance(message, AssistantMessage)
+    return message
+
+
+def counts(*messages: Message) -> tuple[int, int, int]:
+    """Return the model calls, those of the main agent, and the tool calls."""
+    calls = CallCount()
+    calls.add(messages)
+    return calls.model_calls, calls.main_model_calls, calls.tool_calls
+
+
+def test_the_messages_of_one_answer_are_one_model_call() -> None:
+    assert counts(call("1"), call("1", "t1"), call("2", "t2", "t3")) == (2, 2, 3)
+
+
+def test_calls_of_subagents_are_not_calls_of_the_main_agent() -> None:
+    messages = call("1", "t1"), call("s", "t2", parent="t1"), call("1", "t3")
+    assert counts(*messages) == (2, 1, 3)
+
+
+def test_a_message_that_the_cli_wrote_is_not_a_model_call() -> None:
+    assert counts(call("1", model="<synthetic>"), call("2"), result()) == (1, 1, 0)

@@ -25,6 +25,14 @@ def test_the_first_warnings_of_a_kind_are_told_each() -> None:
     assert (rate.next_due, rate.take_due(100.0), rate.take_all()) == (None, [], [])
 
 
+def test_twenty_warnings_are_given_at_once_and_then_one_a_second() -> None:
+    """docs/howto/observability.md states both numbers."""
+    rate = WarningRate()
+    assert flood(rate, 25, 0.0) == 20
+    assert rate.next_due == 1.0
+    assert [one.count for one in rate.take_due(1.0)] == [5]
+
+
 def test_more_of_them_are_told_as_one_a_second_later_with_their_count() -> None:
     rate = WarningRate()
     assert flood(rate, BURST + 300, 5.0) == BURST

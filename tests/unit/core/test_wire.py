@@ -23,6 +23,7 @@ from bridle._core.wire import (
 )
 from bridle.content import Block, ImageBlock, TextBlock, ToolResultBlock, UnknownBlock
 from bridle.controls import (
+    CanUseToolRequest,
     ControlFailure,
     ControlRequest,
     ControlResponse,
@@ -143,6 +144,26 @@ def test_every_line_of_one_unknown_block_is_still_an_assistant_message() -> None
     assert isinstance(message, AssistantMessage)
     assert message.content == [UnknownBlock("new", {"type": "new", "a": 1})]
     assert (message.uuid, message.misfits) == ("u", ())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tool_input": {"a": 1}},
+        {"input": {"a": 1}, "title": 7},
+        {"input": {"a": 1}, "tool_input": {"b": 2}, "title": 7},
+    ],
+    ids=["other name", "usual name", "both names"],
+)
+def test_the_input_of_a_tool_is_read_under_either_name(fields: dict[str, object]) -> None:
+    """Some implementations of the protocol send `tool_input`. The usual name comes first."""
+    body = {"subtype": "can_use_tool", "tool_name": "Bash", **fields}
+    frame = decode_line(
+        msgspec.json.encode({"type": "control_request", "request_id": "r", "request": body})
+    )
+    assert isinstance(frame, ControlRequest)
+    assert isinstance(frame.request, CanUseToolRequest)
+    assert frame.request.input == {"a": 1}
 
 
 def test_an_unknown_message_needs_only_be_an_object() -> None:

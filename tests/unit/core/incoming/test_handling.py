@@ -770,6 +770,24 @@ def test_the_bound_is_warned_about_now_and_then() -> None:
     assert warned(feed(engine, 12.0, *lines)) == [WarningKind.LIMIT_REACHED]
 
 
+@pytest.mark.parametrize(
+    ("events", "callbacks", "expected"),
+    [
+        ({"PreToolUse": [Hook(first)]}, {}, True),
+        ({}, {"can_use_tool": first}, True),
+        ({}, {"question": first}, True),
+        ({}, {"plan": first}, True),
+        ({}, {"elicitation": first}, False),
+    ],
+    ids=["hook", "permission", "question", "plan", "elicitation"],
+)
+def test_hooks_and_permission_callbacks_are_gates(
+    events: dict[str, list[Hook]], callbacks: dict[str, Any], expected: bool
+) -> None:
+    plan = HookPlan.from_options(events, 60.0)
+    assert cli.asking(hooks=plan, **callbacks).has_gates is expected
+
+
 def test_a_request_that_ends_makes_room_for_another() -> None:
     engine = crowded()
     cli.finish(engine, 1, None, 2.0)
