@@ -36,6 +36,20 @@ def pack(package: str, scratch: str) -> Path:
     return archive
 
 
+def unpack(archive: tarfile.TarFile, member: str, directory: Path) -> Path:
+    """Write one file of an archive to ``directory``, under its last name, and return its path.
+
+    Python 3.11.4 added extraction that is safe from links and absolute paths. This needs none.
+    """
+    source = archive.extractfile(member)
+    if source is None:
+        raise SystemExit(f"{member} in the archive is not a file")
+    target = directory / Path(member).name
+    with source, target.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    return target
+
+
 def fetch(version: str, directory: Path) -> Path:
     """Download the CLI of this version to ``directory``, unless it exists there."""
     target = directory / version / "claude"
@@ -44,8 +58,7 @@ def fetch(version: str, directory: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         with tarfile.open(pack(f"{package_name()}@{version}", scratch)) as package:
-            package.extract("package/claude", scratch, filter="data")
-        binary = Path(scratch) / "package" / "claude"
+            binary = unpack(package, "package/claude", Path(scratch))
         binary.chmod(0o755)
         binary.replace(target)
     return target

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fetch_cli import pack
+from fetch_cli import pack, unpack
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 KEPT_IN = REPOSITORY / ".clis"
@@ -70,11 +70,10 @@ def fetch(package: Package, version: str | None = None) -> Path:
         if version is None and integrity_of(archive) != package.integrity:
             raise SystemExit(f"{package.name} {package.version} does not have the pinned checksum")
         with tarfile.open(archive) as contents:
-            for member in (package.file, "package.json"):
-                contents.extract(f"package/{member}", scratch, filter="data")
-        # The declarations come last: if they exist, the directory is complete.
-        for member in ("package.json", package.file):
-            (Path(scratch) / "package" / member).replace(directory / Path(member).name)
+            # The declarations come last: if they exist, the directory is complete.
+            for member in ("package.json", package.file):
+                file = unpack(contents, f"package/{member}", Path(scratch))
+                file.replace(directory / file.name)
     return target
 
 
