@@ -629,6 +629,7 @@ def test_nothing_recorded_is_nothing_to_show() -> None:
 
 # Recordings of sessions that send a uuid twice, which ours never do.
 FOREIGN = {"duplicate_uuid", "duplicate_uuid_running"}
+RESUMED = {"approval_allow", "approval_awaited", "approval_deny"}
 
 
 @pytest.mark.parametrize(
@@ -654,10 +655,13 @@ def test_every_real_recording_becomes_a_timeline(path: Path) -> None:
         return
     turns = [one for one in model.spans if one.lane is Lane.TURNS]
     outcomes = sorted(str(one.reason) for one in replay(path).outcomes.values())
-    assert sorted(one.facts["outcome"] for one in turns if one.title != "follow-up") == outcomes
+    prompted = [one for one in turns if one.title not in ("follow-up", "resumed turn")]
+    assert sorted(one.facts["outcome"] for one in prompted) == outcomes
     results = [one.line for one in model.frames if one.kind.startswith("result/")]
     origins = sum('"origin":{"kind":"task-notification"' in line for line in results)
     assert sum(one.title == "follow-up" for one in turns) == origins
+    resumed = sum(one.title == "resumed turn" for one in turns)
+    assert resumed == (path.stem in RESUMED)
 
 
 WORDS = st.sampled_from(

@@ -165,8 +165,10 @@ class Turns(Follower):
             for uuid in step.turns:
                 self._add(uuid, place)
         if seen.subtype == "init" and not step.turns:
-            # A turn that the CLI starts itself, from its init message to its result.
-            self._follow_up = self.begin(Lane.TURNS, "follow-up", seen, cause="background work")
+            # A turn that the CLI starts itself, from its init message to its result. Before the
+            # first prompt it finishes a turn of an earlier process, which waited for approval.
+            title = ("follow-up", "background work") if self._all else ("resumed turn", "approval")
+            self._follow_up = self.begin(Lane.TURNS, title[0], seen, cause=title[1])
         elif self._follow_up is not None and seen.kind == "result":
             state = State.FAILED if seen.frame.get("is_error") is True else State.OK
             self._follow_up.close(seen, state)
