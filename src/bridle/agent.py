@@ -229,18 +229,46 @@ class Agent(Generic[_Deps]):
         )
         return await job.outcome()
 
+    @overload
     async def resume(
         self,
         pending: PendingApproval,
         decision: PermissionResult,
         *,
-        output_type: type[Output] | None = NOT_GIVEN,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> Outcome[Output]: ...
+
+    @overload
+    async def resume(
+        self,
+        pending: PendingApproval,
+        decision: PermissionResult,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> Outcome[Any]: ...
+
+    async def resume(
+        self,
+        pending: PendingApproval,
+        decision: PermissionResult,
+        *,
+        output_type: Any = NOT_GIVEN,
         output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
         deps: _Deps | None = NOT_GIVEN,
         limits: Limits | None = NOT_GIVEN,
-    ) -> Outcome[Output]:
+    ) -> Outcome[Any]:
         """Decide about a tool call that waits for approval, and return the outcome of its turn.
 
         Bridle starts a CLI that continues the conversation. Close the session that deferred the
@@ -515,18 +543,46 @@ class SyncAgent(Generic[_Deps]):
             )
         )
 
+    @overload
     def resume(
         self,
         pending: PendingApproval,
         decision: PermissionResult,
         *,
-        output_type: type[Output] | None = NOT_GIVEN,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> Outcome[Output]: ...
+
+    @overload
+    def resume(
+        self,
+        pending: PendingApproval,
+        decision: PermissionResult,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: _Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> Outcome[Any]: ...
+
+    def resume(
+        self,
+        pending: PendingApproval,
+        decision: PermissionResult,
+        *,
+        output_type: Any = NOT_GIVEN,
         output_retries: int = NOT_GIVEN,
         retry: Retry | None = None,
         keep_messages: bool = False,
         deps: _Deps | None = NOT_GIVEN,
         limits: Limits | None = NOT_GIVEN,
-    ) -> Outcome[Output]:
+    ) -> Outcome[Any]:
         """Decide about a tool call that waits for approval, and return the outcome of its turn.
 
         See ``Agent.resume``. Ctrl-C shuts down the CLI.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tests.support.processes import run
 
-from bridle import ControlRejected, ControlTimeout, OptionsError
+from bridle import ControlRejected, ControlTimeout, OptionsError, TooManyPendingRequests
 from bridle._doors.flag_settings import FlagSettings, Payload
 
 APPLY = "apply_flag_settings"
@@ -179,5 +180,47 @@ def test_a_cancelled_caller_leaves_the_rules_complete() -> None:
         assert adding.cancelled()
         asks = ["Bash(git:*)", "mcp__late__pay"]
         assert lab.inline == {"permissions": {**RULES, "ask": asks}}
+
+    run(main)
+
+
+def test_an_error_of_the_check_does_not_lose_the_rules_of_the_program() -> None:
+    async def main() -> None:
+        lab = Lab("mcp__paid__buy")
+
+        async def crowded(subtype: str, fields: Mapping[str, Any]) -> Payload:
+            if subtype != APPLY:
+                raise TooManyPendingRequests(subtype, 64)
+            return await lab.submit(subtype, fields)
+
+        with pytest.raises(TooManyPendingRequests):
+            await lab.settings.apply({"settings": {"permissions": RULES}}, crowded, lab.rejected)
+        await lab.add("mcp__late__sell")
+        assert lab.inline["permissions"]["deny"] == RULES["deny"]
+
+    run(main)
+
+
+def test_an_error_after_the_caller_was_cancelled_is_not_reported_by_asyncio() -> None:
+    async def main() -> None:
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, why: reported.append(why))
+        lab = Lab("mcp__paid__buy")
+        lab.is_open.clear()
+        call = asyncio.create_task(lab.apply({"permissions": RULES}))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        lab.failure = ControlTimeout(APPLY, None, 1.0)
+        lab.is_open.set()
+        async with asyncio.timeout(5):
+            while not lab.sent:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        del call
+        gc.collect()
+        await asyncio.sleep(0)
+        assert reported == []
 
     run(main)

@@ -50,6 +50,12 @@ async def asked(agent: bridle.Agent[object]) -> None:
     assert_type(await agent.run("x", output_type=Literal["a", "b"]), Outcome[Any])
     assert_type(await agent.run("x", output_type=Invoice | None), Outcome[Any])
     assert_type(await agent.run("x", output_type=Annotated[int, "positive"]), Outcome[Any])
+    pending = bridle.PendingApproval.from_json("{}")
+    allow = bridle.Allow()
+    assert_type(await agent.resume(pending, allow), Outcome[Any])
+    assert_type(await agent.resume(pending, allow, output_type=Invoice), Outcome[Invoice])
+    assert_type(await agent.resume(pending, allow, output_type=int | str), Outcome[Any])
+    assert_type(agent.sync.resume(pending, allow, output_type=Literal["a"]), Outcome[Any])
     assert_type(await bridle.run("x", output_type=Invoice), Outcome[Invoice])
     assert_type(await bridle.run("x", output_type=Literal["a"]), Outcome[Any])
     async for prompt, outcome in agent.run_many(["x"], output_type=int | str):

@@ -130,5 +130,5 @@ def _pause(
         until_reset = max(0.0, outcome.resets_at - wall)
         if not retry.wait_for_reset or until_reset > retry.max_wait:
             return None
-        return until_reset + backoff
+        return min(until_reset + backoff, retry.max_wait)
     return backoff

@@ -137,7 +137,7 @@ class Attempts:
         while not answer.stopped.done():
             again = plan.next(
                 outcome,
-                is_last=self._line.newest_turn in (*prompts, *outcome.merged_with),
+                is_last=self._is_last(prompts, outcome),
                 seconds=time.monotonic() - began,
                 wall=time.time(),
                 chance=random.random(),
@@ -145,8 +145,8 @@ class Attempts:
             if again is None or (again.pause and await self._ends_within(again.pause, answer)):
                 return outcome
             seconds = time.monotonic() - began
-            if plan.is_used_up(outcome, seconds):  # a timer may be late
-                return outcome
+            if plan.is_used_up(outcome, seconds) or not self._is_last(prompts, outcome):
+                return outcome  # during the pause, the time ran out or another prompt was sent
             try:
                 state = await self._line.send(
                     str(uuid4()), again.prompt, deps=deps, used=used_by(outcome, seconds)
@@ -162,6 +162,10 @@ class Attempts:
             more = structs.replace(more, duration=time.monotonic() - began)
             outcome = self.named(combined(outcome, self._converted(more)))
         return outcome
+
+    def _is_last(self, prompts: list[str | None], outcome: Outcome[Any]) -> bool:
+        """Return True if no prompt was sent after those of this answer."""
+        return self._line.newest_turn in (*prompts, *outcome.merged_with)
 
     def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
         if self._output is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
 from bridle._core.operations import APPLY_FLAG_SETTINGS, GET_SETTINGS
@@ -59,8 +59,7 @@ class FlagSettings:
         plain = plain_fields(_APPLY, fields)
         settings: Any = plain["settings"]
         _with_rules(settings.get(_PERMISSIONS), ())
-        task = asyncio.create_task(self._apply(plain, settings, (), submit, rejected))
-        return await asyncio.shield(task)
+        return await _to_the_end(self._apply(plain, settings, (), submit, rejected))
 
     async def add_rules(self, rules: Iterable[str], submit: Submit, rejected: Rejected) -> None:
         """Make the CLI ask about more tools. Keep the rules of the program in force.
@@ -70,7 +69,7 @@ class FlagSettings:
         Raises:
             ControlRejected: the CLI rejected the rules, or ignores them.
         """
-        await asyncio.shield(asyncio.create_task(self._apply({}, None, rules, submit, rejected)))
+        await _to_the_end(self._apply({}, None, rules, submit, rejected))
 
     async def _apply(
         self,
@@ -101,8 +100,10 @@ class FlagSettings:
                         _APPLY, "the CLI ignores the settings, because one is invalid"
                     )
                     raise problem
-            except (ControlRejected, ControlTimeout) as error:
-                is_unknown = isinstance(error, ControlTimeout)
+            except ControlError as error:
+                is_unknown = isinstance(error, ControlTimeout) or (
+                    is_sent and not isinstance(error, ControlRejected)
+                )
                 if is_unknown and _PERMISSIONS in changes:
                     # The CLI may have either of them.
                     self._applied[_PERMISSIONS] = _stricter(before, changes[_PERMISSIONS])
@@ -114,6 +115,14 @@ class FlagSettings:
             self._applied.update(changes)
             self._rules = rules
             return payload
+
+
+async def _to_the_end(change: Coroutine[Any, Any, Payload]) -> Payload:
+    """Await a change that goes on if the caller is cancelled, so that no rule is lost."""
+    task = asyncio.create_task(change)
+    # A caller that was cancelled does not read the error, which asyncio would then report.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
 
 
 def _with_rules(permissions: object, rules: Collection[str]) -> Mapping[str, object] | None:

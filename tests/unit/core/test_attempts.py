@@ -85,6 +85,12 @@ def test_a_rate_limit_is_waited_for_if_it_resets_in_time(retry: Retry, pause: fl
     assert (None if again is None else again.pause) == pause
 
 
+def test_no_pause_is_longer_than_the_longest_wait() -> None:
+    again = ask(plan(retry=Retry(max_wait=90.0)), LIMITED)
+    assert again is not None
+    assert again.pause == 90.0
+
+
 def test_a_reset_in_the_past_still_means_a_pause() -> None:
     past = Outcome[Any](reason=OutcomeReason.RATE_LIMITED, resets_at=WALL - 5)
     again = ask(plan(retry=Retry()), past)
