@@ -107,9 +107,8 @@ class AgentConfig(Record):
     observer: str | None = option(
         line,
         initialize("observer"),
-        "Name of an agent that watches the subagent: the CLI sends the observer digests of "
-        "what the subagent does, and the observer can report problems. Separate several names with "
-        "commas.",
+        "Name of an agent that watches the subagent. The CLI sends this agent digests of the "
+        "subagent's work, and the agent can report problems. Separate several names with commas.",
     )
     observer_message: str | None = option(
         text,

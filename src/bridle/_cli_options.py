@@ -407,7 +407,8 @@ class CliOptions(Record):
         initialize("managedSettings", "--managed-settings", "--managed-settings-in-initialize"),
         "Policy that other settings cannot override, such as {'permissions': {'deny': ['Bash']}}. "
         "The CLI applies only the restrictions in it. If the administrator of the machine has set "
-        "a policy, the CLI ignores this option by default. CLI 2.1.197 does not start with it.",
+        "a policy, the CLI ignores this option by default. CLI 2.1.197 does not start if you set "
+        "this option.",
         weakens=always,  # they can switch off hooks
     )
     sandbox: Json | None = option(
@@ -431,10 +432,10 @@ class CliOptions(Record):
     )
     plugin_delivery: Literal["argv", "initialize"] | None = option(
         one_of("argv", "initialize"),
-        Channel("process", "delivery of plugins"),
+        Channel("process", "flags or initialize"),
         "How `plugins` reach the CLI: 'argv' (the default) passes one flag for each "
         "plugin. 'initialize' passes them in the handshake, which has no length limit. CLI 2.1.197 "
-        "does not start with 'initialize'.",
+        "does not start if you set 'initialize'.",
     )
     client_app: str | None = option(
         line,
@@ -451,7 +452,7 @@ class CliOptions(Record):
     )
     extra_initialize: Json | None = option(
         forms.extra_initialize(managed_initialize_fields),
-        Channel("process", "fields of the handshake"),
+        Channel("process", "fields of initialize"),
         "Fields of the CLI's initialize request that have no option here, by the names that the "
         "CLI's protocol uses, in camelCase.",
         weakens=bool,

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct
 
 JOURNAL = "journal"
-"""The subkey of the journal, which holds prompts, tool calls and outcomes for recovery."""
+"""The subkey of the journal, which is reserved for records of Bridle."""
 
 Entry = Mapping[str, object]
 """A JSON object. Its ``uuid``, if it has one, makes appending idempotent."""
@@ -24,9 +24,9 @@ class SessionKey(Struct, frozen=True):
     session_id: str
     #: "" for the transcript, "journal" for the journal, "subagents/agent-<id>" for a subagent.
     subkey: str = ""
-    #: The project that the session belongs to, as the CLI names it: the working directory with
-    #: "-" for every character that is not a letter or a digit. Lists are filtered by it. It is
-    #: not part of the identity of the key, so a session is found from any directory.
+    #: The name that the CLI gives to the working directory: its path, with "-" in place of every
+    #: character that is not a letter or a digit. `append` stores it for a new session and `list`
+    #: selects by it. Stores find a session by its id alone, so any directory can be used.
     project: str = ""
 
 
@@ -75,7 +75,11 @@ class SessionStore(Protocol):
 
 @runtime_checkable
 class LeasingStore(Protocol):
-    """A store that lets one process at a time use a session."""
+    """A store with leases, so that one process at a time uses a session.
+
+    A lease is a lock that belongs to one owner and expires unless the owner renews it. For sessions
+    with a store, Bridle calls ``acquire`` and ``release`` itself.
+    """
 
     def acquire(self, session_id: str, owner: str, seconds: float) -> Awaitable[bool]:
         """Take or renew the lease for ``seconds``. Return False if another owner holds it."""

@@ -282,9 +282,10 @@ class CliExitedDuringInit(StartError):
 
 
 class SessionNotFoundError(StartError):
-    """There is no session with this `session_id`, which may be a title if it was to be resumed.
+    """There is no session with this `session_id`.
 
-    `place` says where `bridle.sessions` searched. It is empty if the session was to be resumed.
+    If a function of `bridle.sessions` raised the error, `place` says where it searched. If a
+    session could not be resumed, `place` is empty, and `session_id` may be a title.
     """
 
     # The exit code adds nothing: the CLI exits when it cannot find the session.
@@ -300,7 +301,8 @@ class SessionNotFoundError(StartError):
         if place:
             what = f"There is no session {session_id!r} in {place}."
             fix = (
-                "`bridle sessions list` lists the sessions. Without a directory, all are searched."
+                "Run `bridle sessions list` to see the sessions. To search all working "
+                "directories, do not pass a directory."
             )
         super().__init__(what, fix=fix)
         self.session_id = session_id
@@ -317,8 +319,8 @@ class SessionInUseError(StartError):
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"The session {session_id!r} is in use by another process or session.",
-            fix="Close the other one first, or continue in a copy with fork_session=True. After a "
-            "crash on another machine, wait a minute until its lease in the store expires.",
+            fix="Close the other session first, or continue in a copy with fork_session=True. If "
+            "another machine crashed, its lock in the store (the lease) expires after 30 seconds.",
         )
         self.session_id = session_id
 
@@ -340,7 +342,7 @@ class SessionLoadTimeout(SessionLoadError, TimeoutError):
     """The store did not load the session within `timeout` seconds."""
 
     def __init__(self, session_id: str, timeout: float) -> None:
-        super().__init__(session_id, f"it did not answer within {timeout:g} s")
+        super().__init__(session_id, f"the store did not answer within {timeout:g} s")
         self.fix = "Check that the store can be reached, or increase SdkOptions.load_timeout."
         self.timeout = timeout
 
@@ -464,7 +466,9 @@ class CheckpointingNotEnabled(ControlError):
 
 
 class ApprovalPending(ControlError):
-    """A prompt was sent while a tool call waits for a decision. A prompt would discard the call.
+    """Bridle rejected a prompt because a tool call waits for a decision.
+
+    The prompt would discard the call.
 
     `tool_name` and `tool_use_id` identify the call.
     """
@@ -473,8 +477,9 @@ class ApprovalPending(ControlError):
         super().__init__(
             operation,
             what=f"a call of {tool_name} ({tool_use_id}) waits for approval.",
-            fix="Close the session, then decide with agent.resume(outcome.pending, Allow()), or "
-            "Deny(reason). After that, resume_session_id continues the conversation.",
+            fix="Close the session, then call agent.resume(outcome.pending, decision) with "
+            "Allow(), Deny(reason) or Edit(new_input). After that, resume_session_id continues the "
+            "conversation.",
         )
         self.tool_name = tool_name
         self.tool_use_id = tool_use_id
@@ -484,9 +489,10 @@ class ApprovalPending(ControlError):
 
 
 class StoreError(BridleError):
-    """An operation of a session store failed. The error has no url and no part of an entry.
+    """An operation of a session store failed.
 
-    `store` is the name of its class, `operation` the method, `reason` what went wrong.
+    `store` is the name of the store's class, `operation` is the method, and `reason` says what went
+    wrong. The text contains neither the url of the store nor data of the conversation.
     """
 
     def __init__(self, store: str, operation: str, reason: str, *, fix: str = "") -> None:
@@ -581,7 +587,10 @@ class StoppedByHookError(OutcomeError):
 class ToolDeferredError(OutcomeError):
     """A hook deferred a tool call, so the turn ended. The call waits for a decision."""
 
-    advice = "Decide with agent.resume(outcome.pending, Allow()), Deny(reason) or Edit(new_input)."
+    advice = (
+        "Call agent.resume(outcome.pending, decision) with Allow(), Deny(reason) or "
+        "Edit(new_input)."
+    )
 
 
 class OutputMissingError(OutcomeError):

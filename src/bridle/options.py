@@ -230,7 +230,7 @@ class SdkOptions(Record):
     load_timeout: float = option(
         positive,
         _SDK,
-        "Seconds that the store has to load the conversation to resume.",
+        "Maximum seconds for loading a conversation from `store`.",
         default=60.0,
     )
 
@@ -397,7 +397,10 @@ def check_store(cli: CliOptions, sdk: SdkOptions) -> None:
     if sdk.store is None:
         return
     if cli.no_session_persistence:
-        fix = "The CLI reports only what it saves. Remove one of them."
+        fix = (
+            "With it the CLI writes no transcript that Bridle could copy to the store. Remove "
+            "no_session_persistence or store."
+        )
         raise OptionsError("no_session_persistence", "cannot be used with a store", fix=fix)
     resumed = cli.resume_session_id
     if resumed is not None and not forms.is_uuid(resumed):

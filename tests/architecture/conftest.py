@@ -14,6 +14,7 @@ IMPURE = {
     "_stores",
     "agent",
     "operations",
+    "_sync_agent",
     "_sync_sessions",
     "sessions",
     "sync",

@@ -30,7 +30,7 @@ OTHER_RESULT = {
     "start_session": "Session",
     "Agent.session": "blocking.Session",
     "Agent.query": "blocking.QueryStream",
-    "Agent.replace": "SyncAgent[_Deps]",
+    "Agent.replace": "SyncAgent[Deps]",
     "Agent.run_many": "blocking.Subscription[tuple[_Prompt, Outcome[Any]]]",
 }
 """Where the twin returns something else, such as the session itself: there is nothing to await."""

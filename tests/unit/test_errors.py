@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from bridle import errors
+from bridle._core.mirroring import LEASE
 from bridle.errors import BridleError, OutcomeError, ProcessInfo
 from bridle.outcomes import OUTCOME_ERRORS, Outcome, OutcomeReason
 
@@ -157,6 +158,10 @@ def test_an_overflow_names_the_limit_and_asks_whether_the_cli_responds() -> None
     text = str(errors.InitQueueOverflow("interrupt", 16))
     assert "16 operations" in text
     assert "check that the CLI responds" in text
+
+
+def test_a_session_in_use_names_the_seconds_of_a_lease() -> None:
+    assert f"{LEASE:g} seconds" in errors.SessionInUseError("s-1").fix
 
 
 def test_a_session_that_is_not_found_says_where_to_look() -> None:

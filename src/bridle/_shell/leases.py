@@ -11,7 +11,7 @@ from bridle._store import LeasingStore
 from bridle.errors import SessionInUseError
 
 _RELEASE_TIMEOUT = 2.0
-"""Seconds that the store has to take a lease back. Otherwise the lease expires."""
+"""Maximum seconds for giving a lease back to the store. Otherwise the lease expires."""
 
 
 class Leases:

@@ -28,9 +28,9 @@ class MemoryStore:
 
     Args:
         redact: Called for each entry; returns the entry to store. It must accept its own result,
-            because an entry may pass through it twice.
+            because it may be called again with an entry that it returned.
         retention: Seconds after the last append after which a session is deleted. A session that
-            is leased is kept. None keeps sessions for ever.
+            is in use is kept. None keeps sessions for ever.
         clock: Returns the seconds since the epoch. For tests.
     """
 

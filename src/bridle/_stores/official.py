@@ -12,7 +12,7 @@ from bridle._stores.entries import Redact, check_policy, to_rows, uuid_of
 from bridle.errors import StoreError
 
 INDEX = "bridle-index"
-"""The project key under which the adapter notes the project of each session."""
+"""The project key under which the adapter stores the project of each session."""
 NO_PROJECT = "bridle-no-project"
 """The project key of sessions without a project."""
 _MOST = 10_000
@@ -22,10 +22,10 @@ _MOST = 10_000
 class OfficialStore:
     """Adapt a store of the official SDK, whose keys are dicts and contain the project.
 
-    A Bridle store finds a session from any directory, so the adapter notes the project of each
-    session that it appends to under the project key ``bridle-index``. Sessions that the official
-    SDK has stored are found if the key has their project. `load` skips repeated uuids, because
-    the official protocol only recommends that ``append`` does.
+    A Bridle store finds a session from any directory. So the adapter stores the project of each
+    session that it appends to, under the project key ``bridle-index``. It finds a session that the
+    official SDK has stored only if the key has the session's project. `load` skips repeated uuids,
+    because the official protocol only recommends that ``append`` does.
 
     Use the object from the event loops that it supports. It has no leases.
 

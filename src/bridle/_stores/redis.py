@@ -128,9 +128,9 @@ class RedisStore(DatabaseStore):
             ``unix://…``. Errors and the repr do not show it.
         prefix: The beginning of all keys. Stores with different prefixes are independent.
         redact: Called for each entry; returns the entry to store. It must accept its own result,
-            because an entry may pass through it twice.
+            because it may be called again with an entry that it returned.
         retention: Seconds after the last append after which a session is deleted, by the next
-            operation on the store. A session that is leased is kept. None keeps sessions for ever.
+            operation on the store. A session that is in use is kept. None keeps sessions for ever.
         timeout: Seconds after which an operation fails.
     """
 

@@ -41,9 +41,9 @@ class SqliteStore(DatabaseStore):
     Args:
         path: The file. Its directory must exist.
         redact: Called for each entry; returns the entry to store. It must accept its own result,
-            because an entry may pass through it twice.
+            because it may be called again with an entry that it returned.
         retention: Seconds after the last append after which a session is deleted, by the next
-            operation on the store. A session that is leased is kept. None keeps sessions for ever.
+            operation on the store. A session that is in use is kept. None keeps sessions for ever.
         timeout: Seconds to wait while other processes write.
     """
 

@@ -51,11 +51,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         metavar="SESSION",
         nargs="*",
-        help="The session. `export` also takes a file, or - for stdout. `rm` takes several.",
+        help="The session. `rm` takes one or more sessions. `export` takes one session and then a "
+        "file, or - for stdout.",
     )
     parser.add_argument("--directory", metavar="DIR", help="Only sessions of this directory.")
     parser.add_argument(
-        "--config-dir", metavar="DIR", help="Default: CLAUDE_CONFIG_DIR or ~/.claude."
+        "--config-dir",
+        metavar="DIR",
+        help="Configuration directory of the CLI. Default: CLAUDE_CONFIG_DIR or ~/.claude.",
     )
     parser.add_argument(
         "--limit",

@@ -87,7 +87,7 @@ class ApprovalRun(HookRun):
             return answer
         warnings = () if self.is_asked_for else answer.warnings
         if self._added and not self.is_asked_for:
-            problem = f"{self.label}: this CLI takes no additional context for a resumed call"
+            problem = f"{self.label}: this CLI ignores additional context for a resumed call"
             warnings += (("result_ignored", problem),)
         return Answer(encode_json(self._permission(answer)), warnings)
 
