@@ -31,6 +31,7 @@ from bridle import (
     PendingApproval,
     PreToolUseContext,
     SessionEvent,
+    SessionInUseError,
     SessionNotFoundError,
     SessionReady,
     tool,
@@ -452,6 +453,18 @@ def test_a_call_is_resumed_from_its_transcript_in_another_directory(lab: Lab) ->
             await agent.resume(lost, Allow())
 
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+def test_a_call_that_is_decided_twice_at_once_runs_once(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model)
+        pending = deferred(await agent.run("go"))
+        both = [agent.resume(pending, Allow()) for _ in range(2)]
+        found = await asyncio.gather(*both, return_exceptions=True)
+        assert [type(one) for one in found if isinstance(one, Exception)] == [SessionInUseError]
+        assert (lab.work / "a").read_text() == "x\n"
+
+    play(lab, [[bash("echo x >> a")], repeat([text("done")])], scene)
 
 
 def test_a_call_is_resumed_from_a_store_on_another_machine(lab: Lab) -> None:

@@ -274,6 +274,23 @@ def test_the_last_conversation_of_a_directory_is_continued_from_the_store(home: 
     run(main)
 
 
+def test_a_store_cannot_choose_where_the_transcript_is_written(home: Path) -> None:
+    store = MemoryStore()
+    work = home / "work"
+    work.mkdir()
+    project = str(work).replace("/", "-").replace("_", "-")
+
+    async def main() -> None:
+        await store.append(SessionKey(ID, "", project), [{"uuid": "1"}])
+        await store.append(SessionKey(str(home / "evil"), "", project), [{"uuid": "2"}])
+        options: dict[str, Any] = {"continue_session": True, "cwd": str(work)}
+        async with open_session(FakeTransport(), store, **options) as session:
+            assert session.id == ID
+        assert not (home / "evil.jsonl").exists()
+
+    run(main)
+
+
 def test_a_conversation_that_only_the_cli_has_is_copied_to_the_store(home: Path) -> None:
     store = MemoryStore()
     project = home / "home" / ".claude" / "projects" / "-work"

@@ -349,7 +349,10 @@ def _launch(
         else:
             files.append(LaunchFile(f"\0{flag}", ".json", content))
             where.append(f"{flag}=\0{flag}")
-    session_id = cli.session_id or (None if cli.fork_session else _resumed_id(cli))
+    named = None if cli.fork_session else cli.resume_session_id
+    session_id = cli.session_id or (named if named and re.fullmatch(UUID, named) else None)
+    # A transcript file has the name of its session, which is locked while the CLI appends to it.
+    resumed = re.fullmatch(rf".*/({UUID})\.jsonl", named or "")
     return Launch(
         argv=(*base, *_flags(cli), *where, *_joined(cli.extra_args or ())),
         env={"CLAUDE_CODE_ENTRYPOINT": "sdk-py", **_variables(cli), **variables, **(cli.env or {})},
@@ -359,7 +362,7 @@ def _launch(
         files=tuple(files),
         initialize={**_initialize(cli), **greeting},
         session_id=session_id,
-        writes_id=None if cli.no_session_persistence else session_id,
+        writes_id=None if cli.no_session_persistence else resumed[1] if resumed else session_id,
         user=cli.user,
         needs={name: version for name, version in _SINCE.items() if getattr(cli, name)},
     )
@@ -394,12 +397,6 @@ def _prompt_files(initialize: Mapping[str, object]) -> Iterator[tuple[str, str]]
 
 # Options that older CLIs ignore without an error, and their first version.
 _SINCE = {"verbatim_prompts": "2.1.248"}
-
-
-def _resumed_id(cli: CliOptions) -> str | None:
-    """Return the id of the resumed conversation. None if it is named by title or path."""
-    named = cli.resume_session_id or ""
-    return named if re.fullmatch(UUID, named) else None
 
 
 def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:

@@ -211,10 +211,16 @@ class _Tree:
     def _descendants(self, entry: TranscriptEntry) -> set[int]:
         """Return the entry and those after it. A parallel call has them on several branches."""
         parent = self._by_uuid.get(entry.parent_uuid)
-        while parent is not None and (
-            (entry.message_id is not None and parent.message_id == entry.message_id)
-            or not set(entry.tool_results).isdisjoint(parent.tool_calls)
+        above: set[int] = set()  # a damaged file may have a cycle
+        while (
+            parent is not None
+            and id(entry) not in above
+            and (
+                (entry.message_id is not None and parent.message_id == entry.message_id)
+                or not set(entry.tool_results).isdisjoint(parent.tool_calls)
+            )
         ):
+            above.add(id(entry))
             entry, parent = parent, self._by_uuid.get(parent.parent_uuid)
         found: set[int] = set()
         waiting = [entry]
@@ -241,8 +247,24 @@ class _Tree:
         if parent is None and compacted:
             parent = entry.logical_parent_uuid
         if parent is None or parent in self._by_uuid:
-            return self._by_uuid.get(parent)
+            return self._after_compaction(entry, parent) or self._by_uuid.get(parent)
         return self._across_damage(entry)
+
+    def _after_compaction(
+        self, entry: TranscriptEntry, parent: str | None
+    ) -> TranscriptEntry | None:
+        """Return the summary, or the boundary, of a compaction between an entry and its parent.
+
+        CLI 2.1.197 may write the command that compacts after the boundary, as a child of the last
+        entry before it.
+        """
+        here = self._position[id(entry)]
+        for boundary in self._children.get(parent or "", ()):
+            is_boundary = boundary.parent_uuid is None and boundary is not entry
+            if is_boundary and self._position[id(boundary)] < here:
+                after = self._children.get(boundary.uuid or "", ())
+                return next((one for one in after if self._position[id(one)] < here), boundary)
+        return None
 
     def _across_damage(self, entry: TranscriptEntry) -> TranscriptEntry | None:
         """Return the entry before a damaged line that may be the parent, as the CLI does."""
@@ -285,14 +307,15 @@ class _Tree:
 
     def _parts(self, entry: TranscriptEntry) -> list[TranscriptEntry]:
         """Return the entry and the later entries of the same API message."""
-        parts = [entry]
-        for part in parts:
-            parts += [
-                child
-                for child in self._children.get(part.uuid or "", ())
-                if entry.message_id is not None and child.message_id == entry.message_id
-            ]
-        return parts
+        parts = {id(entry): entry}
+        waiting = [entry]
+        while waiting:
+            for child in self._children.get(waiting.pop(0).uuid or "", ()):
+                is_part = entry.message_id is not None and child.message_id == entry.message_id
+                if is_part and id(child) not in parts:  # a damaged file may have a cycle
+                    parts[id(child)] = child
+                    waiting.append(child)
+        return list(parts.values())
 
 
 # ------------------------------------------------------------------------- whole transcripts

@@ -376,7 +376,7 @@ def _start(
     try:
         if launch.writes_id is not None:
             seen = _environment(launch, environ, tree.mark, None, account)
-            lock = lock_session(seen, launch.writes_id)
+            lock = lock_session(seen, launch.writes_id, account)
         if launch.files and not directory:
             from tempfile import mkdtemp  # slow to import, and not every launch has files
 

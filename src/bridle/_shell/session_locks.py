@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from threading import Lock
 
+from bridle._shell.accounts import Account
 from bridle.errors import SessionInUseError
 
 _NAME = "bridle-sessions.lock"
@@ -43,11 +44,29 @@ class SessionLock:
 class _LockFile:
     """The lock file of one configuration directory, open while a session is locked."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, account: Account | None) -> None:
         self._path = path
+        self._account = account
         self._descriptor: int | None = None
         # The kernel does not see a conflict between two sessions of one process.
         self._held: set[str] = set()
+
+    def _open(self) -> int:
+        """Open the file. What is created belongs to the user that the CLI runs as."""
+        directory = os.path.dirname(self._path)
+        is_new = not os.path.isdir(directory)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._path, flags, 0o600)
+        if self._account is not None:
+            try:
+                os.fchown(descriptor, self._account.user, self._account.group)
+                if is_new:
+                    os.chown(directory, self._account.user, self._account.group)
+            except OSError:
+                os.close(descriptor)
+                raise
+        return descriptor
 
     def lock(self, session_id: str) -> None:
         """Lock a session.
@@ -60,9 +79,7 @@ class _LockFile:
             if session_id in self._held:
                 raise SessionInUseError(session_id)
             if self._descriptor is None:
-                os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self._descriptor = os.open(self._path, flags, 0o600)
+                self._descriptor = self._open()
             try:
                 how = fcntl.LOCK_EX | fcntl.LOCK_NB
                 fcntl.lockf(self._descriptor, how, 1, _position(session_id))
@@ -96,8 +113,10 @@ _files: dict[str, _LockFile] = {}
 _guard = Lock()
 
 
-def lock_session(environment: Mapping[str, str], session_id: str) -> SessionLock | None:
-    """Lock a session of a CLI with this environment.
+def lock_session(
+    environment: Mapping[str, str], session_id: str, account: Account | None = None
+) -> SessionLock | None:
+    """Lock a session of a CLI with this environment, which runs as the user of ``account``.
 
     Returns:
         The lock, or None if the directory does not support locks or cannot be written. The session
@@ -110,7 +129,9 @@ def lock_session(environment: Mapping[str, str], session_id: str) -> SessionLock
     if directory is None:
         return None
     with _guard:
-        file = _files.setdefault(os.path.realpath(directory), _LockFile(f"{directory}/{_NAME}"))
+        file = _files.setdefault(
+            os.path.realpath(directory), _LockFile(f"{directory}/{_NAME}", account)
+        )
     try:
         file.lock(session_id)
     except OSError:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from bridle._core import actions as act
 from bridle._core.launch import Launch
 from bridle._core.mirroring import key_of
-from bridle._core.transcripts import project_name
+from bridle._core.transcripts import is_session_id, project_name
 from bridle._shell.accounts import account_of
 from bridle._shell.journal import Journal
 from bridle._shell.leases import Leases
@@ -141,7 +141,8 @@ class StoreSession:
 
     async def _list(self) -> str | None:
         sessions = await self._store.list(project_name(self._cwd))
-        return sessions[0].session_id if sessions else None
+        # The id becomes the name of a file, so nothing but a UUID may come from a store.
+        return next((one.session_id for one in sessions if is_session_id(one.session_id)), None)
 
     async def _take_lease(self, session_id: str) -> None:
         await self._ask(session_id, self._leases.take(session_id))

@@ -929,6 +929,8 @@ def test_a_store_needs_a_saved_session_with_an_id(options: dict[str, Any], field
 def test_the_id_of_the_transcript_that_the_cli_writes_is_known() -> None:
     assert session().writes_id == OURS
     assert session(CliOptions(resume_session_id=THEIRS)).writes_id == THEIRS
+    assert session(CliOptions(resume_session_id=f"/a/{THEIRS}.jsonl")).writes_id == THEIRS
+    assert session(CliOptions(resume_session_id="a title")).writes_id is None
     assert session(CliOptions(resume_session_id=THEIRS, fork_session=True)).writes_id == OURS
     assert session(CliOptions(continue_session=True)).writes_id is None
     assert session(CliOptions(no_session_persistence=True)).writes_id is None

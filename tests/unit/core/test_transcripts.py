@@ -268,3 +268,19 @@ def test_a_long_name_ends_in_a_hash_and_is_found_by_its_start() -> None:
     assert is_project(name, path)
     assert is_project(name[:-6] + "other", path)
     assert not is_project(name[:-20], path)
+
+
+@pytest.mark.parametrize("parent", ["b", "c"])
+def test_a_cycle_in_a_damaged_transcript_ends(parent: str) -> None:
+    parts = [assistant("b", parent, id="m"), assistant("c", "b", id="m")]
+    assert set(uuids(lines(*parts, leaf("c")))) == {"b", "c"}
+    entries = entries_of_bytes(lines(*parts, leaf("b")))
+    assert Transcript(session_id=ONE, project="-p", entries=entries).messages()
+
+
+def test_a_command_that_was_written_after_its_compaction_follows_the_summary() -> None:
+    boundary = entry("system", "d", None, subtype="compact_boundary", logicalParentUuid="b")
+    compacted = [user("a", None), assistant("b", "a"), boundary, user("e", "d"), user("c", "b")]
+    data = lines(*compacted, user("f", "c"), leaf("f"))
+    assert uuids(data) == ["d", "e", "c", "f"]
+    assert uuids(data, compacted=True) == ["a", "b", "d", "e", "c", "f"]
