@@ -330,6 +330,9 @@ def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decisio
         pids: list[int] = []
 
         async def kill(context: PreToolUseContext) -> None:
+            # CLI 2.1.197 asks before it has answered the handshake.
+            while not pids:
+                await asyncio.sleep(0.001)
             os.kill(pids[0], signal.SIGKILL)
             await release.wait()
 
