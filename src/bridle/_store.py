@@ -45,8 +45,11 @@ class SessionStore(Protocol):
     """Store the entries of sessions.
 
     Write the methods with ``async def``. A store may also have ``acquire`` and ``release`` (see
-    `LeasingStore`) and ``aclose``. Objects that implement the store protocol of the official SDK
-    are accepted in its place.
+    `LeasingStore`), ``aclose``, and an attribute ``location``: a string that differs for different
+    databases, without a password. Bridle sends entries that it kept in a local file only to a store
+    of the same class with the same ``location``.
+
+    Objects that implement the store protocol of the official SDK are accepted in its place.
     """
 
     def append(self, key: SessionKey, entries: Sequence[Entry]) -> Awaitable[None]:
@@ -71,6 +74,12 @@ class SessionStore(Protocol):
     def subkeys(self, session_id: str) -> Awaitable[Sequence[str]]:
         """Return the subkeys that the session has entries for, sorted, without ``""``."""
         ...
+
+
+def class_and_location(store: object) -> str:
+    """Return what tells a store from others: its class, and its ``location`` if it has one."""
+    kind = type(store)
+    return f"{kind.__module__}.{kind.__qualname__} {getattr(store, 'location', '')}"
 
 
 @runtime_checkable

@@ -27,6 +27,7 @@ from bridle.testing import FakeCli
 from bridle.testing.fake_transport import FakeTransport
 
 ID = "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
 
 
 @pytest.fixture(autouse=True)
@@ -529,6 +530,31 @@ def test_the_spool_of_an_earlier_process_is_sent_before_the_conversation_is_load
     run(main)
     assert left(home) == []
     assert os.listdir(home / "state" / "bridle" / "spool") == []
+
+
+def test_entries_after_a_clear_are_spooled_under_the_new_id(home: Path) -> None:
+    class Flaky(MemoryStore):
+        is_down = True
+
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if self.is_down:
+                raise ConnectionError("down")
+            await super().append(key, entries)
+
+    store = Flaky()
+
+    async def main() -> None:
+        transport = FakeTransport()
+        async with open_session(transport, store, session_id=ID):
+            transport.say(mirror(ID, "1"), mirror(OTHER, "2"))
+        store.is_down = False
+        async with open_session(FakeTransport(), store, resume_session_id=OTHER):
+            assert await uuids(store, OTHER) == ["2"]
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            assert await uuids(store, ID) == ["1"]
+
+    run(main)
+    assert left(home) == []
 
 
 # ---------------------------------------------------------------- other doors and endings

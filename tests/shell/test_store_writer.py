@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ from typing import Any
 import pytest
 from tests.support.processes import open_descriptors, run, until
 
-from bridle._core.mirroring import MAX_MEMORY
+from bridle._core.mirroring import MAX_MEMORY, MAX_UNSPOOLED, Batch
 from bridle._shell import store_writer
 from bridle._shell.journal import Journal
-from bridle._shell.spool import Spool, left_behind, spool_directory, spool_name
+from bridle._shell.spool import LeftSpool, Spool, left_behind, spool_directory, spool_name
 from bridle._shell.store_loading import send_left_behind
 from bridle._shell.store_writer import StoreWriter
 from bridle._store import Entry, SessionKey
+from bridle.errors import StoreError
 from bridle.events import SdkWarning, WarningKind
-from bridle.sessions import MemoryStore
+from bridle.sessions import MemoryStore, PostgresStore, RedisStore, SqliteStore
 
 ID = "00000000-0000-4000-8000-000000000001"
 KEY = SessionKey(ID, "", "-p")
@@ -225,6 +227,93 @@ def test_a_damaged_spool_is_kept(state: Path) -> None:
     assert (file.name.startswith("damaged."), file.read_bytes()) == (True, b"+not json\n")
 
 
+def test_a_spool_is_not_sent_to_another_database(tmp_path: Path, state: Path) -> None:
+    async def main() -> None:
+        first, second = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db")
+        spool = Spool(f"{spool_name(first, ID)}transcript.", "me")
+        spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
+        spool.close()
+        await send_left_behind(second, spool_name(second, ID))
+        assert await second.load(KEY) is None
+        again = SqliteStore(tmp_path / "a.db")
+        await send_left_behind(again, spool_name(again, ID))
+        assert await first.load(KEY) == [{"uuid": "1"}]
+        for store in (first, second, again):
+            await store.aclose()
+
+    run(main)  # a thread of the stores may end later
+    assert files(state) == []
+
+
+def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        name = spool_name(bench.store, ID)
+        for number in range(3):
+            spool = Spool(f"{name}transcript.", str(number))
+            spool.write([Batch(KEY, [{"uuid": str(number)}], 10, 1)])
+            spool.close()
+        bench.store.mode = "fails"
+        with pytest.raises(ConnectionError):
+            await send_left_behind(bench.store, name)
+        bench.store.mode = "works"
+        await send_left_behind(bench.store, name)
+        assert await bench.stored() == [0, 1, 2]
+
+    play(main)
+    assert files(state) == []
+
+
+def test_a_spool_is_free_after_taking_it_was_cancelled(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_taking, may_take = threading.Event(), threading.Event()
+    take = LeftSpool.take
+
+    def slow_take(path: str) -> LeftSpool | None:
+        is_taking.set()
+        assert may_take.wait(10.0)
+        return take(path)
+
+    async def main(bench: Bench) -> None:
+        name = spool_name(bench.store, ID)
+        spool = Spool(f"{name}transcript.", "me")
+        spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
+        spool.close()
+        monkeypatch.setattr(LeftSpool, "take", slow_take)
+        sending = asyncio.ensure_future(send_left_behind(bench.store, name))
+        await until(is_taking.is_set)
+        sending.cancel()
+        await asyncio.sleep(0)
+        may_take.set()
+        await asyncio.wait([sending])
+        await send_left_behind(bench.store, name)
+        assert await bench.stored() == [1]
+
+    play(main)
+
+
+def test_stores_on_different_databases_have_different_spools() -> None:
+    stores = [
+        MemoryStore(),
+        MemoryStore(),
+        PostgresStore("postgresql://me:secret@host/a"),
+        PostgresStore("postgresql://me:secret@host/b"),
+        PostgresStore("postgresql://me:secret@host/a?options=-csearch_path%3Dtenant"),
+        RedisStore("redis://host/0"),
+        RedisStore("redis://host/1"),
+        RedisStore("redis://host/0", prefix="tenant:"),
+    ]
+    assert len({spool_name(store, ID) for store in stores}) == len(stores)
+
+
+def test_the_spool_of_a_database_does_not_depend_on_the_password() -> None:
+    for one, other in (
+        (PostgresStore("postgresql://me:old@host/a"), PostgresStore("postgresql://me:new@host/a")),
+        (RedisStore("redis://me:old@host/0"), RedisStore("redis://me:new@host:6379")),
+    ):
+        assert spool_name(one, ID) == spool_name(other, ID)
+
+
 def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
     async def main(bench: Bench) -> None:
         bench.store.mode = "hangs"
@@ -236,6 +325,36 @@ def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
         await until(lambda: not files(state))
         assert await bench.stored() == list(range(64))
         await bench.writer.aclose()
+
+    play(main)
+
+
+def test_a_burst_of_entries_loses_none(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        for number in range(10):
+            bench.put(number, size=MAX_UNSPOOLED // 4)
+        await bench.writer.aclose()
+        assert await bench.stored() == list(range(10))
+
+    play(main)
+    assert files(state) == []
+
+
+def test_entries_are_dropped_only_after_the_spool_failed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.put(1, size=MAX_UNSPOOLED)
+        await until(lambda: any("failed too" in warning.detail for warning in bench.warnings))
+        bench.put(2)
+        assert any("1 entries were dropped" in warning.detail for warning in bench.warnings)
+        bench.store.mode = "works"
+        await bench.writer.aclose()
+        assert await bench.stored() == [1]
 
     play(main)
 
@@ -344,3 +463,42 @@ def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
 
     play(main)
     assert files(state) == []
+
+
+def test_a_journal_entry_that_neither_store_nor_spool_has_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("bridle._shell.journal.WAIT", 0.2)
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        journal = Journal(bench.writer, JOURNAL)
+        with pytest.raises(StoreError) as caught:
+            await journal.write({"uuid": "1"})
+        assert (caught.value.store, caught.value.operation) == ("Store", "append")
+        assert bench.spool.path in str(caught.value)
+        bench.put(1, size=MAX_UNSPOOLED - len('{"uuid":"1"}'))
+        with pytest.raises(StoreError):  # too much waits, so this entry is dropped
+            await journal.write({"uuid": "2"})
+        bench.store.mode = "works"
+        await bench.writer.aclose()
+        assert await bench.store.load(JOURNAL) == [{"uuid": "1"}]
+
+    play(main)
+
+
+def test_the_error_of_a_redaction_is_not_shown(state: Path) -> None:
+    def redact(_: Entry) -> Entry:
+        raise ValueError("unexpected value: secret")
+
+    async def main(bench: Bench) -> None:
+        with pytest.raises(StoreError) as caught:
+            await bench.writer.write(JOURNAL, {"uuid": "1", "text": "secret"}, 0.2)
+        assert "ValueError" in str(caught.value)
+        await bench.writer.aclose()
+        told = [str(caught.value), *(warning.detail for warning in bench.warnings)]
+        assert not any("secret" in text for text in told)
+
+    play(main, Store(redact=redact))

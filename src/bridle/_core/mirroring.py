@@ -24,7 +24,7 @@ MAX_MEMORY = 8 << 20
 """Bytes that may wait in memory. Then the entries go to the spool."""
 
 MAX_UNSPOOLED = 64 << 20
-"""Bytes that may wait in memory while the spool cannot be written. Then entries are dropped."""
+"""Bytes that may wait in memory after the spool failed. Then entries are dropped."""
 
 APPEND_TIMEOUT = 5.0
 """Seconds after which an append that has not ended counts as failed."""
@@ -111,6 +111,8 @@ class Backlog:
         self.dropped = 0
         #: Whether new entries go to the spool.
         self.is_spooling = False
+        #: Whether the last write to the spool failed.
+        self.is_spool_failing = False
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -132,7 +134,7 @@ class Backlog:
 
     def add(self, key: SessionKey, entries: Sequence[Entry], size: int) -> Batch | None:
         """Add entries of ``size`` bytes. Return the last batch that has them; None if dropped."""
-        if self.size + size > MAX_UNSPOOLED and self._batches:
+        if self.is_spool_failing and self._batches and self.size + size > MAX_UNSPOOLED:
             self.dropped += len(entries)
             return None
         step = _entries_per_batch(len(entries), size)
@@ -174,6 +176,8 @@ class Backlog:
     def pop(self) -> None:
         """Remove the first batch, because it is in the store."""
         self.forget_entries(self._batches.popleft())
+        if not self._batches:
+            self.is_spool_failing = False
 
 
 def _entries_per_batch(count: int, size: int) -> int:

@@ -22,5 +22,8 @@ class Journal:
         Wait up to five seconds for the store. Then, or at once while the store is known to fail,
         write the entry to a local spool file. The first time this happens, the session warns
         (``store_failed``). The store gets the entries of the file when it works again.
+
+        Raises:
+            StoreError: the spool file could not be written either.
         """
         await self._writer.write(self._key, entry, WAIT)

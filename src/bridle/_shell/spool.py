@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from bridle._core.mirroring import Batch
-from bridle._store import Entry, SessionKey
+from bridle._store import Entry, SessionKey, class_and_location
 
 _WAITING, _DONE = b"+", b"-"
 
@@ -45,13 +45,10 @@ def spool_directory() -> str:
 def spool_name(store: object, session_id: str) -> str:
     """Return the first part of the names of the spool files of a session and a store.
 
-    A store can tell what it stores to with an attribute ``location``, such as a path. Otherwise the
-    class of the store is used.
+    It differs for stores of different classes or with a different ``location``.
     """
-    kind = type(store)
-    location = getattr(store, "location", "")
-    about = f"{kind.__module__}.{kind.__qualname__} {location}"
-    return f"{session_id}.{hashlib.sha256(about.encode()).hexdigest()[:12]}."
+    about = class_and_location(store).encode("utf-8", "surrogateescape")
+    return f"{session_id}.{hashlib.sha256(about).hexdigest()[:12]}."
 
 
 class Spool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -15,6 +16,8 @@ from bridle._shell.tree import remove_directory
 from bridle._shell.values import describe_error
 from bridle._store import Entry, SessionKey, SessionStore
 from bridle.errors import SessionLoadError, SessionLoadTimeout, StartError
+
+_T = TypeVar("_T")
 
 
 class LoadedConversation(Struct, frozen=True):
@@ -78,20 +81,48 @@ def _write(
 
 
 async def send_left_behind(store: SessionStore, spools: str) -> None:
-    """Send the entries in spool files of earlier processes to the store, and remove the files."""
-    loop = asyncio.get_running_loop()
-    for spool in await loop.run_in_executor(None, lambda: list(left_behind(spools))):
-        await _send(store, spool, loop)
+    """Send the entries in spool files of earlier processes to the store, and remove the files.
+
+    One file at a time is open and locked, so that a failure leaves the others for the next attempt.
+    """
+    left = left_behind(spools)
+    while (spool := await _in_thread(partial(next, left, None), _close)) is not None:
+        await _send(store, spool)
 
 
-async def _send(store: SessionStore, spool: LeftSpool, loop: asyncio.AbstractEventLoop) -> None:
+def _close(spool: LeftSpool | None) -> None:
+    if spool is not None:
+        spool.close()
+
+
+async def _send(store: SessionStore, spool: LeftSpool) -> None:
     try:
         batches = spool.batches()
-        while (batch := await loop.run_in_executor(None, next, batches, None)) is not None:
+        while (batch := await _in_thread(partial(next, batches, None))) is not None:
             position, key, entries = batch
             await store.append(key, entries)
-            await loop.run_in_executor(None, spool.mark_done, position)
+            await _in_thread(partial(spool.mark_done, position))
     except BaseException:
         spool.close()
         raise
-    await loop.run_in_executor(None, spool.remove)
+    await _in_thread(spool.remove)
+
+
+async def _in_thread(function: Callable[[], _T], undo: Callable[[_T], None] | None = None) -> _T:
+    """Call a function in a thread.
+
+    Cancellation: wait until the thread is done, then call ``undo`` with what the function returned.
+    """
+    calling = asyncio.get_running_loop().run_in_executor(None, function)
+    try:
+        await asyncio.wait([calling])
+    except asyncio.CancelledError:
+        calling.add_done_callback(partial(_undo, undo))
+        await asyncio.wait([calling])
+        raise
+    return calling.result()
+
+
+def _undo(undo: Callable[[_T], None] | None, done: asyncio.Future[_T]) -> None:
+    if not done.cancelled() and done.exception() is None and undo is not None:
+        undo(done.result())

@@ -76,7 +76,8 @@ class StoreSession:
         self._warn = warn
         self._owner = uuid4().hex
         self._leases = Leases(store, self._owner, fail)
-        self._writers: dict[str, StoreWriter] = {}
+        # By session id and lane. The spool of each has the session id in its name.
+        self._writers: dict[tuple[str, str], StoreWriter] = {}
         self._directory = ""
         self._config: str | None = None
         self._cwd = ""
@@ -215,11 +216,12 @@ class StoreSession:
         return self._keys[path]
 
     def _writer(self, session_id: str, lane: str) -> StoreWriter:
-        writer = self._writers.get(lane)
+        writer = self._writers.get((session_id, lane))
         if writer is None:
             name = f"{spool_name(self._store, session_id)}{lane}."
             spool = Spool(name, self._owner, getattr(self._store, "redact", None))
-            writer = self._writers[lane] = StoreWriter(self._store, spool, self._warn)
+            writer = StoreWriter(self._store, spool, self._warn)
+            self._writers[session_id, lane] = writer
         return writer
 
     # -- files -------------------------------------------------------------------------------------

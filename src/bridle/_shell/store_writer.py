@@ -25,6 +25,7 @@ from bridle._core.mirroring import (
 from bridle._shell.spool import Spool
 from bridle._shell.values import describe_error
 from bridle._store import Entry, SessionKey, SessionStore
+from bridle.errors import StoreError
 from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
@@ -51,7 +52,8 @@ class StoreWriter:
         # The write to the spool that runs in a thread.
         self._spooling: asyncio.Future[None] | None = None
         # Callers that wait until a batch is in the store or in the spool, by the id of the batch.
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        # The result is None, or why neither has it.
+        self._waiting: dict[int, asyncio.Future[str | None]] = {}
         self._failures = 0
         self._failing_since = 0.0
         # Set when the writer closes, to end a pause.
@@ -75,10 +77,14 @@ class StoreWriter:
 
         If the store does not have it after ``timeout`` seconds, or is known to fail, wait until the
         entry is in the spool file.
+
+        Raises:
+            StoreError: neither the store nor the spool file has the entry. The store may still get
+                it later.
         """
         batch = self.put(key, [entry], len(msgspec.json.encode(entry)))
         if batch is None:
-            return
+            raise self._not_kept(f"too many entries wait, and the spool {self._spool.path} fails")
         kept = self._waiting.get(id(batch))
         if kept is None:
             kept = self._waiting[id(batch)] = self._loop.create_future()
@@ -86,6 +92,17 @@ class StoreWriter:
         if not done:
             self._start_spooling(f"an entry waited for {timeout:g} s")
             await asyncio.wait([kept])
+        problem = kept.result()
+        if problem is not None:
+            raise self._not_kept(problem)
+
+    def _not_kept(self, problem: str) -> StoreError:
+        return StoreError(
+            type(self._store).__name__,
+            "append",
+            problem,
+            fix="Check that the store can be reached and that the spool file can be written.",
+        )
 
     async def aclose(self) -> None:
         """Wait up to ten seconds until the store has everything. Leave the rest in the spool file.
@@ -110,10 +127,12 @@ class StoreWriter:
     def _finish(self) -> None:
         """Write what only memory has to the spool file, and close it."""
         left = self._backlog.entries
+        problem: str | None = None
         try:
             self._spool.write(self._backlog.unspooled())
         except Exception as error:
-            self._tell(f"{left} entries are lost: the spool failed too ({describe_error(error)})")
+            problem = self._spool_problem(error)
+            self._tell(f"{left} entries are lost: {problem}")
         else:
             if left:
                 self._tell(
@@ -121,7 +140,7 @@ class StoreWriter:
                     "next session with this store and this id sends them"
                 )
         self._spool.close()
-        self._release_callers()
+        self._release_callers(problem)
 
     # -- appending ---------------------------------------------------------------------------------
 
@@ -220,14 +239,21 @@ class StoreWriter:
     def _spooled(self, batches: list[Batch], done: asyncio.Future[None]) -> None:
         self._spooling = None
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        self._backlog.is_spool_failing = error is not None
         if error is not None:
-            self._tell(f"the spool {self._spool.path} failed too ({describe_error(error)})")
-            self._release_callers()
+            problem = self._spool_problem(error)
+            self._tell(problem)
+            self._release_callers(problem)
             return
         for batch in batches:
             self._backlog.forget_entries(batch)
             self._keep(batch)
         self._spool_soon()
+
+    def _spool_problem(self, error: BaseException) -> str:
+        # The text of an error of ``redact`` may have a part of an entry.
+        about = describe_error(error) if isinstance(error, OSError) else type(error).__name__
+        return f"the spool {self._spool.path} failed too ({about})"
 
     # -- callers -----------------------------------------------------------------------------------
 
@@ -237,11 +263,11 @@ class StoreWriter:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    def _release_callers(self) -> None:
-        """Release all callers, because waiting does not help them."""
+    def _release_callers(self, problem: str | None) -> None:
+        """Release all callers. ``problem`` is why their entries are not kept, None if they are."""
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_result(None)
+                waiting.set_result(problem)
         self._waiting.clear()
 
     def _tell(self, what: str) -> None:

@@ -107,3 +107,8 @@ def quote_name(name: str) -> str:
 def unquote_name(name: str) -> str:
     """Reverse `quote_name`."""
     return unquote(name, errors="surrogatepass")
+
+
+def location_of(*parts: object) -> str:
+    """Return a hash of what tells a database from others. The parts must not be secrets."""
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]

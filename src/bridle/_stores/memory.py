@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from threading import Lock
+from uuid import uuid4
 
 from bridle._store import Entry, SessionKey, StoredSession
 from bridle._stores.entries import Redact, check_policy, check_seconds, from_body, to_rows
@@ -44,6 +45,8 @@ class MemoryStore:
         check_policy("MemoryStore", redact, retention)
         self.redact = redact
         self.retention = retention
+        #: Differs for each object, because each object has its own sessions.
+        self.location = uuid4().hex
         self._clock = clock
         self._lock = Lock()
         # In the order of the last append.

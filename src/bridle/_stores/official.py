@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
-from bridle._store import Entry, SessionKey, StoredSession
+from bridle._store import Entry, SessionKey, StoredSession, class_and_location
 from bridle._stores.entries import Redact, check_policy, to_rows, uuid_of
 from bridle.errors import StoreError
 
@@ -39,6 +39,7 @@ class OfficialStore:
     def __init__(self, store: object, *, redact: Redact | None = None) -> None:
         check_policy("OfficialStore", redact, None)
         self.redact = redact
+        self.location = class_and_location(store)
         self._store = store
         self._name = type(store).__name__
         self._projects: dict[str, str] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bridle._stores.database import DatabaseStore, Key
 from bridle._stores.drivers import load_driver
-from bridle._stores.entries import Redact, Row
+from bridle._stores.entries import Redact, Row, location_of
 from bridle.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class PostgresStore(DatabaseStore):
         self._where = (
             f"host={parameters.get('host', '')!r}, dbname={parameters.get('dbname', '')!r}"
         )
+        self.location = _location(parameters)
         self._set_up(
             lambda: _Postgres(parameters),
             redact=redact,
@@ -110,6 +112,17 @@ def _parse(url: object) -> dict[str, Any]:
         "client_encoding": "utf8",
     }
     return defaults | given
+
+
+def _location(parameters: dict[str, Any]) -> str:
+    """Return what tells this database from others. The options of libpq can select a schema."""
+    names = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
+    variables = {"dbname": "PGDATABASE"}
+    given = [
+        parameters.get(name) or os.environ.get(variables.get(name, f"PG{name.upper()}"))
+        for name in names
+    ]
+    return location_of(*given)
 
 
 def _are_ports(text: str) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, cast
 from uuid import uuid4
 
 from bridle._stores.database import DatabaseStore, Key
 from bridle._stores.drivers import load_driver
-from bridle._stores.entries import Redact, Row
+from bridle._stores.entries import Redact, Row, location_of
 from bridle.errors import OptionsError
 
 # Keys, after the prefix:
@@ -146,8 +147,9 @@ class RedisStore(DatabaseStore):
         timeout: float = 30.0,
     ) -> None:
         load_driver("RedisStore", "redis.asyncio", "redis")
-        _check(url, prefix)
+        place = _check(url, prefix)
         self.prefix = prefix
+        self.location = location_of(*place, prefix)
         self._set_up(
             lambda: _Redis(url, prefix, timeout),
             redact=redact,
@@ -159,7 +161,8 @@ class RedisStore(DatabaseStore):
         return f"RedisStore(prefix={self.prefix!r})"
 
 
-def _check(url: object, prefix: object) -> None:
+def _check(url: object, prefix: object) -> list[object]:
+    """Return what tells this database from others, without the password."""
     from redis.asyncio.connection import parse_url
 
     fix = "Use a url such as redis://user:password@host:6379/0."
@@ -168,14 +171,14 @@ def _check(url: object, prefix: object) -> None:
         raise OptionsError("RedisStore.url", f"must be a url, got {got}", fix=fix)
     if not isinstance(prefix, str):
         raise OptionsError("RedisStore.prefix", f"must be a string, got {type(prefix).__name__}")
-    try:
-        parse_url(url)
-        is_valid = True
-    except ValueError:
-        # The text of the error would show a part of the url.
-        is_valid = False
-    if not is_valid:
+    given: Any = None
+    # The text of the error would show a part of the url.
+    with contextlib.suppress(ValueError):
+        given = parse_url(url)
+    if given is None:
         raise OptionsError("RedisStore.url", "is not a Redis url", fix=fix)
+    defaults = {"host": "localhost", "port": 6379, "path": "", "db": 0}
+    return [given.get(name, default) for name, default in defaults.items()]
 
 
 class _Redis:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bridle._stores.database import DatabaseStore, Key
-from bridle._stores.entries import Redact, Row
+from bridle._stores.entries import Redact, Row, location_of
 from bridle.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class SqliteStore(DatabaseStore):
         timeout: float = 30.0,
     ) -> None:
         self.path = checked = _check_path(path)
+        self.location = location_of(os.path.realpath(checked))
         self._set_up(
             lambda: _Sqlite(checked, timeout),
             redact=redact,

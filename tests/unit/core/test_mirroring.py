@@ -139,5 +139,15 @@ def test_memory_is_bounded_by_the_spool() -> None:
 def test_entries_are_dropped_and_counted_if_the_spool_cannot_be_written_either() -> None:
     backlog = Backlog()
     backlog.add(KEY, entries(1), MAX_UNSPOOLED)
+    backlog.is_spool_failing = True
     assert backlog.add(KEY, entries(3), 1) is None
     assert (backlog.dropped, backlog.entries) == (3, 1)
+    backlog.pop()
+    assert not backlog.is_spool_failing
+
+
+def test_nothing_is_dropped_while_the_spool_works() -> None:
+    backlog = Backlog()
+    backlog.add(KEY, entries(1), MAX_UNSPOOLED)
+    assert backlog.add(KEY, entries(3), 1) is not None
+    assert (backlog.dropped, backlog.entries) == (0, 4)
