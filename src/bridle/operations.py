@@ -370,8 +370,11 @@ class SettingsOperations(_Group):
                 permission callbacks, and ``env`` has ``CLAUDE_CODE_SIMPLE``, which switches hooks
                 off. Nothing was sent.
             ControlRejected: a setting is invalid. The earlier settings stay in force.
+            ControlTimeout: no response within ``timeout`` seconds. The CLI may still apply the
+                settings. If the session has tools with ``ask=True``, Bridle then restores the
+                earlier ones.
 
-        Cancellation: ends the wait. The settings are still applied.
+        Cancellation: the same as for a timeout. A call that waits for an earlier one is not sent.
         """
         await self._send(table.APPLY_FLAG_SETTINGS, timeout, settings=settings)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.processes import run
 
 from bridle import ControlRejected, ControlTimeout, OptionsError, TooManyPendingRequests
-from bridle._doors.flag_settings import FlagSettings, Payload
+from bridle._shell.flag_settings import FlagSettings, Payload
 
 APPLY = "apply_flag_settings"
 RULES = {"deny": ["Bash(rm:*)"], "ask": ["Bash(git:*)"], "allow": ["Read"]}
@@ -21,16 +21,20 @@ class Lab:
     """A CLI that replaces each setting as a whole, and the settings that Bridle applies to it."""
 
     def __init__(self, *rules: str) -> None:
-        self.settings = FlagSettings(rules)
+        self.settings = FlagSettings(rules, self.submit, self.rejected, timeout=5)
         self.started = list(rules)
         self.inline: dict[str, Any] = {}
         self.sent: list[Mapping[str, Any]] = []
         #: Raised after the CLI has applied the next settings.
         self.failure: BaseException | None = None
+        #: Whether requests for the settings fail.
+        self.is_crowded = False
         self.is_open = asyncio.Event()
         self.is_open.set()
 
-    async def submit(self, subtype: str, fields: Mapping[str, Any]) -> Payload:
+    async def submit(
+        self, subtype: str, fields: Mapping[str, Any], timeout: float | None = None
+    ) -> Payload:
         await self.is_open.wait()
         if subtype == APPLY:
             self.sent.append(fields["settings"])
@@ -40,15 +44,22 @@ class Lab:
                 raise failure
             return None
         assert subtype == "get_settings"
+        if self.is_crowded:
+            raise TooManyPendingRequests(subtype, 64)
         is_ignored = self.inline.get("cleanupPeriodDays") == "never"
         applied: dict[str, Any] = {} if is_ignored else self.inline.get("permissions") or {}
         return {"effective": {"permissions": {"ask": self.started + applied.get("ask", [])}}}
 
     async def apply(self, settings: object) -> None:
-        await self.settings.apply({"settings": settings}, self.submit, self.rejected)
+        await self.settings.apply({"settings": settings})
 
     async def add(self, *rules: str) -> None:
-        await self.settings.add_rules(rules, self.submit, self.rejected)
+        await self.settings.add_rules(rules)
+
+    async def until_sent(self, count: int) -> None:
+        async with asyncio.timeout(5):
+            while len(self.sent) < count:
+                await asyncio.sleep(0)
 
     def rejected(self, operation: str, message: str) -> ControlRejected:
         return ControlRejected(operation, None, message)
@@ -157,6 +168,7 @@ def test_after_a_timeout_the_stricter_rules_of_both_are_in_force() -> None:
             await lab.apply(
                 {"permissions": {"deny": ["Read"], "allow": ["Bash"], "defaultMode": "plan"}}
             )
+        await lab.until_sent(3)
         assert lab.inline["permissions"] == {
             "defaultMode": "plan",
             "deny": ["Bash(rm:*)", "Read"],
@@ -188,13 +200,10 @@ def test_an_error_of_the_check_does_not_lose_the_rules_of_the_program() -> None:
     async def main() -> None:
         lab = Lab("mcp__paid__buy")
 
-        async def crowded(subtype: str, fields: Mapping[str, Any]) -> Payload:
-            if subtype != APPLY:
-                raise TooManyPendingRequests(subtype, 64)
-            return await lab.submit(subtype, fields)
-
+        lab.is_crowded = True
         with pytest.raises(TooManyPendingRequests):
-            await lab.settings.apply({"settings": {"permissions": RULES}}, crowded, lab.rejected)
+            await lab.apply({"permissions": RULES})
+        lab.is_crowded = False
         await lab.add("mcp__late__sell")
         assert lab.inline["permissions"]["deny"] == RULES["deny"]
 
@@ -214,13 +223,68 @@ def test_an_error_after_the_caller_was_cancelled_is_not_reported_by_asyncio() ->
             await call
         lab.failure = ControlTimeout(APPLY, None, 1.0)
         lab.is_open.set()
-        async with asyncio.timeout(5):
-            while not lab.sent:
-                await asyncio.sleep(0)
+        await lab.until_sent(1)
         await asyncio.sleep(0)
         del call
         gc.collect()
         await asyncio.sleep(0)
         assert reported == []
+
+    run(main)
+
+
+def test_a_change_that_waits_for_another_one_times_out_in_its_own_time() -> None:
+    async def main() -> None:
+        lab = Lab()
+        lab.is_open.clear()
+        first = asyncio.create_task(lab.apply({"outputStyle": "x"}))
+        await asyncio.sleep(0)
+        with pytest.raises(ControlTimeout):
+            await lab.settings.apply({"settings": {"outputStyle": "y"}}, timeout=0.01)
+        lab.is_open.set()
+        await first
+        assert lab.sent == [{"outputStyle": "x"}]
+
+    run(main)
+
+
+def test_a_cancelled_change_that_waits_for_another_one_is_not_sent() -> None:
+    async def main() -> None:
+        lab = Lab("mcp__bank__pay")
+        lab.is_open.clear()
+        first = asyncio.create_task(lab.apply({"outputStyle": "x"}))
+        second = asyncio.create_task(lab.apply({"permissions": {"allow": ["Bash"]}}))
+        await asyncio.sleep(0)
+        second.cancel()
+        lab.is_open.set()
+        await first
+        assert second.cancelled()
+        assert lab.sent == [{"outputStyle": "x"}]
+
+    run(main)
+
+
+def test_the_first_change_is_sent_before_the_call_gives_up_control() -> None:
+    """So that a prompt that is sent after it comes after it."""
+
+    async def main() -> None:
+        lab = Lab()
+        call = lab.apply({"outputStyle": "x"})
+        with pytest.raises(StopIteration):
+            call.send(None)
+        assert lab.sent == [{"outputStyle": "x"}]
+
+    run(main)
+
+
+def test_a_change_waits_until_an_uncertain_one_is_taken_back() -> None:
+    async def main() -> None:
+        lab = Lab("mcp__bank__pay")
+        lab.failure = ControlTimeout(APPLY, None, 1.0)
+        with pytest.raises(ControlTimeout):
+            await lab.apply({"outputStyle": "x"})
+        await lab.apply({"outputStyle": "y"})
+        taken_back = {"outputStyle": None, "permissions": {"ask": ["mcp__bank__pay"]}}
+        assert lab.sent == [{"outputStyle": "x"}, taken_back, {"outputStyle": "y"}]
 
     run(main)

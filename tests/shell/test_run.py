@@ -363,6 +363,34 @@ def test_a_correction_is_not_named_in_merged_with() -> None:
     run(main)
 
 
+def test_a_correction_and_a_prompt_that_share_a_turn_are_corrected_together() -> None:
+    async def main() -> None:
+        script = fitting_at_last(1.0).expect_user().expect_user().start_turn().assistant("2")
+        script = script.result("{}", structured_output={"total": 1.0}, total_cost_usd=2.0)
+        script = script.expect_user().start_turn().assistant("3")
+        script = script.result("{}", structured_output={"total": 9.0}, total_cost_usd=3.0)
+        with script.silence() as cli:
+            options = CliOptions(cli_path=cli.path)
+            session = bridle.Session(options, output_type=Offer, output_retries=2)
+            await session.connect()
+            messages = session.messages()
+            first = await session.send_user_message("one")
+            async for message in messages:
+                if isinstance(message, ResultMessage):
+                    break
+            while session._actor.newest_turn == first.uuid:
+                await asyncio.sleep(0)  # until the correction is sent
+            second = await session.send_user_message("two")
+            outcomes = [await first, await second]
+            await session.stop()
+            assert [one.output for one in outcomes] == [Offer(9.0)] * 2
+            assert [one.uuid for one in outcomes] == [first.uuid, second.uuid]
+            prompts = [line for line in cli.received if line.get("type") == "user"]
+            assert len(prompts) == 4, "one correction of the shared turn"
+
+    run(main)
+
+
 def test_an_answer_is_corrected_after_the_program_dropped_its_turn() -> None:
     async def main() -> None:
         with fitting_at_last(1.0, 9.0) as cli:

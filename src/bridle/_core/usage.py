@@ -16,7 +16,7 @@ from msgspec import structs
 
 from bridle._core.text import SYNTHETIC
 from bridle.content import ToolUseBlock
-from bridle.messages import ApiMessage, AssistantMessage, Message, ModelUsage, ResultMessage, Usage
+from bridle.messages import AssistantMessage, Message, ModelUsage, ResultMessage, Usage
 from bridle.outcomes import SessionUsage, TurnUsage
 
 MAX_TURNS = 256
@@ -89,30 +89,27 @@ class UsageBook:
         # The CLI's totals at the last result; None before the first one.
         self._totals: _Models | None = None
         # The answers since the last result, by message id, and the sum of older ones.
-        self._calls: dict[str, tuple[str, Usage]] = {}
+        self._calls: dict[str, tuple[str | None, Usage]] = {}
         self._older: _Models = {}
         self._last_call: str | None = None
 
     def note(self, messages: Iterable[Message]) -> None:
         """Count the answers that these messages are part of, each once."""
-        last = self._last_call
+        last, calls = self._last_call, self._calls
         for message in messages:
             if type(message) is AssistantMessage:
                 # Not through the properties of the message: this runs for every message.
                 answer = message._message  # pyright: ignore[reportPrivateUsage]
-                if answer.id != last:
-                    self._last_call = last = answer.id
-                    self._count(answer)
-
-    def _count(self, answer: ApiMessage) -> None:
-        call, model, usage = answer.id, answer.model, answer.usage
-        if call is None or model is None or model == SYNTHETIC or usage is None:
-            return
-        self._calls[call] = (model, usage)
-        if len(self._calls) > 2 * MAX_CALLS:
+                call, usage = answer.id, answer.usage
+                if call != last:
+                    last = call
+                    if call is not None and usage is not None:
+                        calls[call] = (answer.model, usage)
+        self._last_call = last
+        if len(calls) > 2 * MAX_CALLS:
             # Many at once: summing one answer at a time costs more than decoding it.
-            oldest = list(self._calls)[:MAX_CALLS]
-            self._older = _sum(self._older, _by_model(map(self._calls.pop, oldest)))
+            oldest = list(calls)[:-MAX_CALLS]
+            self._older = _sum(self._older, _by_model(map(calls.pop, oldest)))
 
     def charge(self, result: ResultMessage, cost: float | None, prompts: tuple[str, ...]) -> None:
         """Add what a result has added, with its cost in dollars."""
@@ -145,10 +142,12 @@ def add_usage(before: Usage | None, after: Usage | None) -> Usage | None:
     return structs.replace(after, **known)
 
 
-def _by_model(calls: Iterable[tuple[str, Usage]]) -> _Models:
-    """Return the usage of answers, summed by model."""
+def _by_model(calls: Iterable[tuple[str | None, Usage]]) -> _Models:
+    """Return the usage of answers, summed by model. Messages of the CLI itself do not count."""
     sums: dict[str, list[int]] = {}
     for model, usage in calls:
+        if model is None or model == SYNTHETIC:
+            continue
         counts = sums.setdefault(model, [0, 0, 0, 0])
         counts[0] += usage.input_tokens
         counts[1] += usage.output_tokens

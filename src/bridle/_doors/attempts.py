@@ -158,9 +158,17 @@ class Attempts:
             _remember(self._first_prompts, state.uuid, outcome.uuid or "")
             if answer.stopped.done():
                 await state.interrupt(None)
-            more = await state.wait()
+            more = self._converted(await state.wait())
+            # The CLI may have merged our prompt with a later one of the program, which has an
+            # answer of its own. The one that came first asks again for both.
+            owner = self.answer_to(more, answer)
+            if owner is not answer:
+                final = await asyncio.shield(owner.final)
+                more = structs.replace(final, cost_usd=more.cost_usd, usage=more.usage)
             more = structs.replace(more, duration=time.monotonic() - began)
-            outcome = self.named(combined(outcome, self._converted(more)))
+            outcome = self.named(combined(outcome, more))
+            if owner is not answer:
+                return outcome
         return outcome
 
     def _is_last(self, prompts: list[str | None], outcome: Outcome[Any]) -> bool:

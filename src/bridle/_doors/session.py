@@ -26,13 +26,13 @@ from bridle._core.text_stream import TextStream
 from bridle._core.wire import Unencodable, decode_reply, encode_user_message
 from bridle._doors.attempts import Answer, Attempts, checked_retries, with_schema
 from bridle._doors.deps import with_prompts
-from bridle._doors.flag_settings import FlagSettings, Submit
 from bridle._doors.not_given import NOT_GIVEN, given_or
 from bridle._doors.servers import Servers
 from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
+from bridle._shell.flag_settings import FlagSettings
 from bridle._shell.known_secrets import KnownSecrets, clean, clean_problems
 from bridle._shell.listeners import Listeners
 from bridle._shell.locate import find_cli
@@ -123,7 +123,6 @@ class Session(OperationGroups):
                 session._actor.forward(server, message)
 
         self._servers = Servers(dict(self._bidir.mcp_servers or {}), forward)
-        self._flag_settings = FlagSettings(ask_rules(self._bidir.tool_servers()))
         self._engine = Engine(self._engine_config())
         self._made: Actor | None = None
         self._connecting = False
@@ -456,15 +455,16 @@ class Session(OperationGroups):
             ControlRejected: the CLI responded with an error.
             ControlError: the session has stopped, did not start, or has too many pending requests.
 
-        Cancellation: cancels the request.
+        Cancellation: cancels the request. The CLI may still carry out one that was sent.
         """
-        submit = self._submitter(timeout)
         if subtype == APPLY_FLAG_SETTINGS.subtype:
-            return await self._flag_settings.apply(fields, submit, self._rejected)
-        return await submit(subtype, fields)
+            return await self._flag_settings.apply(fields, timeout)
+        return await self._actor.submit(subtype, fields, timeout)
 
-    def _submitter(self, timeout: float | None) -> Submit:
-        return lambda subtype, fields: self._actor.submit(subtype, fields, timeout)
+    @cached_property
+    def _flag_settings(self) -> FlagSettings:
+        rules = ask_rules(self._bidir.tool_servers())
+        return FlagSettings(rules, self._actor.submit, self._rejected, self._sdk.control_timeout)
 
     def _rejected(self, operation: str, message: str) -> ControlRejected:
         """Return the error for an operation that the CLI did not carry out."""
@@ -485,9 +485,7 @@ class Session(OperationGroups):
             if rules:
                 # Before the server is there, so that none of its tools runs unasked.
                 wanted, rules = rules, []
-                await self._flag_settings.add_rules(
-                    wanted, self._submitter(timeout), self._rejected
-                )
+                await self._flag_settings.add_rules(wanted, timeout)
             payload = await self.control(MCP_SET_SERVERS.subtype, timeout=timeout, servers=servers)
             return decode_reply(
                 MCP_SET_SERVERS.reply, clean_problems(payload, self._secrets.redact)
