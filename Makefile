@@ -5,7 +5,9 @@ PYTHON ?= python3
 SEEDS ?= 2000
 SAMPLE ?= 200
 MINUTES ?= 60
-PYTEST_ARGS ?= -n auto
+# The tests wait for processes much of the time, so one worker more than cores keeps all cores busy.
+WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+PYTEST_ARGS ?= -n $(WORKERS)
 
 VENV := .venv
 PY := $(VENV)/bin/python

@@ -250,6 +250,20 @@ def test_the_first_subscription_gets_what_came_before_it() -> None:
     run(main)
 
 
+def test_a_turn_whose_prompt_was_not_sent_is_forgotten() -> None:
+    async def main() -> None:
+        home = Home()
+        sent = home.turn("sent")
+        home.turn("not sent")
+        assert home.subscriptions.newest_turn == "not sent"
+        home.subscriptions.cancel_turn("not sent")
+        assert home.subscriptions.newest_turn == "sent"
+        home.end("sent")
+        assert await sent.outcome == DONE
+
+    run(main)
+
+
 def test_messages_kept_as_lines_get_their_agent_path_again() -> None:
     async def main() -> None:
         home = Home()

@@ -245,6 +245,25 @@ def test_an_answer_nobody_waits_for_is_reported(
     assert (kind.level == "debug") == (kind is WarningKind.LATE_RESPONSE)
 
 
+def test_only_the_last_requests_that_timed_out_take_a_late_response(desk: Desk) -> None:
+    told: list[tuple[str, object]] = []
+
+    def time_out(request_id: str) -> None:
+        def then(answer: object) -> None:
+            told.append((request_id, answer))
+
+        desk.requests.time_out(Request(None, "get_session_cost", {}, 1.0, then), request_id)
+
+    for number in range(65):
+        time_out(f"old_{number}")
+    assert all(isinstance(answer, ControlTimeout) for _, answer in told)
+    told.clear()
+    for number in (0, 1, 64):
+        desk.requests.answer_late(f"old_{number}", DONE)
+    assert [request_id for request_id, _ in told] == ["old_1", "old_64"]
+    assert warned(desk.taken()) == [WarningKind.ORPHAN_RESPONSE]
+
+
 def test_a_caller_can_give_up_in_flight_or_in_the_queue(desk: Desk) -> None:
     """R344, R426."""
     desk.ask("a")
@@ -331,7 +350,7 @@ def test_of_very_many_withdrawals_the_oldest_are_forgotten(desk: Desk) -> None:
 
 
 def test_the_limits_are_constants_that_no_option_changes() -> None:
-    """R091, R259: sixteen queued, sixty-four pending, thirty-two callbacks, a hundred buffered."""
+    """R091, R259: 16 queued, 64 pending, 4,096 open requests of the CLI, 100 early messages."""
     limits = (MAX_QUEUED, MAX_PENDING_REQUESTS, MAX_OPEN_REQUESTS, MAX_EARLY)
     assert limits == (16, 64, 4096, 100)
     names = {*CliOptions.fields, *SdkOptions.fields, *BidirOptions.fields}
