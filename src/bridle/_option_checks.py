@@ -53,9 +53,9 @@ UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 uuid = matching(UUID, "a UUID")
 
 
-def is_uuid(value: str) -> bool:
-    """Return whether a text is a UUID, such as the id of a session."""
-    return re.fullmatch(UUID, value) is not None
+def is_uuid(value: object) -> bool:
+    """Return whether a value is the text of a UUID, as every session id of the CLI is."""
+    return isinstance(value, str) and re.fullmatch(UUID, value) is not None
 
 
 name = matching(r"[^\s,()]+", "one name, without spaces, commas or parentheses")

@@ -18,26 +18,27 @@ _FIX = "Store the text of PendingApproval.to_json() and pass it unchanged."
 
 
 class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call that a hook deferred with `Defer`. It waits until `Agent.resume` decides.
+    """A tool call that waits for a person's decision, because a hook returned `Defer`.
 
-    Get it from `outcome.pending`. It holds only data, so that another process can decide later:
-    store `to_json()`, and read it with `from_json()`. Show `tool_name` and `tool_input` to the
-    person who decides. The input may contain confidential data of the conversation.
+    Get it from `outcome.pending`, and pass it to `Agent.resume` with the decision. To decide in
+    another process, store the text of `to_json()` and read it there with `from_json()`. Show
+    `tool_name` and `tool_input` to the person who decides. The input may be confidential.
 
-    The conversation itself is in the transcript of the CLI. `Agent.resume` needs that file.
+    This record does not contain the conversation. `Agent.resume` loads the conversation from the
+    agent's store. Without a store, the CLI's transcript file must be on the machine that resumes.
     """
 
     #: The conversation that the call belongs to.
     session_id: str
     tool_name: str
-    #: The input that the tool will run with, unless the decision or a hook changes it.
+    #: The input of the tool. The decision and hooks can still change it.
     tool_input: JsonObject
     tool_use_id: str
     #: The working directory of the CLI, or None if it is not known.
     cwd: str | None = None
     #: The transcript of the conversation, or None if the path is not known.
     transcript_path: str | None = None
-    #: The permission mode at that time, or None if it is not known.
+    #: The permission mode when the call was deferred, or None if it is not known.
     permission_mode: str | None = None
     #: The version of the CLI that deferred the call, or None if it is not known.
     cli_version: str | None = None
@@ -50,10 +51,11 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_json(text: str | bytes) -> PendingApproval:
-        """Return the record from the text of `to_json`.
+        """Read the text of `to_json` and return the record.
 
         Raises:
-            OptionsError: the text is not such a record, or a newer version of Bridle wrote it.
+            OptionsError: the text is not the JSON of a record, or a newer version of Bridle wrote
+                it.
         """
         try:
             header = msgspec.json.decode(text, type=_Header)
@@ -81,10 +83,11 @@ class _Stored(msgspec.Struct):
 
 
 def check_pending(pending: object) -> PendingApproval:
-    """Return the record.
+    """Check a record and return it.
 
     Raises:
-        OptionsError: it is something else, or lacks what is needed to resume.
+        OptionsError: the value is not a PendingApproval, or a field that `Agent.resume` needs is
+            empty or invalid.
     """
     if not isinstance(pending, PendingApproval):
         problem = f"must be a PendingApproval, got {type(pending).__name__}"

@@ -1,15 +1,16 @@
-"""Stored sessions: list, read, rename, tag, delete, fork and export them.
+"""List, read, rename, tag, delete, fork and export stored sessions.
 
-The functions work on the transcript files of the CLI, also on those that the CLI itself or another
-SDK wrote, or on a session store (``store=``). ``bridle.sync.sessions`` has the same functions for
-code without ``async``.
+The functions use the transcript files of the CLI. Any program may have written them: the CLI,
+Bridle or another SDK. With ``store=...`` the functions use a session store instead.
+``bridle.sync.sessions`` has the same functions for code without ``async``.
 
 Arguments of all functions:
 
 ``directory``
     The working directory of the session. None searches the sessions of all directories.
 ``config_dir``
-    The configuration directory of the CLI. None means ``CLAUDE_CONFIG_DIR``, or ``~/.claude``.
+    The configuration directory of the CLI. None means ``CLAUDE_CONFIG_DIR``, or ``~/.claude`` if
+    this variable is not set.
 ``store``
     A `SessionStore` to use in place of the CLI's files.
 """
@@ -20,24 +21,26 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from bridle._core.transcript_changes import Fork, fork_of, tag_entry, title_entry
 from bridle._core.transcript_export import FORMATS, ExportFormat, exported
 from bridle._core.transcript_summaries import SessionInfo
-from bridle._core.transcripts import (
-    SubagentTranscript,
-    Transcript,
-    TranscriptEntry,
-    is_session_id,
-)
+from bridle._core.transcripts import SubagentTranscript, Transcript, TranscriptEntry
 from bridle._message import Message
+from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
-from bridle._shell.transcript_files import TranscriptFiles, write_private, write_subagent
+from bridle._shell.transcript_files import (
+    SUFFIX,
+    SubagentFile,
+    TranscriptFiles,
+    iso_time,
+    write_private,
+    write_transcript,
+)
 from bridle._shell.transcript_stores import StoredTranscripts
 from bridle._store import Entry, LeasingStore, SessionKey, SessionStore, StoredSession
 from bridle._stores import (
@@ -96,15 +99,15 @@ async def list_sessions(
     limit: int | None = None,
     offset: int = 0,
 ) -> list[SessionInfo]:
-    """Return the stored sessions, the last changed first.
+    """Return the stored sessions. The session that changed last comes first.
 
-    Reads only the first and the last 64 KiB of each file. Sessions without a conversation are left
-    out.
+    Sessions without a prompt are left out. Of each file, this function reads only the first and the
+    last 64 KiB. From a store, it loads the whole transcript of each session that it returns.
 
     Args:
-        directory: list only the sessions of this working directory.
-        limit: how many sessions to return. None returns all.
-        offset: how many sessions to skip first.
+        directory: return only the sessions of this working directory.
+        limit: the number of sessions to return. None returns all.
+        offset: the number of sessions to skip first.
 
     Raises:
         OptionsError: an argument is invalid.
@@ -121,14 +124,13 @@ async def get_session(
     config_dir: str | PathLike[str] | None = None,
     store: SessionStore | None = None,
 ) -> SessionInfo:
-    """Return what is known about one session.
+    """Return the summary, title, tag, directory and times of one session.
 
     Raises:
         OptionsError: the id is not a UUID, or another argument is invalid.
         SessionNotFoundError: there is no such session.
     """
-    _check_id(session_id)
-    return await _place(directory, config_dir, store).info(session_id)
+    return await _place(directory, config_dir, store, session_id).info(session_id)
 
 
 async def read_messages(
@@ -141,15 +143,15 @@ async def read_messages(
     compacted: bool = False,
     system: bool = False,
 ) -> list[Message]:
-    """Return the messages of a session: those that the CLI has when it resumes the session.
+    """Return the messages that the CLI loads when it resumes the session.
 
-    Lines that cannot be read are left out, with a warning in the log ``bridle.sessions``.
-    `read_transcript` returns them too.
+    If lines of the transcript cannot be read, this function leaves them out and logs a warning to
+    ``bridle.sessions``. `read_transcript` returns these lines too.
 
     Args:
         subagents: add the messages of subagents, each after the tool call that started it.
-            ``message.agent_path`` tells which subagent a message comes from.
-        compacted: add the messages before a compaction, which the model no longer sees.
+            ``message.agent_path`` names the subagent of a message.
+        compacted: add the messages before a compaction. The model no longer sees them.
         system: add messages of the CLI, such as `CompactBoundaryMessage`.
 
     Raises:
@@ -178,14 +180,13 @@ async def read_transcript(
     config_dir: str | PathLike[str] | None = None,
     store: SessionStore | None = None,
 ) -> Transcript:
-    """Return every entry of a session and of its subagents, also unknown and damaged ones.
+    """Return every entry of a session and of its subagents, including unknown and damaged ones.
 
     Raises:
         OptionsError: the id is not a UUID, or another argument is invalid.
         SessionNotFoundError: there is no such session.
     """
-    _check_id(session_id)
-    return await _place(directory, config_dir, store).load(session_id)
+    return await _place(directory, config_dir, store, session_id).load(session_id)
 
 
 # ---------------------------------------------------------------- changing
@@ -199,15 +200,14 @@ async def rename(
     config_dir: str | PathLike[str] | None = None,
     store: SessionStore | None = None,
 ) -> None:
-    """Set the title of a session. A CLI may use the session meanwhile.
+    """Set the title of a session. A CLI may be using the session.
 
     Raises:
         OptionsError: the id is not a UUID, or the title is blank. Nothing was changed.
         SessionNotFoundError: there is no such session.
     """
-    _check_id(session_id)
-    entry = title_entry(session_id, title)
-    await _place(directory, config_dir, store).append(session_id, entry)
+    place = _place(directory, config_dir, store, session_id)
+    await place.append(session_id, title_entry(session_id, title))
 
 
 async def tag(
@@ -218,17 +218,16 @@ async def tag(
     config_dir: str | PathLike[str] | None = None,
     store: SessionStore | None = None,
 ) -> None:
-    """Set the tag of a session. None removes it. A CLI may use the session meanwhile.
+    """Set the tag of a session, or remove it with None. A CLI may be using the session.
 
-    Invisible characters are removed from the tag.
+    This function removes invisible characters from the tag.
 
     Raises:
         OptionsError: the id is not a UUID, or the tag is blank. Nothing was changed.
         SessionNotFoundError: there is no such session.
     """
-    _check_id(session_id)
-    entry = tag_entry(session_id, tag)
-    await _place(directory, config_dir, store).append(session_id, entry)
+    place = _place(directory, config_dir, store, session_id)
+    await place.append(session_id, tag_entry(session_id, tag))
 
 
 async def delete(
@@ -238,16 +237,15 @@ async def delete(
     config_dir: str | PathLike[str] | None = None,
     store: SessionStore | None = None,
 ) -> None:
-    """Delete a session, with its subagents and, in a store, its journal.
+    """Delete a session and its subagents. In a store, also delete its journal.
 
-    Close the session first: a CLI that still uses it would write the file anew.
+    Close the session first. A CLI that still uses it writes the file again.
 
     Raises:
         OptionsError: the id is not a UUID, or another argument is invalid. Nothing was deleted.
         SessionNotFoundError: there is no such session.
     """
-    _check_id(session_id)
-    await _place(directory, config_dir, store).delete(session_id)
+    await _place(directory, config_dir, store, session_id).delete(session_id)
 
 
 async def fork(
@@ -259,22 +257,22 @@ async def fork(
     config_dir: str | PathLike[str] | None = None,
     store: SessionStore | None = None,
 ) -> str:
-    """Copy a session, and return the id of the copy. Resume it with ``resume_session_id``.
+    """Copy a session and return the id of the copy. Pass this id as ``resume_session_id``.
 
-    The copy has the conversation that the CLI would resume, and its subagents.
+    The copy has the messages that the CLI loads when it resumes the session, those before a
+    compaction, and the subagents.
 
     Args:
-        up_to: the uuid of the last message to copy. None copies all.
-        title: the title of the copy. None means the summary of the session with " (fork)".
+        up_to: the uuid of the last message to copy. None copies all messages.
+        title: the title of the copy. None means the summary of the session and " (fork)".
 
     Raises:
         OptionsError: an argument is invalid. Nothing was written.
         SessionNotFoundError: there is no such session.
     """
-    _check_id(session_id)
+    place = _place(directory, config_dir, store, session_id)
     if title is not None:
         title_entry(session_id, title)
-    place = _place(directory, config_dir, store)
     transcript = await place.load(session_id)
     if title is None:
         info = await place.info(session_id)
@@ -286,7 +284,7 @@ async def fork(
         new_id,
         up_to=up_to,
         title=title,
-        now=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        now=iso_time(),
         uuids=_uuids(),
     )
     await place.create(transcript, new_id, made)
@@ -306,41 +304,49 @@ async def export(
     """Write a session to a file that only its owner can read.
 
     Args:
-        path: the file.
-        format: ``"jsonl"`` is the transcript with its subagents, as the CLI stores them. On another
-            machine, the CLI resumes it with the path as ``resume_session_id``. ``"json"`` is one
-            object with the summary and the messages. ``"markdown"`` is for people. None takes the
-            format from the ending of ``path``: ``.jsonl``, ``.json`` or ``.md``.
-        overwrite: replace the file if it exists.
+        path: the file. For ``"jsonl"``, its name must end in ``.jsonl``.
+        format: ``"jsonl"`` is the transcript as the CLI stores it. The subagents are in a directory
+            with the same name. On any machine, pass the path as ``resume_session_id`` to resume it.
+            ``"json"`` is one object with the summary and the messages. ``"markdown"`` is for
+            people. None takes the format from the ending of ``path``: ``.jsonl``, ``.json`` or
+            ``.md``.
+        overwrite: replace the file, and for ``"jsonl"`` the files of the subagents, if they exist.
 
     Raises:
-        OptionsError: an argument is invalid, or the file exists or cannot be written.
+        OptionsError: an argument is invalid, or a file exists or cannot be written. Without
+            ``overwrite``, nothing was changed.
         SessionNotFoundError: there is no such session.
     """
-    _check_id(session_id)
+    place = _place(directory, config_dir, store, session_id)
     chosen = _format(path, format)
-    place = _place(directory, config_dir, store)
     transcript = await place.load(session_id)
     info = await place.info(session_id)
-    data = await asyncio.to_thread(exported, transcript, info, chosen)
     try:
-        await asyncio.to_thread(_write, Path(path), data, transcript, chosen, overwrite=overwrite)
-    except FileExistsError:
+        await asyncio.to_thread(_write, Path(path), transcript, info, chosen, overwrite=overwrite)
+    except FileExistsError as error:
+        problem = f"would overwrite {error.filename}, which already exists"
         fix = "Name another file, or set overwrite=True."
-        raise OptionsError("path", f"names {path}, which already exists", fix=fix) from None
+        raise OptionsError("path", problem, fix=fix) from None
     except OSError as error:
         problem = f"names {path}, which cannot be written: {error.strerror}"
         raise OptionsError("path", problem) from None
 
 
 def _write(
-    path: Path, data: bytes, transcript: Transcript, format: str, *, overwrite: bool
+    path: Path, transcript: Transcript, info: SessionInfo, format: ExportFormat, *, overwrite: bool
 ) -> None:
-    write_private(path, data, overwrite=overwrite)
-    if format == "jsonl":
-        for agent in transcript.subagents:
-            lines = b"".join(entry.raw_line + b"\n" for entry in agent.entries)
-            write_subagent(path, agent, lines)
+    if format != "jsonl":
+        write_private(path, [exported(transcript, info, format)], overwrite=overwrite)
+        return
+    agents = [
+        SubagentFile(agent.name, _raw_lines(agent.entries), agent.metadata)
+        for agent in transcript.subagents
+    ]
+    write_transcript(path, _raw_lines(transcript.entries), agents, overwrite=overwrite)
+
+
+def _raw_lines(entries: Iterable[TranscriptEntry]) -> Iterator[bytes]:
+    return (entry.raw_line for entry in entries)
 
 
 def _uuids() -> Iterator[str]:
@@ -380,10 +386,22 @@ class _Files:
         await asyncio.to_thread(lambda: self._files.delete(session_id))
 
 
+_ANY = object()
+
+
 def _place(
-    directory: _Path | None, config_dir: _Path | None, store: SessionStore | None
+    directory: _Path | None,
+    config_dir: _Path | None,
+    store: SessionStore | None,
+    session_id: object = _ANY,
 ) -> _Files | StoredTranscripts:
-    """Return where the sessions are."""
+    """Check the arguments that all functions have, and return where the sessions are."""
+    if session_id is not _ANY and not is_uuid(session_id):
+        raise OptionsError(
+            "session_id",
+            f"must be a UUID, got {session_id!r}",
+            fix="list_sessions() and session.id return such ids.",
+        )
     _check_path("directory", directory)
     _check_path("config_dir", config_dir)
     if store is None:
@@ -397,15 +415,6 @@ def _place(
     return StoredTranscripts(as_store(store), directory)
 
 
-def _check_id(session_id: object) -> None:
-    if not is_session_id(session_id):
-        raise OptionsError(
-            "session_id",
-            f"must be a UUID, got {session_id!r}",
-            fix="list_sessions() and session.id return such ids.",
-        )
-
-
 def _check_count(name: str, value: object, *, least: int) -> None:
     if name == "limit" and value is None:
         return
@@ -414,14 +423,31 @@ def _check_count(name: str, value: object, *, least: int) -> None:
 
 
 def _check_path(name: str, value: object) -> None:
-    if value is not None and (not isinstance(value, str | PathLike) or not os.fspath(value)):
+    if value is None:
+        return
+    path = os.fspath(cast("PathLike[str]", value)) if isinstance(value, PathLike) else value
+    if not isinstance(path, str) or not path or "\0" in path or not _is_encodable(path):
         raise OptionsError(name, f"must be a path, got {value!r}")
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _format(path: object, format: object) -> ExportFormat:
     _check_path("path", path)
+    file = Path(cast("str", path))
+    if not file.name:
+        raise OptionsError("path", f"must name a file, got {str(file)!r}")
     if format is None:
-        format = {".md": "markdown"}.get(Path(str(path)).suffix, Path(str(path)).suffix[1:])
+        format = {".md": "markdown"}.get(file.suffix, file.suffix[1:])
+    if format == "jsonl" and file.suffix != SUFFIX:
+        fix = f"The CLI resumes a transcript only from a file that ends in {SUFFIX}."
+        raise OptionsError("path", f"must end in {SUFFIX}, got {str(file)!r}", fix=fix)
     for known in FORMATS:
         if format == known:
             return known

@@ -22,6 +22,7 @@ ALLOWED_IMPORTS = {
     "enum",
     "functools",
     "inspect",  # reads signatures; loaded with the first tool
+    "json",  # writes half of a surrogate pair, which msgspec cannot
     "math",
     "msgspec",
     "operator",

@@ -19,7 +19,8 @@ from bridle import (
     SpawnError,
     UnsupportedCliVersionError,
 )
-from bridle._shell.locate import Failed, TimedOut, Unreadable, Version, VersionAnswer
+from bridle._core.versions import Version
+from bridle._shell.locate import Failed, TimedOut, Unreadable, VersionAnswer
 from bridle.cli.diagnosis import (
     Answer,
     Directory,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import stat
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from tests.support.browser import NAMES, browser, executable
 from tests.support.stored import NOBODY, ONE, TWO, Home, assistant, lines, plain, user
 
 from bridle.cli import main
+from bridle.cli._timeline.model import Timeline
 from bridle.cli._timeline.page import page
 from bridle.cli._timeline.stored import stored_timeline
 from bridle.sync import sessions
@@ -59,10 +63,26 @@ def test_sessions_are_listed_with_their_directory_and_summary(command: Command) 
     command.home.write(ONE, plain(ONE, "Hello\x1b[2J there"))
     told = command("list")
     assert told.splitlines()[0].startswith(f"{ONE}  ")
-    assert told.splitlines()[0].endswith("ago · /project")
+    assert told.splitlines()[0].endswith(" · /project")
     assert told.splitlines()[1] == "    Hello␛[2J there"
     value = json.loads(command("list", "--json"))
     assert (value["session_id"], value["cwd"]) == (ONE, "/project")
+
+
+@pytest.mark.parametrize(
+    ("ago", "told"),
+    [
+        (-5, "now"),
+        (61, "1 minute ago"),
+        (2 * 3600 + 5, "2 hours ago"),
+        (6 * 86400 + 5, "6 days ago"),
+        (400 * 86400, r"\d{4}-\d\d-\d\d"),
+    ],
+)
+def test_the_list_tells_when_a_session_changed(command: Command, ago: int, told: str) -> None:
+    path = command.home.write(ONE, plain())
+    os.utime(path, (time.time() - ago, time.time() - ago))
+    assert re.fullmatch(rf"{ONE}  {told} · /project", command("list").splitlines()[0])
 
 
 def test_a_list_is_limited(command: Command, tmp_path: Path) -> None:
@@ -70,7 +90,11 @@ def test_a_list_is_limited(command: Command, tmp_path: Path) -> None:
         session_id = f"{number:08x}-0000-4000-8000-000000000000"
         command.home.write(session_id, plain(session_id))
     assert len(command("list").splitlines()) == 40
-    assert len(command("list", "--limit", "3", "--offset", "23").splitlines()) == 4
+    assert command.err == "For more, pass --offset 20.\n"
+    assert len(command("list", "--limit", "3", "--offset", "22").splitlines()) == 6
+    assert command.err == ""
+    command("list", "--limit", "-1", code=2)
+    assert "got -1" in command.err
     assert len(command("list", "--json").splitlines()) == 25
     assert command("list", "--directory", tmp_path) == ""
     assert command.err == "There are no sessions.\n"
@@ -102,8 +126,10 @@ def test_subagents_commands_and_compactions_are_shown(version: str, command: Com
     assert told.endswith("\n1 prompt · 3 subagents\n")
     told = command("show", command.recorded(version, "compacted"))
     assert "  · the conversation was compacted" in told
-    assert "\n> /compact\n  · Compacted\n" in told
-    assert "  · Total cost:" in told
+    assert "\n> /compact\n    Compacted\n" in told
+    assert "\n    Total cost:" in told
+    assert "\n    Total duration (API):  " in told  # the columns are kept
+    assert "\n  · Summary: They listed files." in told
 
 
 def test_a_session_is_found_by_the_start_of_its_id_and_by_its_title(command: Command) -> None:
@@ -161,6 +187,35 @@ def test_the_page_has_turns_tools_and_subagents(version: str, command: Command) 
     assert model.facts["session"] == session_id
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_page_shows_commands_and_interrupts_as_what_they_are(
+    version: str, command: Command
+) -> None:
+    def shown(scene: str) -> Timeline:
+        session_id = command.recorded(version, scene)
+        return stored_timeline(
+            sessions.read_transcript(session_id), sessions.get_session(session_id)
+        )
+
+    model = shown("tools")
+    turns = [(span.title, span.state) for span in model.spans if span.lane == "turns"]
+    assert turns == [
+        ("List the files (tools)", "ok"),
+        ("Thank you (plain)", "ok"),
+        ("Now wait (wait)", "stopped"),
+        ("Go on (plain)", "ok"),
+    ]
+    assert [item.text for item in model.conversation if item.who == "cli"] == [
+        "[Request interrupted by user]"
+    ]
+    # The model works on one turn at a time.
+    assert {span.row for span in model.spans if span.lane == "model"} == {0}
+    assert re.fullmatch(r"2026-\d\d-\d\d \d\d:\d\d:\d\d UTC", model.facts["started"])
+    prompts = [item.text for item in shown("compacted").conversation if item.who == "user"]
+    assert {"/compact", "/usage"} < set(prompts)
+    assert not [text for text in prompts if "<" in text]
+
+
 def test_a_browser_draws_the_page(command: Command, tmp_path: Path) -> None:
     if executable() is None:
         pytest.skip(f"there is no browser here: none of {', '.join(NAMES)}")
@@ -186,11 +241,15 @@ def test_a_session_is_exported_to_a_file_or_to_stdout(
     Home(tmp_path).write(ONE, plain())
     assert main(["sessions", "export", ONE, str(tmp_path / "a.md")]) == 0
     assert (tmp_path / "a.md").read_text().startswith("# Hello\n")
+    assert capfdbinary.readouterr().out.decode() == f"Wrote {tmp_path}/a.md.\n"
     assert main(["sessions", "export", ONE]) == 0
     assert capfdbinary.readouterr().out == plain()
     assert main(["sessions", "export", ONE, "-", "--format", "json"]) == 0
     assert json.loads(capfdbinary.readouterr().out)["session"]["session_id"] == ONE
     assert main(["sessions", "export", ONE, str(tmp_path / "a.md")]) == 2
+    assert b"pass --overwrite" in capfdbinary.readouterr().err
+    assert main(["sessions", "export", ONE, str(tmp_path / "a.txt")]) == 2
+    assert b"Pass --format" in capfdbinary.readouterr().err
 
 
 def test_sessions_are_deleted_after_a_question_or_with_yes(
@@ -209,7 +268,7 @@ def test_sessions_are_deleted_after_a_question_or_with_yes(
     assert first.exists()
     assert command("rm", ONE).endswith(f"Deleted {ONE}.\n")
     assert (first.exists(), second.exists()) == (False, True)
-    command("rm", TWO[:8], "--yes")
+    assert command("rm", TWO[:8], TWO, "--yes") == f"Deleted {TWO}.\n"
     assert not second.exists()
 
 

@@ -192,7 +192,10 @@ def test_an_exported_session_resumes_from_its_file_in_another_place(
     on(lab, work)
 
 
-def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(lab: Lab) -> None:
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(
+    lab: Lab, is_missing: bool
+) -> None:
     async def work(stage: Stage) -> None:
         async with bridle.start_session(stage.cli, lab.sdk) as session:
             await say(session, "One (plain)", "Two (plain)", "Three (plain)")
@@ -204,11 +207,11 @@ def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(lab: La
             for n, one in enumerate(lines)
             if json.loads(one).get("type") == "user" and b"Two (plain)" in one
         ]
-        lines[place] = lines[place][:40] + b"\n"
+        lines[place] = b"" if is_missing else lines[place][:40] + b"\n"
         path.write_bytes(b"".join(lines))
         transcript = await sessions.read_transcript(session_id, config_dir=stage.config)
-        (damaged,) = transcript.damaged
-        assert damaged.raw_line == lines[place].rstrip()
+        damaged = [entry.raw_line for entry in transcript.damaged]
+        assert damaged == ([] if is_missing else [lines[place].rstrip()])
         ours = [text for text in await _texts(session_id, stage) if text.endswith(")")]
         assert [*ours, "Again (plain)"] == prompts_in(await stage.resume(session_id))
         copy = await sessions.fork(session_id, config_dir=stage.config)
@@ -257,10 +260,16 @@ def test_sessions_of_this_cli_read_like_in_the_official_sdk(
             theirs.cwd,
             theirs.file_size,
         )
-        messages = await sessions.read_messages(session_id)
-        assert [(each.uuid, each.raw["message"]) for each in messages] == [
-            (each.uuid, each.message) for each in official.get_session_messages(session_id)
+        messages = [
+            (each.uuid, each.raw["message"]) for each in await sessions.read_messages(session_id)
         ]
+        read = [(each.uuid, each.message) for each in official.get_session_messages(session_id)]
+        if scene == "compacted":
+            # CLI 2.1.197 may write the command after the summary, as a child of what was before.
+            # The official SDK then reads what was before, and not the summary.
+            del messages[0]
+            read = read[-len(messages) :]
+        assert messages == read
 
     on(lab, work)
 

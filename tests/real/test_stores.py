@@ -177,6 +177,41 @@ def test_a_conversation_that_began_without_a_store_moves_into_it(lab: Lab) -> No
     run(main)
 
 
+def test_a_conversation_with_a_damaged_line_resumes_from_the_store_as_from_its_file(
+    lab: Lab,
+) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with ScriptedModel([[text(f"answer {n}")] for n in range(6)]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            outcome = await bridle.run("first prompt", **first.options)
+            chosen: dict[str, Any] = {"resume_session_id": outcome.session_id}
+            await bridle.run("second prompt", **first.options, **chosen)
+            await bridle.run("third prompt", **first.options, **chosen)
+            (path,) = first.home.glob(f".claude/projects/*/{outcome.session_id}.jsonl")
+            lines = path.read_bytes().splitlines(keepends=True)
+            (place,) = [
+                number
+                for number, line in enumerate(lines)
+                if b'"type":"user"' in line and b"second prompt" in line
+            ]
+            lines[place] = lines[place][:40] + b"\n"
+            path.write_bytes(b"".join(lines))
+            await bridle.run("from the file", **first.options, **chosen)
+            path.write_bytes(b"".join(lines))
+            await bridle.run("copied", **first.options, **chosen, store=store)
+            await bridle.run("from the store", **second.options, **chosen, store=store)
+            for prompt in ("from the file", "from the store"):
+                said = history(model, prompt)
+                assert [part in said for part in ("first prompt", "second prompt", "answer 2")] == [
+                    True,
+                    False,
+                    True,
+                ]
+
+    run(main)
+
+
 def test_a_session_that_is_nowhere_is_not_found(lab: Lab) -> None:
     async def main() -> None:
         async with ScriptedModel([]) as model:

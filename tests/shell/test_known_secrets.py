@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.support.processes import plan
 
+from bridle._core.versions import Version
 from bridle._shell.known_secrets import KnownSecrets, clean, clean_answer
-from bridle._shell.locate import Failed, TimedOut, Unreadable, Version, VersionAnswer
+from bridle._shell.locate import Failed, TimedOut, Unreadable, VersionAnswer
 from bridle.errors import BridleError, ControlRejected, OptionsError
 
 

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 from tests.support.processes import Programs, is_alive, plan, run, until
 
+from bridle._core.versions import Version
 from bridle._shell import locate, tree
 from bridle._shell.locate import (
-    MINIMUM,
     Candidate,
     Failed,
     TimedOut,
     Unreadable,
-    Version,
     candidates,
     find_cli,
-    parse_version,
     version_of,
 )
 from bridle._shell.process import CliProcess, _live  # pyright: ignore[reportPrivateUsage]
@@ -193,35 +191,6 @@ def test_a_named_one_that_cannot_be_run_says_so(
 
 
 # ---------------------------------------------------------------- versions
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("2.1.325 (Claude Code)", Version(2, 1, 325)),
-        ("v2.0.0", Version(2, 0, 0)),
-        ("\n  claude version 10.20.30-beta.1+build.5\n", Version(10, 20, 30)),
-        ("1.2 then 3.4.5 and 6.7.8", Version(3, 4, 5)),
-        ("1.2.3.4", Version(1, 2, 3)),
-        ("2.1", None),
-        ("2..1.0", None),
-        ("", None),
-        ("no version", None),
-        ("1" * 5000 + ".0.0", None),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-@pytest.mark.requirement("S067")
-def test_a_version_is_the_first_three_numbers(text: str, version: Version | None) -> None:
-    assert parse_version(text) == version
-
-
-def test_versions_compare_as_numbers() -> None:
-    """R148, C21: one constant."""
-    assert str(MINIMUM) == "2.0.0"
-    assert Version(1, 99, 99) < MINIMUM <= Version(2, 0, 0) < Version(2, 0, 10) < Version(2, 1, 9)
-    assert not Version(2, 0, 0) < MINIMUM
-    assert parse_version("2.0.0-beta") == MINIMUM
 
 
 @pytest.fixture

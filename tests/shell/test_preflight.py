@@ -22,7 +22,8 @@ from bridle import (
     UnsupportedCliVersionError,
     sync,
 )
-from bridle._shell.locate import Failed, TimedOut, Unreadable, Version
+from bridle._core.versions import Version
+from bridle._shell.locate import Failed, TimedOut, Unreadable
 from bridle._shell.preflight import (
     CALLS_NOBODY,
     FORBID_REAL_API,

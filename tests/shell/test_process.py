@@ -36,8 +36,9 @@ from tests.support.processes import (
 )
 
 from bridle._core.launch import LaunchFile
+from bridle._core.versions import MINIMUM, Version
 from bridle._shell import process, tree, watchdog
-from bridle._shell.locate import MINIMUM, Version, version_of
+from bridle._shell.locate import version_of
 from bridle._shell.process import CliProcess
 from bridle._shell.transport import Transport
 from bridle._shell.tree import MARK, SIGKILL

@@ -13,7 +13,7 @@ from tests.support.processes import open_descriptors, run
 
 import bridle
 from bridle import SessionInUseError
-from bridle._shell.session_locks import config_directory, lock_session
+from bridle._shell.session_locks import lock_session
 from bridle.testing import FakeCli
 
 ID = "00000000-0000-4000-8000-000000000001"
@@ -41,12 +41,6 @@ def hold(directory: Path, session_id: str) -> subprocess.Popen[str]:
 def say(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
-
-
-def test_the_configuration_directory_is_that_of_the_cli() -> None:
-    assert config_directory({"CLAUDE_CONFIG_DIR": "/c", "HOME": "/h"}) == "/c"
-    assert config_directory({"HOME": "/h"}) == "/h/.claude"
-    assert config_directory({"HOME": "here"}) is None
 
 
 def test_a_session_is_locked_once_in_a_process(tmp_path: Path) -> None:

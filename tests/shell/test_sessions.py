@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.support.stored import (
 
 import bridle
 from bridle import OptionsError, SessionNotFoundError, sessions
+from bridle._core import transcripts
 from bridle.sessions import SessionKey
 
 MIB = 1 << 20
@@ -233,6 +235,49 @@ def test_invalid_arguments_of_a_list_are_named(
     assert caught.value.field == field
 
 
+class BytesPath:
+    def __fspath__(self) -> bytes:
+        return b"here"
+
+
+@pytest.mark.parametrize("path", ["a\0b", BytesPath(), b"here", "\ud800", ""])
+def test_a_path_that_cannot_be_one_is_an_error(path: Any, home: Home) -> None:
+    home.write(ONE, plain())
+    for field, work in {
+        "directory": lambda: sessions.list_sessions(path, config_dir=home.path),
+        "config_dir": lambda: sessions.list_sessions(config_dir=path),
+        "path": lambda: sessions.export(ONE, path, format="json", config_dir=home.path),
+    }.items():
+        with pytest.raises(OptionsError) as caught:
+            run(work)
+        assert caught.value.field == field
+
+
+@pytest.mark.parametrize("path", [".", "/", "out", "out.v1", "out.txt", ".jsonl"])
+def test_a_transcript_is_exported_only_to_a_file_that_the_cli_can_resume(
+    path: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_subagent(home)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OptionsError) as caught:
+        run(
+            lambda: sessions.export(ONE, path, format="jsonl", overwrite=True, config_dir=home.path)
+        )
+    assert caught.value.field == "path"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_halves_of_surrogate_pairs_are_removed_from_titles_and_tags(home: Home) -> None:
+    home.write(ONE, plain())
+    run(lambda: sessions.rename(ONE, "\ud83d New", config_dir=home.path))
+    run(lambda: sessions.tag(ONE, "blue\ud83d", config_dir=home.path))
+    info = run(lambda: sessions.get_session(ONE, config_dir=home.path))
+    assert (info.custom_title, info.tag) == ("New", "blue")
+    with pytest.raises(OptionsError):
+        run(lambda: sessions.rename(ONE, "\ud83d", config_dir=home.path))
+
+
 def test_a_blank_title_changes_nothing(home: Home, tmp_path: Path) -> None:
     path = home.write(ONE, plain())
     for work in (
@@ -353,6 +398,32 @@ def test_a_fork_is_a_private_file_beside_the_original(home: Home) -> None:
     assert not list(path.parent.glob(".*"))
 
 
+def test_subagents_with_dots_in_their_names_are_copied(home: Home, tmp_path: Path) -> None:
+    path = home.write(ONE, lines(user("a", None), assistant("b", "a", call("1"), call("2"))))
+    inside = path.with_suffix("") / "subagents"
+    inside.mkdir(parents=True)
+    for name, tool_use in (("agent-a.b", "1"), ("agent-a.c", "2")):
+        (inside / f"{name}.jsonl").write_bytes(lines(user(name, None, name, isSidechain=True)))
+        (inside / f"{name}.meta.json").write_text(json.dumps({"toolUseId": tool_use}))
+    copy = run(lambda: sessions.fork(ONE, config_dir=home.path))
+    read = run(lambda: sessions.read_transcript(copy, config_dir=home.path))
+    assert [agent.name for agent in read.subagents] == ["agent-a.b", "agent-a.c"]
+    run(lambda: sessions.export(ONE, tmp_path / "out.jsonl", config_dir=home.path))
+    assert sorted(one.name for one in (tmp_path / "out" / "subagents").iterdir()) == sorted(
+        one.name for one in inside.iterdir()
+    )
+
+
+def test_an_export_does_not_overwrite_the_files_of_subagents(home: Home, tmp_path: Path) -> None:
+    with_subagent(home)
+    other = tmp_path / "out" / "subagents" / "deep" / "agent-7.jsonl"
+    other.parent.mkdir(parents=True)
+    other.write_text("mine")
+    with pytest.raises(OptionsError, match=r"agent-7\.jsonl, which already exists"):
+        run(lambda: sessions.export(ONE, tmp_path / "out.jsonl", config_dir=home.path))
+    assert (other.read_text(), (tmp_path / "out.jsonl").exists()) == ("mine", False)
+
+
 def test_delete_removes_the_subagents_and_nothing_else(home: Home, tmp_path: Path) -> None:
     path = with_subagent(home)
     other = home.write(TWO, plain(TWO))
@@ -451,11 +522,39 @@ def test_a_name_in_a_store_cannot_leave_the_directory_of_an_export(tmp_path: Pat
     async def main() -> None:
         store = await filled()
         await store.append(SessionKey(ONE, "subagents/../../../evil"), [user("x", None, "Inner")])
-        with pytest.raises(OptionsError, match="evil"):
-            await sessions.export(ONE, tmp_path / "deep.jsonl", store=store)
+        await sessions.export(ONE, tmp_path / "deep.jsonl", store=store)
 
     run(main)
     assert not list(tmp_path.parent.glob("evil*"))
+    assert len(list(tmp_path.rglob("*.jsonl"))) == 2
+
+
+def test_transcripts_of_a_store_are_parsed_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsers: list[int] = []
+    original = transcripts.entry_of_line
+
+    def watched(line: bytes) -> Any:
+        parsers.append(threading.get_ident())
+        return original(line)
+
+    async def main() -> int:
+        store = await filled()
+        await sessions.list_sessions(store=store)
+        await sessions.read_transcript(ONE, store=store)
+        return threading.get_ident()
+
+    monkeypatch.setattr(transcripts, "entry_of_line", watched)
+    loop = run(main)
+    assert len(parsers) > 5
+    assert loop not in parsers
+
+
+@pytest.mark.parametrize("text", ["<command-name>" * 4000, "<command-name>x</command-name>" * 2000])
+def test_a_prompt_full_of_tags_is_listed_at_once(text: str, home: Home) -> None:
+    home.write(ONE, plain(ONE, text))
+    before = time.process_time()
+    assert list_of(home) == [ONE]
+    assert time.process_time() - before < 0.5  # quadratic time would be seconds
 
 
 # ---------------------------------------------------------------- blocking code

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support.processes import open_descriptors, run, until, wait_until
+from tests.support.stored import plain
 
 import bridle
 from bridle import OptionsError, SessionInUseError, SessionNotFoundError, SessionStopped
@@ -55,7 +56,7 @@ def mirror(session_id: str, *uuids: str, inside: str = "") -> Mapping[str, objec
 
 async def uuids(store: MemoryStore, session_id: str, subkey: str = "") -> list[object]:
     found = await store.load(SessionKey(session_id, subkey)) or []
-    return [entry["uuid"] for entry in found]
+    return [entry["uuid"] for entry in found if "uuid" in entry]
 
 
 def left(home: Path) -> list[str]:
@@ -309,6 +310,63 @@ def test_a_conversation_that_only_the_cli_has_is_copied_to_the_store(home: Path)
 
     run(main)
     assert (project / f"{ID}.jsonl").exists()
+
+
+def test_damaged_lines_reach_the_store_and_the_next_machine(home: Path) -> None:
+    store = MemoryStore()
+    project = home / "home" / ".claude" / "projects" / "-work"
+    project.mkdir(parents=True)
+    written = b'{"type":"user","uuid":"1"}\n{"type":"us\n{"type":"user","uuid":"2"}\n'
+    (project / f"{ID}.jsonl").write_bytes(written)
+
+    async def main() -> None:
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            pass
+        async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
+            directory = Path(session._launch.directory)
+            assert (directory / f"{ID}.jsonl").read_bytes() == written
+        transcript = await bridle.sessions.read_transcript(ID, store=store)
+        assert [entry.raw_line for entry in transcript.damaged] == [b'{"type":"us']
+
+    run(main)
+
+
+def test_the_copy_that_changed_last_is_resumed_and_links_are_not_copied(home: Path) -> None:
+    store = MemoryStore()
+    projects = home / "home" / ".claude" / "projects"
+    for number, name in enumerate(("-c", "-b", "-a")):
+        path = projects / name / f"{ID}.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(f'{{"uuid":"{name}"}}\n')
+        os.utime(path, (100 - number, 100 - number))
+    (home / "secret.jsonl").write_text('{"uuid":"secret"}\n')
+    (projects / "-c" / ID / "subagents").mkdir(parents=True)
+    (projects / "-c" / ID / "subagents" / "agent-a.jsonl").symlink_to(home / "secret.jsonl")
+
+    async def main() -> None:
+        async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
+            assert f"--resume={projects}/-c/{ID}.jsonl" in session._launch.argv
+        assert await uuids(store, ID) == ["-c"]
+        assert await store.subkeys(ID) == []
+
+    run(main)
+
+
+def test_a_subagent_is_not_continued_as_the_last_session(home: Path) -> None:
+    work = home / "work"
+    work.mkdir()
+    project = home / "home" / ".claude" / "projects" / str(work).replace("/", "-").replace("_", "-")
+    project.mkdir(parents=True)
+    (project / f"{ID}.jsonl").write_bytes(plain(ID))
+    (project / f"{OTHER}.jsonl").write_bytes(plain(OTHER, isSidechain=True))
+    os.utime(project / f"{ID}.jsonl", (100, 100))
+
+    async def main() -> None:
+        options: dict[str, Any] = {"continue_session": True, "cwd": str(work)}
+        async with open_session(FakeTransport(), MemoryStore(), **options) as session:
+            assert session.id == ID
+
+    run(main)
 
 
 def test_a_session_that_is_nowhere_is_not_found(home: Path) -> None:

@@ -1,30 +1,26 @@
-"""Reading what a CLI adds to its transcripts, and writing transcripts for a CLI."""
+"""Reading what a CLI adds to its transcripts."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from bridle._shell.transcript_tail import (
-    TranscriptTail,
-    find_transcript,
-    newest_transcript,
-    size_of,
-    subagent_transcripts,
-    write_transcripts,
-)
-
-ID = "00000000-0000-4000-8000-000000000001"
-OTHER = "00000000-0000-4000-8000-000000000002"
+from bridle._core.transcripts import line_of_object
+from bridle._shell.transcript_tail import TranscriptTail, size_of
 
 
-def test_only_whole_lines_after_the_position_are_read(tmp_path: Path) -> None:
+def test_whole_lines_after_the_position_are_read(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     tail = TranscriptTail(str(file))
     assert tail.read() == ([], 0, 0)
     file.write_bytes(b'{"uuid":"1"}\nnot json\n[1]\n{"type":"mode"}\n{"uu')
     added = tail.read()
-    assert added.entries == [{"uuid": "1"}, {"type": "mode"}]
+    assert [line_of_object(entry) for entry in added.entries] == [
+        b'{"uuid":"1"}',
+        b"not json",
+        b"[1]",
+        b'{"type":"mode"}',
+    ]
     assert tail.read() == added  # nothing changes until the entries are copied
     tail.position = added.end
     with file.open("ab") as stream:
@@ -44,30 +40,14 @@ def test_entries_after_a_uuid_are_read(tmp_path: Path) -> None:
         assert [entry["uuid"] for entry in tail.read_after(uuid).entries] == ["1", "2", "3"]
 
 
-def test_transcripts_are_found(tmp_path: Path) -> None:
-    config = str(tmp_path)
-    assert find_transcript(config, ID, "/work") is None
-    assert newest_transcript(config, "/work") is None
-    for project, names in {"-other": [ID, OTHER], "-work": [ID, "notes"]}.items():
-        (tmp_path / "projects" / project).mkdir(parents=True)
-        for name in names:
-            (tmp_path / "projects" / project / f"{name}.jsonl").write_text("")
-    assert find_transcript(config, ID, "/work") == f"{config}/projects/-work/{ID}.jsonl"
-    assert find_transcript(config, OTHER, "/work") == f"{config}/projects/-other/{OTHER}.jsonl"
-    assert newest_transcript(config, "/work") == f"{config}/projects/-work/{ID}.jsonl"
+def test_a_link_and_a_pipe_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text('{"uuid":"1"}\n')
+    (tmp_path / "a.jsonl").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "b.jsonl")
+    for name in ("a.jsonl", "b.jsonl"):
+        assert TranscriptTail(str(tmp_path / name)).read() == ([], 0, 0)
 
 
-def test_a_conversation_is_written_for_its_owner_only(tmp_path: Path) -> None:
-    entries = [{"uuid": "1", "text": "\ud800"}, {"uuid": "2"}]
-    inner = [{"type": "agent_metadata", "agentType": "x"}, {"uuid": "3"}]
-    path = write_transcripts(str(tmp_path), ID, entries, {"subagents/deep/agent-a": inner})
-    assert Path(path).read_bytes() == b'{"uuid":"1","text":"\\ud800"}\n{"uuid":"2"}\n'
-    [subagent] = subagent_transcripts(path)
-    assert subagent == str(tmp_path / ID / "subagents" / "deep" / "agent-a.jsonl")
-    assert Path(subagent).read_bytes() == b'{"uuid":"3"}\n'
-    metadata = Path(subagent.replace(".jsonl", ".meta.json"))
-    assert metadata.read_bytes() == b'{"agentType":"x"}\n'
-    for place, directories, files in os.walk(tmp_path / ID):
-        for name in directories + files:
-            assert os.stat(os.path.join(place, name)).st_mode & 0o077 == 0
-    assert (size_of(path), size_of(f"{path}.none")) == (os.path.getsize(path), 0)
+def test_a_missing_file_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("123")
+    assert (size_of(str(tmp_path / "a")), size_of(str(tmp_path / "b"))) == (3, 0)

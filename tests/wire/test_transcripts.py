@@ -106,7 +106,8 @@ def test_the_official_sdk_lists_the_same_sessions(
         "file_size": ours.size,
         "custom_title": ours.custom_title,
         "first_prompt": ours.first_prompt,
-        "git_branch": ours.git_branch,
+        # The CLI writes HEAD where there is no branch.
+        "git_branch": ours.git_branch or "HEAD",
         "cwd": ours.cwd,
         "tag": ours.tag,
         "created_at": round(ours.created_at * 1000),

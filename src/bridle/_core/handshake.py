@@ -10,6 +10,7 @@ from msgspec import structs
 
 from bridle._core.actions import Action, Reject, Resolve, Warn
 from bridle._core.outgoing import INITIALIZE
+from bridle._core.versions import MINIMUM
 from bridle._core.wire import Unencodable, encode_request
 from bridle.errors import (
     BridleError,
@@ -21,9 +22,6 @@ from bridle.errors import (
     UnsupportedCliVersionError,
 )
 from bridle.events import SessionReady, WarningKind
-
-MINIMUM_CLI_VERSION = "2.0.0"
-"""The oldest CLI whose control protocol supports sessions."""
 
 
 class Handshake:
@@ -149,5 +147,5 @@ def early_exit(process: ProcessInfo, last_errors: tuple[str, ...]) -> StartError
         return error
     if "unknown option" in process.stderr_tail:
         found = process.cli_version
-        return UnsupportedCliVersionError(found, MINIMUM_CLI_VERSION, unknown_option=True)
+        return UnsupportedCliVersionError(found, str(MINIMUM), unknown_option=True)
     return CliExitedDuringInit("; ".join(last_errors))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -38,10 +38,11 @@ LEASE = 30.0
 _DELAYS = (0.1, 5.0)
 """The first and the longest pause, in seconds, between two attempts."""
 
-_PATH = re.compile(rf"(?P<place>.*/)?(?P<session>{UUID})(?P<inside>/.+)?\.jsonl")
-_OWN_PLACE = re.compile(r".*/projects/(?P<project>[^/]+)/")
-_SUBAGENT = re.compile(r"subagents/(?:[\w-][\w.-]*/)*[\w-][\w.-]*")
-_METADATA = "agent_metadata"
+# A directory may have a UUID as its name too: above the projects, or below the session.
+_PATHS = (
+    re.compile(rf".*/projects/(?P<project>[^/]+)/(?P<session>{UUID})(?P<inside>/.+)?\.jsonl"),
+    re.compile(rf"(?P<project>)(?:.*?/)?(?P<session>{UUID})(?P<inside>/subagents/.+)?\.jsonl"),
+)
 
 
 def key_of(path: str, project: str) -> SessionKey | None:
@@ -50,32 +51,12 @@ def key_of(path: str, project: str) -> SessionKey | None:
     ``project`` is used for a file that is not in the directory of a project, such as the private
     file of a session that was resumed from a store.
     """
-    found = _PATH.fullmatch(path)
-    if found is None:
-        return None
-    own = _OWN_PLACE.fullmatch(found["place"] or "")
-    subkey = (found["inside"] or "").removeprefix("/")
-    return SessionKey(found["session"], subkey, own["project"] if own else project)
-
-
-def is_subagent(subkey: str) -> bool:
-    """Return whether a subkey names a subagent, and can be the name of a file below a directory."""
-    return _SUBAGENT.fullmatch(subkey) is not None
-
-
-def split_metadata(entries: Iterable[Entry]) -> tuple[list[Entry], Mapping[str, object] | None]:
-    """Split the entries of a subagent into its transcript and its last description.
-
-    The CLI keeps the description in a file of its own, and mirrors it as an entry.
-    """
-    transcript: list[Entry] = []
-    metadata: Mapping[str, object] | None = None
-    for entry in entries:
-        if entry.get("type") == _METADATA:
-            metadata = {name: value for name, value in entry.items() if name != "type"}
-        else:
-            transcript.append(entry)
-    return transcript, metadata
+    for pattern in _PATHS:
+        found = pattern.fullmatch(path)
+        if found is not None:
+            subkey = (found["inside"] or "").removeprefix("/")
+            return SessionKey(found["session"], subkey, found["project"] or project)
+    return None
 
 
 def delay_after(failures: int) -> float:

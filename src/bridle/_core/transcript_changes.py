@@ -9,7 +9,6 @@ from typing import Any, cast
 from msgspec import Struct
 
 from bridle._core.transcripts import (
-    METADATA,
     SubagentTranscript,
     Transcript,
     TranscriptEntry,
@@ -46,12 +45,13 @@ def tag_entry(session_id: str, tag: str | None) -> JsonObject:
 
 
 def _text(name: str, value: object) -> str:
-    """Return a text without spaces around it."""
+    """Return a text without spaces around it, and without halves of surrogate pairs."""
     if not isinstance(value, str):
         raise OptionsError(name, f"must be a string, got {type(value).__name__}")
-    if not value.strip():
+    text = value.encode("utf-8", "ignore").decode().strip()
+    if not text:
         raise OptionsError(name, "must not be blank")
-    return value.strip()
+    return text
 
 
 def _visible(text: str) -> str:
@@ -218,8 +218,3 @@ def _subagents(
             readable = [entry for entry in agent.entries if not entry.damage]
             calls |= {call for entry in readable for call in entry.tool_calls}
             yield agent, [{**entry.raw, "sessionId": session_id} for entry in readable]
-
-
-def metadata_entry(agent: SubagentTranscript) -> JsonObject:
-    """Return the facts about a subagent as an entry."""
-    return {"type": METADATA, **agent.metadata}

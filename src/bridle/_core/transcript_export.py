@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from bridle._core.transcript_summaries import SessionInfo
+from bridle._core.transcript_texts import as_typed, is_prompt, output_of
 from bridle._core.transcripts import Transcript
 from bridle._core.wire import encode_json
 from bridle._message import Message
@@ -60,9 +61,10 @@ def _heading(transcript: Transcript, info: SessionInfo) -> Iterator[str]:
 
 def _sections(messages: list[Message]) -> Iterator[str]:
     speaker = ""
+    results = _results(messages)
     for message in messages:
         agents = " / ".join(agent.type or agent.id for agent in message.agent_path)
-        parts = list(_parts(message))
+        parts = list(_parts(message, results))
         if not parts:
             continue
         name = _speaker(message)
@@ -74,45 +76,70 @@ def _sections(messages: list[Message]) -> Iterator[str]:
         yield from parts
 
 
+_Results = dict[str, ToolResultBlock | None]
+"""The results to show with their calls, by the id of the call. None if it was shown."""
+
+
+def _results(messages: list[Message]) -> _Results:
+    """Return the results of tools. That of a subagent is left out: it comes after its messages."""
+    agents = {agent.id for message in messages for agent in message.agent_path}
+    found = (block for message in messages for block in _content(message))
+    results = (block for block in found if isinstance(block, ToolResultBlock))
+    return {block.tool_use_id: block for block in results if block.tool_use_id not in agents}
+
+
 def _speaker(message: Message) -> str:
     if isinstance(message, AssistantMessage):
         return "Assistant"
-    if isinstance(message, UserMessage):
-        content = message.content
-        is_result = not isinstance(content, str) and any(
-            isinstance(block, ToolResultBlock) for block in content
-        )
-        return "" if is_result else "Claude Code" if message.is_synthetic else "User"
-    return "Claude Code"
+    if any(isinstance(block, ToolResultBlock) for block in _content(message)):
+        return ""
+    return "User" if is_prompt(message) or message.agent_path else "Claude Code"
 
 
-def _parts(message: Message) -> Iterator[str]:
+def _content(message: Message) -> Sequence[Block]:
+    if not isinstance(message, AssistantMessage | UserMessage):
+        return ()
+    content = message.content
+    return [TextBlock(content)] if isinstance(content, str) else content
+
+
+def _parts(message: Message, results: _Results) -> Iterator[str]:
     if isinstance(message, CompactBoundaryMessage):
         yield "*The conversation was compacted here.*"
-    elif isinstance(message, AssistantMessage | UserMessage):
-        content = message.content
-        if isinstance(content, str):
-            content = [TextBlock(content)]
-        for block in content:
-            yield from _block(block)
+    output = message.raw.get("content")
+    if isinstance(output, str) and output_of(output):
+        yield from _block(TextBlock(output), results)
+    for block in _content(message):
+        yield from _block(block, results)
 
 
-def _block(block: Block) -> Iterator[str]:
+def _block(block: Block, results: _Results) -> Iterator[str]:
     match block:
         case TextBlock(text=text):
-            if text.strip():
-                yield text.strip()
+            output = output_of(text)
+            if output:
+                yield _fenced(output)
+            elif output is None and text.strip():
+                yield as_typed(text)
         case ThinkingBlock(thinking=text):
             if text.strip():
                 yield "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
         case ToolUseBlock(name=name, input=values):
             told = msgspec.json.format(encode_json(values), indent=2).decode()
             yield f"**{_inline(name)}**\n\n{_fenced(told, 'json')}"
+            result = results.get(block.id)
+            if result is not None:
+                results[block.id] = None
+                yield _result(result)
         case ToolResultBlock():
-            title = "Error" if block.is_error else "Result"
-            yield f"{title}:\n\n{_fenced(block.text)}"
+            if results.get(block.tool_use_id, block) is not None:
+                yield _result(block)
         case _:
             yield f"*[{_inline(block.type)}]*"
+
+
+def _result(block: ToolResultBlock) -> str:
+    return f"{'Error' if block.is_error else 'Result'}:\n\n{_fenced(block.text)}"
 
 
 def _fenced(text: str, language: str = "") -> str:

@@ -8,7 +8,8 @@ from typing import cast
 
 from msgspec import Struct
 
-from bridle._core.transcripts import text_of
+from bridle._core.transcript_texts import command_of, is_prompt_text
+from bridle._core.transcripts import object_of_line, text_of
 from bridle._raw_line import JsonObject, parse_json, repair_json
 
 _LONGEST_PROMPT = 200
@@ -33,6 +34,7 @@ class SessionInfo(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     tag: str | None = None
     #: The working directory.
     cwd: str | None = None
+    #: The git branch. None outside of a repository and on a detached commit.
     git_branch: str | None = None
     #: The size of the transcript in bytes. None for a session in a store.
     size: int | None = None
@@ -82,6 +84,7 @@ def summarize(
     ) or prompt
     if not summary:
         return None
+    branch = _last(last, "gitBranch")
     return SessionInfo(
         session_id=session_id,
         project=project,
@@ -92,22 +95,15 @@ def summarize(
         first_prompt=prompt,
         tag=_tag(last),
         cwd=next((cwd for one in last if (cwd := text_of(one, "cwd"))), None),
-        git_branch=_last(last, "gitBranch"),
+        git_branch=None if branch == "HEAD" else branch,
         size=size,
         path=path,
     )
 
 
 def _objects(lines: Iterable[bytes]) -> list[JsonObject]:
-    found: list[JsonObject] = []
-    for line in lines:
-        try:
-            value = parse_json(line)
-        except (ValueError, RecursionError):  # a damaged or an empty line
-            continue
-        if isinstance(value, dict):
-            found.append(cast(JsonObject, value))
-    return found
+    """Return the objects of the lines that can be read. A line may be empty."""
+    return [one for one in map(object_of_line, lines) if not isinstance(one, str)]
 
 
 def _last(members: Sequence[JsonObject], name: str) -> str | None:
@@ -122,14 +118,6 @@ def _tag(members: Sequence[JsonObject]) -> str | None:
 
 # ------------------------------------------------------------------------- the first prompt
 
-# Text in a user entry that the user did not write.
-_NOT_A_PROMPT = re.compile(
-    r"<local-command-stdout>|<local-command-caveat>|<session-start-hook>|<tick>|<goal>"
-    r"|\[Request interrupted by user[^\]]*\]"
-    r"|\s*<ide_opened_file>[\s\S]*</ide_opened_file>\s*$|\s*<ide_selection>[\s\S]*</ide_selection>\s*$"
-)
-_COMMAND = re.compile(r"<command-name>(.*?)</command-name>")
-
 
 def _first_prompt(members: Iterable[JsonObject]) -> str | None:
     command: str | None = None
@@ -137,9 +125,9 @@ def _first_prompt(members: Iterable[JsonObject]) -> str | None:
         if one.get("type") != "user" or one.get("isMeta") or one.get("isCompactSummary"):
             continue
         for text in _texts(one):
-            if found := _COMMAND.search(text):
-                command = command or found[1]
-            elif text.strip() and not _NOT_A_PROMPT.match(text):
+            if found := command_of(text):
+                command = command or found[0]
+            elif text.strip() and is_prompt_text(text):
                 return _shortened(text)
     return command
 

@@ -7,6 +7,7 @@ resumes. Entries of unknown kinds and lines that are not JSON are kept.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,12 +18,16 @@ from msgspec import Struct
 from bridle._core.wire import Unencodable, decode_stored, encode_json
 from bridle._message import AgentNode, Message
 from bridle._raw_line import JsonObject, attach, parse_json
+from bridle._store import Entry
 
 SUBAGENTS = "subagents"
 """The directory, and the first part of the subkey in a store, of a session's subagents."""
 
-METADATA = "agent_metadata"
-"""The type of the entry with the facts about a subagent. Beside a file it is a file of its own."""
+_METADATA = "agent_metadata"
+"""The type of the entry that describes a subagent. The CLI keeps it in a file of its own."""
+
+_DAMAGED = "bridle_damaged_line"
+"""The type of the entry that a store has for a line that is not a JSON object."""
 
 
 class TranscriptEntry(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -74,33 +79,72 @@ _MESSAGES = ("user", "assistant", "system")
 
 def entries_of_bytes(data: bytes) -> tuple[TranscriptEntry, ...]:
     """Return the entries of a transcript file."""
-    lines = (line.strip(b"\r") for line in data.split(b"\n"))
-    return tuple(entry_of_line(line) for line in lines if line.strip())
+    return tuple(map(entry_of_line, _lines(data)))
 
 
-def entries_of_objects(objects: Iterable[Mapping[str, object]]) -> tuple[TranscriptEntry, ...]:
+def entries_of_objects(objects: Iterable[Entry]) -> tuple[TranscriptEntry, ...]:
     """Return the entries of JSON objects, as a store returns them."""
     return tuple(map(_entry_of_object, objects))
 
 
-def _entry_of_object(value: Mapping[str, object]) -> TranscriptEntry:
+def _entry_of_object(value: Entry) -> TranscriptEntry:
     try:
-        return entry_of_line(encode_json(value))
+        return entry_of_line(line_of_object(value))
     except Unencodable as error:
         return TranscriptEntry(raw_line=repr(value).encode(), damage=str(error))
 
 
-def entry_of_line(line: bytes) -> TranscriptEntry:
-    """Return the entry of one line, without its line ending. Never raises."""
+def objects_of_bytes(data: bytes) -> list[Entry]:
+    """Return the lines of a transcript file as JSON objects for a store.
+
+    A damaged line becomes an object that `line_of_object` turns into this line again.
+    """
+    found = ((line, object_of_line(line)) for line in _lines(data))
+    return [
+        {"type": _DAMAGED, "line": line.decode("utf-8", "replace")} if isinstance(one, str) else one
+        for line, one in found
+    ]
+
+
+def line_of_object(value: Entry) -> bytes:
+    """Return the line of a JSON object from a store, without a line ending.
+
+    Raises:
+        Unencodable: the object is not JSON.
+    """
+    line = value.get("line") if value.get("type") == _DAMAGED else None
+    if isinstance(line, str) and "\n" not in line:
+        return line.encode("utf-8", "replace")
+    try:
+        return encode_json(value)
+    except Unencodable as error:  # half of a surrogate pair, or a mapping that is not a dict
+        try:
+            return json.dumps(dict(value), separators=(",", ":")).encode()
+        except (TypeError, ValueError, RecursionError):
+            raise error from None
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    lines = (line.strip(b"\r") for line in data.split(b"\n"))
+    return (line for line in lines if line.strip())
+
+
+def object_of_line(line: bytes) -> JsonObject | str:
+    """Return the JSON object of a line. For a damaged line, return what is wrong with it."""
     try:
         members = parse_json(line)
     except RecursionError:
-        return TranscriptEntry(raw_line=line, damage="nested too deeply")
+        return "nested too deeply"
     except ValueError as error:
-        return TranscriptEntry(raw_line=line, damage=f"not JSON: {error}")
-    if not isinstance(members, dict):
-        return TranscriptEntry(raw_line=line, damage="not a JSON object")
-    fields = cast(JsonObject, members)
+        return f"not JSON: {error}"
+    return cast(JsonObject, members) if isinstance(members, dict) else "not a JSON object"
+
+
+def entry_of_line(line: bytes) -> TranscriptEntry:
+    """Return the entry of one line, without its line ending. Never raises."""
+    fields = object_of_line(line)
+    if isinstance(fields, str):
+        return TranscriptEntry(raw_line=line, damage=fields)
     message = _object(fields.get("message"))
     blocks = _blocks(message.get("content"))
     kind = text_of(fields, "type") or ""
@@ -248,7 +292,7 @@ class _Tree:
             parent = entry.logical_parent_uuid
         if parent is None or parent in self._by_uuid:
             return self._after_compaction(entry, parent) or self._by_uuid.get(parent)
-        return self._across_damage(entry)
+        return self._across_gap(entry)
 
     def _after_compaction(
         self, entry: TranscriptEntry, parent: str | None
@@ -266,15 +310,13 @@ class _Tree:
                 return next((one for one in after if self._position[id(one)] < here), boundary)
         return None
 
-    def _across_damage(self, entry: TranscriptEntry) -> TranscriptEntry | None:
-        """Return the entry before a damaged line that may be the parent, as the CLI does."""
-        is_damaged = False
-        for position in range(self._position[id(entry)] - 1, -1, -1):
-            one = self._everything[position]
-            is_damaged = is_damaged or bool(one.damage)
-            if self._by_uuid.get(one.uuid) is one:
-                return one if is_damaged else None
-        return None
+    def _across_gap(self, entry: TranscriptEntry) -> TranscriptEntry | None:
+        """Return the entry before this one in the file, if the parent is damaged or missing.
+
+        The CLI does the same.
+        """
+        earlier = (self._everything[at] for at in range(self._position[id(entry)] - 1, -1, -1))
+        return next((one for one in earlier if self._by_uuid.get(one.uuid) is one), None)
 
     # -- parallel tool calls -----------------------------------------------------------------------
 
@@ -339,23 +381,39 @@ class SubagentTranscript(Struct, frozen=True, kw_only=True):
 
 
 def subagent_transcript(
-    name: str, entries: Sequence[TranscriptEntry], metadata: Mapping[str, Any] | None
+    name: str, entries: tuple[TranscriptEntry, ...], metadata: JsonObject
 ) -> SubagentTranscript:
-    """Return the transcript of a subagent. Its metadata may be one of the entries."""
-    facts = dict(metadata or {})
-    for entry in entries:
-        if entry.type == METADATA:
-            facts.update(entry.raw)
-    facts.pop("type", None)
+    """Return the transcript of a subagent. ``name`` is its place below ``subagents/``."""
     return SubagentTranscript(
         agent_id=name.rpartition("/")[2].removeprefix("agent-"),
-        entries=tuple(entry for entry in entries if entry.type != METADATA),
-        tool_use_id=text_of(facts, "toolUseId"),
-        agent_type=text_of(facts, "agentType"),
-        description=text_of(facts, "description"),
+        entries=entries,
+        tool_use_id=text_of(metadata, "toolUseId"),
+        agent_type=text_of(metadata, "agentType"),
+        description=text_of(metadata, "description"),
         name=name,
-        metadata=facts,
+        metadata=metadata,
     )
+
+
+def split_metadata(entries: Iterable[Entry]) -> tuple[list[Entry], JsonObject]:
+    """Split the entries that a store has of a subagent into its transcript and its description.
+
+    The CLI keeps the description in a file, and reports each version of this file as an entry. The
+    last one is returned; an empty one if there is none.
+    """
+    transcript: list[Entry] = []
+    metadata: JsonObject = {}
+    for entry in entries:
+        if entry.get("type") == _METADATA:
+            metadata = {name: value for name, value in entry.items() if name != "type"}
+        else:
+            transcript.append(entry)
+    return transcript, metadata
+
+
+def metadata_entry(agent: SubagentTranscript) -> JsonObject:
+    """Return the description of a subagent as an entry for a store."""
+    return {"type": _METADATA, **agent.metadata}
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
@@ -435,12 +493,18 @@ def _messages(
 # ------------------------------------------------------------------------- names
 
 _LONGEST_NAME = 200
-_SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# A name that begins with a dot is hidden, or leads to another directory.
+_STEP = r"[^./\x00-\x1f\ud800-\udfff][^/\x00-\x1f\ud800-\udfff]*"
+_SUBKEY = re.compile(rf"{SUBAGENTS}/(?P<name>{_STEP}(?:/{_STEP})*)")
 
 
-def is_session_id(value: object) -> bool:
-    """Return True for a UUID. Every session id of the CLI is one, and the name of a file."""
-    return isinstance(value, str) and _SESSION_ID.fullmatch(value) is not None
+def subagent_name(subkey: str) -> str | None:
+    """Return the name of a subagent: its subkey without ``subagents/``.
+
+    Return None for another subkey, or if the name must not become the name of a file.
+    """
+    found = _SUBKEY.fullmatch(subkey)
+    return None if found is None else found["name"]
 
 
 def project_name(path: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import weakref
 from collections.abc import Iterator, Mapping
 from errno import EACCES
@@ -17,8 +16,8 @@ from functools import partial
 
 import msgspec
 
-from bridle._core.handshake import MINIMUM_CLI_VERSION
 from bridle._core.launch import Launch
+from bridle._core.versions import Version, parse_version
 from bridle._redaction import redact_text
 from bridle._shell.process import CliProcess
 from bridle.errors import CliNotFoundError, SpawnError
@@ -130,17 +129,6 @@ def _wheel() -> list[str]:
 # ---------------------------------------------------------------- versions
 
 
-class Version(msgspec.Struct, frozen=True, order=True):
-    """A version that can be compared. Anything after the third number is ignored."""
-
-    major: int
-    minor: int
-    patch: int
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}"
-
-
 class Unreadable(msgspec.Struct, frozen=True):
     """The output of ``--version`` contains no version."""
 
@@ -171,10 +159,6 @@ class Failed(msgspec.Struct, frozen=True):
 
 VersionAnswer = Version | Unreadable | TimedOut | Failed
 
-MINIMUM = Version(*map(int, MINIMUM_CLI_VERSION.split(".")))
-"""The oldest CLI version that Bridle supports."""
-
-_VERSION = re.compile(r"(?<!\d)(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 _SHOWN = 500  # characters of the output to keep
 _QUOTED = 120  # characters of it to quote in messages
 
@@ -203,12 +187,6 @@ def _told(text: str) -> str:
     """Return output of the CLI for a message: shortened and without secrets."""
     clean = redact_text(text)
     return clean if len(clean) <= _QUOTED else f"{clean[:_QUOTED]}..."
-
-
-def parse_version(text: str) -> Version | None:
-    """Return the first MAJOR.MINOR.PATCH in a text, or None."""
-    match = _VERSION.search(text)
-    return Version(*map(int, match.groups())) if match else None
 
 
 async def version_of(

@@ -15,16 +15,14 @@ from msgspec import structs
 from bridle._core.launch import Launch, anchored_settings, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._core.unknown_values import unknown_values
+from bridle._core.versions import MINIMUM, Version, parse_version
 from bridle._keywords import Given, gather
 from bridle._shell.accounts import account_of
 from bridle._shell.known_secrets import clean_answer
 from bridle._shell.locate import (
-    MINIMUM,
     VARIABLE,
     VERSION_TIMEOUT,
-    Version,
     VersionAnswer,
-    parse_version,
     version_of,
 )
 from bridle.errors import OptionsError, UnsupportedCliVersionError, UsageError

@@ -9,11 +9,12 @@ from typing import Any
 from msgspec import structs
 
 from bridle._core.incoming.answers import InvalidResult
-from bridle._core.incoming.approvals import AWAIT_INITIALIZE_SINCE, DEFER_SINCE, is_since
+from bridle._core.incoming.approvals import AWAIT_INITIALIZE_SINCE, DEFER_SINCE
 from bridle._core.incoming.contexts import decode_can_use_tool
 from bridle._core.launch import Launch, ResumedCall
+from bridle._core.versions import Version
 from bridle._raw_line import JsonObject
-from bridle._shell.locate import Version, find_cli, version_of
+from bridle._shell.locate import find_cli, version_of
 from bridle._shell.permission_results import serialise_permission
 from bridle._shell.values import describe_error
 from bridle.approvals import PendingApproval
@@ -90,9 +91,10 @@ async def resumed_call(cli: CliOptions, launch: Launch, pending: PendingApproval
     """
     named = cli.cli_path
     answer = await version_of(find_cli(None if named is None else os.fspath(named)), launch)
-    version = str(answer) if isinstance(answer, Version) else None
-    if version is not None and not is_since(version, DEFER_SINCE):
-        error = UnsupportedCliVersionError(version, DEFER_SINCE)
+    version = answer if isinstance(answer, Version) else None
+    if version is not None and version < DEFER_SINCE:
+        error = UnsupportedCliVersionError(str(version), str(DEFER_SINCE))
         error.fix = "Older versions cannot resume a call. Update the CLI with `claude update`."
         raise error
-    return ResumedCall(pending.tool_name, is_since(version, AWAIT_INITIALIZE_SINCE))
+    waits = version is not None and version >= AWAIT_INITIALIZE_SINCE
+    return ResumedCall(pending.tool_name, waits)

@@ -14,17 +14,10 @@ from collections.abc import Mapping
 from threading import Lock
 
 from bridle._shell.accounts import Account
+from bridle._shell.config_directory import config_directory
 from bridle.errors import SessionInUseError
 
 _NAME = "bridle-sessions.lock"
-
-
-def config_directory(environment: Mapping[str, str]) -> str | None:
-    """Return the directory in which a CLI with this environment keeps its files."""
-    named = environment.get("CLAUDE_CONFIG_DIR")
-    home = environment.get("HOME") or os.path.expanduser("~")
-    place = named or (os.path.join(home, ".claude") if os.path.isabs(home) else None)
-    return None if place is None else os.path.abspath(place)
 
 
 class SessionLock:
@@ -126,8 +119,6 @@ def lock_session(
         SessionInUseError: another session, here or in another process, has the lock.
     """
     directory = config_directory(environment)
-    if directory is None:
-        return None
     with _guard:
         file = _files.setdefault(
             os.path.realpath(directory), _LockFile(f"{directory}/{_NAME}", account)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
 
-from bridle._core.mirroring import is_subagent
+from bridle._core.transcripts import (
+    SUBAGENTS,
+    line_of_object,
+    split_metadata,
+    subagent_name,
+)
 from bridle._shell.spool import LeftSpool, left_behind
-from bridle._shell.transcript_tail import write_transcripts
+from bridle._shell.transcript_files import SubagentFile, write_transcript
 from bridle._shell.tree import remove_directory
 from bridle._shell.values import describe_error
 from bridle._store import Entry, SessionKey, SessionStore
@@ -51,9 +58,10 @@ async def load_conversation(
                 return None
             subagents: dict[str, Sequence[Entry]] = {}
             for subkey in await store.subkeys(session_id):
-                if is_subagent(subkey):
+                name = subagent_name(subkey)
+                if name is not None:
                     inner = SessionKey(session_id, subkey, key.project)
-                    subagents[subkey] = await store.load(inner) or ()
+                    subagents[name] = await store.load(inner) or ()
     except StartError:
         raise
     except Exception as error:
@@ -70,14 +78,26 @@ def _write(
     from tempfile import mkdtemp  # slow to import
 
     directory = mkdtemp(prefix="bridle-")
+    path = os.path.join(directory, f"{session_id}.jsonl")
     try:
-        path = write_transcripts(directory, session_id, entries, subagents)
+        # The CLI may add subagents, also if it runs as a user who cannot write to the directory.
+        os.makedirs(os.path.join(directory, session_id, SUBAGENTS), mode=0o700)
+        write_transcript(
+            Path(path),
+            map(line_of_object, entries),
+            [_subagent_file(name, listed) for name, listed in subagents.items()],
+        )
     except BaseException as error:
         remove_directory(directory)
         if isinstance(error, OSError):
             raise SessionLoadError(session_id, describe_error(error)) from error
         raise
     return LoadedConversation(session_id, path, directory)
+
+
+def _subagent_file(name: str, listed: Sequence[Entry]) -> SubagentFile:
+    transcript, metadata = split_metadata(listed)
+    return SubagentFile(name, map(line_of_object, transcript), metadata)
 
 
 async def send_left_behind(store: SessionStore, spools: str) -> None:

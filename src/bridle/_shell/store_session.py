@@ -5,29 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from bridle._core import actions as act
 from bridle._core.launch import Launch
 from bridle._core.mirroring import key_of
-from bridle._core.transcripts import is_session_id, project_name
+from bridle._core.transcripts import project_name
+from bridle._core.versions import Version
+from bridle._option_checks import is_uuid
 from bridle._shell.accounts import account_of
+from bridle._shell.config_directory import config_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import Leases
-from bridle._shell.locate import Version, version_of
-from bridle._shell.session_locks import config_directory
+from bridle._shell.locate import version_of
 from bridle._shell.spool import Spool, spool_name
 from bridle._shell.store_loading import load_conversation
 from bridle._shell.store_writer import StoreWriter
-from bridle._shell.transcript_tail import (
-    Addition,
-    TranscriptTail,
-    find_transcript,
-    newest_transcript,
-    size_of,
-    subagent_transcripts,
-)
+from bridle._shell.transcript_files import TranscriptFiles, subagent_files
+from bridle._shell.transcript_tail import Addition, TranscriptTail, size_of
 from bridle._shell.tree import remove_directory
 from bridle._shell.values import describe_error
 from bridle._store import JOURNAL, SessionKey, SessionStore
@@ -137,13 +134,13 @@ class StoreSession:
         listed = await self._ask("the last session", self._list())
         if listed is not None or self._config is None:
             return listed
-        path = await self._in_thread(newest_transcript, self._config, self._cwd)
-        return None if path is None else os.path.basename(path).partition(".")[0]
+        found = await self._in_thread(TranscriptFiles(self._cwd, self._config).list, 1, 0)
+        return found[0].session_id if found else None
 
     async def _list(self) -> str | None:
         sessions = await self._store.list(project_name(self._cwd))
         # The id becomes the name of a file, so nothing but a UUID may come from a store.
-        return next((one.session_id for one in sessions if is_session_id(one.session_id)), None)
+        return next((one.session_id for one in sessions if is_uuid(one.session_id)), None)
 
     async def _take_lease(self, session_id: str) -> None:
         await self._ask(session_id, self._leases.take(session_id))
@@ -169,14 +166,14 @@ class StoreSession:
         if loaded is not None:
             self._directory = loaded.directory
             self._watch(loaded.path, size_of(loaded.path))
-            for path in subagent_transcripts(loaded.path):
+            for path in await self._subagents(loaded.path):
                 self._watch(path, size_of(path))
             return launch.resuming(session_id, loaded.path, loaded.directory)
         own = await self._find(session_id)
         if own is None:
             raise SessionNotFoundError(session_id)
         # The store does not have it yet, so it gets all of it.
-        for path in (own, *await self._in_thread(subagent_transcripts, own)):
+        for path in (own, *await self._subagents(own)):
             await self._copy(self._watch(path, 0))
         return launch.resuming(session_id, own, "")
 
@@ -259,7 +256,7 @@ class StoreSession:
             if path is not None:
                 self._watch(path, 0)
         for main in [path for path, key in self._keys_of_tails() if key and not key.subkey]:
-            for path in await self._in_thread(subagent_transcripts, main):
+            for path in await self._subagents(main):
                 if path not in self._tails:
                     self._watch(path, 0)
 
@@ -267,7 +264,11 @@ class StoreSession:
         """Return the transcript that the CLI keeps of a session, if there is one."""
         if self._config is None:
             return None
-        return await self._in_thread(find_transcript, self._config, session_id, self._cwd)
+        path = await self._in_thread(TranscriptFiles(None, self._config).path, session_id)
+        return None if path is None else str(path)
+
+    async def _subagents(self, path: str) -> list[str]:
+        return list(map(str, await self._in_thread(subagent_files, Path(path))))
 
     def _has_main(self, session_id: str) -> bool:
         keys = (key for _, key in self._keys_of_tails())

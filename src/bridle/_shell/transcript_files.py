@@ -13,11 +13,13 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from errno import EEXIST
 from os import PathLike
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from msgspec import Struct
 
@@ -29,19 +31,22 @@ from bridle._core.transcripts import (
     Transcript,
     entries_of_bytes,
     is_project,
-    is_session_id,
+    line_of_object,
     project_name,
+    subagent_name,
     subagent_transcript,
     text_of,
 )
-from bridle._core.wire import encode_json
+from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject, parse_json
+from bridle._shell.config_directory import config_directory
 from bridle.errors import OptionsError, SessionNotFoundError
 
 _END = 64 * 1024
 """How many bytes of the start and of the end of a file a summary reads."""
 
-_METADATA = ".meta.json"
+SUFFIX = ".jsonl"
+"""The ending of the name of every transcript."""
 
 
 class _File(Struct, frozen=True):
@@ -67,8 +72,7 @@ class TranscriptFiles:
         config_dir: str | PathLike[str] | None = None,
     ) -> None:
         self._directory = None if directory is None else os.path.realpath(directory)
-        home = config_dir or os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
-        self._projects = Path(home) / "projects"
+        self._projects = Path(config_dir or config_directory(os.environ)) / "projects"
 
     # -- finding -----------------------------------------------------------------------------------
 
@@ -90,10 +94,15 @@ class TranscriptFiles:
         Raises:
             SessionNotFoundError: there is no such session, or it has no conversation yet.
         """
-        info = self._summary(self._find(session_id))
+        info = self._summary(self._found(session_id))
         if info is None:
             raise self._missing(session_id)
         return info
+
+    def path(self, session_id: str) -> Path | None:
+        """Return the transcript of a session: of several copies, the one that changed last."""
+        file = self._find(session_id)
+        return None if file is None else file.path
 
     def _files(self, session_id: str | None = None) -> Iterator[_File]:
         for project in _entries(self._projects):
@@ -102,18 +111,22 @@ class TranscriptFiles:
             if self._directory is not None and not is_project(project.name, self._directory):
                 continue
             if session_id is not None:
-                yield from _regular(Path(project.path) / f"{session_id}.jsonl")
+                yield from _regular(Path(project.path) / f"{session_id}{SUFFIX}")
                 continue
             for entry in _entries(project.path):
                 name, ending = os.path.splitext(entry.name)
-                if ending == ".jsonl" and is_session_id(name):
+                if ending == SUFFIX and is_uuid(name):
                     yield from _regular(Path(entry.path))
 
-    def _find(self, session_id: str) -> _File:
-        files = [file for file in self._files(session_id) if file.size]
-        if not files:
+    def _find(self, session_id: str) -> _File | None:
+        files = (file for file in self._files(session_id) if file.size)
+        return max(files, key=lambda one: one.modified, default=None)
+
+    def _found(self, session_id: str) -> _File:
+        file = self._find(session_id)
+        if file is None:
             raise self._missing(session_id)
-        return max(files, key=lambda one: one.modified)
+        return file
 
     def _missing(self, session_id: str) -> SessionNotFoundError:
         place = str(self._projects)
@@ -128,7 +141,7 @@ class TranscriptFiles:
             ends = _ends(file.path)
         except OSError:  # it was deleted meanwhile, or belongs to another user
             return None
-        title = _object(file.path.with_suffix("") / "custom-title.json")
+        title = _object(_beside(file.path) / "custom-title.json")
         info = summarize(
             ends,
             file.path.stem,
@@ -147,20 +160,20 @@ class TranscriptFiles:
 
     def load(self, session_id: str) -> Transcript:
         """Return the whole transcript of a session, with its subagents."""
-        path = self._find(session_id).path
+        path = self._found(session_id).path
         return Transcript(
             session_id=session_id,
             project=path.parent.name,
-            entries=entries_of_bytes(_read(path)),
-            subagents=tuple(_subagents(path.with_suffix("") / SUBAGENTS)),
+            entries=entries_of_bytes(read_file(path)),
+            subagents=tuple(_subagents(path)),
         )
 
     # -- changing ----------------------------------------------------------------------------------
 
     def append(self, session_id: str, entry: JsonObject) -> None:
         """Append an entry. A CLI may use the file meanwhile."""
-        path = self._find(session_id).path
-        line = encode_json(entry) + b"\n"
+        path = self._found(session_id).path
+        line = line_of_object(entry) + b"\n"
         with _opened(path, os.O_RDWR | os.O_APPEND) as file:
             size = os.fstat(file).st_size
             # A CLI that was killed may have left an unfinished line.
@@ -171,11 +184,12 @@ class TranscriptFiles:
 
     def create(self, source: Transcript, session_id: str, fork: Fork) -> None:
         """Write a new session into the project of another one."""
-        path = self._projects / source.project / f"{session_id}.jsonl"
-        for agent, entries in fork.subagents:
-            write_subagent(path, agent, _lines(entries))
-        # The transcript comes last, under its name when it is complete.
-        write_private(path, _lines(fork.entries))
+        path = self._projects / source.project / f"{session_id}{SUFFIX}"
+        agents = [
+            SubagentFile(agent.name, map(line_of_object, entries), agent.metadata)
+            for agent, entries in fork.subagents
+        ]
+        write_transcript(path, map(line_of_object, fork.entries), agents)
 
     def delete(self, session_id: str) -> None:
         """Delete every copy of a session, and its subagents."""
@@ -185,7 +199,7 @@ class TranscriptFiles:
         for file in files:
             with suppress(FileNotFoundError):
                 file.path.unlink()
-            beside = file.path.with_suffix("")
+            beside = _beside(file.path)
             if beside.is_symlink():
                 beside.unlink()
             elif beside.exists():
@@ -230,37 +244,115 @@ def _ends(path: Path) -> Ends:
         return Ends(os.pread(file, _END, 0), os.pread(file, _END, size - _END))
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, position: int = 0) -> bytes:
+    """Return the content of a regular file after a position.
+
+    Raises:
+        OSError: the file cannot be read, is a link, or is not a regular file.
+    """
     with _opened(path, os.O_RDONLY) as file, open(file, "rb", closefd=False) as stream:
+        stream.seek(position)
         return stream.read()
 
 
 def _object(path: Path) -> JsonObject:
     """Return the JSON object in a file. Empty if there is none."""
     try:
-        value = parse_json(_read(path))
+        value = parse_json(read_file(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def _subagents(directory: Path, prefix: str = "") -> Iterator[SubagentTranscript]:
-    for entry in sorted(_entries(directory), key=lambda one: one.name):
-        path = Path(entry.path)
+def subagent_files(transcript: Path) -> list[Path]:
+    """Return the transcripts of the subagents of a session, sorted."""
+    return sorted(_below(_beside(transcript) / SUBAGENTS))
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for entry in _entries(directory):
         if entry.is_dir(follow_symlinks=False):
-            yield from _subagents(path, f"{prefix}{entry.name}/")
-        elif path.suffix == ".jsonl" and entry.is_file(follow_symlinks=False):
+            yield from _below(Path(entry.path))
+        elif entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
+            yield Path(entry.path)
+
+
+def _subagents(transcript: Path) -> Iterator[SubagentTranscript]:
+    for path in subagent_files(transcript):
+        subkey = _beside(path).relative_to(_beside(transcript)).as_posix()
+        name = subagent_name(subkey)
+        if name is not None:
             with suppress(FileNotFoundError):
-                facts = _object(path.with_suffix(_METADATA))
-                yield subagent_transcript(prefix + path.stem, entries_of_bytes(_read(path)), facts)
+                facts = _object(_metadata_file(path))
+                yield subagent_transcript(name, entries_of_bytes(read_file(path)), facts)
 
 
-def _lines(entries: Iterable[Mapping[str, object]]) -> bytes:
-    return b"".join(encode_json(entry) + b"\n" for entry in entries)
+def _beside(transcript: Path) -> Path:
+    """Return the path without its ending. The name may contain other dots."""
+    return transcript.with_name(transcript.name.removesuffix(SUFFIX))
 
 
-def write_private(path: Path, data: bytes, *, overwrite: bool = False) -> None:
-    """Write a file that only its owner can read. It gets its name when it is complete.
+def _metadata_file(transcript: Path) -> Path:
+    return transcript.with_name(transcript.name.removesuffix(SUFFIX) + ".meta.json")
+
+
+# ------------------------------------------------------------------------- writing
+
+
+class SubagentFile(NamedTuple):
+    """The transcript of a subagent to write: its name, its lines, and what the CLI knows of it."""
+
+    name: str
+    lines: Iterable[bytes]
+    metadata: JsonObject
+
+
+def write_transcript(
+    path: Path,
+    lines: Iterable[bytes],
+    subagents: Iterable[SubagentFile] = (),
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write a session and its subagents to files that only their owner can read.
+
+    ``path`` ends in ``.jsonl``, and gets its content last. The lines have no line endings.
+    ``overwrite`` replaces another session at this path, with its subagents.
+
+    Raises:
+        FileExistsError: a file exists, and ``overwrite`` is False. Nothing was changed.
+        OptionsError: the name of a subagent is invalid. Nothing was changed.
+    """
+    files: dict[Path, Iterable[bytes]] = {}
+    for agent in subagents:
+        if subagent_name(f"{SUBAGENTS}/{agent.name}") is None:
+            raise OptionsError("session", f"has a subagent with the invalid name {agent.name!r}")
+        file = _beside(path).joinpath(SUBAGENTS, f"{agent.name}{SUFFIX}")
+        files[file] = agent.lines
+        if agent.metadata:
+            files[_metadata_file(file)] = [line_of_object(agent.metadata)]
+    files[path] = lines
+    old = subagent_files(path) if overwrite else []
+    for file in () if overwrite else filter(os.path.lexists, files):
+        raise FileExistsError(EEXIST, os.strerror(EEXIST), str(file))
+    written: list[Path] = []
+    try:
+        for file, content in files.items():
+            if file != path:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(file, (line + b"\n" for line in content), overwrite=overwrite)
+            written.append(file)
+    except BaseException:
+        for file in () if overwrite else written:
+            file.unlink(missing_ok=True)
+        raise
+    for file in old:
+        for one in {file, _metadata_file(file)} - files.keys():
+            one.unlink(missing_ok=True)
+
+
+def write_private(path: Path, data: Iterable[bytes], *, overwrite: bool = False) -> None:
+    """Write a file that only its owner can read. It gets its content when that is complete.
 
     Raises:
         FileExistsError: the file exists, and ``overwrite`` is False.
@@ -270,7 +362,7 @@ def write_private(path: Path, data: bytes, *, overwrite: bool = False) -> None:
     unfinished = path.with_name(f".{uuid.uuid4()}.tmp")
     try:
         with open(os.open(unfinished, _NEW, 0o600), "wb") as file:
-            file.write(data)
+            file.writelines(data)
         unfinished.replace(path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
@@ -282,13 +374,6 @@ def write_private(path: Path, data: bytes, *, overwrite: bool = False) -> None:
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_subagent(transcript: Path, agent: SubagentTranscript, data: bytes) -> None:
-    """Write the transcript of a subagent, and the facts about it, beside that of its session."""
-    steps = agent.name.split("/")
-    if any(step in ("", ".", "..") for step in steps):  # only a store can have such a name
-        raise OptionsError("session", f"has a subagent with the invalid name {agent.name!r}")
-    path = transcript.with_suffix("").joinpath(SUBAGENTS, *steps).with_suffix(".jsonl")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(path, data, overwrite=True)
-    if agent.metadata:
-        write_private(path.with_suffix(_METADATA), encode_json(agent.metadata), overwrite=True)
+def iso_time() -> str:
+    """Return the time of now as the CLI writes it: ISO 8601 in UTC, with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

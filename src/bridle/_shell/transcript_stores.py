@@ -6,21 +6,25 @@ import asyncio
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from os import PathLike
 
-from bridle._core.transcript_changes import Fork, metadata_entry
+from bridle._core.transcript_changes import Fork
 from bridle._core.transcript_summaries import Ends, SessionInfo, summarize
 from bridle._core.transcripts import (
     SUBAGENTS,
+    SubagentTranscript,
     Transcript,
     entries_of_objects,
-    is_session_id,
+    metadata_entry,
     project_name,
+    split_metadata,
+    subagent_name,
     subagent_transcript,
 )
+from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
-from bridle._store import SessionKey, SessionStore, StoredSession
+from bridle._shell.transcript_files import iso_time
+from bridle._store import Entry, SessionKey, SessionStore, StoredSession
 from bridle.errors import SessionNotFoundError
 
 _AT_ONCE = 8
@@ -44,7 +48,7 @@ class StoredTranscripts:
     async def list(self, limit: int | None, offset: int) -> list[SessionInfo]:
         """Return the sessions, the last changed first. Loads only as many as it needs."""
         sessions = await self._sessions()
-        stored = [one for one in sessions if is_session_id(one.session_id)]
+        stored = [one for one in sessions if is_uuid(one.session_id)]
         stored.sort(key=lambda one: one.updated_at, reverse=True)
         found: list[SessionInfo] = []
         wanted = None if limit is None else offset + limit
@@ -69,13 +73,7 @@ class StoredTranscripts:
 
     async def _summary(self, stored: StoredSession) -> SessionInfo | None:
         loaded = await self._store.load(SessionKey(stored.session_id))
-        lines = [entry.raw_line for entry in entries_of_objects(loaded or ())]
-        return summarize(
-            Ends(b"\n".join(lines)),
-            stored.session_id,
-            stored.project,
-            updated_at=stored.updated_at,
-        )
+        return await asyncio.to_thread(_summary_of, stored, loaded or ())
 
     async def load(self, session_id: str) -> Transcript:
         """Return the whole transcript of a session, with its subagents."""
@@ -85,20 +83,17 @@ class StoredTranscripts:
         if listed is None or loaded is None:
             raise self._missing(session_id)
         keys = await self._store.subkeys(session_id)
-        names = [key for key in keys if key.startswith(f"{SUBAGENTS}/")]
+        names = {key: name for key in keys if (name := subagent_name(key)) is not None}
         agents = await asyncio.gather(
-            *(self._store.load(SessionKey(session_id, name)) for name in names)
+            *(self._store.load(SessionKey(session_id, key)) for key in names)
         )
-        return Transcript(
-            session_id=session_id,
-            project=listed.project,
-            entries=entries_of_objects(loaded),
-            subagents=tuple(
-                subagent_transcript(
-                    name.removeprefix(f"{SUBAGENTS}/"), entries_of_objects(entries or ()), None
-                )
-                for name, entries in zip(names, agents, strict=True)
-            ),
+        return await asyncio.to_thread(
+            lambda: Transcript(
+                session_id=session_id,
+                project=listed.project,
+                entries=entries_of_objects(loaded),
+                subagents=tuple(map(_subagent, names.values(), agents)),
+            )
         )
 
     async def append(self, session_id: str, entry: JsonObject) -> None:
@@ -107,8 +102,8 @@ class StoredTranscripts:
         if listed is None:
             raise self._missing(session_id)
         key = SessionKey(session_id, project=listed.project)
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        await self._store.append(key, [{**entry, "uuid": str(uuid.uuid4()), "timestamp": now}])
+        entry = {**entry, "uuid": str(uuid.uuid4()), "timestamp": iso_time()}
+        await self._store.append(key, [entry])
 
     async def create(self, source: Transcript, session_id: str, fork: Fork) -> None:
         """Write a new session into the project of another one."""
@@ -133,3 +128,18 @@ class StoredTranscripts:
         if self._directory is not None:
             place = f"{place} for the directory {os.fspath(self._directory)}"
         return SessionNotFoundError(session_id, place)
+
+
+# Parsing a long transcript takes a while, so these run in threads.
+
+
+def _summary_of(stored: StoredSession, loaded: Sequence[Entry]) -> SessionInfo | None:
+    lines = [entry.raw_line for entry in entries_of_objects(loaded)]
+    return summarize(
+        Ends(b"\n".join(lines)), stored.session_id, stored.project, updated_at=stored.updated_at
+    )
+
+
+def _subagent(name: str, loaded: Sequence[Entry] | None) -> SubagentTranscript:
+    transcript, metadata = split_metadata(loaded or ())
+    return subagent_transcript(name, entries_of_objects(transcript), metadata)

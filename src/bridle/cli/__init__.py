@@ -159,7 +159,8 @@ def _versions() -> str:
     import platform
     from importlib.metadata import version
 
-    from bridle._shell.locate import Version, find_cli, version_of
+    from bridle._core.versions import Version
+    from bridle._shell.locate import find_cli, version_of
 
     lines = [f"bridle {version('bridle')} (Python {platform.python_version()})"]
     try:

@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from bridle._shell.locate import MINIMUM, Failed, TimedOut, Unreadable, Version, VersionAnswer
+from bridle._core.versions import MINIMUM, Version
+from bridle._shell.locate import Failed, TimedOut, Unreadable, VersionAnswer
 from bridle.cli.shown import counted, dollars, joined, seconds
 from bridle.errors import (
     BridleError,

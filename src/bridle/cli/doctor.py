@@ -25,14 +25,14 @@ import msgspec
 
 from bridle import Session, run
 from bridle._core.precedence import ResolvedOptions
+from bridle._core.versions import MINIMUM, Version
 from bridle._fields import is_mapping
 from bridle._redaction import Redactor, secret_variables
+from bridle._shell.config_directory import config_directory
 from bridle._shell.known_secrets import clean_answer
 from bridle._shell.locate import (
-    MINIMUM,
     VARIABLE,
     Candidate,
-    Version,
     candidates,
     find_cli,
     version_of,
@@ -289,14 +289,13 @@ def _settings(
     environ: Mapping[str, str], cli: CliOptions
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield path and content of the settings files that a session would read, strongest first."""
-    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "~"), ".claude")
     project = os.path.join(os.getcwd() if cli.cwd is None else cli.cwd, ".claude")
     for directory, name in (
         (project, "settings.local.json"),
         (project, "settings.json"),
-        (home, "settings.json"),
+        (config_directory(environ), "settings.json"),
     ):
-        path = os.path.join(os.path.expanduser(directory), name)
+        path = os.path.join(directory, name)
         try:
             with open(path, "rb") as file:
                 yield path, msgspec.json.decode(file.read(), type=dict[str, Any])
@@ -322,13 +321,10 @@ def _helpers(written: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
 
 def _directories(environ: Mapping[str, str]) -> Iterator[Directory]:
     """Yield the directories that the CLI writes to."""
-    home = environ.get("HOME") or os.path.expanduser("~")
-    configured = environ.get("CLAUDE_CONFIG_DIR")
-    if configured:
-        yield _looked_at(configured, "config")
-    else:
-        yield _looked_at(os.path.join(home, ".claude"), "config")
-        yield _looked_at(home, "home")
+    config = config_directory(environ)
+    yield _looked_at(config, "config")
+    if not environ.get("CLAUDE_CONFIG_DIR"):
+        yield _looked_at(os.path.dirname(config), "home")
     yield _looked_at(environ.get("CLAUDE_CODE_TMPDIR") or tempfile.gettempdir(), "temporary")
 
 
@@ -347,8 +343,7 @@ def _looked_at(path: str, use: str) -> Directory:
 def credentials(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence about each place that may hold a login, without reading its value."""
     yield from (f"{name} is set" for name in _CREDENTIALS if environ.get(name))
-    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "~"), ".claude")
-    path = os.path.join(home, ".credentials.json")
+    path = os.path.join(config_directory(environ), ".credentials.json")
     if os.path.exists(path):
         yield f"{path} exists"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import re
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -14,12 +14,15 @@ import msgspec
 from bridle import sync
 from bridle._core.transcript_export import FORMATS, exported
 from bridle._core.transcript_summaries import seconds_of
-from bridle._core.transcripts import Transcript, is_session_id
+from bridle._core.transcript_texts import as_typed, is_prompt, output_of
+from bridle._core.transcripts import Transcript
+from bridle._option_checks import is_uuid
+from bridle._shell.config_directory import config_directory
 from bridle._shell.transcript_files import write_private
 from bridle.cli.exits import ExitCode
-from bridle.cli.printable import one_line, printable_json
+from bridle.cli.printable import one_line, printable, printable_json
 from bridle.cli.screens import text_of
-from bridle.cli.shown import Note, Said, Shown, Span, counted, joined, seconds
+from bridle.cli.shown import Note, Said, Shown, Span, counted, joined
 from bridle.cli.view import View
 from bridle.errors import OptionsError, SessionNotFoundError
 from bridle.messages import AssistantMessage, Message, UserMessage
@@ -74,7 +77,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="export: jsonl, json or markdown. Default: by the ending of the file, or jsonl.",
+        help="export: jsonl, json or markdown. Default: by the ending of the file: .jsonl, .json "
+        "or .md; for stdout, jsonl.",
     )
     parser.add_argument("--overwrite", action="store_true", help="Replace PAGE or the file.")
     parser.add_argument("--yes", action="store_true", help="rm: delete without a question.")
@@ -120,13 +124,14 @@ def _sessions(
 
 def _resolved(options: argparse.Namespace, word: str) -> SessionInfo:
     """Return the session that a word names: by its id, the start of its id, or its title."""
-    if is_session_id(word):
+    if is_uuid(word):
         return sync.sessions.get_session(
             word, directory=options.directory, config_dir=options.config_dir
         )
     found = [info for info in _sessions(options) if _names(info, word)]
     if not found:
-        raise SessionNotFoundError(word, "the sessions of the CLI")
+        place = os.path.join(options.config_dir or config_directory(os.environ), "projects")
+        raise SessionNotFoundError(word, place)
     if len(found) > 1:
         ids = ", ".join(info.session_id for info in found[:5])
         fix = "Use a whole id."
@@ -153,20 +158,37 @@ def _loaded(options: argparse.Namespace, info: SessionInfo) -> Transcript:
 
 
 def _list(options: argparse.Namespace) -> int:
-    limit = 20 if options.limit is None and not options.json else options.limit
-    found = _sessions(options, limit, options.offset)
     if options.json:
-        for info in found:
+        for info in _sessions(options, options.limit, options.offset):
             _print_json(msgspec.json.encode(info))
         return ExitCode.OK
+    limit: int = 20 if options.limit is None else options.limit
+    # One more than is shown, to know whether there are more.
+    found = _sessions(options, limit + (limit > 0), options.offset)
     now = time.time()
-    for info in found:
-        facts = joined([f"{seconds(now - info.updated_at)} ago", info.tag or "", info.cwd or ""])
+    for info in found[:limit]:
+        facts = joined([_when(info.updated_at, now), info.tag or "", info.cwd or ""])
         _print([Note((Span(info.session_id, "strong"), Span(f"  {one_line(facts)}", "dim")))])
         _print([Note((Span(f"    {one_line(info.summary)}"),))])
     if not found:
         print("There are no sessions.", file=sys.stderr)
+    elif len(found) > limit:
+        print(f"For more, pass --offset {options.offset + limit}.", file=sys.stderr)
     return ExitCode.OK
+
+
+def _when(then: float, now: float) -> str:
+    """Return how long ago something was, or after a week its date."""
+    ago = max(0, int(now - then))
+    if ago >= 7 * _DAY:
+        return time.strftime("%Y-%m-%d", time.localtime(then))
+    for size, unit in ((_DAY, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if ago >= size:
+            return f"{counted(ago // size, unit)} ago"
+    return "now"
+
+
+_DAY = 86400
 
 
 # ---------------------------------------------------------------- show
@@ -211,26 +233,13 @@ def _conversation(transcript: Transcript, info: SessionInfo) -> Iterator[Shown]:
     yield Note((Span(f"\n{end}", "dim"),))
 
 
-_COMMAND = re.compile(
-    r"<command-name>(.*?)</command-name>.*?(?:<command-args>(.*?)</command-args>|$)", re.S
-)
-_OUTPUT = re.compile(r"\s*<(local-command-\w+)>(.*?)</\1>\s*", re.S)
-
-
 def _prompt(message: Message) -> str:
     """Return the text of a prompt; empty if the message is not one."""
-    from bridle.cli._timeline.stored import is_prompt
-
     if not is_prompt(message) or not isinstance(message, UserMessage):
         return ""
-    if _OUTPUT.fullmatch(message.text) or message.text.startswith("[Request interrupted"):
-        return ""
-    found = _COMMAND.search(message.text)
-    if found is not None:
-        return f"{found[1]} {found[2] or ''}".strip()
     blocks = [] if isinstance(message.content, str) else message.content
     others = [f"[{block.type}]" for block in blocks if block.type != "text"]
-    return "\n".join(filter(None, [message.text.strip(), *others]))
+    return "\n".join(filter(None, [as_typed(message.text), *others]))
 
 
 def _aside(message: Message) -> Iterator[Shown]:
@@ -241,15 +250,23 @@ def _aside(message: Message) -> Iterator[Shown]:
             return  # the view shows it
     else:
         content = message.raw.get("content")
-        text = content if isinstance(content, str) and _OUTPUT.fullmatch(content) else ""
-    found = _OUTPUT.fullmatch(text)
-    text = found[2] if found is not None else text
-    if text.strip():
+        text = content if isinstance(content, str) and output_of(content) is not None else ""
+    output = output_of(text)
+    if output is not None:
+        for line in output.splitlines()[:_LONGEST_OUTPUT]:
+            yield Note((Span(f"    {printable(line.rstrip())}", "dim"),))
+    elif text.strip():
+        if message.raw.get("isCompactSummary") is True:
+            text = f"Summary: {text.partition('Summary:')[2] or text}"
         names = [one_line(agent.type or agent.id) for agent in message.agent_path]
         indent = "  " * (1 + len(names))
         to = "to " if names and isinstance(message, UserMessage) else ""
         who = f"{to}{names[-1]}: " if names else "· "
         yield Note((Span(f"{indent}{who}{one_line(text, 300)}", "dim"),), whole=True)
+
+
+_LONGEST_OUTPUT = 20
+"""Lines of what a command of the CLI printed."""
 
 
 def _write_page(transcript: Transcript, info: SessionInfo, target: str, *, overwrite: bool) -> None:
@@ -266,7 +283,7 @@ def _write_page(transcript: Transcript, info: SessionInfo, target: str, *, overw
 
 def _write(path: Path, data: bytes, name: str, *, overwrite: bool) -> None:
     try:
-        write_private(path, data, overwrite=overwrite)
+        write_private(path, [data], overwrite=overwrite)
     except FileExistsError:
         fix = "Name another file, or pass --overwrite."
         raise OptionsError(name, f"names {path}, which already exists", fix=fix) from None
@@ -285,19 +302,27 @@ def _export(options: argparse.Namespace, info: SessionInfo, words: list[str]) ->
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return ExitCode.OK
-    sync.sessions.export(
-        info.session_id,
-        target,
-        format=options.format,
-        overwrite=options.overwrite,
-        directory=options.directory,
-        config_dir=options.config_dir,
-    )
+    try:
+        sync.sessions.export(
+            info.session_id,
+            target,
+            format=options.format,
+            overwrite=options.overwrite,
+            directory=options.directory,
+            config_dir=options.config_dir,
+        )
+    except OptionsError as error:
+        name = {"path": "FILE", "format": "--format"}.get(error.field, error.field)
+        fix = error.fix.replace("set overwrite=True", "pass --overwrite")
+        fix = fix.replace("Set format, or let path", "Pass --format, or let FILE")
+        raise OptionsError(name, error.problem, fix=fix) from None
+    print(f"Wrote {target}.")
     return ExitCode.OK
 
 
 def _remove(options: argparse.Namespace, words: list[str]) -> int:
-    chosen = [_resolved(options, word) for word in words]
+    found = (_resolved(options, word) for word in words)
+    chosen = {info.session_id: info for info in found}.values()
     if not options.yes and not _confirmed(chosen):
         return ExitCode.FAILED
     for info in chosen:

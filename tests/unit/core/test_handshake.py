@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bridle._core.actions import Action, Reject, Resolve
-from bridle._core.handshake import MINIMUM_CLI_VERSION, Handshake, early_exit
+from bridle._core.handshake import Handshake, early_exit
+from bridle._core.versions import MINIMUM
 from bridle.errors import (
     CliExitedDuringInit,
     InitializationTimeout,
@@ -105,7 +106,7 @@ def test_a_cli_that_knows_not_all_options_is_called_too_old() -> None:
     )
     error = early_exit(process, ("something else",))
     assert isinstance(error, UnsupportedCliVersionError)
-    assert (error.found, error.minimum) == ("2.0.1", MINIMUM_CLI_VERSION)
+    assert (error.found, error.minimum) == ("2.0.1", str(MINIMUM))
     assert "2.0.1" in str(error)
 
 

@@ -11,13 +11,12 @@ from bridle._core.mirroring import (
     MAX_UNSPOOLED,
     Backlog,
     delay_after,
-    is_subagent,
     key_of,
-    split_metadata,
 )
 from bridle._store import Entry, SessionKey
 
 ID = "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
 KEY = SessionKey(ID)
 
 
@@ -39,6 +38,16 @@ def entries(count: int, start: int = 0) -> list[Entry]:
             f"/c/projects/-a/{ID}/subagents/deep/agent-a1.jsonl",
             SessionKey(ID, "subagents/deep/agent-a1", "-a"),
         ),
+        (
+            f"/c/projects/-a/{ID}/subagents/workflows/{OTHER}/agent-1.jsonl",
+            SessionKey(ID, f"subagents/workflows/{OTHER}/agent-1", "-a"),
+        ),
+        (
+            f"/tmp/bridle-x/{ID}/subagents/workflows/{OTHER}.jsonl",
+            SessionKey(ID, f"subagents/workflows/{OTHER}", "-here"),
+        ),
+        (f"/srv/{OTHER}/projects/-a/{ID}.jsonl", SessionKey(ID, "", "-a")),
+        (f"/tmp/{OTHER}/bridle-x/{ID}.jsonl", SessionKey(ID, "", "-here")),
         ("/c/projects/-home-me/notes.jsonl", None),
         (f"/c/projects/-home-me/{ID}.txt", None),
         ("", None),
@@ -46,33 +55,6 @@ def entries(count: int, start: int = 0) -> list[Entry]:
 )
 def test_a_transcript_file_has_a_key(path: str, key: SessionKey | None) -> None:
     assert key_of(path, "-here") == key
-
-
-@pytest.mark.parametrize(
-    ("subkey", "expected"),
-    [
-        ("subagents/agent-a1", True),
-        ("subagents/deep/agent-a1", True),
-        ("journal", False),
-        ("subagents/", False),
-        ("subagents/../../x", False),
-        ("subagents/.hidden", False),
-        ("subagents//etc/passwd", False),
-        ("/subagents/a", False),
-    ],
-)
-def test_only_safe_names_of_subagents_become_files(subkey: str, expected: bool) -> None:
-    assert is_subagent(subkey) is expected
-
-
-def test_the_last_description_of_a_subagent_is_split_off() -> None:
-    listed: list[Entry] = [
-        {"type": "agent_metadata", "agentType": "old"},
-        {"type": "user", "uuid": "1"},
-        {"type": "agent_metadata", "agentType": "new"},
-    ]
-    assert split_metadata(listed) == ([{"type": "user", "uuid": "1"}], {"agentType": "new"})
-    assert split_metadata([]) == ([], None)
 
 
 def test_the_pause_between_attempts_grows_up_to_a_limit() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.stored import ONE, TWO, assistant, call, entry, lines, result, user
 
-from bridle._core.transcript_changes import Fork, fork_of, metadata_entry, tag_entry, title_entry
+from bridle._core.transcript_changes import Fork, fork_of, tag_entry, title_entry
 from bridle._core.transcripts import (
     Transcript,
     conversation,
@@ -149,4 +149,3 @@ def test_subagents_of_copied_calls_are_copied_with_their_own() -> None:
     made = fork(lines(user("a", None), assistant("b", "a", call("1"))), subagents=agents)
     assert [found.name for found, _ in made.subagents] == ["agent-1", "agent-2"]
     assert [one["sessionId"] for _, entries in made.subagents for one in entries] == [TWO] * 4
-    assert metadata_entry(agents[0]) == {"type": "agent_metadata", "toolUseId": "3"}

@@ -99,3 +99,32 @@ def test_json_has_the_messages_with_their_agents_and_the_damaged_lines() -> None
 
 def test_markdown_can_be_read_by_people() -> None:
     assert exported(WHOLE, INFO, "markdown").decode() == MARKDOWN
+
+
+def test_markdown_shows_each_result_with_its_call_and_commands_as_they_were_typed() -> None:
+    data = lines(
+        user("a", None, "<command-name>/do</command-name><command-args>it</command-args>"),
+        user("b", "a", "<local-command-stdout>\x1b[1mDone\x1b[0m</local-command-stdout>"),
+        assistant("c", "b", call("1"), call("2")),
+        user("d", "c", result("2")),
+        user("e", "d", result("1")),
+        user("f", "e", "[Request interrupted by user]"),
+        entry("system", "g", "f", content="<local-command-stdout>cost</local-command-stdout>"),
+    )
+    transcript = Transcript(session_id=ONE, project="-p", entries=entries_of_bytes(data))
+    told = exported(transcript, INFO, "markdown").decode().split("\n\n")
+    told = [one for one in told if one.startswith(("#", "/", "```", "["))][1:]
+    assert told == [
+        "## User",
+        "/do it",
+        "## Claude Code",
+        "```\nDone\n```",
+        "## Assistant",
+        '```json\n{\n  "command": "1"\n}\n```',
+        "```\nresult 1\n```",
+        '```json\n{\n  "command": "2"\n}\n```',
+        "```\nresult 2\n```",
+        "## Claude Code",
+        "[Request interrupted by user]",
+        "```\ncost\n```\n",
+    ]

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 from tests.support.stored import ONE, assistant, entry, lines, result, user
 
-from bridle._core.transcript_summaries import Ends, SessionInfo, seconds_of, summarize
+from bridle._core.transcript_summaries import (
+    Ends,
+    SessionInfo,
+    seconds_of,
+    summarize,
+)
 
 
 def summary(head: bytes, tail: bytes = b"", **options: Any) -> SessionInfo | None:
@@ -100,6 +105,11 @@ def test_a_slash_command_is_the_first_prompt_if_there_is_no_other() -> None:
     command = user("a", None, "<command-name>/review</command-name><command-args>x</command-args>")
     assert found(lines(command)).first_prompt == "/review"
     assert found(lines(command, user("b", "a", "text"))).first_prompt == "text"
+
+
+@pytest.mark.parametrize(("branch", "told"), [("main", "main"), ("HEAD", None), ("", None)])
+def test_a_detached_commit_has_no_branch(branch: str, told: str | None) -> None:
+    assert found(lines(user("a", None, gitBranch=branch))).git_branch == told
 
 
 def test_a_long_prompt_is_cut() -> None:

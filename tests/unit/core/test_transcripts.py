@@ -13,10 +13,15 @@ from bridle._core.transcripts import (
     entries_of_objects,
     entry_of_line,
     is_project,
-    is_session_id,
+    line_of_object,
+    metadata_entry,
+    objects_of_bytes,
     project_name,
+    split_metadata,
+    subagent_name,
     subagent_transcript,
 )
+from bridle._store import Entry
 from bridle.messages import UnknownSystemMessage
 
 
@@ -173,11 +178,10 @@ def test_what_was_before_a_compaction_is_read_on_request() -> None:
     assert uuids(data, compacted=True) == ["a", "b", "s", "c"]
 
 
-def test_a_damaged_line_does_not_end_the_conversation() -> None:
+def test_a_damaged_or_missing_line_does_not_end_the_conversation() -> None:
     data = lines(user("a", None), assistant("b", "a"), b'{"uuid":"lost', assistant("d", "lost"))
     assert uuids(data) == ["a", "b", "d"]
-    # Without a damaged line the parent is in another file.
-    assert uuids(lines(user("a", None), assistant("d", "elsewhere"))) == ["d"]
+    assert uuids(lines(user("a", None), assistant("d", "missing"))) == ["a", "d"]
     assert uuids(lines(b"{", assistant("d", "lost"))) == ["d"]
 
 
@@ -235,22 +239,86 @@ def test_a_subagent_is_placed_by_the_call_in_its_metadata() -> None:
     assert [one.raw_line for one in transcript.damaged] == [b"[]", b"{", b"{"]
 
 
-def test_the_metadata_of_a_subagent_may_be_an_entry() -> None:
-    told = [{"type": "agent_metadata", "toolUseId": "1", "description": "look"}, user("x", None)]
-    agent = subagent_transcript("agent-7", entries_of_objects(told), None)
-    assert (agent.tool_use_id, agent.description, agent.agent_type) == ("1", "look", None)
-    assert [one.uuid for one in agent.entries] == ["x"]
-    assert agent.metadata == {"toolUseId": "1", "description": "look"}
+def test_the_last_description_of_a_subagent_is_split_off() -> None:
+    listed: list[Entry] = [
+        {"type": "agent_metadata", "agentType": "old", "description": "gone"},
+        {"type": "user", "uuid": "1"},
+        {"type": "agent_metadata", "agentType": "new", "toolUseId": "2"},
+    ]
+    entries, metadata = split_metadata(listed)
+    assert (entries, metadata) == ([listed[1]], {"agentType": "new", "toolUseId": "2"})
+    assert split_metadata([]) == ([], {})
+    agent = subagent_transcript("deep/agent-7", entries_of_objects(entries), metadata)
+    assert (agent.agent_id, agent.agent_type, agent.tool_use_id) == ("7", "new", "2")
+    assert agent.description is None
+    assert metadata_entry(agent) == listed[2]
+
+
+# ------------------------------------------------------------------------- entries in stores
+
+
+def test_a_store_keeps_damaged_lines() -> None:
+    data = b'{"uuid":"1"}\n{"cut\n[1]\n\n\xff\r\n{"type":"new kind"}\n'
+    stored = objects_of_bytes(data)
+    assert stored[0] == {"uuid": "1"}
+    assert [line_of_object(one) for one in stored] == [
+        b'{"uuid":"1"}',
+        b'{"cut',
+        b"[1]",
+        "\ufffd".encode(),
+        b'{"type":"new kind"}',
+    ]
+    from_store, from_file = entries_of_objects(stored), entries_of_bytes(data)
+    assert [one.damage for one in from_store] == [one.damage for one in from_file]
+    assert sum(bool(one.damage) for one in from_store) == 3
+
+
+def test_an_entry_with_half_of_a_surrogate_pair_is_readable() -> None:
+    (found,) = entries_of_objects([{"type": "user", "uuid": "1", "text": "\ud800"}])
+    assert (found.raw_line, found.uuid, found.damage) == (
+        b'{"type":"user","uuid":"1","text":"\\ud800"}',
+        "1",
+        "",
+    )
+
+
+def test_an_entry_of_a_store_that_is_not_json_is_damaged() -> None:
+    strange: list[Entry] = [
+        {"type": "user", "value": object()},
+        {"type": "bridle_damaged_line", "line": "two\nlines"},
+        {"type": "bridle_damaged_line", "line": 7},
+    ]
+    first, *rest = entries_of_objects(strange)
+    assert first.damage
+    assert [one.raw_line.count(b"\n") for one in rest] == [0, 0]
 
 
 # ------------------------------------------------------------------------- names
 
 
-@pytest.mark.parametrize("value", ["", "1", "../x", ONE + "/", f"{ONE}\n", "a/" + ONE, None, 7])
-def test_only_a_uuid_is_a_session_id(value: object) -> None:
-    assert not is_session_id(value)
-    assert is_session_id(ONE)
-    assert is_session_id("ABCDEF01-" + ONE[9:])
+@pytest.mark.parametrize(
+    ("subkey", "name"),
+    [
+        ("subagents/agent-a1", "agent-a1"),
+        ("subagents/deep/agent-a.b", "deep/agent-a.b"),
+        ("subagents/agent a@team", "agent a@team"),
+        ("journal", None),
+        ("subagents", None),
+        ("subagents/", None),
+        ("subagents/../../x", None),
+        ("subagents/a/..", None),
+        ("subagents/.hidden", None),
+        ("subagents//etc/passwd", None),
+        ("subagents/a\0b", None),
+        ("subagents/a\n", None),
+        ("subagents/\ud800", None),
+        ("/subagents/a", None),
+    ],
+)
+def test_a_subagent_has_a_name_that_is_safe_as_the_name_of_a_file(
+    subkey: str, name: str | None
+) -> None:
+    assert subagent_name(subkey) == name
 
 
 def test_a_project_is_named_after_its_directory() -> None:

@@ -8,7 +8,6 @@ not ask for them, when it asks for permission.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from msgspec import Struct, structs
@@ -16,6 +15,7 @@ from msgspec import Struct, structs
 from bridle._core.incoming.answers import Answer, InvalidResult
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookAnswer, HookRun
+from bridle._core.versions import Version, is_since
 from bridle._core.wire import encode_json
 from bridle._raw_line import JsonObject
 from bridle.approvals import PendingApproval
@@ -26,10 +26,10 @@ from bridle.messages import ResultMessage
 PRE_TOOL_USE = "PreToolUse"
 _PERMISSION_REQUEST = "PermissionRequest"
 
-DEFER_SINCE = "2.1.197"
+DEFER_SINCE = Version(2, 1, 197)
 """The oldest CLI that was seen to defer calls. An older one might run the tool instead."""
 
-AWAIT_INITIALIZE_SINCE = "2.1.325"
+AWAIT_INITIALIZE_SINCE = Version(2, 1, 325)
 """The oldest CLI that was seen to wait for the handshake before it resumes a call."""
 
 _OTHER_WAITS = "another call is waiting for approval"
@@ -304,17 +304,6 @@ class Approvals:
     def give_up(self) -> None:
         """Note that the CLI has no call to resume."""
         self._is_decided = True
-
-
-def is_since(version: str | None, first: str) -> bool:
-    """Return True if a version is known, and is not older than ``first``."""
-    found, least = _numbers(version or ""), _numbers(first)
-    return found is not None and least is not None and found >= least
-
-
-def _numbers(version: str) -> tuple[int, ...] | None:
-    match = re.match(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", version)
-    return tuple(map(int, match.groups())) if match else None
 
 
 def _text(value: object) -> str | None:

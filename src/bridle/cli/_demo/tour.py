@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from bridle import Outcome, Session
-from bridle._shell.locate import Version, find_cli, version_of
+from bridle._core.versions import Version
+from bridle._shell.locate import find_cli, version_of
 from bridle.cli._demo import program
 from bridle.cli._demo.scenes import IN_SESSION, KEPT, SCENES, TYPED, Proof, Scene, Seen
 from bridle.cli._demo.stage import Stage, excerpt, line_of

@@ -11,7 +11,17 @@ from typing import Literal
 import msgspec
 
 from bridle._core import actions as act
-from bridle.cli._timeline.frames import Json, about, blocks, one_line, part, said, text
+from bridle._core.transcript_texts import output_of
+from bridle.cli._timeline.frames import (
+    Json,
+    about,
+    blocks,
+    one_line,
+    part,
+    prompt_of,
+    said,
+    text,
+)
 from bridle.cli._timeline.spans import Seen
 
 Who = Literal["user", "model", "tool", "cli", "outcome"]
@@ -60,7 +70,7 @@ class Conversation:
 
     def _user(self, seen: Seen) -> None:
         if seen.direction == "in":
-            self._add(seen, "user", said(part(seen.frame, "message").get("content")))
+            self._add(seen, "user", prompt_of(seen.frame))
             return
         if seen.frame.get("isReplay") is True:
             return  # the CLI repeats our prompt
@@ -72,7 +82,9 @@ class Conversation:
                 tool.state = "failed" if block.get("is_error") is True else "ok"
                 tool.frames.append(seen.index)
             elif text(block, "type") == "text":
-                self._add(seen, "cli", text(block, "text"))
+                words = text(block, "text")
+                output = output_of(words)
+                self._add(seen, "cli", words if output is None else output)
 
     def _assistant(self, seen: Seen) -> None:
         # If a request fails, the CLI writes a message in place of the model.

@@ -10,6 +10,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
+from bridle._core.transcript_texts import as_typed
 from bridle.testing.recording import Direction, Entry
 
 Json: TypeAlias = Mapping[str, object]
@@ -119,6 +120,11 @@ def said(value: object) -> str:
         parts = (part({"": item}, "") for item in cast("list[object]", value))
         return " ".join(text(one, "text") or f"[{text(one, 'type')}]" for one in parts)
     return ""
+
+
+def prompt_of(frame: Json) -> str:
+    """Return the prompt of a user message: its text, or a command as it was typed."""
+    return as_typed(said(part(frame, "message").get("content")))
 
 
 def input_of(values: Json) -> str:

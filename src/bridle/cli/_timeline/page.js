@@ -77,13 +77,13 @@
 
   $("name").textContent = data.name;
   const facts = { ...data.facts, lasted: span_of_time(duration), frames: String(frames.length) };
-  for (const name of ["model", "cli", "lasted", "frames", "cost", "exit", "mode", "started", "directory", "session"]) {
+  for (const name of ["model", "cli", "lasted", "frames", "cost", "exit", "mode", "started", "directory", "branch", "tag", "session"]) {
     const value = facts[name];
     if (value === undefined) continue;
     $("facts").append(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
   }
   if (data.gap) {
-    $("gap").textContent = `This recording is damaged or incomplete: ${data.gap}. The page shows the rest.`;
+    $("gap").textContent = `This session is damaged or incomplete: ${data.gap}. The page shows the rest.`;
     $("gap").hidden = false;
   }
 

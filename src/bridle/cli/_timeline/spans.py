@@ -20,6 +20,7 @@ from bridle.cli._timeline.frames import (
     input_of,
     one_line,
     part,
+    prompt_of,
     said,
     text,
 )
@@ -144,7 +145,7 @@ class Turns(Follower):
         for step in seen.steps:
             if isinstance(step, act.TurnStarted):
                 sent = self._prompts.get(step.uuid, seen)
-                prompt = said(part(sent.frame, "message").get("content"))
+                prompt = prompt_of(sent.frame)
                 draft = self.begin(Lane.TURNS, prompt or "a prompt", sent, prompt=prompt)
                 self._open[step.uuid] = self._all[step.uuid] = draft
             elif isinstance(step, act.Deliver | act.Attribute):
@@ -235,10 +236,14 @@ class Model(Follower):
             message = part(seen.frame, "event", "message")
             self._answer(seen, thread, text(message, "id"), text(message, "model"))
         elif seen.subtype == "init" or (seen.kind == "user" and not seen.frame.get("isReplay")):
-            self._asked[thread] = seen.t
-            self._open.pop(thread, None)
+            self.ask(thread, seen)
         elif seen.subtype == "api_retry":
             self._retries(seen)
+
+    def ask(self, thread: str, seen: Seen) -> None:
+        """Note that the next reply of a thread cannot have begun before this frame."""
+        self._asked[thread] = seen.t
+        self._open.pop(thread, None)
 
     def _answer(self, seen: Seen, thread: str, message_id: str, model: str) -> None:
         if model == "<synthetic>":

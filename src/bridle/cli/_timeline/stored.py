@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridle._core.transcript_summaries import SessionInfo, seconds_of
+from bridle._core.transcript_texts import INTERRUPTED, is_prompt
 from bridle._core.transcripts import Transcript
 from bridle._core.wire import encode_json
-from bridle.cli._timeline.frames import part, said
+from bridle.cli._timeline.frames import prompt_of
 from bridle.cli._timeline.model import Timeline, drawn
-from bridle.cli._timeline.spans import Follower, Lane, Model, Seen, Tools
-from bridle.messages import Message, UserMessage
+from bridle.cli._timeline.spans import Follower, Lane, Model, Seen, State, Tools
+from bridle.messages import Message
 from bridle.testing.recording import Direction, Entry
 
 
@@ -19,21 +20,20 @@ def stored_timeline(transcript: Transcript, info: SessionInfo, *, gap: str = "")
     messages = transcript.messages(subagents=True, compacted=True, system=True)
     facts = {
         "session": info.session_id,
-        "title": info.custom_title or "",
         "directory": info.cwd or "",
         "branch": info.git_branch or "",
         "tag": info.tag or "",
+        "started": _started(messages),
     }
     told = {name: value for name, value in facts.items() if value}
-    return drawn(list(_entries(messages)), [_Prompts(), Model(), Tools()], told, gap=gap)
+    return drawn(list(_entries(messages)), [_Prompts(), _Replies(), Tools()], told, gap=gap)
 
 
-def is_prompt(message: Message) -> bool:
-    """Return whether a message is a prompt of the user."""
-    if not isinstance(message, UserMessage) or message.is_synthetic or message.agent_path:
-        return False
-    content = message.content
-    return isinstance(content, str) or all(block.type != "tool_result" for block in content)
+def _started(messages: list[Message]) -> str:
+    """Return the time of the first message that has one."""
+    times = (str(message.raw.get("timestamp", "")) for message in messages)
+    first = next((time for time in times if seconds_of(time) is not None), "")
+    return first[:19].replace("T", " ") + " UTC" if first else ""
 
 
 def _entries(messages: list[Message]) -> Iterator[Entry]:
@@ -57,7 +57,18 @@ class _Prompts(Follower):
     def see(self, seen: Seen) -> None:
         """Take the next entry."""
         if seen.direction == "in":
-            prompt = said(part(seen.frame, "message").get("content"))
+            prompt = prompt_of(seen.frame)
             self.begin(Lane.TURNS, prompt or "a prompt", seen, prompt=prompt)
         if self.drafts:
-            self.drafts[-1].close(seen)
+            is_interrupt = prompt_of(seen.frame).startswith(INTERRUPTED)
+            self.drafts[-1].close(seen, State.STOPPED if is_interrupt else State.OK)
+
+
+class _Replies(Model):
+    """Replies of the model. They begin after the prompt, because there are no init messages."""
+
+    def see(self, seen: Seen) -> None:
+        """Take the next entry."""
+        if seen.direction == "in":
+            self.ask("", seen)
+        super().see(seen)

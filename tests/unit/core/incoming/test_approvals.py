@@ -43,7 +43,7 @@ from bridle import (
 )
 from bridle._core.actions import Call, Reject, TurnEnded
 from bridle._core.engine import Engine
-from bridle._core.incoming.approvals import Approval, is_since
+from bridle._core.incoming.approvals import Approval
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle.errors import ApprovalPending
 from bridle.outcomes import Outcome, OutcomeReason
@@ -500,18 +500,3 @@ def test_a_turn_that_has_begun_has_no_deadline_to_begin() -> None:
     feed(engine, 1.0, success("req_0", OLDER))
     answer(engine, permission())
     assert outcomes(engine.advance(100.0)) == []
-
-
-@pytest.mark.parametrize(
-    ("version", "first", "expected"),
-    [
-        ("2.1.197", "2.1.197", True),
-        ("2.1.1000 (Claude Code)", "2.1.197", True),
-        ("2.1.99", "2.1.197", False),
-        ("3.0.0", "2.1.197", True),
-        ("", "2.1.197", False),
-        (None, "2.1.197", False),
-    ],
-)
-def test_versions_are_compared_by_number(version: str | None, first: str, expected: bool) -> None:
-    assert is_since(version, first) is expected
