@@ -127,7 +127,8 @@ if TYPE_CHECKING:
     from bridle._core.state import Lifecycle
     from bridle._doors.query import QueryStream, query
     from bridle._doors.run import run
-    from bridle._doors.session import Session, SessionStart, start_session
+    from bridle._doors.session import Session
+    from bridle._doors.session_start import SessionStart, start_session
     from bridle._doors.subscription import Subscription, TextPieces, TurnEvents
     from bridle._doors.turn import Turn
     from bridle.agent import Agent
@@ -139,14 +140,14 @@ _LAZY = {
     "PartialMessages": "bridle._core.partial_messages",
     "QueryStream": "bridle._doors.query",
     "Session": "bridle._doors.session",
-    "SessionStart": "bridle._doors.session",
+    "SessionStart": "bridle._doors.session_start",
     "Subscription": "bridle._doors.subscription",
     "TextPieces": "bridle._doors.subscription",
     "Turn": "bridle._doors.turn",
     "TurnEvents": "bridle._doors.subscription",
     "query": "bridle._doors.query",
     "run": "bridle._doors.run",
-    "start_session": "bridle._doors.session",
+    "start_session": "bridle._doors.session_start",
 }
 
 _MODULES = (

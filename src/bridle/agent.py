@@ -21,7 +21,7 @@ from bridle._doors.agent_plan import AgentPlan, refuse_keywords
 from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.query import QueryStream, stream
 from bridle._doors.run_many import RunProgress
-from bridle._doors.session import SessionStart, start
+from bridle._doors.session_start import SessionStart, start
 from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
 from bridle._keywords import gather
 from bridle._sync_agent import Deps, SyncAgent, refuse_pickle

@@ -62,7 +62,8 @@ from bridle._doors.blocking_operations import (
 )
 from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.portal import Portal, Work, portal
-from bridle._doors.session import InnerSession, check_prompt
+from bridle._doors.session import InnerSession
+from bridle._doors.session_start import check_prompt
 from bridle._doors.turn import Turn as AsyncTurn
 from bridle._doors.turn import final_outcome, take_back
 from bridle._keyword_types import Options

@@ -35,7 +35,15 @@ _size = integer(1)
 # ---------------------------------------------------------------- contexts
 
 
-class ToolContext(Withdrawable, Struct, frozen=True, kw_only=True):
+class _Keyed(Withdrawable):
+    """Base class of the context of a tool call: it has the key of the call."""
+
+    __slots__ = ("_key",)
+
+    _key: str
+
+
+class ToolContext(_Keyed, Struct, frozen=True, kw_only=True):
     """The context of a tool call. To receive it, annotate a parameter with this type.
 
     The model does not see that parameter. `cancelled`, `wait_cancelled()` and
@@ -53,14 +61,43 @@ class ToolContext(Withdrawable, Struct, frozen=True, kw_only=True):
     #: that a test creates, in a deep copy and in a pickle.
     session: Any = None
 
+    @property
+    def idempotency_key(self) -> str:
+        """Return a key that identifies this call: the same one if a recovery repeats the call.
+
+        Pass it to services that do the same thing only once for a key, or look it up in your own
+        database before you change something. Two calls that the model makes on purpose have
+        different keys, even if their arguments are equal.
+
+        A call is repeated with the same key if the model makes it again, with the same arguments,
+        after a crash cut it off. This needs a session with a store, or ``run`` with ``retry``.
+        """
+        key: str | None = getattr(self, "_key", None)
+        if key is None:
+            session_id = getattr(self.session, "id", None)
+            key = key_of_call(session_id or "", self.tool_use_id or "")
+        return key
+
     def __reduce__(self) -> tuple[Any, ...]:
         again, (kind, values, slots) = Withdrawable.__reduce__(self)
+        slots = {**slots, "_key": self.idempotency_key}
         return again, (kind, {**values, "session": None}, slots)
 
 
 def bind_session(context: ToolContext, session: object) -> None:
     """Set the session of a context. Call it before the tool gets the context."""
     msgspec.structs.force_setattr(context, "session", session)
+
+
+#: Set the idempotency key of a context. Call it before the tool gets the context.
+bind_key: Callable[[ToolContext, str], None] = _Keyed.__dict__["_key"].__set__
+
+
+def key_of_call(*parts: object) -> str:
+    """Return an idempotency key that is made from these JSON values."""
+    from hashlib import sha256  # slow to import, and few programs use keys
+
+    return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
 # ---------------------------------------------------------------- tools

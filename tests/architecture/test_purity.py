@@ -21,6 +21,7 @@ ALLOWED_IMPORTS = {
     "difflib",
     "enum",
     "functools",
+    "hashlib",
     "inspect",  # reads signatures; loaded with the first tool
     "json",  # writes half of a surrogate pair, which msgspec cannot
     "math",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.journals import brief, journal_of
 from tests.support.processes import run, until
 from tests.support.stores import KINDS, open_place
 
@@ -51,6 +52,19 @@ class Machine:
             "cwd": str(work),
             "inherit_env": ["PATH"],
         }
+
+
+def has_spooled(warnings: list[SdkWarning]) -> bool:
+    """Whether the session has warned that its transcript and its journal are in spool files."""
+    details = [one.detail for one in warnings if one.kind == "store_failed"]
+    return all(
+        any(f".{kind}." in detail for detail in details) for kind in ("journal", "transcript")
+    )
+
+
+def spools(state: Path) -> list[str]:
+    """What the spool files are about."""
+    return sorted(path.name.split(".")[2] for path in state.rglob("*.jsonl"))
 
 
 def history(model: ScriptedModel, prompt: str) -> str:
@@ -111,7 +125,8 @@ def test_the_store_gets_subagents_and_what_the_cli_saves_at_its_end(lab: Lab) ->
                 turn = await session.send_user_message("first prompt")
                 assert (await turn.outcome()).text == "done"
             session_id = str(session.id)
-        [subkey] = await store.subkeys(session_id)
+        journal, subkey = await store.subkeys(session_id)
+        assert journal == "journal"
         assert subkey.startswith("subagents/agent-")
         found = await store.load(SessionKey(session_id, subkey)) or []
         assert "found it" in str(found)
@@ -290,9 +305,8 @@ def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, stat
                 await until(lambda: model.requests)
                 store.is_down = True
                 assert (await turn.outcome()).text == "one"
-                await until(lambda: any(one.kind == "store_failed" for one in warnings))
-                [spool] = state.rglob("*.jsonl")
-                assert any(str(spool) in warning.detail for warning in warnings)
+                await until(lambda: has_spooled(warnings))
+                assert spools(state) == ["journal", "transcript"]
                 store.is_down = False
             assert list(state.rglob("*.jsonl")) == []
             again = await bridle.run(
@@ -332,10 +346,9 @@ def test_a_server_that_is_away_in_the_middle_of_a_turn_misses_nothing(
             await until(lambda: len(model.requests) >= 2)
             await asyncio.to_thread(leave)
             try:
-                await until(lambda: any(one.kind == "store_failed" for one in warnings))
+                await until(lambda: has_spooled(warnings))
                 assert (await turn.outcome()).text == "one"
-                [spool] = state.rglob("*.jsonl")
-                assert any(str(spool) in warning.detail for warning in warnings)
+                assert spools(state) == ["journal", "transcript"]
             finally:
                 await asyncio.to_thread(come_back)
             await session.aclose()
@@ -349,6 +362,14 @@ def test_a_server_that_is_away_in_the_middle_of_a_turn_misses_nothing(
         entries = await store.load(SessionKey(str(session.id))) or []
         uuids = [entry["uuid"] for entry in entries if "uuid" in entry]
         assert len(uuids) == len(set(uuids))
+        written = brief(await journal_of(store, session.id))
+        calls_and_results = [line for _ in range(AWAY) for line in ("call Bash #1", "result ok")]
+        end = ["outcome #1 completed", "received #1"]
+        assert written[: len(calls_and_results) + 3] == [
+            "prompt #1 first prompt",
+            *calls_and_results,
+            *end,
+        ]
         await store.aclose()
 
     run(main)
@@ -374,8 +395,10 @@ def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
             before = loop.time()
             await session.aclose()
             assert loop.time() - before < 25.0
-        [spool] = state.rglob("*.jsonl")
-        assert any(str(spool) in one.detail for one in warnings if one.kind == "store_failed")
-        assert "first prompt" in spool.read_text("utf-8")
+        assert has_spooled(warnings)
+        assert spools(state) == ["journal", "transcript"]
+        for spool in state.rglob("*.jsonl"):
+            assert any(str(spool) in one.detail for one in warnings)
+            assert "first prompt" in spool.read_text("utf-8")
 
     run(main)

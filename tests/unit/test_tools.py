@@ -20,7 +20,9 @@ from bridle.tools import (
     Tool,
     ToolContext,
     ToolServer,
+    bind_key,
     bind_session,
+    key_of_call,
     tool,
 )
 
@@ -270,6 +272,38 @@ def test_a_context_learns_its_session_from_whoever_runs_the_call() -> None:
     context, session = ToolContext(name="add"), object()
     bind_session(context, session)
     assert context.session is session
+
+
+class Talk:
+    """A session with an id."""
+
+    def __init__(self, id: str | None) -> None:
+        self.id = id
+
+
+def test_the_key_of_a_call_is_made_from_its_session_and_its_id() -> None:
+    first, second = Talk("s1"), Talk("s2")
+    contexts = [
+        ToolContext(name="a", tool_use_id="t1", session=first),
+        ToolContext(name="a", tool_use_id="t2", session=first),
+        ToolContext(name="a", tool_use_id="t1", session=second),
+        ToolContext(name="a", tool_use_id="t1", session=Talk(None)),
+    ]
+    keys = [context.idempotency_key for context in contexts]
+    assert len(set(keys)) == 4
+    assert keys == [context.idempotency_key for context in contexts]
+    assert keys[0] == key_of_call("s1", "t1")
+    assert len(keys[0]) == 32
+
+
+def test_a_key_that_was_set_is_kept_in_copies() -> None:
+    """A copy has no session, and still the key of its call."""
+    context = ToolContext(name="a", tool_use_id="t1", session=Talk("s1"))
+    for kept in (copy.deepcopy(context), pickle.loads(pickle.dumps(context))):
+        assert (kept.session, kept.idempotency_key) == (None, context.idempotency_key)
+    bind_key(context, "from the journal")
+    assert context.idempotency_key == "from the journal"
+    assert copy.deepcopy(context).idempotency_key == "from the journal"
 
 
 # ------------------------------------------------------------------------- servers

@@ -101,11 +101,12 @@ class Engine:
         self.usage, self.live_tasks = self._turns.usage, self._turns.live_tasks
         self.is_running = self._turns.is_running  #: whether the CLI certainly works on a prompt
         self.has_tasks = self._turns.has_tasks  #: whether tasks of a prompt run
+        self.prompt_of = self._turns.prompt_of  #: the prompt of a tool use or a subagent
         self._outgoing = Outgoing(
             self.deadlines,
             self._emit,
             lambda: self.handshake.describe(self.process),
-            refusal=self._refusal,
+            refusal=self.refusal,
             is_running=lambda: self._lifecycle is Lifecycle.RUNNING,
             on_interrupt=self._turns.note_interrupt,
             on_prompt=self._prompt,
@@ -514,7 +515,7 @@ class Engine:
 
     # -- outgoing requests -------------------------------------------------------------------------
 
-    def _refusal(self, operation: str) -> errors.BridleError | None:
+    def refusal(self, operation: str) -> errors.BridleError | None:
         """Return why an operation cannot be accepted now, or None."""
         if self._lifecycle in TERMINAL or self._shutdown.is_asked_for:
             if self._lifecycle is Lifecycle.FAILED and not self.handshake.is_done:

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
 from msgspec import structs
@@ -21,9 +21,12 @@ from bridle._shell import timer
 from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
-from bridle.errors import ControlError, OptionsError
+from bridle.errors import ControlError, OptionsError, StoreError
 from bridle.options import Limits, Retry
 from bridle.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from bridle._shell.journal import SessionJournal  # few sessions have a journal
 
 _Value = TypeVar("_Value")
 
@@ -38,7 +41,7 @@ class Line(Protocol):
         self, uuid: str, content: str, *, deps: Any, used: Used | None = None
     ) -> TurnState: ...
 
-    async def wait_gone(self) -> None: ...
+    async def wait_ended(self) -> None: ...
 
     @property
     def newest_turn(self) -> str | None: ...
@@ -50,19 +53,41 @@ class Answer:
     They are sent with the deps of the prompt, and in the context of the code that creates this.
     """
 
-    def __init__(self, attempts: Attempts, turn: asyncio.Future[Outcome[Any]], deps: Any) -> None:
+    def __init__(self, attempts: Attempts, turn: TurnState, deps: Any) -> None:
+        loop = turn.outcome.get_loop()
         #: The turn of the last further prompt, or None.
         self.correction: TurnState | None = None
         #: Done when no further prompt may be sent.
-        self.stopped: asyncio.Future[None] = turn.get_loop().create_future()
+        self.stopped: asyncio.Future[None] = loop.create_future()
         # Prompts that were merged into one turn have one answer. This is the first one's.
         self._shared = self
+        self._uuid = turn.uuid
+        self._journal = attempts.journal
         #: The final outcome.
-        self.final = turn.get_loop().create_task(self._make(attempts, turn, deps))
+        self.final = loop.create_task(self._make(attempts, turn.outcome, deps))
+        if self._journal is not None:
+            self._journal.track(self.final)
+
+    async def take(self) -> Outcome[Any]:
+        """Wait for the final outcome, which the program takes with it."""
+        outcome = await asyncio.shield(self.final)
+        if self._journal is not None:
+            self._journal.take(self._uuid)
+        return outcome
 
     async def _make(
         self, attempts: Attempts, turn: asyncio.Future[Outcome[Any]], deps: Any
     ) -> Outcome[Any]:
+        outcome = await self._finish(attempts, turn, deps)
+        if self._journal is not None:
+            await self._journal.write_outcome(self._uuid, outcome)
+        return outcome
+
+    async def _finish(
+        self, attempts: Attempts, turn: asyncio.Future[Outcome[Any]], deps: Any
+    ) -> Outcome[Any]:
+        if not attempts.asks_again:
+            return await asyncio.shield(turn)
         outcome = attempts.named(await asyncio.shield(turn))
         self._shared = attempts.answer_to(outcome, self)
         if self._shared is self:
@@ -101,7 +126,12 @@ class Attempts:
         retry: Retry | None,
         limits: Limits,
         redact: Callable[[str], str],
+        journal: SessionJournal | None = None,
     ) -> None:
+        #: The journal of the session, or None.
+        self.journal = journal
+        #: False if the results of the CLI are final.
+        self.asks_again = output is not None or retry is not None
         self._line = line
         self._output = output
         self._output_retries = output_retries
@@ -144,14 +174,16 @@ class Attempts:
             )
             if again is None or (again.pause and await self._ends_within(again.pause, answer)):
                 return outcome
-            seconds = time.monotonic() - began
-            if plan.is_used_up(outcome, seconds) or not self._is_last(prompts, outcome):
-                return outcome  # during the pause, the time ran out or another prompt was sent
+            uuid = str(uuid4())
             try:
-                state = await self._line.send(
-                    str(uuid4()), again.prompt, deps=deps, used=used_by(outcome, seconds)
-                )
-            except ControlError:  # it could not be sent, so this outcome is the last one
+                if self.journal is not None:
+                    await self.journal.write_prompt(uuid, again.prompt, continues=first.uuid)
+                seconds = time.monotonic() - began
+                if plan.is_used_up(outcome, seconds) or not self._is_last(prompts, outcome):
+                    return outcome  # during the pause, the time ran out or another prompt was sent
+                used = used_by(outcome, seconds)
+                state = await self._line.send(uuid, again.prompt, deps=deps, used=used)
+            except (ControlError, StoreError):  # it could not be sent, so this outcome is the last
                 return outcome
             answer.correction = state
             prompts.append(state.uuid)
@@ -182,14 +214,14 @@ class Attempts:
 
     async def _ends_within(self, seconds: float, answer: Answer) -> bool:
         """Wait. Return True at once if the session ends, or if the answer is interrupted."""
-        gone = asyncio.ensure_future(self._line.wait_gone())
+        ended = asyncio.ensure_future(self._line.wait_ended())
         pause = asyncio.ensure_future(timer.until(timer.in_seconds(seconds)))
         try:
-            waits = [gone, pause, answer.stopped]
+            waits = [ended, pause, answer.stopped]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return gone.done() or answer.stopped.done()
+            return ended.done() or answer.stopped.done()
         finally:
-            gone.cancel()
+            ended.cancel()
             pause.cancel()
 
 

@@ -81,13 +81,13 @@ class QuerySession(InnerSession):
     async def _draw_and_send(self, waiting: list[asyncio.Task[Outcome[Any]]]) -> None:
         async with contextlib.aclosing(draw(self._prompts)) as prompts:
             async for prompt in prompts:
-                turn = await self._send(prompt)
+                turn = await self._send_prompt(prompt)
                 waiting.append(asyncio.ensure_future(turn.outcome()))
 
-    async def _send(self, prompt: object) -> Turn:
+    async def _send_prompt(self, prompt: object) -> Turn:
         uuid = uuid_of(prompt) or str(uuid4())
         line = encode_prompt(prompt, uuid, is_verbatim=self._cli.verbatim_prompts)
-        return Turn(await self._actor.send(uuid, line, deps=self.deps))
+        return await self._send(uuid, line, None, self.deps)
 
 
 class RunningQuery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,6 @@ from bridle._core.config import EngineConfig
 from bridle._core.incoming.approvals import PRE_TOOL_USE, Approval
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.precedence import ResolvedOptions
-from bridle._doors.attempts import Answer
 from bridle._doors.run import OneTurn
 from bridle._doors.turn import Turn
 from bridle._shell.resuming import decision_about, resumed_call, resumed_options
@@ -77,11 +77,16 @@ class Resumption(OneTurn):
         self._state = self._actor.resume(self._approval.uuid, deps=self.deps)
         await super().connect()
 
+    async def _announce(self, write: Callable[..., Awaitable[None]]) -> None:
+        try:
+            await write(self._approval.uuid, None, resumes=self._pending.tool_use_id)
+        except BaseException:
+            await self.stop()
+            raise
+
     async def _begin(self) -> Turn:
         assert self._state is not None, "the session is connected"
-        attempts = self._attempts
-        answer = None if attempts is None else Answer(attempts, self._state.outcome, self.deps)
-        return Turn(self._state, answer)
+        return self._turn(self._state, self.deps)
 
     async def aclose(self) -> None:
         """Shut down. Without a decision the CLI is stopped, so that the call can still wait."""

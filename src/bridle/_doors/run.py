@@ -11,7 +11,8 @@ from msgspec import structs
 
 from bridle._core.config import EngineConfig
 from bridle._core.precedence import ResolvedOptions
-from bridle._doors.session import InnerSession, check_prompt
+from bridle._doors.session import InnerSession
+from bridle._doors.session_start import check_prompt
 from bridle._doors.turn import Turn
 from bridle._keyword_types import Options
 from bridle._shell.known_secrets import clean_outcome
@@ -132,8 +133,8 @@ class OneTurn(InnerSession, ABC):
         if not isinstance(cast("object", keep_messages), bool):
             problem = f"must be True or False, got {keep_messages!r:.80}"
             raise OptionsError("keep_messages", problem, fix="Use keep_messages=True.")
-        super().__init__(options, deps, output_type, output_retries)
         self._retry = retry
+        super().__init__(options, deps, output_type, output_retries)
         self._kept: list[Message] | None = [] if keep_messages else None
         #: The turn, or None before it has begun.
         self.turn: Turn | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NoReturn, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 from uuid import uuid4
 
 from bridle._callables import named
@@ -23,7 +23,7 @@ from bridle._core.operations import APPLY_FLAG_SETTINGS, MCP_SET_SERVERS, check_
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
-from bridle._core.wire import Unencodable, decode_reply, encode_user_message
+from bridle._core.wire import decode_reply
 from bridle._doors.attempts import Answer, Attempts, checked_retries, with_schema
 from bridle._doors.deps import with_prompts
 from bridle._doors.not_given import NOT_GIVEN, given_or
@@ -45,17 +45,21 @@ from bridle._shell.preflight import (
 )
 from bridle._shell.spawning import Spawner
 from bridle._shell.transport import Transport, TransportFactory
+from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
 from bridle._store import SessionStore
 from bridle.content import Content
 from bridle.controls import McpServerChanges
-from bridle.errors import ControlRejected, OptionsError, SessionStopped, StartError, UsageError
+from bridle.errors import ControlRejected, SessionStopped, StartError, UsageError
 from bridle.events import SessionEvent, Update
 from bridle.messages import LiveTask, Message
 from bridle.operations import OperationGroups
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
 from bridle.outcomes import SessionUsage
 from bridle.tools import ToolServer
+
+if TYPE_CHECKING:
+    from bridle._shell.journal import SessionJournal
 
 _PING = "mcp_status"
 """A control request that every version of the CLI responds to."""
@@ -86,6 +90,9 @@ class Session(OperationGroups):
         OptionsError: an option is unknown, invalid, or contradicts another one.
     """
 
+    # For `run`, whose session may repeat its prompt.
+    _retry: Retry | None = None
+
     def __init__(
         self,
         cli: CliOptions | None = None,
@@ -106,10 +113,9 @@ class Session(OperationGroups):
         options = with_schema(with_prompts(options, deps), self._output)
         self._deps = deps
         self._output_retries = checked_retries(output_retries)
-        #: For `run`, whose session may repeat its prompt.
-        self._retry: Retry | None = None
         self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
         self._store = _checked_store(self._sdk.store)
+        self._journal = _new_journal(self._sdk, self._retry)
         self._warnings = option_warnings(options)
         self._plan = self._plan_hooks()
         self._launch = self._plan_launch()
@@ -149,6 +155,10 @@ class Session(OperationGroups):
             self._launch = self._plan_launch()
             self._engine.name_session(self._launch.session_id or "")
         spawn = self._spawn if self._store is None else await self._prepare()
+        if self._journal is not None:
+            self._journal.begin(self._launch)
+            if spawn == self._spawn:
+                await self._announce(self._journal.write_prompt)
         await self._actor.start(spawn, *self._warnings)
 
     async def _prepare(self) -> Callable[[Actor], Transport]:
@@ -189,8 +199,15 @@ class Session(OperationGroups):
     def _plan_hooks(self, needed: str | None = None) -> HookPlan:
         bidir = self._bidir
         return HookPlan.from_options(
-            bidir.all_hooks(), bidir.callback_timeout, bidir.hook_timeouts, needed
+            bidir.all_hooks(),
+            bidir.callback_timeout,
+            bidir.hook_timeouts,
+            needed,
+            last=None if self._journal is None else self._journal.hook(),
         )
+
+    async def _announce(self, write: Callable[..., Awaitable[None]]) -> None:
+        """Write to the journal what the CLI does when it starts."""
 
     def _plan_launch(self, resumed: ResumedCall | None = None) -> Launch:
         hooks = self._plan.initialize_payload()
@@ -267,6 +284,9 @@ class Session(OperationGroups):
                 warn=actor.warn,
                 fail=actor.fail,
             )
+        if self._journal is not None:
+            self._journal.connect(engine, actor.store.journal if actor.store else None)
+            actor.keep_journal(self._journal)
         # The process keeps the actor alive, but not the session, so that it can be collected.
         weakref.finalize(self, actor.abandon).atexit = False
         return actor
@@ -379,20 +399,40 @@ class Session(OperationGroups):
             ControlTimeout: the prompt was not written within ``timeout`` seconds, because the CLI
                 does not read its input. The CLI may still receive it later.
             ControlError: the session has stopped, or its input is closed.
+            StoreError: neither the store nor a local file could keep the prompt. It was not sent.
 
         Cancellation: cancels a prompt that still waits for the session to start. A prompt that is
         being written is sent, and its turn runs.
         """
         check_timeout(timeout)
         deps = given_or(deps, self.deps)
-        state = await self._actor.send(str(uuid4()), content, timeout, deps=deps)
+        return await self._send(str(uuid4()), content, timeout, deps)
+
+    async def _send(
+        self,
+        uuid: str,
+        content: Content | bytes,
+        timeout: float | None,
+        deps: Any,
+        continues: str | None = None,
+    ) -> Turn:
+        """Send a prompt, or its encoded line. ``continues`` is the prompt that it continues."""
+        if self._journal is None:
+            state = await self._actor.send(uuid, content, timeout, deps=deps)
+        else:
+            state = await self._journal.send(
+                self._actor, uuid, content, timeout, deps=deps, continues=continues
+            )
+        return self._turn(state, deps)
+
+    def _turn(self, state: TurnState, deps: Any) -> Turn:
         attempts = self._attempts
-        return Turn(state, None if attempts is None else Answer(attempts, state.outcome, deps))
+        return Turn(state, None if attempts is None else Answer(attempts, state, deps))
 
     @cached_property
     def _attempts(self) -> Attempts | None:
         """What makes the final outcomes. None: the CLI's results are final."""
-        if self._output is None and self._retry is None:
+        if self._output is None and self._retry is None and self._journal is None:
             return None
         return Attempts(
             self._actor,
@@ -401,6 +441,7 @@ class Session(OperationGroups):
             retry=self._retry,
             limits=self._sdk.limits,
             redact=self._secrets.redact,
+            journal=self._journal,
         )
 
     async def interrupt(
@@ -523,6 +564,8 @@ class Session(OperationGroups):
 
         Cancellation: the session stops even if the wait is cancelled.
         """
+        if self._journal is not None:
+            self._journal.close()
         await self._actor.stop()
 
     async def aclose(self) -> None:
@@ -533,6 +576,8 @@ class Session(OperationGroups):
 
         Cancellation: the session shuts down even if the wait is cancelled.
         """
+        if self._journal is not None:
+            self._journal.close()
         await self._actor.close()
 
     async def __aenter__(self) -> Session:
@@ -561,6 +606,15 @@ def _checked_store(store: object) -> SessionStore | None:
     return as_store(store)
 
 
+def _new_journal(sdk: SdkOptions, retry: Retry | None) -> SessionJournal | None:
+    """Return the journal of a session that can be recovered or retried."""
+    if sdk.store is None and retry is None:
+        return None
+    from bridle._shell.journal import SessionJournal  # few sessions have one
+
+    return SessionJournal(sdk.control_timeout, keeps_entries=retry is not None)
+
+
 class InnerSession(Session):
     """A session with options that are resolved already. It may be part of another object.
 
@@ -579,104 +633,3 @@ class InnerSession(Session):
     def show_as(self, owner: object) -> None:
         """Set the object that tools get. Call it before the session connects."""
         self._owner = weakref.ref(owner)
-
-
-class SessionStart:
-    """A session that is not started yet. Await it, or use it in ``async with``."""
-
-    def __init__(self, session: Session, prompt: Content | None) -> None:
-        self._session = session
-        self._prompt = prompt
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"the session is not started yet, so it has no {name}. Await it first: "
-            "session = await start_session(...)"
-        )
-
-    def __repr__(self) -> str:
-        return "<a session that is not started: await it, or use it in `async with`>"
-
-    async def _start(self) -> Session:
-        await self._session.connect()
-        if self._prompt is not None:
-            try:
-                _ = await self._session.send_user_message(self._prompt)
-            except BaseException:
-                await self._session.stop()
-                raise
-        return self._session
-
-    def __await__(self) -> Generator[Any, None, Session]:
-        return self._start().__await__()
-
-    async def __aenter__(self) -> Session:
-        return await self._start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._session.aclose()
-
-
-def start_session(
-    cli: CliOptions | None = None,
-    sdk: SdkOptions | None = None,
-    bidir: BidirOptions | None = None,
-    *,
-    prompt: Content | None = None,
-    deps: Any = None,
-    output_type: Any = None,
-    output_retries: int = 1,
-    **options: Unpack[Options],
-) -> SessionStart:
-    """Start a session: ``async with start_session(...) as session``, or ``await`` it.
-
-    The session that you get is running. The end of ``async with`` shuts it down. If you await it,
-    call ``aclose()`` yourself.
-
-    Args:
-        prompt: a prompt to send at once. Read its answer immediately, from ``session.messages()``
-            or ``session.text_stream()``: until the first subscription, the session keeps only the
-            newest 256 messages, at most 1 MiB. If you need more time, use ``send_user_message``
-            and iterate the turn.
-        deps: any object for the callbacks of the session.
-        output_type: the type of ``outcome.output``, for every turn. See ``bridle.run``.
-        output_retries: how often to send an answer that fails validation back to the model.
-        options: the fields of the three records by name, such as ``model="sonnet"``.
-
-    Raises:
-        OptionsError: an option or the prompt is invalid. Raised by the call, before anything is
-            started.
-        StartError: the CLI did not start. Raised when you await or enter it. Its processes, files
-            and tasks are removed.
-    """
-    settled = settle_keywords(cli, sdk, bidir, options)
-    return start(InnerSession(settled, deps, output_type, output_retries), prompt)
-
-
-def start(session: Session, prompt: Content | None) -> SessionStart:
-    """Return the start of a session.
-
-    Raises:
-        OptionsError: the prompt is invalid.
-    """
-    if prompt is not None:
-        check_prompt(prompt)
-    return SessionStart(session, prompt)
-
-
-def check_prompt(prompt: Content) -> None:
-    """Check that a prompt can be sent.
-
-    Raises:
-        OptionsError: it is neither text nor a non-empty list of content blocks.
-    """
-    try:
-        encode_user_message(prompt, "")
-    except Unencodable as problem:
-        fix = "Use text, or a list of content blocks."
-        raise OptionsError("prompt", str(problem), fix=fix) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from typing import Any
 
@@ -105,13 +104,13 @@ class Turn:
         Concurrency: any number of tasks may wait.
         """
         outcome = await self._state.wait()
-        return outcome if self._answer is None else await asyncio.shield(self._answer.final)
+        return outcome if self._answer is None else await self._answer.take()
 
     async def _final_outcome(self) -> Outcome[Any] | None:
         outcome = self._state.outcome_so_far()
         if outcome is None or self._answer is None:
             return outcome
-        return await asyncio.shield(self._answer.final)
+        return await self._answer.take()
 
     def __await__(self) -> Generator[Any, None, Outcome[Any]]:
         return self.outcome().__await__()

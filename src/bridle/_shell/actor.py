@@ -16,6 +16,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
 
 from msgspec import structs
 
@@ -48,10 +49,12 @@ from bridle.errors import (
     UnsupportedCliVersionError,
 )
 from bridle.events import SdkWarning, SessionFailed, SessionReady, WarningKind
-from bridle.tools import bind_session
+from bridle.tools import bind_key, bind_session
 
 if TYPE_CHECKING:
-    from bridle._shell.store_session import StoreSession  # loaded only if there is a store
+    # Loaded only if there is a store.
+    from bridle._shell.journal import SessionJournal
+    from bridle._shell.store_session import StoreSession
 
 log = logging.getLogger("bridle.session")
 
@@ -94,6 +97,8 @@ class Actor:
         self._closers = closers
         #: The store of the session, or None.
         self.store: StoreSession | None = None
+        #: The journal of the session, or None.
+        self.journal: SessionJournal | None = None
         self._transport: Transport | None = None
         # What the transport raised when it was created, if that is not a StartError.
         self._start_error: BaseException | None = None
@@ -109,6 +114,7 @@ class Actor:
             CallReports(engine, self.observer, self._senders, self._loop.time, self._do),
         )
         self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._guard: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._version_check: asyncio.Task[None] | None = None
@@ -137,6 +143,18 @@ class Actor:
         return self._gone.done()
 
     # -- the application ---------------------------------------------------------------------------
+
+    def keep_journal(self, journal: SessionJournal) -> None:
+        """Write the tool results of the session to its journal. Call it before the start."""
+        self.journal, deliver = journal, self._perform[act.Deliver]
+
+        def note_and_deliver(actor: Actor, action: Any) -> None:
+            journal.note_results(action.messages)
+            deliver(actor, action)
+
+        self._perform = self._perform | {act.Deliver: note_and_deliver}
+        if self.store is not None:
+            self.store.finish_journal = journal.finish
 
     async def start(self, spawn: Callable[[Actor], Transport], *warnings: SdkWarning) -> None:
         """Report warnings about the options, start the process and wait until the session is ready.
@@ -333,6 +351,10 @@ class Actor:
         """The turn of the last prompt that was sent."""
         return self.subscriptions.newest_turn
 
+    async def wait_ended(self) -> None:
+        """Wait until all turns and requests have ended, so that no prompt can be sent any more."""
+        await asyncio.shield(self._ended)
+
     async def wait_gone(self) -> None:
         """Wait until no process of the session is left."""
         await asyncio.shield(self._gone)
@@ -478,6 +500,10 @@ class Actor:
     def _call(self, action: act.Call) -> None:
         if action.kind is _TOOL:
             bind_session(action.argument, self._owner())
+            if self.journal is not None:
+                self.journal.bind_key(action.argument)
+            elif action.argument.tool_use_id is None:
+                bind_key(action.argument, uuid4().hex)  # nothing else identifies the call
         self._callbacks.start(action)
 
     def _cancel_call(self, action: act.CancelCall) -> None:
@@ -511,6 +537,8 @@ class Actor:
 
     def _finish(self, _: act.Finished) -> None:
         """Start to release the process and everything else. All turns and requests have ended."""
+        if not self._ended.done():
+            self._ended.set_result(None)
         self._releasing = self._loop.create_task(
             StartedCoroutine(self._release()), name="bridle-release"
         )

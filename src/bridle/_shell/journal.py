@@ -1,12 +1,70 @@
-"""Write the journal of a session: what it is about to do, before it does it."""
+"""Write the journal of a session: what it is about to do, before it does it.
+
+:class:`Journal` appends entries to a store. :class:`SessionJournal` makes the entries of a running
+session, and knows which outcomes the program has received.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from bridle._core.engine import Engine
+from bridle._core.journal import (
+    MAX_RESULT_TEXT,
+    CallKeys,
+    JournalEntry,
+    OutcomeEntry,
+    PromptEntry,
+    ReceivedEntry,
+    ToolCallEntry,
+    ToolResultEntry,
+    UnknownEntry,
+    content_of,
+    encode_entry,
+    hash_of_call,
+    results_in,
+    store_outcome,
+)
+from bridle._core.launch import Launch
+from bridle._core.outgoing import SEND_USER_MESSAGE
+from bridle._core.wire import Unencodable
+from bridle._raw_line import JsonObject
 from bridle._shell.store_writer import StoreWriter
+from bridle._shell.turn import TurnState
 from bridle._store import Entry, SessionKey
+from bridle.content import Content
+from bridle.errors import ControlTimeout, SessionNotInitialized, StoreError
+from bridle.hooks import Block, Hook, PreToolUseContext
+from bridle.messages import Message
+from bridle.outcomes import Outcome, OutcomeReason
+from bridle.tools import ToolContext, bind_key, key_of_call
+
+if TYPE_CHECKING:
+    from bridle._shell.actor import Actor
+
+_T = TypeVar("_T")
 
 WAIT = 5.0
 """Seconds that an entry waits for the store. Then it goes to the spool file."""
+
+_CALL_TIMEOUT = 60.0
+"""Seconds after which a tool call that is not in the journal is refused."""
+
+_MAX_CALLS = 4096
+"""Calls without a result that are remembered. The oldest one is forgotten first."""
+
+_NOT_WRITTEN = (
+    "The tool was not run, because the call could not be written to the journal of the session."
+)
 
 
 class Journal:
@@ -27,3 +85,331 @@ class Journal:
             StoreError: the spool file could not be written either.
         """
         await self._writer.write(self._key, entry, WAIT)
+
+    def put(self, entry: Entry) -> None:
+        """Write an entry without a wait."""
+        self._writer.put(self._key, [entry], len(msgspec.json.encode(entry)))
+
+
+class _Lane(Protocol):
+    """Where entries go."""
+
+    async def write(self, entry: Entry) -> None: ...
+
+    def put(self, entry: Entry) -> None: ...
+
+
+class _NoStore:
+    """The lane of a session without a store."""
+
+    async def write(self, entry: Entry) -> None:
+        """Do nothing."""
+
+    def put(self, entry: Entry) -> None:
+        """Do nothing."""
+
+
+class _Prompt(Struct):
+    """A prompt of the program whose outcome the program has not received."""
+
+    #: Where its entries go. The conversation may get another id before the prompt has ended.
+    lane: _Lane
+    session_id: str
+    #: The tool call that the turn continues, if it has no prompt.
+    resumes: str | None = None
+    #: The reason of its outcome. None before there is one.
+    reason: OutcomeReason | None = None
+    #: True if the program has taken the outcome.
+    is_taken: bool = False
+
+
+class _Call(Struct, frozen=True):
+    """A tool call without a result."""
+
+    lane: _Lane
+    key: str
+
+
+class SessionJournal:
+    """The journal of a running session.
+
+    Args:
+        start_timeout: seconds that a prompt waits for the start of the session.
+        keeps_entries: True to keep the entries in memory too, in ``entries``.
+    """
+
+    def __init__(self, start_timeout: float, *, keeps_entries: bool = False) -> None:
+        self._start_timeout = start_timeout
+        #: What this session has written, or None if only the store keeps it.
+        self.entries: list[JournalEntry] | None = [] if keeps_entries else None
+        #: False if outcomes count as received only at the end of the session, not when the next
+        #: prompt is sent.
+        self.receives_early = True
+        self._keys = CallKeys()
+        self._prompts: dict[str, _Prompt] = {}
+        self._calls: dict[str, _Call] = {}
+        # Tasks that make and write outcomes.
+        self._answers: set[asyncio.Task[Any]] = set()
+        self._engine: Engine | None = None
+        self._open_lane: Callable[[], _Lane] = _NoStore
+        self._cwd = ""
+        self._is_ready = asyncio.Event()
+        # True once the program has closed the session.
+        self._is_closed = False
+        # True once nothing more can be written.
+        self._is_finished = False
+
+    def hook(self) -> Hook:
+        """Return the hook that writes each tool call before it runs."""
+        return Hook(self._note_call, timeout=_CALL_TIMEOUT, on_error="block")
+
+    def connect(self, engine: Engine, open_lane: Callable[[], _Lane] | None) -> None:
+        """Set the engine of the session, and what returns the journal of its present id."""
+        self._engine = engine
+        self._open_lane = open_lane or _NoStore
+
+    def continue_from(self, entries: Sequence[JournalEntry | UnknownEntry]) -> None:
+        """Continue the journal of a program or a CLI that crashed, to repeat its keys."""
+        self._keys = CallKeys(entries)
+
+    def begin(self, launch: Launch) -> None:
+        """Accept prompts, because the id of the session is known."""
+        self._cwd = os.path.realpath(launch.cwd or os.getcwd())
+        self._is_ready.set()
+
+    # -- prompts -----------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        actor: Actor,
+        uuid: str,
+        content: Content | bytes,
+        timeout: float | None = None,
+        *,
+        deps: Any,
+        continues: str | None = None,
+    ) -> TurnState:
+        """Write a prompt, then send it as :meth:`Actor.send` does.
+
+        ``continues`` is the prompt of the program that this prompt continues.
+
+        Raises:
+            StoreError: the prompt could not be written down, so it was not sent.
+            ControlTimeout: the timeout has passed.
+            SessionNotInitialized: the session was not started in time.
+        """
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(timeout)
+        end = None if timeout is None else loop.time() + timeout
+        try:
+            async with limit:
+                await self._wait_ready()
+                written = _content(content)
+                # A prompt that the session refuses anyway is not written down.
+                if written is not None and actor.engine.refusal(SEND_USER_MESSAGE) is None:
+                    await self.write_prompt(uuid, written, continues=continues)
+            left = None if end is None else max(0.0, end - loop.time())
+            return await actor.send(uuid, content, left, deps=deps)
+        except BaseException as error:
+            if uuid in self._prompts:  # the program knows that it was not sent
+                self.receive(uuid)
+            if isinstance(error, TimeoutError) and timeout is not None and limit.expired():
+                raise ControlTimeout(SEND_USER_MESSAGE, None, timeout) from None
+            raise
+
+    async def _wait_ready(self) -> None:
+        limit = asyncio.timeout(self._start_timeout)
+        try:
+            async with limit:
+                await self._is_ready.wait()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise SessionNotInitialized(SEND_USER_MESSAGE, "connect() was not called") from None
+
+    async def write_prompt(
+        self,
+        uuid: str,
+        content: str | list[JsonObject] | None,
+        *,
+        continues: str | None = None,
+        resumes: str | None = None,
+    ) -> None:
+        """Write a prompt. Send it only after this has returned.
+
+        Outcomes that the program has taken count as received with its next prompt.
+
+        Args:
+            uuid: the id of the turn.
+            content: text or content blocks. None for a turn that continues without a prompt.
+            continues: the prompt of the program that this prompt corrects or continues.
+            resumes: the tool call that waited for approval and that the turn continues.
+
+        Raises:
+            StoreError: the prompt could not be written.
+        """
+        if continues is None and self.receives_early:
+            for one in [one for one, known in self._prompts.items() if known.is_taken]:
+                self.receive(one)
+        self._keys.open(uuid, continues)
+        first = self._keys.prompt_of_program(uuid)
+        continues = continues and first
+        prompt = self._prompts.get(first)
+        if prompt is None:
+            prompt = self._prompts[first] = _Prompt(self._open_lane(), self._session_id, resumes)
+        entry = PromptEntry(
+            **_stamp(),
+            prompt_uuid=uuid,
+            content=content,
+            cwd=self._cwd,
+            continues=continues,
+            resumes=resumes,
+        )
+        await self._write(entry, prompt.lane)
+
+    async def write_outcome(self, uuid: str, outcome: Outcome[Any]) -> None:
+        """Write the outcome of a prompt. Give it to the program after this has returned.
+
+        The outcome of a prompt that continues another one belongs to the other one. A failure of
+        the store and of the spool is not raised, because the program needs the outcome.
+        """
+        first = self._keys.prompt_of_program(uuid)
+        prompt = self._prompts.get(first)
+        if prompt is None:
+            return
+        entry = OutcomeEntry(**_stamp(), prompt_uuid=first, outcome=store_outcome(outcome))
+        prompt.reason = outcome.reason
+        with contextlib.suppress(StoreError):  # the session has warned
+            await self._write(entry, prompt.lane)
+
+    def track(self, answer: asyncio.Task[_T]) -> None:
+        """Keep a task that makes and writes an outcome until it has ended."""
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
+
+    def take(self, uuid: str) -> None:
+        """Note that the program has taken the outcome of a prompt."""
+        prompt = self._prompts.get(self._keys.prompt_of_program(uuid))
+        if prompt is not None and prompt.reason is not None:
+            prompt.is_taken = True
+
+    def receive(self, uuid: str) -> None:
+        """Write that a prompt of the program needs no recovery. Does not wait.
+
+        The program has received its outcome, or knows that it was not sent.
+        """
+        prompt = self._prompts.pop(uuid, None)
+        lane = self._open_lane() if prompt is None else prompt.lane
+        self._keys.close(uuid)
+        self._put(ReceivedEntry(**_stamp(), prompt_uuid=uuid), lane)
+
+    # -- tool calls --------------------------------------------------------------------------------
+
+    async def _note_call(self, context: PreToolUseContext) -> Block | None:
+        """Write a call that is about to run. Refuse it if that fails."""
+        assert self._engine is not None, "the session runs"
+        tool_use_id = context.tool_use_id or str(uuid4())
+        turn = self._engine.prompt_of(context.tool_use_id, context.agent_id)
+        prompt = self._prompts.get(self._keys.prompt_of_program(turn or ""))
+        lane = self._open_lane() if prompt is None else prompt.lane
+        session_id = self._session_id if prompt is None else prompt.session_id
+        name, given = context.tool_name, context.tool_input
+        call_hash = hash_of_call(name, given)
+        if prompt is not None and prompt.resumes == tool_use_id:
+            # Every attempt to resume the call is a turn of its own. The id of the call stays.
+            key = key_of_call(session_id, tool_use_id)
+        else:
+            key = self._keys.next(session_id, turn, call_hash, tool_use_id)
+        self._calls[tool_use_id] = _Call(lane, key)
+        if len(self._calls) > _MAX_CALLS:
+            del self._calls[next(iter(self._calls))]
+        entry = ToolCallEntry(
+            **_stamp(),
+            tool_use_id=tool_use_id,
+            tool_name=name,
+            tool_input=given,
+            call_hash=call_hash,
+            agent_id=context.agent_id,
+            prompt_uuid=turn,
+            idempotency_key=key,
+        )
+        try:
+            await self._write(entry, lane)
+        except StoreError:
+            return Block(_NOT_WRITTEN)
+        return None
+
+    def bind_key(self, context: ToolContext) -> None:
+        """Give a call of an in-process tool the key that it has in the journal."""
+        call = self._calls.get(context.tool_use_id or "")
+        if call is not None:
+            bind_key(context, call.key)
+        elif context.tool_use_id is None:
+            bind_key(context, uuid4().hex)
+
+    def note_results(self, messages: Sequence[Message]) -> None:
+        """Write the tool results in messages of the CLI. Does not wait."""
+        for block in results_in(messages):
+            call = self._calls.pop(block.tool_use_id, None)
+            text = block.text
+            entry = ToolResultEntry(
+                **_stamp(),
+                tool_use_id=block.tool_use_id,
+                is_error=block.is_error,
+                text=text[:MAX_RESULT_TEXT],
+                is_cut=len(text) > MAX_RESULT_TEXT,
+            )
+            self._put(entry, self._open_lane() if call is None else call.lane)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Note that the program closes the session: it receives all outcomes."""
+        self._is_closed = True
+        self._is_ready.set()  # the session refuses the prompts that wait
+
+    async def finish(self) -> None:
+        """Write what is left, as the last thing before the store is closed.
+
+        A turn that ended because the CLI crashed does not count as received, so that it can be
+        recovered.
+        """
+        if self._answers:
+            await asyncio.wait(self._answers, timeout=2 * WAIT)
+        if self._is_closed:
+            for uuid, prompt in list(self._prompts.items()):
+                if prompt.reason is not OutcomeReason.CLI_EXITED:
+                    self.receive(uuid)
+        self._is_finished = True
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    @property
+    def _session_id(self) -> str:
+        return "" if self._engine is None else self._engine.session_id
+
+    def _write(self, entry: JournalEntry, lane: _Lane) -> Awaitable[None]:
+        self._keep(entry)
+        return (_NoStore() if self._is_finished else lane).write(encode_entry(entry))
+
+    def _put(self, entry: JournalEntry, lane: _Lane) -> None:
+        self._keep(entry)
+        if not self._is_finished:
+            lane.put(encode_entry(entry))
+
+    def _keep(self, entry: JournalEntry) -> None:
+        if self.entries is not None:
+            self.entries.append(entry)
+
+
+def _content(prompt: Content | bytes) -> str | list[JsonObject] | None:
+    """Return a prompt as JSON. None if it is invalid."""
+    try:
+        return content_of(prompt)
+    except Unencodable:
+        return None
+
+
+def _stamp() -> dict[str, Any]:
+    """Return the fields that every entry has."""
+    return {"uuid": str(uuid4()), "at": time.time()}

@@ -15,6 +15,7 @@ from bridle._core.mirroring import key_of
 from bridle._core.transcripts import project_name
 from bridle._core.versions import Version
 from bridle._option_checks import is_uuid
+from bridle._shell import store_writer
 from bridle._shell.accounts import account_of
 from bridle._shell.config_directory import config_directory
 from bridle._shell.journal import Journal
@@ -41,6 +42,9 @@ _T = TypeVar("_T")
 
 MIRROR_SINCE = Version(2, 1, 197)
 """The oldest CLI that is known to report what it adds to its transcripts."""
+
+_LAST_WAIT = 1.0
+"""Seconds that the last journal entries have, even if the transcripts took all the time."""
 
 _FOLLOW_PAUSE = 0.25
 """Seconds between two looks at the transcript of a CLI that does not report its changes."""
@@ -85,6 +89,8 @@ class StoreSession:
         self._last: dict[str, str] = {}
         self._has_lost_lines = False
         self._following: asyncio.Task[None] | None = None
+        #: Called when the store has the transcripts, to write the last entries of the journal.
+        self.finish_journal: Callable[[], Awaitable[None]] | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -298,11 +304,21 @@ class StoreSession:
         try:
             if self._following is not None:
                 self._following.cancel()
-            if self._writers:
-                await asyncio.gather(*(writer.aclose() for writer in self._writers.values()))
+            deadline = self._loop.time() + store_writer.CLOSE_TIMEOUT
+            await self._close_writers(deadline, journals=False)
+            if self.finish_journal is not None:
+                await self.finish_journal()
+            deadline = max(deadline, self._loop.time() + _LAST_WAIT)
+            await self._close_writers(deadline, journals=True)
             await self._leases.aclose()
         finally:
             remove_directory(self._directory)
+
+    async def _close_writers(self, deadline: float, *, journals: bool) -> None:
+        chosen = [
+            writer for (_, lane), writer in self._writers.items() if (lane == JOURNAL) is journals
+        ]
+        await asyncio.gather(*(writer.aclose(deadline) for writer in chosen))
 
     async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await self._loop.run_in_executor(None, function, *arguments)

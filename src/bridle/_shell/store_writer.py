@@ -104,13 +104,16 @@ class StoreWriter:
             fix="Check that the store can be reached and that the spool file can be written.",
         )
 
-    async def aclose(self) -> None:
+    async def aclose(self, deadline: float | None = None) -> None:
         """Wait up to ten seconds until the store has everything. Leave the rest in the spool file.
+
+        ``deadline`` is the time of the event loop until which to wait instead.
 
         Cancellation: the rest is written to the spool file before this ends.
         """
         self._is_closing.set()
-        deadline = self._loop.time() + CLOSE_TIMEOUT
+        if deadline is None:
+            deadline = self._loop.time() + CLOSE_TIMEOUT
         try:
             # The loop may have cancelled the task, so it may have to be started again.
             while self._is_busy and (left := deadline - self._loop.time()) > 0:
@@ -188,11 +191,11 @@ class StoreWriter:
             return describe_error(error)
         # In a task of its own: a store may ignore that it is cancelled.
         appending = self._loop.create_task(_append(self._store, batch.key, entries))
+        appending.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.wait([appending], timeout=APPEND_TIMEOUT)
         finally:
             if not appending.done():
-                appending.add_done_callback(lambda done: done.cancelled() or done.exception())
                 appending.cancel()
         if not appending.done():
             problem = f"append did not end within {APPEND_TIMEOUT:g} s"

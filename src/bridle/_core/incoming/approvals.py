@@ -67,10 +67,13 @@ class ApprovalRun(HookRun):
     #: True if the run belongs to a permission request.
     is_for_permission: bool = False
 
-    def conclude(self) -> None:
-        """Make the CLI ask for permission if no hook is left and none has refused."""
-        if self.waiting or self.answer is not None:
-            return
+    @property
+    def lets_run(self) -> bool:
+        """True if the answer is that of the permission request, and lets the call run."""
+        return self.is_for_permission and self.allows
+
+    def _conclude(self) -> None:
+        """Make the CLI ask for permission, because no hook has refused."""
         asking: JsonObject = {"permissionDecision": "ask"}
         if self._is_changed:
             asking["updatedInput"] = self.wire["tool_input"]

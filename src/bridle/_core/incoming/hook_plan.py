@@ -43,6 +43,8 @@ class HookPlan(msgspec.Struct, frozen=True):
     """All hooks of a session, by the callback ids that the CLI uses."""
 
     by_callback_id: Mapping[str, _PlannedEvent]
+    #: Called for each tool call that the hooks of PreToolUse let run. It can only refuse the call.
+    last: PlannedHook | None = None
 
     @classmethod
     def from_options(
@@ -51,32 +53,27 @@ class HookPlan(msgspec.Struct, frozen=True):
         callback_timeout: float,
         hook_timeouts: Mapping[str, float] | None = None,
         needed: str | None = None,
+        last: Hook | None = None,
     ) -> HookPlan:
         """Plan one callback id for each event that has hooks, in the order given.
 
         The timeout of a hook wins over that of its event, which wins over ``callback_timeout``.
-        ``needed`` is an event that gets a callback id even without hooks.
+        ``needed`` is an event that gets a callback id even without hooks. ``last`` is called after
+        the hooks of PreToolUse, which is then needed.
         """
+        needed = needed if last is None else "PreToolUse"
         timeouts = hook_timeouts or {}
         planned: dict[str, _PlannedEvent] = {}
         for event, listed in ({**({needed: ()} if needed else {}), **hooks}).items():
             if not listed and event != needed:
                 continue
             default = timeouts.get(event, callback_timeout)
-            every = tuple(
-                PlannedHook(
-                    hook,
-                    default if hook.timeout is None else hook.timeout,
-                    compile_matcher(hook.matcher),
-                    name_of(hook.callback),
-                )
-                for hook in listed
-            )
+            every = tuple(_planned(hook, default) for hook in listed)
             has_matchers = any(hook.matcher is not None for hook in every)
             planned[f"hook_{len(planned)}"] = _PlannedEvent(
                 event, every, has_matchers, f"{event} hook"
             )
-        return cls(planned)
+        return cls(planned, None if last is None else _planned(last, callback_timeout))
 
     def initialize_payload(self) -> JsonObject | None:
         """Return the field `hooks` of the initialize request, or None to leave it out."""
@@ -138,6 +135,15 @@ class HookPlan(msgspec.Struct, frozen=True):
         run = HookRun(planned.event, {}, None, planned.hooks, planned.label)
         run.refuse()
         return run
+
+
+def _planned(hook: Hook, timeout: float) -> PlannedHook:
+    return PlannedHook(
+        hook,
+        timeout if hook.timeout is None else hook.timeout,
+        compile_matcher(hook.matcher),
+        name_of(hook.callback),
+    )
 
 
 def _subjects(event: str, context: HookContext) -> tuple[str, ...]:

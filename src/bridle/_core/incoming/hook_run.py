@@ -178,11 +178,36 @@ class HookRun(msgspec.Struct):
     _kept: JsonObject = {}
     #: Warnings that have not been given yet.
     warnings: tuple[Warned, ...] = ()
+    #: The answer of the other hooks while the last one is called, and whether that one was called.
+    _held: HookAnswer | None = None
+    _has_called_last: bool = False
+
+    @property
+    def needs_last(self) -> bool:
+        """True if the answer lets the tool run and the last hook was not called yet."""
+        return self.answer is not None and not self._has_called_last and self.lets_run
+
+    @property
+    def lets_run(self) -> bool:
+        """True if the answer lets the tool of PreToolUse run, as far as hooks decide it."""
+        return self.event == "PreToolUse" and not (self.settled.refuses or self.settled.defers)
+
+    def call_last(self, hook: PlannedHook) -> None:
+        """Call one more hook before the answer takes effect. It can only refuse."""
+        self._has_called_last = True
+        self._held, self.answer, self.waiting = self.answer, None, (hook,)
+        self._go_on()
 
     def conclude(self) -> None:
         """Let the CLI go on if no hook is left to call and none has decided."""
         if self.waiting or self.answer is not None:
             return
+        if self._held is not None:
+            self.answer = msgspec.structs.replace(self._held, warnings=self.warnings)
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
         if not (self._added or self._messages or self._quiet or self._kept or self.warnings):
             self.answer = _GO_ON
             return

@@ -65,6 +65,7 @@ class HookHandler:
 
     def _begin(self, request: IncomingRequest, run: HookRun) -> None:
         table, now = self._table, request.now
+        self._add_last(run)
         if table.is_closing:
             run.close(CLOSING)
         elif run.answer is None and table.is_full(run.label, now):
@@ -103,8 +104,15 @@ class HookHandler:
         call.subject.close(CLOSING)
         self._table.answer(call.request_id, call.subject.reply)
 
+    def _add_last(self, run: HookRun) -> None:
+        """Let the last hook of the plan follow an answer that lets the tool run."""
+        last = self._plan.last
+        if last is not None and run.needs_last:
+            run.call_last(last)
+
     def _step(self, request_id: str, run: HookRun, now: float) -> None:
         """Call the next hook of the run, or send the answer of the run."""
+        self._add_last(run)
         table, answer = self._table, run.answer
         if answer is not None:
             if answer.defers:

@@ -1,0 +1,290 @@
+"""Define the journal of a session: what it was about to do, and what came of it.
+
+A journal is a list of entries under the subkey ``journal`` of a session store. It holds each prompt
+before it is sent, each tool call before it runs, the results of the calls, the outcomes of the
+prompts, and which outcomes the program has received. Recovery reads it after a crash.
+
+An idempotency key belongs to a tool call. A call that was cut off by a crash and is repeated in a
+recovery has the same key. :class:`CallKeys` makes the keys.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from bridle._core.wire import decode_line, encode_json, encode_user_message, utf8
+from bridle._raw_line import JsonObject
+from bridle._store import Entry
+from bridle.approvals import PendingApproval
+from bridle.content import Content, ToolResultBlock
+from bridle.errors import ProcessInfo
+from bridle.events import ApiRetry
+from bridle.messages import Message, ResultMessage, Usage, UserMessage
+from bridle.outcomes import Outcome, OutcomeReason
+from bridle.tools import key_of_call
+
+MAX_RESULT_TEXT = 4000
+"""Characters of a tool result that the journal keeps."""
+
+
+class _Entry(Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Base class of the entries."""
+
+    #: Random. It makes appending idempotent.
+    uuid: str
+    #: Seconds since the epoch.
+    at: float
+
+
+class PromptEntry(_Entry, frozen=True, kw_only=True, tag="prompt"):
+    """A prompt that is about to be sent."""
+
+    prompt_uuid: str
+    #: Text, or a list of content blocks as JSON. None for a turn that continues without a prompt.
+    content: str | list[JsonObject] | None
+    #: The working directory of the CLI.
+    cwd: str
+    #: The prompt of the program that this prompt corrects, retries or continues. None for a prompt
+    #: of the program.
+    continues: str | None = None
+    #: The tool call that waited for approval and that this turn continues. Then there is no prompt
+    #: to send.
+    resumes: str | None = None
+
+
+class ToolCallEntry(_Entry, frozen=True, kw_only=True, tag="tool_call"):
+    """A tool call that is about to run. A permission request may still deny it."""
+
+    tool_use_id: str
+    tool_name: str
+    #: The input, with the changes of the hooks.
+    tool_input: JsonObject
+    #: A hash of the name and the input. A store may have redacted the input.
+    call_hash: str = ""
+    #: The subagent that makes the call. None for the main agent.
+    agent_id: str | None = None
+    #: The prompt of the turn that runs. None if it is not known.
+    prompt_uuid: str | None = None
+    idempotency_key: str
+
+
+class ToolResultEntry(_Entry, frozen=True, kw_only=True, tag="tool_result"):
+    """The result of a tool call, as the model reads it. A denied call has one too."""
+
+    tool_use_id: str
+    is_error: bool = False
+    #: The text, at most `MAX_RESULT_TEXT` characters.
+    text: str = ""
+    #: True if the text is longer than that.
+    is_cut: bool = False
+
+
+class StoredOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An outcome as JSON. ``output`` and ``messages`` are left out."""
+
+    reason: OutcomeReason
+    detail: str = ""
+    text: str = ""
+    structured_output: Any = None
+    errors: tuple[str, ...] = ()
+    uuid: str | None = None
+    merged_with: tuple[str, ...] = ()
+    session_id: str | None = None
+    cost_usd: float | None = None
+    usage: Usage | None = None
+    num_turns: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    main_model_calls: int = 0
+    duration: float = 0.0
+    #: The line of the result.
+    result: JsonObject | None = None
+    pending: PendingApproval | None = None
+    api_error: str | None = None
+    resets_at: float | None = None
+    api_retries: int = 0
+    last_retry: ApiRetry | None = None
+    process: ProcessInfo | None = None
+
+
+class OutcomeEntry(_Entry, frozen=True, kw_only=True, tag="outcome"):
+    """The outcome of a prompt of the program."""
+
+    prompt_uuid: str
+    outcome: StoredOutcome
+
+
+class ReceivedEntry(_Entry, frozen=True, kw_only=True, tag="received"):
+    """A prompt that needs no recovery: the program has its outcome, or knows that it has none."""
+
+    prompt_uuid: str
+
+
+class UnknownEntry(Struct, frozen=True):
+    """An entry of a newer version, or one that is damaged."""
+
+    raw: Mapping[str, object]
+
+
+JournalEntry: TypeAlias = (
+    PromptEntry | ToolCallEntry | ToolResultEntry | OutcomeEntry | ReceivedEntry
+)
+
+# ---------------------------------------------------------------- encoding
+
+
+def encode_entry(entry: JournalEntry) -> Entry:
+    """Return an entry as a store takes it."""
+    return cast("Entry", msgspec.to_builtins(entry))
+
+
+def decode_entries(entries: Iterable[Entry]) -> list[JournalEntry | UnknownEntry]:
+    """Return the entries of a store. Never raises: an unknown entry is kept as it is."""
+    return [_decoded(entry) for entry in entries]
+
+
+def _decoded(entry: Entry) -> JournalEntry | UnknownEntry:
+    try:
+        return cast("JournalEntry", msgspec.convert(entry, JournalEntry, strict=False))
+    except (msgspec.ValidationError, RecursionError):
+        return UnknownEntry(entry)
+
+
+def content_of(prompt: Content | bytes) -> str | list[JsonObject]:
+    """Return the content of a prompt, or of its encoded line, as JSON.
+
+    Raises:
+        Unencodable: it is not a prompt.
+    """
+    line = prompt if isinstance(prompt, bytes) else encode_user_message(prompt, "")
+    content: str | list[JsonObject] = msgspec.json.decode(line)["message"]["content"]
+    return content
+
+
+def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
+    """Return the tool results in messages of the CLI."""
+    return [
+        block
+        for message in messages
+        if type(message) is UserMessage and not isinstance(message.content, str)
+        for block in message.content
+        if isinstance(block, ToolResultBlock)
+    ]
+
+
+def store_outcome(outcome: Outcome[Any]) -> StoredOutcome:
+    """Return an outcome as the journal keeps it."""
+    kept: dict[str, Any] = {name: getattr(outcome, name) for name in _COPIED}
+    result = None if outcome.result is None else outcome.result.raw
+    # The text of a validator may hold half of a surrogate pair, which JSON cannot carry.
+    kept["detail"], kept["errors"] = utf8(outcome.detail), tuple(map(utf8, outcome.errors))
+    return StoredOutcome(**kept, result=result)
+
+
+def restore_outcome(stored: StoredOutcome) -> Outcome[Any]:
+    """Return an outcome of the journal. Its ``output`` has to be converted again."""
+    result = None if stored.result is None else decode_line(encode_json(stored.result))
+    kept: dict[str, Any] = {name: getattr(stored, name) for name in _COPIED}
+    if not isinstance(result, ResultMessage):
+        return Outcome(**kept)
+    return Outcome(**kept, result=result, deferred_tool_use=result.deferred_tool_use)
+
+
+_COPIED = tuple(name for name in StoredOutcome.__struct_fields__ if name != "result")
+"""The fields that an outcome and its stored form have in common."""
+
+# ---------------------------------------------------------------- idempotency keys
+
+
+def hash_of_call(tool_name: str, tool_input: Mapping[str, object]) -> str:
+    """Return a text that is the same for equal calls."""
+    json = msgspec.json.encode([tool_name, tool_input], order="deterministic")
+    return sha256(json).hexdigest()[:32]
+
+
+class _Calls(Struct):
+    """Equal calls of one prompt."""
+
+    #: How many keys were made.
+    count: int = 0
+    #: Keys of calls that a crash cut off. Repeated calls get them first.
+    cut_off: deque[str] = msgspec.field(default_factory=deque[str])
+
+
+class CallKeys:
+    """Makes the idempotency keys of a session.
+
+    The key of a call is made from the session, the prompt of the program, the name and the input of
+    the tool, and a number that counts equal calls of that prompt. A recovery passes the
+    ``entries`` of the journal: the first calls that are equal to calls without a recorded result
+    then get the keys of these.
+    """
+
+    def __init__(self, entries: Iterable[JournalEntry | UnknownEntry] = ()) -> None:
+        # The prompt of the program, by every prompt that belongs to it. Only prompts whose outcome
+        # the program has not received.
+        self._prompts: dict[str, str] = {}
+        self._calls: dict[str, dict[str, _Calls]] = {}
+        self._read(list(entries))
+
+    def _read(self, entries: list[JournalEntry | UnknownEntry]) -> None:
+        finished = {one.tool_use_id for one in entries if isinstance(one, ToolResultEntry)}
+        done = {
+            one.idempotency_key
+            for one in entries
+            if isinstance(one, ToolCallEntry) and one.tool_use_id in finished
+        }
+        seen: set[str] = set()
+        for entry in entries:
+            if isinstance(entry, PromptEntry):
+                self.open(entry.prompt_uuid, entry.continues)
+            elif isinstance(entry, ReceivedEntry):
+                self.close(entry.prompt_uuid)
+            elif isinstance(entry, ToolCallEntry) and entry.idempotency_key not in seen:
+                call = entry.call_hash or hash_of_call(entry.tool_name, entry.tool_input)
+                calls = self._calls_like(entry.prompt_uuid, call)
+                if calls is not None:
+                    seen.add(entry.idempotency_key)
+                    calls.count += 1
+                    if entry.idempotency_key not in done:
+                        calls.cut_off.append(entry.idempotency_key)
+
+    def open(self, prompt: str, continues: str | None = None) -> None:
+        """Note a prompt that is about to be sent, and the prompt of the program it belongs to."""
+        first = self._prompts.get(continues or prompt, continues or prompt)
+        self._prompts[prompt] = first
+        self._calls.setdefault(first, {})
+
+    def close(self, prompt: str) -> None:
+        """Forget a prompt of the program that needs no recovery any more."""
+        if self._calls.pop(prompt, None) is not None:
+            self._prompts = {one: first for one, first in self._prompts.items() if first != prompt}
+
+    def prompt_of_program(self, prompt: str) -> str:
+        """Return the prompt of the program that a prompt belongs to, which may be itself."""
+        return self._prompts.get(prompt, prompt)
+
+    def next(self, session_id: str, prompt: str | None, call: str, tool_use_id: str) -> str:
+        """Return the key of the next call.
+
+        ``prompt`` is the prompt of the turn that runs, ``call`` the hash of the call.
+        """
+        calls = self._calls_like(prompt, call)
+        if calls is None:
+            return key_of_call(session_id, tool_use_id)
+        if calls.cut_off:
+            return calls.cut_off.popleft()
+        calls.count += 1
+        first = self.prompt_of_program(prompt or "")
+        return key_of_call(session_id, first, call, calls.count - 1)
+
+    def _calls_like(self, prompt: str | None, call: str) -> _Calls | None:
+        """Return the equal calls of the prompt so far. None if the prompt is not open."""
+        first = self._prompts.get(prompt or "")
+        return None if first is None else self._calls[first].setdefault(call, _Calls())
