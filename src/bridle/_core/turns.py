@@ -196,6 +196,8 @@ class TurnBook:
 
         The prompt of a background subagent may have its outcome already, while another one runs.
         """
+        if not self._tasks:  # most sessions have no background subagents
+            return self._running[0] if self._running else self.current
         call = self._agents.outermost(tool_use_id, agent_id)
         started_in = self._tasks.get(call or "")
         return started_in[0] if started_in else self.current

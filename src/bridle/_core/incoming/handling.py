@@ -144,8 +144,10 @@ class Incoming:
             body = frame.body
             request = IncomingRequest(request_id, body, frame, session_id, now)
             try:
-                if isinstance(body, CanUseToolRequest) and self._approvals.concerns(
-                    body.tool_use_id
+                if (
+                    self._approvals.resumed is not None
+                    and isinstance(body, CanUseToolRequest)
+                    and self._approvals.concerns(body.tool_use_id)
                 ):
                     self._hooks.decide(request)
                 else:

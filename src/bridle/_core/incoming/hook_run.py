@@ -83,7 +83,7 @@ def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> Hoo
     Raises `msgspec.ValidationError` if the event's key field is missing. At a gate it also raises
     if the tool's input is not an object, so that a hook never judges an empty input in its place.
     """
-    if event in _TOOL_EVENTS and rule_of(event).is_gate:
+    if event in _TOOL_GATES:
         tool_input = wire.get("tool_input", {})
         if not isinstance(tool_input, dict):
             kind = type(tool_input).__name__
@@ -102,6 +102,7 @@ def decode_context(event: str, wire: JsonObject, tool_use_id: str | None) -> Hoo
 _TOOL_EVENTS = frozenset(
     event for event, kind in CONTEXTS.items() if issubclass(kind, ToolHookContext)
 )
+_TOOL_GATES = frozenset(event for event in _TOOL_EVENTS if rule_of(event).is_gate)
 
 
 class HookAnswer(Answer, frozen=True):

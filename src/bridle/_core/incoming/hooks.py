@@ -48,12 +48,15 @@ class HookHandler:
         body: HookCallbackRequest = request.body
         if not body.callback_id and table.reject_incomplete(request, "callback_id"):
             return
-        if self._approvals.concerns(body.tool_use_id or body.input.get("tool_use_id")):
-            run = self._approvals.begin_hooks(self._plan, body)
+        approvals = self._approvals
+        if approvals.resumed is not None and approvals.concerns(
+            body.tool_use_id or body.input.get("tool_use_id")
+        ):
+            run = approvals.begin_hooks(self._plan, body)
         else:
             run = self._plan.begin(body.callback_id, body.input, body.tool_use_id)
             if run.event == PRE_TOOL_USE:
-                self._approvals.note_call(run.tool_use_id or body.input.get("tool_use_id"))
+                approvals.note_call(run.tool_use_id or body.input.get("tool_use_id"))
         self._begin(request, run)
 
     def decide(self, request: IncomingRequest) -> None:
@@ -65,7 +68,8 @@ class HookHandler:
 
     def _begin(self, request: IncomingRequest, run: HookRun) -> None:
         table, now = self._table, request.now
-        self._add_last(run)
+        if self._plan.last is not None and run.needs_last:
+            run.call_last(self._plan.last)
         if table.is_closing:
             run.close(CLOSING)
         elif run.answer is None and table.is_full(run.label, now):
@@ -104,21 +108,18 @@ class HookHandler:
         call.subject.close(CLOSING)
         self._table.answer(call.request_id, call.subject.reply)
 
-    def _add_last(self, run: HookRun) -> None:
-        """Let the last hook of the plan follow an answer that lets the tool run."""
-        last = self._plan.last
-        if last is not None and run.needs_last:
-            run.call_last(last)
-
     def _step(self, request_id: str, run: HookRun, now: float) -> None:
         """Call the next hook of the run, or send the answer of the run."""
-        self._add_last(run)
-        table, answer = self._table, run.answer
+        table, approvals, last = self._table, self._approvals, self._plan.last
+        if last is not None and run.needs_last:
+            run.call_last(last)
+        answer = run.answer
         if answer is not None:
             if answer.defers:
-                self._approvals.defer(run)
+                approvals.defer(run)
             table.answer(request_id, run.reply)
-            self._approvals.answered(run)
+            if approvals.resumed is not None:
+                approvals.answered(run)
             if answer.ends_turn or run.event == "UserPromptSubmit":
                 self._end_turn(run.event, answer, now)
             return
