@@ -44,10 +44,16 @@ class StoredSession(Struct, frozen=True):
 class SessionStore(Protocol):
     """Store the entries of sessions.
 
-    Write the methods with ``async def``. A store may also have ``acquire`` and ``release`` (see
-    `LeasingStore`), ``aclose``, and an attribute ``location``: a string that differs for different
-    databases, without a password. Bridle sends entries that it kept in a local file only to a store
-    of the same class with the same ``location``.
+    Write the methods with ``async def``. A store may also have:
+
+    - ``subkeys`` (see `SubkeyStore`). Without it, Bridle still stores the transcripts of subagents,
+      but cannot find them: a resumed session, `bridle.sessions.read_messages` and forks lack them.
+      A session whose subagents are concerned warns once (``store_failed``).
+    - ``acquire`` and ``release`` (see `LeasingStore`).
+    - ``aclose``.
+    - An attribute ``location``: a string that differs for different databases, without a password.
+      Bridle sends entries that it kept in a local file only to a store of the same class with the
+      same ``location``.
 
     Objects that implement the store protocol of the official SDK are accepted in its place.
     """
@@ -70,6 +76,11 @@ class SessionStore(Protocol):
     def delete(self, key: SessionKey) -> Awaitable[None]:
         """Delete the entries of a key. A key without a subkey also deletes its subkeys."""
         ...
+
+
+@runtime_checkable
+class SubkeyStore(Protocol):
+    """A store that can tell which subkeys a session has, so that subagents are found again."""
 
     def subkeys(self, session_id: str) -> Awaitable[Sequence[str]]:
         """Return the subkeys that the session has entries for, sorted, without ``""``."""

@@ -341,8 +341,9 @@ class SessionLoadError(StartError):
 class SessionLoadTimeout(SessionLoadError, TimeoutError):
     """The store did not load the session within `timeout` seconds."""
 
-    def __init__(self, session_id: str, timeout: float) -> None:
-        super().__init__(session_id, f"the store did not answer within {timeout:g} s")
+    def __init__(self, session_id: str, timeout: float, when: str = "") -> None:
+        reason = f"the store did not answer within {timeout:g} s"
+        super().__init__(session_id, f"{reason}, {when}" if when else reason)
         self.fix = "Check that the store can be reached, or increase SdkOptions.load_timeout."
         self.timeout = timeout
 

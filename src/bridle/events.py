@@ -101,6 +101,7 @@ class WarningKind(StrEnum):
     UNKNOWN_VALUE = "unknown_value"
     OPTION_UNSUPPORTED = "option_unsupported"
     STORE_FAILED = "store_failed"
+    SESSION_UNLOCKED = "session_unlocked"
 
     @property
     def level(self) -> WarningLevel:
@@ -299,6 +300,11 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
         "warning",
         "The session store failed or is too slow. Bridle keeps the entries in a spool file and "
         "tries again. The session continues.",
+    ),
+    WarningKind.SESSION_UNLOCKED: (
+        "warning",
+        "The session could not be locked on this machine, so that another process can continue the "
+        "same conversation. The warning has the path of the lock file and the reason.",
     ),
 }
 

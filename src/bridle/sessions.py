@@ -42,7 +42,14 @@ from bridle._shell.transcript_files import (
     write_transcript,
 )
 from bridle._shell.transcript_stores import StoredTranscripts
-from bridle._store import Entry, LeasingStore, SessionKey, SessionStore, StoredSession
+from bridle._store import (
+    Entry,
+    LeasingStore,
+    SessionKey,
+    SessionStore,
+    StoredSession,
+    SubkeyStore,
+)
 from bridle._stores import (
     MemoryStore,
     OfficialStore,
@@ -69,6 +76,7 @@ __all__ = [
     "SqliteStore",
     "StoredSession",
     "SubagentTranscript",
+    "SubkeyStore",
     "Transcript",
     "TranscriptEntry",
     "as_store",

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.journals import brief, journal_of
 from tests.support.processes import run, until
+from tests.support.store_failures import (
+    Machine,
+    Server,
+    check_that_nothing_is_lost,
+    run_while_away,
+)
 from tests.support.stores import KINDS, open_place
 
 import bridle
 from bridle import SessionInUseError, SessionNotFoundError
+from bridle._shell import store_session, store_writer
 from bridle._store import Entry, SessionKey
 from bridle.events import SdkWarning
 from bridle.sessions import MemoryStore
@@ -23,9 +28,6 @@ from bridle.testing import ScriptedModel, text, tool_use
 
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
-
-AWAY = 8
-"""The number of tool calls, of one second each, during which a server is away for a while."""
 
 MISSING = "00000000-0000-4000-8000-000000000001"
 
@@ -35,23 +37,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of spool files."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
-
-
-class Machine:
-    """A home and a working directory of their own."""
-
-    def __init__(self, lab: Lab, model: ScriptedModel, name: str) -> None:
-        self.home = lab.work.parent / f"home-{name}"
-        work = lab.work.parent / f"work-{name}"
-        for directory in (self.home, work):
-            directory.mkdir(exist_ok=True)
-        config = {"HOME": str(self.home), "CLAUDE_CONFIG_DIR": str(self.home / ".claude")}
-        self.options: dict[str, Any] = {
-            "cli_path": lab.cli_path,
-            "env": {**model.env, **config},
-            "cwd": str(work),
-            "inherit_env": ["PATH"],
-        }
 
 
 def has_spooled(warnings: list[SdkWarning]) -> bool:
@@ -82,7 +67,7 @@ def test_a_conversation_continues_with_another_home_and_directory(
 
     async def main() -> None:
         store = place.open()
-        async with ScriptedModel([*script, [text("second answer")], [text("third")]]) as model:
+        async with ScriptedModel([*script, [text("second answer")]]) as model:
             first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
             agent = bridle.Agent(**first.options, store=store, allowed_tools=["Bash"])
             outcome = await agent.run("first prompt")
@@ -96,19 +81,33 @@ def test_a_conversation_continues_with_another_home_and_directory(
             for part in ("first prompt", "marker-42", "first answer"):
                 assert part in said
             assert list((second.home / ".claude").glob("projects/*/*.jsonl")) == []
-            # On the first machine again, in a query: the store has what the second one added.
-            stream = agent.query("third prompt", resume_session_id=session_id)
-            async with stream:
-                assert [message async for message in stream]
-            said = history(model, "third prompt")
-            for part in ("first answer", "second prompt", "second answer"):
-                assert part in said
         entries = await store.load(SessionKey(session_id)) or []
         uuids = [entry["uuid"] for entry in entries if "uuid" in entry]
         assert len(uuids) == len(set(uuids))
-        for part in ("first prompt", "second prompt", "third prompt", "'third'"):
+        for part in ("first prompt", "first answer", "second prompt", "second answer"):
             assert part in str(entries)
         await store.aclose()
+
+    run(main)
+
+
+def test_a_query_on_the_first_machine_has_what_the_second_one_added(lab: Lab) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with ScriptedModel([[text("one")], [text("two")], [text("three")]]) as model:
+            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
+            agent = bridle.Agent(**first.options, store=store)
+            outcome = await agent.run("first prompt")
+            chosen: dict[str, Any] = {"resume_session_id": outcome.session_id}
+            await bridle.run("second prompt", **second.options, **chosen, store=store)
+            stream = agent.query("third prompt", **chosen)
+            async with stream:
+                assert [message async for message in stream]
+            said = history(model, "third prompt")
+            for part in ("first prompt", "'one'", "second prompt", "'two'"):
+                assert part in said
+        entries = await store.load(SessionKey(str(outcome.session_id))) or []
+        assert "'three'" in str(entries)
 
     run(main)
 
@@ -261,6 +260,28 @@ def test_a_session_that_runs_cannot_be_resumed(lab: Lab) -> None:
     run(main)
 
 
+def test_a_session_is_locked_when_its_id_is_known(lab: Lab) -> None:
+    """Without a store, only the CLI knows which session it continues, or its id after /clear."""
+
+    async def main() -> None:
+        async with ScriptedModel([[text("one")], [text("two")], [text("three")]]) as model:
+            machine = Machine(lab, model, "a")
+            first = await bridle.run("first prompt", **machine.options)
+            chosen: dict[str, Any] = {**machine.options, "continue_session": True}
+            async with bridle.start_session(**chosen) as session:
+                await (await session.send_user_message("second prompt")).outcome()
+                assert session.id == first.session_id
+                await (await session.send_user_message("/clear")).outcome()
+                await (await session.send_user_message("third prompt")).outcome()
+                assert session.id != first.session_id
+                for one in (first.session_id, session.id):
+                    with pytest.raises(SessionInUseError):
+                        await bridle.run("x", **machine.options, resume_session_id=one)
+                assert session.alive
+
+    run(main)
+
+
 def test_what_a_killed_cli_had_saved_is_in_the_store(lab: Lab) -> None:
     """The private file of a resumed session is removed, so the store has to have everything."""
 
@@ -284,6 +305,8 @@ def test_what_a_killed_cli_had_saved_is_in_the_store(lab: Lab) -> None:
     run(main)
 
 
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
 def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, state: Path) -> None:
     class Flaky(MemoryStore):
         is_down = False
@@ -296,7 +319,7 @@ def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, stat
     async def main() -> None:
         store = Flaky()
         warnings: list[SdkWarning] = []
-        replies = [[tool_use("Bash", command="sleep 4")], [text("one")], [text("two")]]
+        replies = [[tool_use("Bash", command="sleep 1")], [text("one")], [text("two")]]
         async with ScriptedModel(replies) as model:
             first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
             options: dict[str, Any] = {**first.options, "store": store, "allowed_tools": ["Bash"]}
@@ -314,70 +337,97 @@ def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, stat
             )
             assert again.ok
             said = history(model, "second prompt")
-            for part in ("first prompt", "sleep 4", "'one'"):
+            for part in ("first prompt", "sleep 1", "'one'"):
                 assert part in said
 
     run(main)
 
 
-@pytest.mark.parametrize("kind", ["postgres", "redis"])
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the spool file after moments, not after seconds."""
+    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 0.5)
+    monkeypatch.setattr(store_writer, "MAX_FAILING", 0.2)
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize(
+    ("cli_path", "kind", "failure"),
+    [
+        ("newest", "redis", "paused"),
+        ("2.1.197", "postgres", "paused"),
+        ("newest", "postgres", "restarted"),
+    ],
+    indirect=["cli_path"],
+)
 def test_a_server_that_is_away_in_the_middle_of_a_turn_misses_nothing(
-    lab: Lab, kind: str, request: pytest.FixtureRequest, tmp_path: Path, state: Path
+    lab: Lab, kind: str, failure: str, request: pytest.FixtureRequest, tmp_path: Path, state: Path
 ) -> None:
-    """PostgreSQL is stopped and started again. Redis, which keeps nothing then, is paused."""
-    server = request.getfixturevalue(f"{kind}_server")
+    """The long variant with the usual waits is in tests/soak."""
+    server: Server = request.getfixturevalue(f"{kind}_server")
     place = open_place(kind, request, tmp_path)
-
-    def leave() -> None:
-        server.stop() if kind == "postgres" else os.kill(server.pid, signal.SIGSTOP)
-
-    def come_back() -> None:
-        server.start() if kind == "postgres" else os.kill(server.pid, signal.SIGCONT)
 
     async def main() -> None:
         store = place.open()
-        warnings: list[SdkWarning] = []
-        calls = [[tool_use("Bash", command=f"sleep 1; echo call-{one}")] for one in range(AWAY)]
-        async with ScriptedModel([*calls, [text("one")], [text("two")]]) as model:
-            first, second = Machine(lab, model, "a"), Machine(lab, model, "b")
-            options: dict[str, Any] = {**first.options, "store": store, "allowed_tools": ["Bash"]}
-            session = await bridle.start_session(**options, on_warning=warnings.append)
-            turn = await session.send_user_message("first prompt")
-            await until(lambda: len(model.requests) >= 2)
-            await asyncio.to_thread(leave)
-            try:
-                await until(lambda: has_spooled(warnings))
-                assert (await turn.outcome()).text == "one"
-                assert spools(state) == ["journal", "transcript"]
-            finally:
-                await asyncio.to_thread(come_back)
-            await session.aclose()
-            assert list(state.rglob("*.jsonl")) == []
-            await bridle.run(
-                "second prompt", **second.options, store=store, resume_session_id=session.id
-            )
-            said = history(model, "second prompt")
-            for part in ("first prompt", *(f"call-{one}" for one in range(AWAY)), "'one'"):
-                assert part in said
-        entries = await store.load(SessionKey(str(session.id))) or []
-        uuids = [entry["uuid"] for entry in entries if "uuid" in entry]
-        assert len(uuids) == len(set(uuids))
-        written = brief(await journal_of(store, session.id))
-        calls_and_results = [line for _ in range(AWAY) for line in ("call Bash #1", "result ok")]
-        end = ["outcome #1 completed", "received #1"]
-        assert written[: len(calls_and_results) + 3] == [
-            "prompt #1 first prompt",
-            *calls_and_results,
-            *end,
-        ]
+        machine, session_id, details = await run_while_away(
+            lab,
+            store,
+            state,
+            leave=server.pause if failure == "paused" else server.stop,
+            come_back=server.resume if failure == "paused" else server.start,
+            seconds=2.0,
+            call=0.5,
+        )
+        assert any(str(state) in one for one in details)
+        assert list(state.rglob("*.jsonl")) == []
+        await check_that_nothing_is_lost(machine, store, session_id)
         await store.aclose()
 
     run(main)
 
 
-def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
-    lab: Lab, state: Path
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize(
+    ("cli_path", "kind"), [("newest", "redis"), ("2.1.197", "postgres")], indirect=["cli_path"]
+)
+def test_a_server_that_is_killed_for_good_does_not_harm_the_session(
+    lab: Lab,
+    kind: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
+    server: Server = request.getfixturevalue(f"{kind}_server")
+    place = open_place(kind, request, tmp_path)
+
+    async def main() -> None:
+        store = place.open()
+        try:
+            machine, _, details = await run_while_away(
+                lab, store, state, leave=server.stop, come_back=None, seconds=1.0, call=0.5
+            )
+        finally:
+            server.start()  # for other tests
+        assert spools(state) == ["journal", "transcript"]
+        assert all(str(spool) in str(details) for spool in state.rglob("*.jsonl"))
+        # All but what the store had before: the prompt and the first call, if it was quick.
+        [spool] = state.rglob("*.transcript.*")
+        kept = spool.read_text("utf-8")
+        assert all(uuid in kept for uuid in machine.saved()[3:])
+        await store.aclose()
+
+    run(main)
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
+def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
+    lab: Lab, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
+
     class Broken(MemoryStore):
         async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
             raise ConnectionError("down")
@@ -394,7 +444,7 @@ def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
             assert (await turn.outcome()).text == "one"
             before = loop.time()
             await session.aclose()
-            assert loop.time() - before < 25.0
+            assert loop.time() - before < 15.0
         assert has_spooled(warnings)
         assert spools(state) == ["journal", "transcript"]
         for spool in state.rglob("*.jsonl"):

@@ -17,7 +17,7 @@ import bridle
 from bridle import Block, Defer, OutcomeReason, Retry, ToolContext, sync, tool
 from bridle._core.journal import OutcomeEntry, PromptEntry, ToolCallEntry, restore_outcome
 from bridle._shell import journal as journal_module
-from bridle._shell import store_writer
+from bridle._shell import store_session
 from bridle._shell.journal import SessionJournal
 from bridle._store import Entry, SessionKey
 from bridle.errors import ControlTimeout, SessionNotInitialized, SessionStopped, StoreError
@@ -36,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / place).mkdir()
         monkeypatch.setenv(name, str(tmp_path / place))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "home"))
-    monkeypatch.setattr(store_writer, "CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
     return tmp_path
 
 

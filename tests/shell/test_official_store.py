@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,12 @@ from claude_agent_sdk import InMemorySessionStore
 from claude_agent_sdk import SessionStore as OfficialProtocol
 from tests.support.stores import run
 
+from bridle import sessions
+from bridle._core.transcripts import project_name
 from bridle.errors import OptionsError, StoreError
 from bridle.sessions import MemoryStore, OfficialStore, SessionKey, as_store
+
+ID = "00000000-0000-4000-8000-000000000001"
 
 
 class Minimal:
@@ -58,7 +64,7 @@ def without(method: str) -> object:
     return type("Partial", (), {name: getattr(MemoryStore, name) for name in names})()
 
 
-@pytest.mark.parametrize("method", ["append", "load", "list", "delete", "subkeys"])
+@pytest.mark.parametrize("method", ["append", "load", "list", "delete"])
 def test_a_missing_method_is_named(method: str) -> None:
     with pytest.raises(OptionsError, match=f"'{method}', which Partial lacks") as caught:
         as_store(without(method), field="Agent.store")
@@ -168,3 +174,29 @@ def test_entries_are_redacted_before_they_are_passed_on() -> None:
 
     run(work)
     assert official.entries[("p", "s")] == [{"uuid": "1", "text": "***"}]
+
+
+def test_sessions_of_the_official_sdk_are_listed_and_read(tmp_path: Path) -> None:
+    official = InMemorySessionStore()
+    project = project_name(os.path.realpath(tmp_path))
+    message = {"role": "user", "content": "hello"}
+    entry = {"type": "user", "uuid": "1", "parentUuid": None, "message": message}
+    agent = {**entry, "uuid": "2", "isSidechain": True}
+
+    async def main() -> None:
+        key: Any = {"project_key": project, "session_id": ID}
+        append: Any = official.append
+        await append(key, [entry])
+        await append({**key, "subpath": "subagents/agent-1"}, [agent])
+        store: Any = official
+        place: Any = {"directory": tmp_path, "store": store}
+        [info] = await sessions.list_sessions(**place)
+        assert info.session_id == ID
+        assert (await sessions.get_session(ID, **place)).session_id == ID
+        assert len(await sessions.read_messages(ID, **place)) == 1
+        transcript = await sessions.read_transcript(ID, **place)
+        assert [one.name for one in transcript.subagents] == ["agent-1"]
+        await sessions.delete(ID, **place)
+        assert await sessions.list_sessions(**place) == []
+
+    run(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.processes import open_descriptors, run
+from tests.support.processes import open_descriptors, run, until
 
 import bridle
-from bridle import SessionInUseError
-from bridle._shell.session_locks import lock_session
+from bridle import SessionInUseError, SessionStopped
+from bridle._shell.session_locks import CannotLock, lock_session
+from bridle.events import SdkWarning
 from bridle.testing import FakeCli
 
 ID = "00000000-0000-4000-8000-000000000001"
@@ -28,7 +30,7 @@ try:
 except SessionInUseError:
     print("in use", flush=True)
 else:
-    print("locked" if lock else "no lock", flush=True)
+    print("locked", flush=True)
     sys.stdin.read()
 """
 
@@ -48,8 +50,6 @@ def test_a_session_is_locked_once_in_a_process(tmp_path: Path) -> None:
     before = open_descriptors()
     first = lock_session(environment, ID)
     second = lock_session(environment, OTHER)
-    assert first is not None
-    assert second is not None
     assert len(open_descriptors()) == len(before) + 1
     with pytest.raises(SessionInUseError) as caught:
         lock_session(environment, ID)
@@ -57,7 +57,6 @@ def test_a_session_is_locked_once_in_a_process(tmp_path: Path) -> None:
     first.release()
     first.release()
     again = lock_session(environment, ID)
-    assert again is not None
     again.release()
     second.release()
     assert open_descriptors() == before
@@ -74,8 +73,6 @@ def test_a_session_is_locked_once_on_a_machine(tmp_path: Path) -> None:
             assert say(other) == "in use"
         holder.kill()
     freed = lock_session(environment, ID)
-    assert lock is not None
-    assert freed is not None
     lock.release()
     freed.release()
 
@@ -83,7 +80,6 @@ def test_a_session_is_locked_once_on_a_machine(tmp_path: Path) -> None:
 def test_a_child_that_is_forked_holds_no_lock(tmp_path: Path) -> None:
     environment = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
     lock = lock_session(environment, ID)
-    assert lock is not None
     child = os.fork()
     if not child:
         try:
@@ -97,9 +93,91 @@ def test_a_child_that_is_forked_holds_no_lock(tmp_path: Path) -> None:
     lock.release()
 
 
+def test_a_session_that_cannot_be_locked_runs_and_warns(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "bridle-sessions.lock").symlink_to(tmp_path / "elsewhere")
+    warnings: list[SdkWarning] = []
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            env = {"CLAUDE_CONFIG_DIR": str(config)}
+            outcome = await bridle.run("x", cli_path=cli.path, env=env, on_warning=warnings.append)
+            assert outcome.ok
+
+    run(main)
+    [warning] = [one for one in warnings if one.kind == "session_unlocked"]
+    assert str(config / "bridle-sessions.lock") in warning.detail
+    assert os.strerror(errno.ELOOP) in warning.detail
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_directory_that_cannot_be_written_gives_no_lock(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert lock_session({"CLAUDE_CONFIG_DIR": str(tmp_path / "file")}, ID) is None
+    with pytest.raises(CannotLock):
+        lock_session({"CLAUDE_CONFIG_DIR": str(tmp_path / "file")}, ID)
+
+
+def named(session_id: str) -> FakeCli:
+    """A CLI that reports the id of its session when a turn starts."""
+    init = {"type": "system", "subtype": "init", "session_id": session_id}
+    return FakeCli().expect_initialize().expect_user().emit(init)
+
+
+def test_a_session_is_locked_once_its_id_is_known(tmp_path: Path) -> None:
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+
+    async def main() -> None:
+        with named(ID) as cli:
+            session = await bridle.start_session(cli_path=cli.path, env=env, continue_session=True)
+            lock_session(env, ID).release()
+            _turn = await session.send_user_message("x")
+            await until(lambda: session.id == ID)
+            with pytest.raises(SessionInUseError):
+                lock_session(env, ID)
+            await session.stop()
+            lock_session(env, ID).release()
+
+    run(main)
+
+
+def test_a_session_that_turns_out_to_be_in_use_ends(tmp_path: Path) -> None:
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+
+    async def main() -> None:
+        lock = lock_session(env, ID)
+        with named(ID) as cli:
+            session = await bridle.start_session(cli_path=cli.path, env=env, continue_session=True)
+            turn = await session.send_user_message("x")
+            outcome = await turn.outcome()
+            assert not outcome.ok
+            with pytest.raises(SessionStopped) as caught:
+                _ = await session.send_user_message("y")
+            assert f"{ID!r} is in use" in str(caught.value.cause)
+            await session.aclose()
+        with pytest.raises(SessionInUseError):
+            lock_session(env, ID)
+        lock.release()
+
+    run(main)
+
+
+def test_a_session_that_is_not_saved_needs_no_lock(tmp_path: Path) -> None:
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+
+    async def main() -> None:
+        lock = lock_session(env, ID)
+        with named(ID) as cli:
+            session = await bridle.start_session(
+                cli_path=cli.path, env=env, no_session_persistence=True
+            )
+            _turn = await session.send_user_message("x")
+            await until(lambda: session.id == ID)
+            assert session.alive
+            await session.stop()
+        lock.release()
+
+    run(main)
 
 
 @pytest.mark.parametrize("door", ["session", "query"])

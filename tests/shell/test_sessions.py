@@ -577,3 +577,18 @@ def test_blocking_code_has_the_same_functions(home: Home) -> None:
     assert sorted(blocking.__all__) == functions
     for name in functions:
         assert getattr(blocking, name).__doc__ == getattr(sessions, name).__doc__
+
+
+def test_a_session_that_has_only_a_journal_can_be_deleted(tmp_path: Path) -> None:
+    store = sessions.MemoryStore()
+
+    async def main() -> None:
+        await store.append(SessionKey(ONE, "journal", "-p"), [{"uuid": "1"}])
+        with pytest.raises(SessionNotFoundError):
+            await sessions.delete(ONE, store=store, directory=tmp_path)
+        await sessions.delete(ONE, store=store)
+        assert await store.load(SessionKey(ONE, "journal")) is None
+        with pytest.raises(SessionNotFoundError):
+            await sessions.delete(ONE, store=store)
+
+    run(main)

@@ -12,6 +12,7 @@ from tests.support.stores import run
 
 from bridle.errors import OptionsError
 from bridle.sessions import Entry, MemoryStore, SessionKey, StoredSession
+from bridle.testing import stores
 from bridle.testing.stores import STORE_CHECKS, check_store
 
 
@@ -298,8 +299,9 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
 
 @pytest.mark.parametrize(("store", "check"), BROKEN)
 def test_a_broken_store_fails_the_check_of_the_rule(
-    store: Callable[[], object], check: str
+    store: Callable[[], object], check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stores, "_LEASE_LIMIT", 1.0)
     with pytest.raises(AssertionError, match=check):
         run(lambda: check_store(store, only=[check]))
 
@@ -341,6 +343,19 @@ def test_a_factory_may_be_async_and_the_store_is_closed() -> None:
 
     run(lambda: check_store(make, only=["keeps the order"]))
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    "check", ["separates subkeys", "deletes a session with its subkeys", "deletes a subkey"]
+)
+def test_a_store_needs_no_subkeys(check: str) -> None:
+    names = ("append", "load", "list", "delete")
+
+    def four_methods() -> object:
+        inner = MemoryStore()
+        return type("FourMethods", (), {name: getattr(inner, name) for name in names})()
+
+    run(lambda: check_store(four_methods, only=[check]))
 
 
 def test_the_checks_leave_nothing_in_the_store() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from tests.support.stored import plain
 import bridle
 from bridle import OptionsError, SessionInUseError, SessionNotFoundError, SessionStopped
 from bridle._core.mirroring import LEASE
-from bridle._shell import journal, leases, store_session, store_writer
+from bridle._shell import journal, leases, store_loading, store_session, store_writer
+from bridle._shell.transcript_files import write_transcript
 from bridle._store import Entry, SessionKey, SessionStore
 from bridle.errors import SessionLoadError, SessionLoadTimeout
 from bridle.events import SdkWarning
@@ -43,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
         monkeypatch.setenv(name, str(tmp_path / place))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(store_writer, "CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
     return tmp_path
 
 
@@ -97,6 +100,37 @@ def test_a_store_without_its_methods_is_rejected() -> None:
     with pytest.raises(OptionsError) as caught:
         bridle.Agent(store=store)
     assert caught.value.field == "store"
+
+
+class FourMethods:
+    """A store with the required methods only."""
+
+    def __init__(self) -> None:
+        inner = self.inner = MemoryStore()
+        self.append, self.load = inner.append, inner.load
+        self.list, self.delete = inner.list, inner.delete
+
+
+def test_a_store_without_subkeys_resumes_without_subagents_and_warns_once(home: Path) -> None:
+    store = FourMethods()
+    warnings: list[SdkWarning] = []
+
+    async def main() -> None:
+        transport = FakeTransport()
+        async with open_session(transport, store, on_warning=warnings.append):
+            transport.say(mirror(ID, "1"), mirror(ID, "2", inside="/subagents/agent-a"))
+            transport.say(mirror(ID, "3", inside="/subagents/agent-b"))
+        assert await uuids(store.inner, ID, "subagents/agent-a") == ["2"]
+        async with open_session(FakeTransport(), store, resume_session_id=ID) as session:
+            directory = Path(session._launch.directory)
+            assert [path.name for path in directory.rglob("*.jsonl")] == [f"{ID}.jsonl"]
+        transcript = await bridle.sessions.read_transcript(ID, store=store)
+        assert transcript.subagents == ()
+
+    run(main)
+    details = [one.detail for one in warnings if one.kind == "store_failed"]
+    assert len(details) == 1
+    assert "FourMethods has no method 'subkeys'" in details[0]
 
 
 @pytest.mark.parametrize(
@@ -434,7 +468,252 @@ def test_a_session_that_is_stopped_while_it_loads_does_not_start(home: Path) -> 
     assert left(home) == []
 
 
+@pytest.mark.parametrize("method", ["load", "acquire", "list", "subkeys"])
+def test_the_limit_for_loading_holds_for_a_store_that_ignores_a_cancellation(method: str) -> None:
+    async def main() -> None:
+        end = asyncio.Event()
+        store = MemoryStore()
+        await fill(store)
+
+        async def ignore(*_: object) -> None:
+            while not end.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await end.wait()
+
+        setattr(store, method, ignore)
+        chosen: dict[str, Any] = {"resume_session_id": ID}
+        if method == "list":
+            chosen = {"continue_session": True}
+        started = asyncio.ensure_future(
+            bridle.Session(
+                transport_factory=FakeTransport(), store=store, **chosen, load_timeout=0.1
+            ).connect()
+        )
+        try:
+            await asyncio.wait([started], timeout=5.0)
+            assert started.done()
+            assert isinstance(started.exception(), SessionLoadTimeout)
+        finally:
+            end.set()
+            await asyncio.wait([started])
+
+    run(main)
+
+
+@pytest.mark.parametrize("found", [7, [7], "text", {"uuid": "1"}], ids=repr)
+@pytest.mark.parametrize("subkey", ["", "subagents/agent-a"])
+def test_a_store_that_loads_something_else_is_reported(found: object, subkey: str) -> None:
+    class Odd(MemoryStore):
+        async def load(self, key: SessionKey) -> Any:
+            return found if key.subkey == subkey else await super().load(key)
+
+    async def main() -> None:
+        store = Odd()
+        await fill(store)
+        with pytest.raises(SessionLoadError, match="did not return a list of dicts"):
+            await open_session(FakeTransport(), store, resume_session_id=ID)
+
+    run(main)
+
+
+def test_a_store_that_cancels_its_own_work_is_reported() -> None:
+    class Cancelling(MemoryStore):
+        async def load(self, key: SessionKey) -> Any:
+            raise asyncio.CancelledError
+
+    async def main() -> None:
+        with pytest.raises(SessionLoadError, match="load was cancelled"):
+            await open_session(FakeTransport(), Cancelling(), resume_session_id=ID)
+
+    run(main)
+
+
+def test_a_start_that_is_cancelled_while_it_writes_leaves_no_files(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_writing, may_write = threading.Event(), threading.Event()
+
+    def slow_write(*arguments: Any) -> None:
+        is_writing.set()
+        assert may_write.wait(10.0)
+        write_transcript(*arguments)
+
+    monkeypatch.setattr(store_loading, "write_transcript", slow_write)
+    store = MemoryStore()
+
+    async def main() -> None:
+        await fill(store)
+        session = bridle.Session(
+            transport_factory=FakeTransport(), store=store, resume_session_id=ID
+        )
+        connecting = asyncio.ensure_future(session.connect())
+        await until(is_writing.is_set)
+        connecting.cancel()
+        await asyncio.sleep(0)
+        may_write.set()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
+
+    run(main)
+    assert os.listdir(home / "tmp") == []
+
+
+# ---------------------------------------------------------------- closing
+
+
+class Failing(MemoryStore):
+    """A store that can fail."""
+
+    is_down = True
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if self.is_down:
+            raise ConnectionError("down")
+        await super().append(key, entries)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_spool_that_another_program_removed_harms_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, *, comes_back: bool
+) -> None:
+    monkeypatch.setattr(store_writer, "MAX_FAILING", 0.05)
+    store = Failing()
+
+    async def main() -> None:
+        transport = FakeTransport()
+        session = await open_session(transport, store)
+        transport.say(mirror(ID, "1"))
+        await until(lambda: left(home))
+        await until(lambda: ID in store._leases)
+        [spool] = left(home)
+        os.unlink(spool)
+        store.is_down = not comes_back
+        await session.aclose()
+        assert store._leases == {}
+        if comes_back:
+            assert await uuids(store, ID) == ["1"]
+            assert left(home) == []
+        else:
+            assert left(home) == [spool]
+            store.is_down = False
+            async with open_session(FakeTransport(), store, resume_session_id=ID):
+                assert await uuids(store, ID) == ["1"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("method", ["append", "release", "acquire"])
+def test_stopping_a_session_does_not_wait_long_for_a_store_that_hangs(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 30.0)
+    monkeypatch.setattr(store_session, "STOP_TIMEOUT", 0.2)
+    monkeypatch.setattr(leases, "_RELEASE_TIMEOUT", 0.2)
+    store = MemoryStore()
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    setattr(store, method, hang)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport = FakeTransport()
+        session = await open_session(transport, store)
+        transport.say(mirror(ID, "1"))
+        before = loop.time()
+        await session.stop()
+        assert loop.time() - before < 5.0
+
+    run(main)
+
+
 # ---------------------------------------------------------------- leases
+
+
+@pytest.mark.parametrize("place", ["store", "files"])
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_fork_of_a_session_in_use_does_not_touch_its_lease(
+    home: Path, place: str, monkeypatch: pytest.MonkeyPatch, *, is_followed: bool
+) -> None:
+    monkeypatch.setattr(store_session, "_FOLLOW_PAUSE", 0.01)
+    store = MemoryStore()
+    project = home / "home" / ".claude" / "projects" / "-work"
+    project.mkdir(parents=True)
+    (project / f"{ID}.jsonl").write_text('{"uuid":"1"}\n')
+
+    async def main() -> None:
+        if place == "store":
+            await fill(store)
+        assert await store.acquire(ID, "another process", 60.0)
+        chosen: dict[str, Any] = {"resume_session_id": ID, "fork_session": True}
+        session = await open_session(FakeTransport(), store, **chosen)
+        await until(lambda: session.id in store._leases)
+        watching = session._actor.store
+        assert watching is not None
+        if is_followed:
+            await watching._copy_files()
+        await watching.read_files(is_clean=False)
+        await asyncio.sleep(0.05)
+        assert session.alive
+        assert store._leases[ID][0] == "another process"
+        await session.aclose()
+        assert list(store._leases) == [ID]
+
+    run(main)
+
+
+def test_a_lease_is_renewed_after_the_store_cancelled_a_renewal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "LEASE", 0.1)
+
+    class Cancelling(MemoryStore):
+        calls = 0
+
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            self.calls += 1
+            if self.calls == 2:
+                raise asyncio.CancelledError
+            return await super().acquire(session_id, owner, seconds)
+
+    store = Cancelling()
+
+    async def main() -> None:
+        await fill(store)
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            await until(lambda: store.calls >= 4)
+        assert store._leases == {}
+
+    run(main)
+
+
+def test_a_lease_is_renewed_by_a_store_that_ignored_a_cancellation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "LEASE", 0.1)
+    end = asyncio.Event()
+
+    class Stubborn(MemoryStore):
+        calls = 0
+
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            self.calls += 1
+            while self.calls == 2 and not end.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await end.wait()
+            return await super().acquire(session_id, owner, seconds)
+
+    store = Stubborn()
+
+    async def main() -> None:
+        await fill(store)
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            await until(lambda: store.calls >= 4)
+            end.set()
+
+    run(main)
 
 
 def test_a_session_holds_its_lease_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import stat
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,10 +19,10 @@ from bridle._core.mirroring import MAX_MEMORY, MAX_UNSPOOLED, Batch
 from bridle._shell import store_writer
 from bridle._shell.journal import Journal
 from bridle._shell.spool import LeftSpool, Spool, left_behind, spool_directory, spool_name
-from bridle._shell.store_loading import send_left_behind
+from bridle._shell.store_loading import ConversationLoader, StartCalls
 from bridle._shell.store_writer import StoreWriter
-from bridle._store import Entry, SessionKey
-from bridle.errors import StoreError
+from bridle._store import Entry, SessionKey, SessionStore
+from bridle.errors import SessionLoadTimeout, StoreError
 from bridle.events import SdkWarning, WarningKind
 from bridle.sessions import MemoryStore, PostgresStore, RedisStore, SqliteStore
 
@@ -61,8 +63,25 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(store_writer, "MAX_FAILING", 0.05)
     monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 0.2)
-    monkeypatch.setattr(store_writer, "CLOSE_TIMEOUT", 0.5)
     return Path(spool_directory())
+
+
+async def send_left_behind(
+    store: SessionStore, warn: Callable[[SdkWarning], None] | None = None
+) -> None:
+    """Send the entries in spool files to the store, as a session does that resumes."""
+    spools = spool_name(store, ID)
+    await ConversationLoader(
+        store, KEY, StartCalls(5.0), spools, warn or (lambda _: None)
+    ).send_left_behind()
+
+
+def leave(store: SessionStore, owner: str, *entries: Entry) -> Path:
+    """Leave a spool file with these entries behind."""
+    spool = Spool(f"{spool_name(store, ID)}transcript.", owner)
+    spool.write([Batch(KEY, [entry], 10, 1) for entry in entries])
+    spool.close()
+    return Path(spool.path)
 
 
 class Bench:
@@ -104,7 +123,7 @@ def test_entries_reach_the_store_in_order_one_append_at_a_time(state: Path) -> N
             bench.put(number)
             if number % 20 == 0:
                 await asyncio.sleep(0)
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert await bench.stored() == list(range(200))
         assert (bench.store.most_running, bench.warnings) == (1, [])
         assert bench.store.appends < 50
@@ -130,7 +149,7 @@ def test_a_store_that_comes_back_gets_every_entry_once(mode: str, state: Path) -
         await until(lambda: not files(state))
         assert await bench.stored() == list(range(100))
         bench.put(100)
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert await bench.stored() == list(range(101))
         [warning] = bench.warnings
         assert warning.kind is WarningKind.STORE_FAILED
@@ -147,7 +166,7 @@ def test_a_short_failure_needs_no_spool(monkeypatch: pytest.MonkeyPatch, state: 
         bench.put(1)
         await until(lambda: bench.store.appends >= 2)
         bench.store.mode = "works"
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert (await bench.stored(), bench.warnings, files(state)) == ([1], [], [])
 
     play(main)
@@ -161,7 +180,7 @@ def test_what_a_dead_store_did_not_take_is_left_in_a_private_file(mode: str, sta
         bench.put(3)
         loop = asyncio.get_running_loop()
         before = loop.time()
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert loop.time() - before < 5.0
         assert "3 entries are not in the store" in bench.warnings[-1].detail
         assert bench.spool.path in bench.warnings[-1].detail
@@ -184,7 +203,7 @@ def test_the_next_process_sends_what_an_earlier_one_left(state: Path) -> None:
         await until(lambda: bench.store.appends)
         bench.store.mode = "fails"
         bench.put(2, 3)
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
 
     play(fail, store)
     [file] = files(state)
@@ -193,7 +212,7 @@ def test_the_next_process_sends_what_an_earlier_one_left(state: Path) -> None:
 
     async def again(bench: Bench) -> None:
         bench.store.mode = "works"
-        await send_left_behind(bench.store, spool_name(bench.store, ID))
+        await send_left_behind(bench.store)
         assert await bench.stored() == [1, 2, 3]
 
     play(again, store)
@@ -207,7 +226,7 @@ def test_a_spool_of_a_process_that_lives_is_left_alone(state: Path) -> None:
         await until(lambda: files(state))
         name = spool_name(bench.store, ID)
         assert list(left_behind(name)) == []
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         [left] = left_behind(name)
         left.close()
 
@@ -220,7 +239,7 @@ def test_a_damaged_spool_is_kept(state: Path) -> None:
     (state / f"{spool_name(store, ID)}transcript.old.jsonl").write_bytes(b"+not json\n")
 
     async def main(bench: Bench) -> None:
-        await send_left_behind(bench.store, spool_name(bench.store, ID))
+        await send_left_behind(bench.store)
 
     play(main, store)
     [file] = files(state)
@@ -230,13 +249,11 @@ def test_a_damaged_spool_is_kept(state: Path) -> None:
 def test_a_spool_is_not_sent_to_another_database(tmp_path: Path, state: Path) -> None:
     async def main() -> None:
         first, second = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db")
-        spool = Spool(f"{spool_name(first, ID)}transcript.", "me")
-        spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
-        spool.close()
-        await send_left_behind(second, spool_name(second, ID))
+        leave(first, "me", {"uuid": "1"})
+        await send_left_behind(second)
         assert await second.load(KEY) is None
         again = SqliteStore(tmp_path / "a.db")
-        await send_left_behind(again, spool_name(again, ID))
+        await send_left_behind(again)
         assert await first.load(KEY) == [{"uuid": "1"}]
         for store in (first, second, again):
             await store.aclose()
@@ -247,17 +264,164 @@ def test_a_spool_is_not_sent_to_another_database(tmp_path: Path, state: Path) ->
 
 def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
     async def main(bench: Bench) -> None:
-        name = spool_name(bench.store, ID)
-        for number in range(3):
-            spool = Spool(f"{name}transcript.", str(number))
-            spool.write([Batch(KEY, [{"uuid": str(number)}], 10, 1)])
-            spool.close()
+        left = [leave(bench.store, str(number), {"uuid": str(number)}) for number in range(3)]
         bench.store.mode = "fails"
-        with pytest.raises(ConnectionError):
-            await send_left_behind(bench.store, name)
+        await send_left_behind(bench.store, bench.warnings.append)
+        details = [one.detail for one in bench.warnings]
+        for file in left:  # the session resumes, and each warning says where its entries are
+            assert any(str(file) in one and "the server is down" in one for one in details)
         bench.store.mode = "works"
-        await send_left_behind(bench.store, name)
+        await send_left_behind(bench.store)
         assert sorted(await bench.stored()) == [0, 1, 2]  # files of the same age have no order
+
+    play(main)
+    assert files(state) == []
+
+
+def test_a_forked_child_does_not_keep_a_spool_locked(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "me")
+        spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
+        [other] = left_behind_after(leave(bench.store, "other", {"uuid": "2"}))
+        end, may_end = os.pipe()
+        ready, is_ready = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(may_end)
+            os.write(is_ready, b".")
+            os.read(end, 1)
+            os._exit(0)
+        os.read(ready, 1)
+        for descriptor in (end, ready, is_ready):
+            os.close(descriptor)
+        try:
+            # The parent still holds both locks.
+            assert list(left_behind(spool_name(bench.store, ID))) == []
+            spool.close()
+            other.close()
+            await send_left_behind(bench.store)
+            assert sorted(await bench.stored()) == [1, 2]
+        finally:
+            os.close(may_end)
+            os.waitpid(child, 0)
+
+    play(main)
+    assert files(state) == []
+
+
+def left_behind_after(path: Path) -> list[LeftSpool]:
+    """Take a spool file."""
+    taken = LeftSpool.take(str(path))
+    return [] if taken is None else [taken]
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError, KeyError])
+def test_a_warning_shows_nothing_of_an_entry_that_redact_rejects(
+    state: Path, error: type[Exception]
+) -> None:
+    def redact(entry: Entry) -> Entry:
+        raise error(f"unexpected value {entry['uuid']}")
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.writer.put(KEY, [{"uuid": "card 4111"}], 10)
+        await bench.writer.aclose(0.5)
+        details = [one.detail for one in bench.warnings]
+        assert any(error.__name__ in one for one in details)
+        assert all("4111" not in one for one in details)
+
+    play(main, Store(redact=redact))
+    assert files(state) == []
+
+
+def test_entries_with_half_a_surrogate_pair_are_spooled_and_sent(state: Path) -> None:
+    odd = {"uuid": "2", "text": "a\ud800b"}
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.put(1)
+        bench.writer.put(KEY, [odd], 10)
+        journal = Journal(bench.writer, SessionKey(ID, "journal", "-p"))
+        await journal.write({"uuid": "3", "text": "\ud800"})
+        bench.put(4)
+        bench.store.mode = "works"
+        await bench.writer.aclose(0.5)
+        assert await bench.store.load(KEY) == [{"uuid": "1"}, odd, {"uuid": "4"}]
+
+    play(main)
+    assert files(state) == []
+
+
+def test_a_rejected_entry_stops_only_its_own_spool(state: Path) -> None:
+    class Rejecting(Store):
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if any(entry.get("uuid") == "2" for entry in entries):
+                raise ValueError("too large")
+            await super().append(key, entries)
+
+    async def main(bench: Bench) -> None:
+        bad = leave(bench.store, "a", {"uuid": "1"}, {"uuid": "2"}, {"uuid": "3"})
+        leave(bench.store, "b", {"uuid": "4"})
+        await send_left_behind(bench.store, bench.warnings.append)
+        assert sorted(await bench.stored()) == [1, 4]
+        assert files(state) == [bad]
+        [warning] = bench.warnings
+        assert str(bad) in warning.detail
+        assert "too large" in warning.detail
+
+    play(main, Rejecting())
+
+
+def test_a_store_that_hangs_while_it_gets_a_spool_is_named_with_the_file(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        file = leave(bench.store, "a", {"uuid": "1"})
+        bench.store.mode = "hangs"
+        loader = ConversationLoader(
+            bench.store, KEY, StartCalls(0.1), spool_name(bench.store, ID), bench.warnings.append
+        )
+        with pytest.raises(SessionLoadTimeout, match=re.escape(str(file))):
+            await loader.send_left_behind()
+        assert files(state) == [file]
+
+    play(main)
+
+
+def said(uuid: str, parent: str | None, minute: int) -> dict[str, object]:
+    time = f"2026-01-01T00:{minute:02}:00.000Z"
+    return {"type": "user", "uuid": uuid, "parentUuid": parent, "timestamp": time}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) -> None:
+    """Another machine has continued the conversation since the spool was left behind."""
+
+    async def main(bench: Bench) -> None:
+        stored = [said("1", None, 1), said("3", "1", 3)]
+        if named:
+            stored.append({"type": "last-prompt", "leafUuid": "3"})
+        await bench.store.append(KEY, stored)
+        older = said("2", "1", 2)
+        file = leave(bench.store, "a", older, {"type": "last-prompt", "leafUuid": "2"})
+        await send_left_behind(bench.store, bench.warnings.append)
+        assert await bench.store.load(KEY) == ([*stored, older] if named else stored)
+        assert file.exists() is not named
+        [warning] = bench.warnings
+        assert str(file) in warning.detail
+        assert "newer messages" in warning.detail
+
+    play(main)
+
+
+def test_a_spool_that_continues_or_rewinds_the_conversation_is_sent_whole(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        await bench.store.append(KEY, [said("1", None, 1), said("2", "1", 2)])
+        leave(bench.store, "a", said("3", "1", 3), {"type": "last-prompt", "leafUuid": "3"})
+        await send_left_behind(bench.store, bench.warnings.append)
+        leave(bench.store, "b", said("4", "3", 4), {"type": "last-prompt", "leafUuid": "4"})
+        await send_left_behind(bench.store, bench.warnings.append)
+        found = await bench.store.load(KEY) or []
+        assert [entry.get("uuid") for entry in found] == ["1", "2", "3", None, "4", None]
+        assert bench.warnings == []
 
     play(main)
     assert files(state) == []
@@ -275,18 +439,15 @@ def test_a_spool_is_free_after_taking_it_was_cancelled(
         return take(path)
 
     async def main(bench: Bench) -> None:
-        name = spool_name(bench.store, ID)
-        spool = Spool(f"{name}transcript.", "me")
-        spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
-        spool.close()
+        leave(bench.store, "me", {"uuid": "1"})
         monkeypatch.setattr(LeftSpool, "take", slow_take)
-        sending = asyncio.ensure_future(send_left_behind(bench.store, name))
+        sending = asyncio.ensure_future(send_left_behind(bench.store))
         await until(is_taking.is_set)
         sending.cancel()
         await asyncio.sleep(0)
         may_take.set()
         await asyncio.wait([sending])
-        await send_left_behind(bench.store, name)
+        await send_left_behind(bench.store)
         assert await bench.stored() == [1]
 
     play(main)
@@ -324,7 +485,7 @@ def test_memory_does_not_grow_while_the_store_hangs(state: Path) -> None:
         bench.store.mode = "works"
         await until(lambda: not files(state))
         assert await bench.stored() == list(range(64))
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
 
     play(main)
 
@@ -333,7 +494,7 @@ def test_a_burst_of_entries_loses_none(state: Path) -> None:
     async def main(bench: Bench) -> None:
         for number in range(10):
             bench.put(number, size=MAX_UNSPOOLED // 4)
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert await bench.stored() == list(range(10))
 
     play(main)
@@ -353,7 +514,7 @@ def test_entries_are_dropped_only_after_the_spool_failed_too(
         bench.put(2)
         assert any("1 entries were dropped" in warning.detail for warning in bench.warnings)
         bench.store.mode = "works"
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert await bench.stored() == [1]
 
     play(main)
@@ -365,7 +526,7 @@ def test_the_spool_holds_only_redacted_entries(state: Path) -> None:
     async def main(bench: Bench) -> None:
         bench.store.mode = "fails"
         bench.writer.put(KEY, [{"uuid": "1", "text": "secret"}], 10)
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
 
     play(main, store)
     [file] = files(state)
@@ -379,7 +540,7 @@ def test_a_redaction_that_fails_writes_nothing(state: Path) -> None:
 
     async def main(bench: Bench) -> None:
         bench.writer.put(KEY, [{"uuid": "1", "text": "secret"}], 10)
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert "1 entries are lost" in bench.warnings[-1].detail
 
     play(main, Store(redact=redact))
@@ -390,7 +551,7 @@ def test_a_writer_that_is_cancelled_still_spools(state: Path) -> None:
     async def main(bench: Bench) -> None:
         bench.store.mode = "hangs"
         bench.put(1)
-        closing = asyncio.ensure_future(bench.writer.aclose())
+        closing = asyncio.ensure_future(bench.writer.aclose(0.5))
         await asyncio.sleep(0.05)
         closing.cancel()
         await asyncio.wait([closing])
@@ -412,7 +573,7 @@ def test_a_spool_that_cannot_be_written_is_reported(
         await until(lambda: len(bench.warnings) >= 2)
         assert "failed too" in bench.warnings[1].detail
         bench.store.mode = "works"
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert await bench.stored() == [1]
 
     play(main)
@@ -429,7 +590,7 @@ def test_a_journal_entry_is_in_the_store_when_write_returns() -> None:
         await asyncio.gather(*(journal.write({"uuid": str(number)}) for number in range(10)))
         found = await bench.store.load(JOURNAL) or []
         assert [entry["uuid"] for entry in found] == [str(number) for number in range(10)]
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
 
     play(main)
 
@@ -458,7 +619,7 @@ def test_a_journal_entry_goes_to_the_spool_if_the_store_does_not_answer(
         bench.store.mode = "works"
         assert bench.writer._appending is not None
         bench.writer._appending.cancel()  # as the event loop does when the program ends
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert [entry["uuid"] for entry in await bench.store.load(JOURNAL) or []] == ["1", "2"]
 
     play(main)
@@ -483,7 +644,7 @@ def test_a_journal_entry_that_neither_store_nor_spool_has_raises(
         with pytest.raises(StoreError):  # too much waits, so this entry is dropped
             await journal.write({"uuid": "2"})
         bench.store.mode = "works"
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         assert await bench.store.load(JOURNAL) == [{"uuid": "1"}]
 
     play(main)
@@ -497,7 +658,7 @@ def test_the_error_of_a_redaction_is_not_shown(state: Path) -> None:
         with pytest.raises(StoreError) as caught:
             await bench.writer.write(JOURNAL, {"uuid": "1", "text": "secret"}, 0.2)
         assert "ValueError" in str(caught.value)
-        await bench.writer.aclose()
+        await bench.writer.aclose(0.5)
         told = [str(caught.value), *(warning.detail for warning in bench.warnings)]
         assert not any("secret" in text for text in told)
 

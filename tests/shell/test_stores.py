@@ -6,8 +6,6 @@ import asyncio
 import gc
 import json
 import logging
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -150,7 +148,7 @@ async def main():
     store = getattr(sessions, kind)(**arguments)
     print("ready", flush=True)
     sys.stdin.readline()
-    for batch in range(20):
+    for batch in range(10):
         first = writer * 1000 + batch * 5
         await store.append(key, [{"uuid": str(n), "n": n} for n in range(first, first + 5)])
         # Every process appends the same entry: one of them wins.
@@ -172,7 +170,7 @@ def test_processes_append_and_lease_at_the_same_time(database: Place) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number in range(4)
+        for number in range(3)
     ]
     try:
         for writer in writers:
@@ -192,7 +190,7 @@ def test_processes_append_and_lease_at_the_same_time(database: Place) -> None:
             if writer.poll() is None:
                 writer.kill()
                 writer.communicate()
-    assert sorted(said) == ["False", "False", "False", "True"]
+    assert sorted(said) == ["False", "False", "True"]
 
     async def load() -> list[object]:
         store = database.open()
@@ -202,10 +200,10 @@ def test_processes_append_and_lease_at_the_same_time(database: Place) -> None:
 
     found = [number for number in run(load) if isinstance(number, int)]
     shared = [number for number in found if number < 0]
-    assert shared == [-1 - batch for batch in range(20)]
+    assert shared == [-1 - batch for batch in range(10)]
     own = [number for number in found if number >= 0]
-    assert sorted(own) == [w * 1000 + n for w in range(4) for n in range(100)]
-    for number in range(4):
+    assert sorted(own) == [w * 1000 + n for w in range(3) for n in range(50)]
+    for number in range(3):
         mine = [one for one in own if one // 1000 == number]
         assert mine == sorted(mine)
     without_shared = iter(found)
@@ -306,7 +304,7 @@ def test_a_server_that_hangs_fails_the_operation_and_not_the_loop(
     async def work() -> None:
         store = remote.open(timeout=1.0)
         await store.append(KEY, entries(1))
-        stop_all(remote.server, signal.SIGSTOP)
+        remote.server.pause()
         try:
             began = time.monotonic()
             with pytest.raises(StoreError, match="within 1 s") as caught:
@@ -314,20 +312,12 @@ def test_a_server_that_hangs_fails_the_operation_and_not_the_loop(
             assert time.monotonic() - began < 4
             assert_silent(caught.value)
         finally:
-            stop_all(remote.server, signal.SIGCONT)
+            remote.server.resume()
         await store.append(KEY, entries(3))
         assert (await numbers(store))[-1] == 3
         await store.aclose()
 
     run(work)
-
-
-def stop_all(server: PostgresServer | RedisServer, number: int) -> None:
-    """Signal the server and the processes that serve its connections."""
-    assert server.pid is not None
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
-    for pid in [server.pid, *map(int, children.split())]:
-        os.kill(pid, number)
 
 
 def test_a_cancelled_operation_leaves_no_response_for_the_next_one(
@@ -838,6 +828,36 @@ def test_dropped_tables_are_created_again(postgres_server: PostgresServer) -> No
         await store.aclose()
 
     run(work)
+
+
+def test_a_deleted_sqlite_file_is_an_error_and_not_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    key = SessionKey("session-1")
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.append(key, [{"uuid": "1"}])
+        path.rename(tmp_path / "moved.db")
+        for operation in (store.append(key, [{"uuid": "2"}]), store.load(key), store.list()):
+            with pytest.raises(StoreError, match="deleted") as caught:
+                await operation
+            assert "Restore the file" in caught.value.fix
+        (tmp_path / "moved.db").rename(path)
+        await store.append(key, [{"uuid": "2"}])
+        assert await store.load(key) == [{"uuid": "1"}, {"uuid": "2"}]
+        other = SqliteStore(tmp_path / "other.db")
+        await other.append(key, [{"uuid": "3"}])
+        await other.aclose()
+        (tmp_path / "other.db").rename(path)  # a backup takes its place
+        for name in ("sessions.db-wal", "sessions.db-shm"):
+            (tmp_path / name).unlink(missing_ok=True)
+        assert await store.load(key) == [{"uuid": "3"}]
+        path.unlink()
+        await store.aclose()
+        assert await store.load(key) is None
+        await store.aclose()
+
+    run(main)
 
 
 def test_sqlite_places_are_files(tmp_path: Path) -> None:

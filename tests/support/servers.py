@@ -92,6 +92,21 @@ class Server(ABC):
             self._process.wait(30)
             self._process = None
 
+    def pause(self) -> None:
+        """Stop all processes of the server, so that its connections hang."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the processes of the server go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        assert self._process is not None, "the server runs"
+        pid = self._process.pid
+        os.kill(pid, number)  # first, so that it starts no further process
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), number)
+
     @property
     def pid(self) -> int | None:
         """The process id. None if the server does not run."""

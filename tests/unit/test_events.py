@@ -57,6 +57,7 @@ LEVELS: dict[WarningLevel, set[str]] = {
         "setting_ignored",
         "unknown_value",
         "option_unsupported",
+        "session_unlocked",
         "store_failed",
         "hook_failed",
         "hook_timed_out",

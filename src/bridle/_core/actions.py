@@ -190,6 +190,12 @@ class Mirror(Struct, frozen=True):
     size: int
 
 
+class SessionNamed(Struct, frozen=True):
+    """Lock the session that the CLI writes from now on. Its id was not known before."""
+
+    session_id: str
+
+
 class Finished(Struct, frozen=True):
     """Report that the process has exited and everything is settled. This is the last action."""
 
@@ -214,6 +220,7 @@ Action = (
     | Publish
     | Warn
     | Mirror
+    | SessionNamed
     | Finished
 )
 

@@ -185,6 +185,11 @@ class Engine:
         return self._shutdown.is_asked_for
 
     @property
+    def is_stopped(self) -> bool:
+        """True if `stop` ended the process."""
+        return self._shutdown.is_stopped
+
+    @property
     def awaits_decision(self) -> bool:
         """True until the CLI has the decision about the tool call that the session resumes."""
         return self._approvals.awaits_decision
@@ -455,7 +460,9 @@ class Engine:
 
     def _on_session_init(self, message: InitMessage, _: float) -> None:
         self._turns.deliver(message)
-        self._session_id = message.session_id or self._session_id
+        if message.session_id and message.session_id != self._session_id:
+            self._session_id = message.session_id
+            self._emit(act.SessionNamed(message.session_id))
 
     def _on_result(self, message: ResultMessage, now: float) -> None:
         self._turns.result(message, now)

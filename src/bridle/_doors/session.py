@@ -185,7 +185,8 @@ class Session(OperationGroups):
             raise
         if self._engine.lifecycle is not Lifecycle.STARTING:
             await self.stop()
-            await store.aclose()  # the session closed it before everything was loaded
+            # The session closed it before everything was loaded.
+            await store.aclose(is_stopped=True)
             raise SessionStopped("connect")
         if self._launch.session_id is not None:
             self._engine.name_session(self._launch.session_id)

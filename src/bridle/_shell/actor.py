@@ -99,6 +99,8 @@ class Actor:
         self.store: StoreSession | None = None
         #: The journal of the session, or None.
         self.journal: SessionJournal | None = None
+        #: Locks a session whose id the CLI has reported. None if there is nothing to lock.
+        self.lock: Callable[[Actor, str], None] | None = None
         self._transport: Transport | None = None
         # What the transport raised when it was created, if that is not a StartError.
         self._start_error: BaseException | None = None
@@ -531,6 +533,10 @@ class Actor:
     def _warn_of(self, failure: Failure) -> None:
         self._tell(SdkWarning(failure.warning.kind, failure.warning.detail, failure.error))
 
+    def _lock_session(self, action: act.SessionNamed) -> None:
+        if self.lock is not None:
+            self.lock(self, action.session_id)
+
     def _mirror(self, action: act.Mirror) -> None:
         if self.store is not None:
             self.store.add(action)
@@ -637,7 +643,7 @@ class Actor:
             if self._transport is not None:
                 await self._transport.aclose()
         finally:
-            await store.aclose()
+            await store.aclose(is_stopped=self._engine.is_stopped)
 
     @property
     def _process(self) -> Transport:
@@ -664,6 +670,7 @@ class Actor:
         act.Publish: _publish,
         act.Warn: _warn,
         act.Mirror: _mirror,
+        act.SessionNamed: _lock_session,
         Failure: _warn_of,
         act.Finished: _finish,
     }

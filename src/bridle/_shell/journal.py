@@ -368,14 +368,16 @@ class SessionJournal:
         self._is_closed = True
         self._is_ready.set()  # the session refuses the prompts that wait
 
-    async def finish(self) -> None:
+    async def finish(self, timeout: float) -> None:
         """Write what is left, as the last thing before the store is closed.
+
+        Wait up to ``timeout`` seconds for outcomes that are being written.
 
         A turn that ended because the CLI crashed does not count as received, so that it can be
         recovered.
         """
         if self._answers:
-            await asyncio.wait(self._answers, timeout=2 * WAIT)
+            await asyncio.wait(self._answers, timeout=timeout)
         if self._is_closed:
             for uuid, prompt in list(self._prompts.items()):
                 if prompt.reason is not OutcomeReason.CLI_EXITED:

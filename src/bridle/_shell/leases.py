@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from bridle._core.mirroring import LEASE
+from bridle._shell.store_calls import call_store
 from bridle._store import LeasingStore
 from bridle.errors import SessionInUseError
 
@@ -34,16 +34,20 @@ class Leases:
         self._ids: list[str] = []
         self._renewing: asyncio.Task[None] | None = None
 
-    async def take(self, session_id: str) -> None:
+    async def take(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
         """Take a lease and renew it from now on.
+
+        Args:
+            session_id: the session.
+            ask: calls a method of the store with the arguments that follow it.
 
         Raises:
             SessionInUseError: another owner has it.
-            Exception: an exception of the store.
+            Exception: an exception of ``ask``.
         """
         if self._store is None or session_id in self._ids:
             return
-        if not await self._store.acquire(session_id, self._owner, LEASE):
+        if not await ask(self._store.acquire, session_id, self._owner, LEASE):
             raise SessionInUseError(session_id)
         self._ids.append(session_id)
         self._start()
@@ -63,10 +67,11 @@ class Leases:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if self._store is not None:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(_RELEASE_TIMEOUT):
-                    for session_id in self._ids:
-                        await self._store.release(session_id, self._owner)
+            release = self._store.release
+            releasing = [
+                call_store(_RELEASE_TIMEOUT, release, one, self._owner) for one in self._ids
+            ]
+            await asyncio.gather(*releasing, return_exceptions=True)
         self._ids.clear()
 
     def _start(self, *, at_once: bool = False) -> None:
@@ -82,8 +87,8 @@ class Leases:
             delay = LEASE / 3
             for session_id in list(self._ids):
                 try:
-                    async with asyncio.timeout(LEASE / 3):
-                        is_ours = await self._store.acquire(session_id, self._owner, LEASE)
+                    acquire = self._store.acquire
+                    is_ours = await call_store(LEASE / 3, acquire, session_id, self._owner, LEASE)
                 except Exception:
                     delay = LEASE / 10  # the store fails: try again soon
                     continue

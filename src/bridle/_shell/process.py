@@ -28,7 +28,7 @@ from bridle._shell import reaper, watchdog
 from bridle._shell import tree as trees
 from bridle._shell.accounts import Account, account_of
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
-from bridle._shell.session_locks import SessionLock, lock_session
+from bridle._shell.session_locks import SessionLocks
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import TransportEvents
 from bridle._shell.tree import MARK, SIGKILL, Tree, labelled, remove_directory
@@ -110,6 +110,11 @@ class CliProcess:
     def pid(self) -> int:
         """The process id, also after the exit."""
         return self._resources.popen.pid
+
+    @property
+    def locks(self) -> SessionLocks:
+        """The locks of the sessions that this CLI writes. They are released at its end."""
+        return self._resources.locks
 
     @property
     def exit_code(self) -> int | None:
@@ -261,14 +266,14 @@ class _Resources:
         popen: subprocess.Popen[bytes],
         tree: Tree,
         directory: str,
-        lock: SessionLock | None,
+        locks: SessionLocks,
     ) -> None:
         self.popen = popen
         self.tree = tree
         self.handle: IO[bytes] | None = None
         self._loop = loop
         self._directory = directory
-        self._lock = lock
+        self.locks = locks
         self._is_released = False
         _live.add(self)
 
@@ -305,8 +310,7 @@ class _Resources:
         _live.discard(self)
         self.popen.poll()  # reaps it
         remove_directory(self._directory)
-        if self._lock is not None:
-            self._lock.release()
+        self.locks.release()
         if is_ended:
             reaper.shared.release(self.tree)
         else:
@@ -372,11 +376,10 @@ def _start(
     account = account_of(launch.user)
     tree = Tree(os.urandom(16).hex())
     directory = launch.directory
-    lock: SessionLock | None = None
+    locks = SessionLocks(_environment(launch, environ, tree.mark, None, account), account)
     try:
         if launch.writes_id is not None:
-            seen = _environment(launch, environ, tree.mark, None, account)
-            lock = lock_session(seen, launch.writes_id, account)
+            locks.take(launch.writes_id)
         if launch.files and not directory:
             from tempfile import mkdtemp  # slow to import, and not every launch has files
 
@@ -400,14 +403,13 @@ def _start(
             extra_groups=account.groups if account else None,
         )
     except BaseException:
-        if lock is not None:
-            lock.release()
+        locks.release()
         remove_directory(directory)
         reaper.shared.release(tree)
         raise
     tree = labelled(tree.mark, popen.pid)
     watchdog.shared.guard(tree, directory)
-    return _Resources(loop, popen, tree, directory, lock)
+    return _Resources(loop, popen, tree, directory, locks)
 
 
 def _reason(error: OSError, user: str | None = None) -> str:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from threading import Lock
 
+from bridle._option_checks import is_uuid
 from bridle._shell.accounts import Account
 from bridle._shell.config_directory import config_directory
 from bridle.errors import SessionInUseError
@@ -106,28 +107,58 @@ _files: dict[str, _LockFile] = {}
 _guard = Lock()
 
 
+class CannotLock(Exception):
+    """The lock file cannot be used, so the session is not protected. The text says why."""
+
+
 def lock_session(
     environment: Mapping[str, str], session_id: str, account: Account | None = None
-) -> SessionLock | None:
+) -> SessionLock:
     """Lock a session of a CLI with this environment, which runs as the user of ``account``.
-
-    Returns:
-        The lock, or None if the directory does not support locks or cannot be written. The session
-        is then not protected.
 
     Raises:
         SessionInUseError: another session, here or in another process, has the lock.
+        CannotLock: the directory does not support locks or cannot be written.
     """
     directory = config_directory(environment)
+    path = f"{directory}/{_NAME}"
     with _guard:
-        file = _files.setdefault(
-            os.path.realpath(directory), _LockFile(f"{directory}/{_NAME}", account)
-        )
+        file = _files.setdefault(os.path.realpath(directory), _LockFile(path, account))
     try:
         file.lock(session_id)
-    except OSError:
-        return None
+    except OSError as error:
+        raise CannotLock(f"{path}: {error.strerror or error}") from error
     return SessionLock(file, session_id)
+
+
+class SessionLocks:
+    """The locks of one CLI: the session that it writes, and those that it writes later."""
+
+    def __init__(self, environment: Mapping[str, str], account: Account | None) -> None:
+        self._environment = environment
+        self._account = account
+        self._locks: dict[str, SessionLock] = {}
+        #: Why a session could not be locked. None if all are locked.
+        self.problem: str | None = None
+
+    def take(self, session_id: str) -> None:
+        """Lock a session. The lock is kept until `release`.
+
+        Raises:
+            SessionInUseError: another session, here or in another process, has the lock.
+        """
+        if session_id in self._locks or not is_uuid(session_id):
+            return
+        try:
+            self._locks[session_id] = lock_session(self._environment, session_id, self._account)
+        except CannotLock as error:
+            self.problem = str(error)
+
+    def release(self) -> None:
+        """Unlock all sessions. Can be called more than once, from any thread."""
+        locks, self._locks = self._locks, {}
+        for lock in locks.values():
+            lock.release()
 
 
 def _position(session_id: str) -> int:

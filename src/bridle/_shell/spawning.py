@@ -16,12 +16,15 @@ from bridle._shell.locate import find_cli
 from bridle._shell.observing import traced
 from bridle._shell.preflight import check_version, refuse_real_api
 from bridle._shell.process import CliProcess
+from bridle._shell.session_locks import SessionLocks
 from bridle._shell.transport import (
     Transport,
     TransportEvents,
     TransportFactory,
     TransportRecorder,
 )
+from bridle.errors import SessionInUseError
+from bridle.events import SdkWarning, WarningKind
 from bridle.options import CliOptions, SdkOptions
 
 
@@ -57,6 +60,9 @@ class Spawner(Struct, frozen=True):
         refuse_real_api(path, os.environ, launch.environment(os.environ), self.cli.settings)
         engine.describe(cli_path=path)
         process = CliProcess.spawn(path, self.traced_launch(actor), events)
+        if not self.cli.no_session_persistence:
+            actor.lock = partial(_lock, process.locks)
+        _report(process.locks, actor)
         if not self.sdk.skip_version_check:
             actor.await_version(
                 partial(
@@ -69,3 +75,19 @@ class Spawner(Struct, frozen=True):
                 )
             )
         return process
+
+
+def _lock(locks: SessionLocks, actor: Actor, session_id: str) -> None:
+    """Lock a session whose id was not known at the start. End it if it is in use elsewhere."""
+    try:
+        locks.take(session_id)
+    except SessionInUseError as error:
+        actor.fail(error)
+    else:
+        _report(locks, actor)
+
+
+def _report(locks: SessionLocks, actor: Actor) -> None:
+    problem, locks.problem = locks.problem, None
+    if problem is not None:
+        actor.warn(SdkWarning(WarningKind.SESSION_UNLOCKED, problem))

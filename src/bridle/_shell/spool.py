@@ -9,9 +9,13 @@ Everything here blocks. Call it in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import json
 import os
+import shutil
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
@@ -20,8 +24,10 @@ from msgspec import Struct
 
 from bridle._core.mirroring import Batch
 from bridle._store import Entry, SessionKey, class_and_location
+from bridle._stores.entries import to_rows
 
 _WAITING, _DONE = b"+", b"-"
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class _Line(Struct):
@@ -31,7 +37,18 @@ class _Line(Struct):
     entries: list[dict[str, object]]
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def _decode(line: bytes) -> _Line:
+    """Decode a batch. Raises `msgspec.DecodeError`."""
+    try:
+        return _decode_line(line)
+    except msgspec.DecodeError:  # msgspec rejects half a surrogate pair
+        try:
+            return msgspec.convert(json.loads(line), _Line)
+        except (ValueError, RecursionError):
+            raise msgspec.DecodeError("not a batch") from None
 
 
 def spool_directory() -> str:
@@ -77,7 +94,8 @@ class Spool:
 
         Raises:
             OSError: they could not be written.
-            Exception: an exception of ``redact``. Nothing was written.
+            StoreError: ``redact`` failed, or an entry is not JSON. Nothing was written. The error
+                has no part of an entry.
         """
         with self._lock:
             new = [(batch, self._encode(batch)) for batch in batches if batch.place is None]
@@ -119,36 +137,62 @@ class Spool:
         """Remove the file if the store has all its batches. The next batch creates it again."""
         with self._lock:
             if not self._waiting and self._descriptor is not None:
-                os.unlink(self.path)
+                with contextlib.suppress(FileNotFoundError):  # another program was faster
+                    os.unlink(self.path)
                 self._close()
 
     def close(self) -> None:
-        """Close the file and leave it for the next session. Remove it if nothing waits in it."""
-        self.remove_if_done()
-        with self._lock:
-            self._close()
+        """Close the file and leave it for the next session. Remove it if nothing waits in it.
+
+        Raises:
+            OSError: another program removed the file, and it could not be written again.
+        """
+        try:
+            self.remove_if_done()
+            with self._lock:
+                if self._descriptor is not None and not os.path.exists(self.path):
+                    self._write_again(self._descriptor)
+        finally:
+            with self._lock:
+                self._close()
+
+    def _write_again(self, descriptor: int) -> None:
+        """Write the file under its name again, because another program removed it."""
+        with (
+            open(descriptor, "rb", closefd=False) as removed,
+            open(os.open(self.path, _CREATE, 0o600), "wb") as again,
+        ):
+            removed.seek(0)
+            shutil.copyfileobj(removed, again)
+            again.flush()
+            os.fsync(again.fileno())
+
+    def forget(self) -> None:
+        """Close the file in a forked child. The lock belongs to the parent."""
+        self._lock = Lock()  # another thread of the parent may hold it
+        self._close()
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         self._end = 0
+        _open_spools.discard(self)
         if descriptor is not None:
             os.close(descriptor)
 
     def _create(self) -> int:
         directory = os.path.dirname(self.path)
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = descriptor = os.open(self.path, flags, 0o600)
+        self._descriptor = descriptor = os.open(self.path, _CREATE, 0o600)
+        _open_spools.add(self)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _sync(directory)
         return descriptor
 
     def _encode(self, batch: Batch) -> bytes:
         assert batch.entries is not None, "the batch is in memory"
-        redact = self._redact
-        entries = batch.entries if redact is None else [redact(entry) for entry in batch.entries]
-        line = _Line(batch.key, [dict(entry) for entry in entries])
-        return _WAITING + msgspec.json.encode(line) + b"\n"
+        key = json.dumps(msgspec.to_builtins(batch.key))
+        entries = ",".join(row.body for row in to_rows("spool", batch.entries, self._redact))
+        return _WAITING + f'{{"key":{key},"entries":[{entries}]}}\n'.encode()
 
 
 def left_behind(name: str) -> Iterator[LeftSpool]:
@@ -172,6 +216,7 @@ class LeftSpool:
         self.path = path
         self._descriptor = descriptor
         self._is_damaged = False
+        _open_spools.add(self)
 
     @classmethod
     def take(cls, path: str) -> LeftSpool | None:
@@ -213,16 +258,38 @@ class LeftSpool:
 
     def remove(self) -> None:
         """Remove the file, because the store has everything. Keep a file with unreadable lines."""
-        if self._is_damaged:
-            directory, name = os.path.split(self.path)
-            os.rename(self.path, os.path.join(directory, f"damaged.{name}"))
-        else:
-            os.unlink(self.path)
-        self.close()
+        try:
+            if self._is_damaged:
+                directory, name = os.path.split(self.path)
+                os.rename(self.path, os.path.join(directory, f"damaged.{name}"))
+            else:
+                os.unlink(self.path)
+        except FileNotFoundError:  # another program was faster
+            pass
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the file and leave it for the next session."""
+        _open_spools.discard(self)
         os.close(self._descriptor)
+
+    def forget(self) -> None:
+        """Close the file in a forked child. The lock belongs to the parent."""
+        os.close(self._descriptor)
+
+
+_open_spools: weakref.WeakSet[Spool | LeftSpool] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    # Otherwise a file would stay locked until the child ends, and its entries would not be found.
+    for spool in list(_open_spools):
+        spool.forget()
+    _open_spools.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _sync(directory: str) -> None:

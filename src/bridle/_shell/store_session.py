@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -15,33 +16,31 @@ from bridle._core.mirroring import key_of
 from bridle._core.transcripts import project_name
 from bridle._core.versions import Version
 from bridle._option_checks import is_uuid
-from bridle._shell import store_writer
 from bridle._shell.accounts import account_of
 from bridle._shell.config_directory import config_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import Leases
 from bridle._shell.locate import version_of
 from bridle._shell.spool import Spool, spool_name
-from bridle._shell.store_loading import load_conversation
+from bridle._shell.store_loading import ConversationLoader, StartCalls
 from bridle._shell.store_writer import StoreWriter
 from bridle._shell.transcript_files import TranscriptFiles, subagent_files
 from bridle._shell.transcript_tail import Addition, TranscriptTail, size_of
 from bridle._shell.tree import remove_directory
-from bridle._shell.values import describe_error
-from bridle._store import JOURNAL, SessionKey, SessionStore
-from bridle.errors import (
-    SessionInUseError,
-    SessionLoadError,
-    SessionLoadTimeout,
-    SessionNotFoundError,
-    StartError,
-)
+from bridle._store import JOURNAL, SessionKey, SessionStore, SubkeyStore
+from bridle.errors import SessionInUseError, SessionNotFoundError
 from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
 
 MIRROR_SINCE = Version(2, 1, 197)
 """The oldest CLI that is known to report what it adds to its transcripts."""
+
+CLOSE_TIMEOUT = 10.0
+"""Seconds that closing a session waits for the store."""
+
+STOP_TIMEOUT = 2.0
+"""Seconds that stopping a session waits for the store."""
 
 _LAST_WAIT = 1.0
 """Seconds that the last journal entries have, even if the transcripts took all the time."""
@@ -88,9 +87,10 @@ class StoreSession:
         # The uuid of the last entry that the CLI reported, by file.
         self._last: dict[str, str] = {}
         self._has_lost_lines = False
+        self._has_warned_of_subkeys = False
         self._following: asyncio.Task[None] | None = None
         #: Called when the store has the transcripts, to write the last entries of the journal.
-        self.finish_journal: Callable[[], Awaitable[None]] | None = None
+        self.finish_journal: Callable[[float], Awaitable[None]] | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -119,14 +119,17 @@ class StoreSession:
         if cli_path is not None and not await self._reports(cli_path, launch):
             launch = launch.without_mirror()
             self._following = self._loop.create_task(self._follow(), name="bridle-transcript")
+        asking = StartCalls(self._load_timeout)
         if continues and resumed is None:
-            resumed = await self._last_session()
+            resumed = await self._last_session(asking)
         # A fork does not change the conversation that it copies.
         is_fork = resumed is not None and launch.writes_id not in (None, resumed)
         if resumed is not None:
             if not is_fork:
-                await self._take_lease(resumed)
-            launch = await self._load(launch, resumed)
+                await self._leases.take(resumed, partial(asking.ask, resumed))
+            launch = await self._load(launch, resumed, asking)
+            if is_fork:
+                self._tails.clear()  # the session does not write these files
         if launch.writes_id is not None:
             self._leases.take_soon(launch.writes_id)
         return launch
@@ -135,9 +138,9 @@ class StoreSession:
         version = await version_of(cli_path, launch)
         return not isinstance(version, Version) or version >= MIRROR_SINCE
 
-    async def _last_session(self) -> str | None:
+    async def _last_session(self, asking: StartCalls) -> str | None:
         """Return the id of the last conversation of the working directory, in the store or here."""
-        listed = await self._ask("the last session", self._list())
+        listed = await asking.ask("the last session", self._list)
         if listed is not None or self._config is None:
             return listed
         found = await self._in_thread(TranscriptFiles(self._cwd, self._config).list, 1, 0)
@@ -148,27 +151,11 @@ class StoreSession:
         # The id becomes the name of a file, so nothing but a UUID may come from a store.
         return next((one.session_id for one in sessions if is_uuid(one.session_id)), None)
 
-    async def _take_lease(self, session_id: str) -> None:
-        await self._ask(session_id, self._leases.take(session_id))
-
-    async def _ask(self, session_id: str, asking: Awaitable[_T]) -> _T:
-        """Ask the store for something that the start needs."""
-        limit = asyncio.timeout(self._load_timeout)
-        try:
-            async with limit:
-                return await asking
-        except StartError:
-            raise
-        except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise SessionLoadTimeout(session_id, self._load_timeout) from None
-            raise SessionLoadError(session_id, describe_error(error)) from error
-
-    async def _load(self, launch: Launch, session_id: str) -> Launch:
+    async def _load(self, launch: Launch, session_id: str, asking: StartCalls) -> Launch:
         """Make the launch resume what the store has, else what the files of the CLI have."""
         spools = spool_name(self._store, session_id)
         key = SessionKey(session_id, "", project_name(self._cwd))
-        loaded = await load_conversation(self._store, key, self._load_timeout, spools)
+        loaded = await ConversationLoader(self._store, key, asking, spools, self._warn).load()
         if loaded is not None:
             self._directory = loaded.directory
             self._watch(loaded.path, size_of(loaded.path))
@@ -196,6 +183,8 @@ class StoreSession:
             return
         if path not in self._tails:
             self._watch(path, 0)
+            if not key.subkey:
+                self._leases.take_soon(key.session_id)
         for entry in reversed(action.entries):
             if isinstance(uuid := entry.get("uuid"), str):
                 self._last[path] = uuid
@@ -214,8 +203,17 @@ class StoreSession:
             if key is None:
                 detail = "the CLI reported entries of a file that is not a transcript"
                 self._warn(SdkWarning(WarningKind.STORE_FAILED, detail))
-            elif not key.subkey:
-                self._leases.take_soon(key.session_id)
+            elif (
+                key.subkey
+                and not isinstance(self._store, SubkeyStore)
+                and not self._has_warned_of_subkeys
+            ):
+                self._has_warned_of_subkeys = True
+                detail = (
+                    f"{type(self._store).__name__} has no method 'subkeys': a session that is "
+                    "resumed from it lacks the transcripts of its subagents"
+                )
+                self._warn(SdkWarning(WarningKind.STORE_FAILED, detail))
         return self._keys[path]
 
     def _writer(self, session_id: str, lane: str) -> StoreWriter:
@@ -261,6 +259,7 @@ class StoreSession:
             path = await self._find(session_id)
             if path is not None:
                 self._watch(path, 0)
+                self._leases.take_soon(session_id)
         for main in [path for path, key in self._keys_of_tails() if key and not key.subkey]:
             for path in await self._subagents(main):
                 if path not in self._tails:
@@ -299,26 +298,34 @@ class StoreSession:
                 after = None if self._has_lost_lines else self._last.get(path)
                 self._put(tail, await self._in_thread(tail.read_after, after))
 
-    async def aclose(self) -> None:
-        """Wait up to ten seconds for the store, then give the lease back and remove the files."""
+    async def aclose(self, *, is_stopped: bool) -> None:
+        """Wait for the store, then give the leases back and remove the files.
+
+        Wait up to ten seconds, or two if the session was stopped. What the store does not have then
+        is in a spool file.
+        """
+        timeout = STOP_TIMEOUT if is_stopped else CLOSE_TIMEOUT
         try:
             if self._following is not None:
                 self._following.cancel()
-            deadline = self._loop.time() + store_writer.CLOSE_TIMEOUT
+            deadline = self._loop.time() + timeout
             await self._close_writers(deadline, journals=False)
             if self.finish_journal is not None:
-                await self.finish_journal()
+                await self.finish_journal(timeout)
             deadline = max(deadline, self._loop.time() + _LAST_WAIT)
             await self._close_writers(deadline, journals=True)
-            await self._leases.aclose()
         finally:
-            remove_directory(self._directory)
+            try:
+                await self._leases.aclose()
+            finally:
+                remove_directory(self._directory)
 
     async def _close_writers(self, deadline: float, *, journals: bool) -> None:
         chosen = [
             writer for (_, lane), writer in self._writers.items() if (lane == JOURNAL) is journals
         ]
-        await asyncio.gather(*(writer.aclose(deadline) for writer in chosen))
+        left = max(0.0, deadline - self._loop.time())
+        await asyncio.gather(*(writer.aclose(left) for writer in chosen))
 
     async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await self._loop.run_in_executor(None, function, *arguments)

@@ -13,8 +13,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
 from bridle._core.mirroring import (
     APPEND_TIMEOUT,
     MAX_FAILING,
@@ -23,15 +21,14 @@ from bridle._core.mirroring import (
     delay_after,
 )
 from bridle._shell.spool import Spool
+from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.values import describe_error
 from bridle._store import Entry, SessionKey, SessionStore
+from bridle._stores.entries import to_rows
 from bridle.errors import StoreError
 from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
-
-CLOSE_TIMEOUT = 10.0
-"""Seconds that `StoreWriter.aclose` waits for the store."""
 
 _LAST_DELAY = 0.25
 """Longest pause, in seconds, between two attempts while the writer closes."""
@@ -80,9 +77,10 @@ class StoreWriter:
 
         Raises:
             StoreError: neither the store nor the spool file has the entry. The store may still get
-                it later.
+                it later, unless the entry is not JSON.
         """
-        batch = self.put(key, [entry], len(msgspec.json.encode(entry)))
+        [row] = to_rows(type(self._store).__name__, [entry], None)
+        batch = self.put(key, [entry], len(row.body))
         if batch is None:
             raise self._not_kept(f"too many entries wait, and the spool {self._spool.path} fails")
         kept = self._waiting.get(id(batch))
@@ -104,22 +102,20 @@ class StoreWriter:
             fix="Check that the store can be reached and that the spool file can be written.",
         )
 
-    async def aclose(self, deadline: float | None = None) -> None:
-        """Wait up to ten seconds until the store has everything. Leave the rest in the spool file.
+    async def aclose(self, timeout: float) -> None:
+        """Wait up to ``timeout`` seconds until the store has everything.
 
-        ``deadline`` is the time of the event loop until which to wait instead.
-
-        Cancellation: the rest is written to the spool file before this ends.
+        Leave the rest in the spool file. Cancellation: the rest is written to the spool file before
+        this ends.
         """
         self._is_closing.set()
-        if deadline is None:
-            deadline = self._loop.time() + CLOSE_TIMEOUT
+        deadline = self._loop.time() + timeout
         try:
             # The loop may have cancelled the task, so it may have to be started again.
             while self._is_busy and (left := deadline - self._loop.time()) > 0:
                 await asyncio.wait([self._task()], timeout=left)
             if self._backlog and not self._backlog.is_spooling:
-                self._start_spooling(f"it did not take the last entries within {CLOSE_TIMEOUT:g} s")
+                self._start_spooling(f"it did not take the last entries within {timeout:g} s")
             while self._spooling is not None:
                 await asyncio.wait([self._spooling])
         finally:
@@ -132,7 +128,10 @@ class StoreWriter:
         left = self._backlog.entries
         problem: str | None = None
         try:
-            self._spool.write(self._backlog.unspooled())
+            try:
+                self._spool.write(self._backlog.unspooled())
+            finally:
+                self._spool.close()
         except Exception as error:
             problem = self._spool_problem(error)
             self._tell(f"{left} entries are lost: {problem}")
@@ -142,7 +141,6 @@ class StoreWriter:
                     f"{left} entries are not in the store. They are in {self._spool.path}; the "
                     "next session with this store and this id sends them"
                 )
-        self._spool.close()
         self._release_callers(problem)
 
     # -- appending ---------------------------------------------------------------------------------
@@ -189,22 +187,16 @@ class StoreWriter:
                 entries = await self._in_thread(self._spool.read, batch.place)
         except Exception as error:  # the file was removed or changed by another program
             return describe_error(error)
-        # In a task of its own: a store may ignore that it is cancelled.
-        appending = self._loop.create_task(_append(self._store, batch.key, entries))
-        appending.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            await asyncio.wait([appending], timeout=APPEND_TIMEOUT)
-        finally:
-            if not appending.done():
-                appending.cancel()
-        if not appending.done():
-            problem = f"append did not end within {APPEND_TIMEOUT:g} s"
-            self._start_spooling(problem)
-            return problem
-        if appending.cancelled():
-            return "append was cancelled"
-        failure = appending.exception()
-        return None if failure is None else describe_error(failure)
+            await call_store(APPEND_TIMEOUT, self._store.append, batch.key, entries)
+        except StoreCallTimeout as error:
+            self._start_spooling(str(error))
+            return str(error)
+        except StoreCallCancelled as error:
+            return str(error)
+        except Exception as error:
+            return describe_error(error)
+        return None
 
     async def _failed(self, problem: str) -> None:
         """Wait before the next attempt. Use the spool if the store fails for too long."""
@@ -254,8 +246,8 @@ class StoreWriter:
         self._spool_soon()
 
     def _spool_problem(self, error: BaseException) -> str:
-        # The text of an error of ``redact`` may have a part of an entry.
-        about = describe_error(error) if isinstance(error, OSError) else type(error).__name__
+        is_known = isinstance(error, OSError | StoreError)  # another one may show an entry
+        about = describe_error(error) if is_known else type(error).__name__
         return f"the spool {self._spool.path} failed too ({about})"
 
     # -- callers -----------------------------------------------------------------------------------
@@ -278,8 +270,3 @@ class StoreWriter:
 
     async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await self._loop.run_in_executor(None, function, *arguments)
-
-
-async def _append(store: SessionStore, key: SessionKey, entries: Sequence[Entry]) -> None:
-    """Append. A method that is not async fails here like one that raises."""
-    await store.append(key, entries)

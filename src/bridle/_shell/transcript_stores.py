@@ -24,7 +24,8 @@ from bridle._core.transcripts import (
 from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
 from bridle._shell.transcript_files import iso_time
-from bridle._store import Entry, SessionKey, SessionStore, StoredSession
+from bridle._store import JOURNAL, Entry, SessionKey, SessionStore, StoredSession
+from bridle._stores.accept import subkeys_of
 from bridle.errors import SessionNotFoundError
 
 _AT_ONCE = 8
@@ -72,21 +73,19 @@ class StoredTranscripts:
         return next((one for one in sessions if one.session_id == session_id), None)
 
     async def _summary(self, stored: StoredSession) -> SessionInfo | None:
-        loaded = await self._store.load(SessionKey(stored.session_id))
+        loaded = await self._store.load(_key(stored))
         return await asyncio.to_thread(_summary_of, stored, loaded or ())
 
     async def load(self, session_id: str) -> Transcript:
         """Return the whole transcript of a session, with its subagents."""
-        listed, loaded = await asyncio.gather(
-            self._listed(session_id), self._store.load(SessionKey(session_id))
-        )
+        # The project first: stores of the official SDK find a session only with it.
+        listed = await self._listed(session_id)
+        loaded = None if listed is None else await self._store.load(_key(listed))
         if listed is None or loaded is None:
             raise self._missing(session_id)
-        keys = await self._store.subkeys(session_id)
+        keys = await subkeys_of(self._store, session_id)
         names = {key: name for key in keys if (name := subagent_name(key)) is not None}
-        agents = await asyncio.gather(
-            *(self._store.load(SessionKey(session_id, key)) for key in names)
-        )
+        agents = await asyncio.gather(*(self._store.load(_key(listed, key)) for key in names))
         return await asyncio.to_thread(
             lambda: Transcript(
                 session_id=session_id,
@@ -101,7 +100,7 @@ class StoredTranscripts:
         listed = await self._listed(session_id)
         if listed is None:
             raise self._missing(session_id)
-        key = SessionKey(session_id, project=listed.project)
+        key = _key(listed)
         entry = {**entry, "uuid": str(uuid.uuid4()), "timestamp": iso_time()}
         await self._store.append(key, [entry])
 
@@ -118,16 +117,27 @@ class StoredTranscripts:
         await self._store.append(key, entries_of(fork.entries))
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session, its subagents and its journal."""
-        if await self._listed(session_id) is None:
+        """Delete a session, its subagents and its journal. It may have only a journal."""
+        listed = await self._listed(session_id)
+        if listed is None and not await self._has_journal(session_id):
             raise self._missing(session_id)
-        await self._store.delete(SessionKey(session_id))
+        await self._store.delete(SessionKey(session_id) if listed is None else _key(listed))
+
+    async def _has_journal(self, session_id: str) -> bool:
+        # A store tells the project only of sessions that it lists.
+        if self._directory is not None:
+            return False
+        return bool(await self._store.load(SessionKey(session_id, JOURNAL)))
 
     def _missing(self, session_id: str) -> SessionNotFoundError:
         place = "the store"
         if self._directory is not None:
             place = f"{place} for the directory {os.fspath(self._directory)}"
         return SessionNotFoundError(session_id, place)
+
+
+def _key(stored: StoredSession, subkey: str = "") -> SessionKey:
+    return SessionKey(stored.session_id, subkey, stored.project)
 
 
 # Parsing a long transcript takes a while, so these run in threads.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
-from bridle._store import SessionStore
+from bridle._store import SessionStore, SubkeyStore
 from bridle._stores.official import OfficialStore
 from bridle.errors import OptionsError
 
-_METHODS = ("append", "load", "list", "delete", "subkeys")
+_METHODS = ("append", "load", "list", "delete")
 _OFFICIAL = ("append", "load")
 
 
@@ -34,3 +35,8 @@ def as_store(store: object, *, field: str = "store") -> SessionStore:
         if not callable(getattr(store, method, None)):
             raise OptionsError(field, f"needs the method {method!r}, which {name} lacks", fix=fix)
     return cast("SessionStore", store) if is_ours else OfficialStore(store)
+
+
+async def subkeys_of(store: SessionStore, session_id: str) -> Sequence[str]:
+    """Return the subkeys of a session; none if the store has no method ``subkeys``."""
+    return await store.subkeys(session_id) if isinstance(store, SubkeyStore) else ()

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
 from bridle._stores.database import DatabaseStore, Key
@@ -113,6 +114,15 @@ def _create(path: str) -> None:
         os.unlink(temporary)
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from another one with the same path. None if there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class _Sqlite:
     """The operations on the file. They block, in the thread of the store."""
 
@@ -120,6 +130,8 @@ class _Sqlite:
         self._path = path
         self._timeout = timeout
         self._connection: Connection | None = None
+        # Which file the connection has open.
+        self._identity: tuple[int, int] | None = None
 
     async def append(self, key: Key, rows: Sequence[Row]) -> None:
         session_id, subkey, project = key
@@ -222,6 +234,9 @@ class _Sqlite:
             busy = "locked" in str(error)
             fix = "Another process writes for long. Increase timeout." if busy else ""
             return f"{error} ({self._path})", fix
+        if isinstance(error, FileNotFoundError):
+            fix = "Restore the file, or close the store: it then begins with a new file."
+            return f"{error.strerror} ({self._path})", fix
         if isinstance(error, OSError):
             return f"{error.strerror} ({self._path})", "Check the rights of the file."
         return None
@@ -240,6 +255,12 @@ class _Sqlite:
             raise
 
     def _connect(self) -> Connection:
+        if self._connection is not None and self._identity != (now := _identity(self._path)):
+            if now is None:
+                # Writing would succeed, to a file that nothing can read any more.
+                raise FileNotFoundError(ENOENT, "The database file was deleted", self._path)
+            self._connection.close()
+            self._connection = None
         if self._connection is None:
             import sqlite3
 
@@ -256,6 +277,7 @@ class _Sqlite:
                 connection.close()
                 raise
             self._connection = connection
+            self._identity = _identity(self._path)
         return self._connection
 
     def _prepare(self, connection: Connection) -> None:

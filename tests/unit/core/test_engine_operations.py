@@ -13,6 +13,7 @@ from bridle._core.actions import (
     Publish,
     Reject,
     Resolve,
+    SessionNamed,
     TurnEnded,
     TurnStarted,
     Warn,
@@ -495,10 +496,12 @@ def test_lines_may_come_in_any_pieces() -> None:
 def test_the_session_id_is_the_clis_and_changes_with_the_conversation() -> None:
     engine = running(session_id="mine")
     assert engine.session_id == "mine"
-    feed(engine, 1.0, cli.init(session_id="s1"))
+    actions = feed(engine, 1.0, cli.init(session_id="mine"), cli.init(session_id="s1"))
     assert engine.session_id == "s1"
-    feed(engine, 1.0, cli.init(session_id="s2"), cli.system("init"))
+    assert only(SessionNamed, actions) == [SessionNamed("s1")]
+    actions = feed(engine, 1.0, cli.init(session_id="s2"), cli.system("init"))
     assert engine.session_id == "s2"
+    assert only(SessionNamed, actions) == [SessionNamed("s2")]
 
 
 def test_news_is_published_beside_the_message() -> None:

@@ -1,0 +1,53 @@
+"""Decide which entries can be added to a transcript without hiding newer messages of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from bridle._core.transcripts import TranscriptEntry, conversation, entries_of_objects
+from bridle._store import Entry
+
+
+class Choice(Enum):
+    """Which entries of a spool file that was left behind can follow those in the store."""
+
+    ALL = "all"
+    WITH_UUID = "with_uuid"
+    NONE = "none"
+
+
+def choose_left(stored: Sequence[Entry], left: Sequence[Entry]) -> Choice:
+    """Choose which of the entries ``left`` in a spool file to append to those in the store.
+
+    Another machine may have continued the conversation since then. Entries without a uuid, such as
+    ``last-prompt``, tell the CLI which branch to resume. They must not hide newer messages.
+    """
+    first = min((time for entry in left if (time := _time(entry))), default="")
+    newer = {
+        entry.uuid: entry
+        for entry in _conversation(stored)
+        if not (time := _time(entry.raw)) or time >= first
+    }
+    known = {entry.get("uuid") for entry in stored}
+    for choice, chosen in ((Choice.ALL, left), (Choice.WITH_UUID, with_uuid(left))):
+        added = [entry for entry in chosen if "uuid" not in entry or entry["uuid"] not in known]
+        if newer.keys() <= {entry.uuid for entry in _conversation([*stored, *added])}:
+            return choice
+    return Choice.NONE
+
+
+def with_uuid(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries that have a uuid."""
+    return [entry for entry in entries if "uuid" in entry]
+
+
+def _conversation(entries: Sequence[Entry]) -> list[TranscriptEntry]:
+    """Return the messages of the conversation that a CLI would resume."""
+    found = conversation(entries_of_objects(entries), compacted=True)
+    return [entry for entry in found if entry.type in ("user", "assistant")]
+
+
+def _time(entry: Entry) -> str:
+    time = entry.get("timestamp")
+    return time if isinstance(time, str) else ""
