@@ -84,7 +84,7 @@ async def run_while_away(
             await asyncio.sleep(seconds)
             # The session has told where the entries are, and goes on.
             await until(lambda: any(state.rglob("*.jsonl")))
-            assert len(model.requests) > 2
+            await until(lambda: len(model.requests) > 2)
         finally:
             if come_back is not None:
                 await asyncio.to_thread(come_back)
