@@ -188,6 +188,55 @@ class SyncAgent(Generic[Deps]):
             )
         )
 
+    @overload
+    def recover(
+        self,
+        session_id: str,
+        *,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        deps: Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> list[Outcome[Output]]: ...
+
+    @overload
+    def recover(
+        self,
+        session_id: str,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        deps: Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> list[Outcome[Any]]: ...
+
+    def recover(
+        self,
+        session_id: str,
+        *,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        retry: Retry | None = None,
+        deps: Deps | None = NOT_GIVEN,
+        limits: Limits | None = NOT_GIVEN,
+    ) -> list[Outcome[Any]]:
+        """Finish what a program that died left in a session, in any process.
+
+        See ``Agent.recover``. Ctrl-C shuts down the CLI.
+        """
+        job = self._plan.recover(
+            session_id,
+            limits,
+            output_type=output_type,
+            output_retries=output_retries,
+            retry=retry,
+            deps=deps,
+        )
+        job.show = blocking.RunSession  # tools get a blocking session as their context
+        return portal().call("recover", job.outcomes)
+
     def query(
         self,
         prompt: Prompts,

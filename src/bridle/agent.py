@@ -285,6 +285,78 @@ class Agent(Generic[Deps]):
         )
         return await job.outcome()
 
+    @overload
+    async def recover(
+        self,
+        session_id: str,
+        *,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        deps: Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> list[Outcome[Output]]: ...
+
+    @overload
+    async def recover(
+        self,
+        session_id: str,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        deps: Deps | None = ...,
+        limits: Limits | None = ...,
+    ) -> list[Outcome[Any]]: ...
+
+    async def recover(
+        self,
+        session_id: str,
+        *,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        retry: Retry | None = None,
+        deps: Deps | None = NOT_GIVEN,
+        limits: Limits | None = NOT_GIVEN,
+    ) -> list[Outcome[Any]]:
+        """Finish what a program that died left in a session, in any process.
+
+        Return one outcome for each prompt whose outcome that program never received, in the order
+        of the prompts. If its turn had finished, the outcome comes from the journal or from the
+        transcript, without a model call. Otherwise Bridle starts a CLI that continues the
+        conversation: a turn that was cut off is continued with a new prompt, and a prompt that is
+        not in the transcript is sent again. What is sent names every tool call whose result was not
+        recorded, because it may have happened. Tools can recognise a repeated call by
+        ``ToolContext.idempotency_key``.
+
+        The agent needs the store of the session, and the same in-process tools. The CLI works in
+        the directory of the session if it exists. The lease of a program that was killed lasts up
+        to 30 seconds, and ``recover`` waits for its end. The outcomes count as received when
+        ``recover`` returns. If it fails before, call it again.
+
+        Args:
+            session_id: the id of the session: ``session.id``.
+            output_type: as for ``run``, here and below. ``limits`` replaces the agent's limits, for
+                each prompt that is sent.
+
+        Raises:
+            OptionsError: an argument is invalid, or the agent has no store. Nothing was started.
+            SessionNotFoundError: neither the store nor the files of the CLI have the session.
+            SessionInUseError: a program uses the session.
+            StartError: the store or the CLI failed.
+
+        Cancellation: shuts down the CLI. Another call continues the recovery.
+        """
+        job = self._plan.recover(
+            session_id,
+            limits,
+            output_type=output_type,
+            output_retries=output_retries,
+            retry=retry,
+            deps=deps,
+        )
+        return await job.outcomes()
+
     def query(
         self,
         prompt: Prompts,

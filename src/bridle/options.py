@@ -117,8 +117,9 @@ class Retry(Record):
     """How `run` continues after an outcome that is `retryable`.
 
     The CLI itself repeats failed API requests for some minutes before the turn fails. `Retry` is
-    for failures that last longer. Bridle does not send the prompt again: it sends a new prompt in
-    the same session, which asks the model to continue. If the CLI crashed, the run ends.
+    for failures that last longer. Bridle sends a new prompt in the same conversation, which asks
+    the model to continue. If the CLI crashed, a new process does that. The prompt then names the
+    tool calls without a recorded result. A prompt that is not in the transcript is sent again.
     """
 
     attempts: int = option(

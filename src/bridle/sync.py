@@ -180,6 +180,7 @@ def run(
 
 def run_job(job: OneTurn) -> Outcome[Any]:
     """Run a job on the shared event loop, and return its outcome."""
+    job.show = RunSession
     return RunSession(job).work(job.outcome)
 
 

@@ -21,6 +21,7 @@ from tests.soak.sessions import SOON, Clock, options
 from tests.support.processes import run
 
 import bridle
+from bridle.sessions import MemoryStore, SessionKey
 from bridle.testing import Reply, text, tool_use
 from bridle.testing.fake_cli import FakeCli
 from bridle.testing.recording import Entry
@@ -1825,3 +1826,45 @@ def test_answers_are_echoed_where_prompts_are() -> None:
         client.answer(bash(client), {"behavior": "deny", "message": "no"})
         echoed = client.until("control_response")["response"]
         assert echoed["response"] == {"behavior": "deny", "message": "no"}
+
+
+# ------------------------------------------------------------------------- transcripts
+
+
+def test_the_fake_cli_keeps_reports_and_resumes_transcripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = MemoryStore()
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            first = await agent.run("BASH ls")
+            session_id = str(first.session_id)
+            stored = await store.load(SessionKey(session_id)) or []
+            assert [entry["type"] for entry in stored] == ["user", "assistant", "user", "assistant"]
+            [file] = (tmp_path / "config").glob("projects/*/*.jsonl")
+            assert [json.loads(line) for line in file.read_text("utf-8").splitlines()] == stored
+            assert (stored[0]["uuid"], file.stem) == (first.uuid, session_id)
+            again = await agent.run("more", resume_session_id=session_id)
+            assert (again.session_id, again.text) == (session_id, "You said: more")
+            stored = await store.load(SessionKey(session_id)) or []
+            assert stored[4]["parentUuid"] == stored[3]["uuid"]
+            assert len({entry["uuid"] for entry in stored}) == len(stored) == 6
+
+    run(main)
+
+
+def test_a_fake_cli_without_transcripts_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            await bridle.run("hello", cli_path=cli.path)
+
+    run(main)
+    assert list(tmp_path.glob("projects")) == []

@@ -37,9 +37,11 @@ class AnswerPlan:
     """The prompts that may still follow for one answer."""
 
     def __init__(self, *, output_retries: int, retry: Retry | None, limits: Limits) -> None:
-        self._corrections = output_retries
+        #: How many corrections may still be sent.
+        self.corrections = output_retries
         self._retry = retry
-        self._retries = 0
+        #: How often the request was repeated after a temporary failure.
+        self.retries = 0
         self._limits = limits
 
     def next(
@@ -65,14 +67,14 @@ class AnswerPlan:
         if not is_last:
             return None
         # Without a model call it was a slash command, which has no answer to correct.
-        if outcome.reason in _UNFIT and self._corrections and outcome.model_calls:
-            self._corrections -= 1
+        if outcome.reason in _UNFIT and self.corrections and outcome.model_calls:
+            self.corrections -= 1
             again = AskAgain(_correction(outcome))
-        elif outcome.retryable and self._retry and self._retries < self._retry.attempts - 1:
-            pause = _pause(self._retry, self._retries, outcome, wall, chance)
+        elif outcome.retryable and self._retry and self.retries < self._retry.attempts - 1:
+            pause = _pause(self._retry, self.retries, outcome, wall, chance)
             if pause is None:
                 return None
-            self._retries += 1
+            self.retries += 1
             again = AskAgain(_CONTINUE, pause)
         else:
             return None
@@ -80,12 +82,42 @@ class AnswerPlan:
 
     def is_used_up(self, outcome: Outcome[Any], seconds: float) -> bool:
         """Return True if the answer has used up a limit."""
-        limits, used = self._limits, used_by(outcome, seconds)
-        return (
-            (limits.total is not None and used.seconds >= limits.total)
-            or (limits.turns is not None and used.turns >= limits.turns)
-            or (limits.usd is not None and used.usd >= limits.usd)
-        )
+        return is_used_up(self._limits, used_by(outcome, seconds))
+
+    def pause_after_crash(
+        self, outcome: Outcome[Any], seconds: float, chance: float
+    ) -> float | None:
+        """Return how many seconds to wait before a new process. None if none may be started.
+
+        It counts as an attempt. See :meth:`next` for the arguments.
+        """
+        retry = self._retry
+        if retry is None or self.retries >= retry.attempts - 1:
+            return None
+        pause = _backoff(retry, self.retries, chance)
+        if self.is_used_up(outcome, seconds + pause):
+            return None
+        self.retries += 1
+        return pause
+
+    def rest(self) -> Retry | None:
+        """Return the attempts that are left, for a new process."""
+        retry = self._retry
+        return retry and retry.replace(attempts=retry.attempts - self.retries)
+
+    def count(self, other: AnswerPlan) -> None:
+        """Count what another process has used of the attempts that were left."""
+        self.retries += other.retries
+        self.corrections = other.corrections
+
+
+def is_used_up(limits: Limits, used: Used) -> bool:
+    """Return True if a limit is used up."""
+    return (
+        (limits.total is not None and used.seconds >= limits.total)
+        or (limits.turns is not None and used.turns >= limits.turns)
+        or (limits.usd is not None and used.usd >= limits.usd)
+    )
 
 
 def used_by(outcome: Outcome[Any], seconds: float) -> Used:
@@ -125,10 +157,14 @@ def _pause(
     """Return the seconds to wait before the next attempt. None: not worth waiting."""
     if outcome.reason is OutcomeReason.CLI_EXITED:
         return None  # there is no process left to ask
-    backoff = min(_FIRST_PAUSE * 2.0**retries * (0.5 + chance), retry.max_wait)
+    backoff = _backoff(retry, retries, chance)
     if outcome.resets_at is not None:
         until_reset = max(0.0, outcome.resets_at - wall)
         if not retry.wait_for_reset or until_reset > retry.max_wait:
             return None
         return min(until_reset + backoff, retry.max_wait)
     return backoff
+
+
+def _backoff(retry: Retry, retries: int, chance: float) -> float:
+    return min(_FIRST_PAUSE * 2.0**retries * (0.5 + chance), retry.max_wait)

@@ -307,15 +307,19 @@ def _api_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:
         or (result.subtype == "success" and result.is_error)
     ):
         return None
-    reason = (
-        _ASSISTANT_ERRORS.get(facts.assistant_error)
-        or _API_STATUSES.get(result.api_error_status)
-        # A rate limit rejection explains a failure that nothing else explains.
-        or (_R.RATE_LIMITED if rejected and result.api_error_status is None else _R.API_ERROR)
-    )
     status = result.api_error_status
+    # A rate limit rejection explains a failure that nothing else explains.
+    otherwise = _R.RATE_LIMITED if rejected and status is None else _R.API_ERROR
+    reason = api_reason(facts.assistant_error, status, otherwise)
     sentence = "the API call failed" + (f" with status {status}" if status is not None else "")
     return reason, _with_words(sentence, result)
+
+
+def api_reason(
+    error: str | None, status: int | None, otherwise: OutcomeReason = OutcomeReason.API_ERROR
+) -> OutcomeReason:
+    """Return the reason of a turn that ended with this API error and HTTP status."""
+    return _ASSISTANT_ERRORS.get(error) or _API_STATUSES.get(status) or otherwise
 
 
 def _command_failed(facts: Facts, result: ResultEnd) -> _Verdict | None:

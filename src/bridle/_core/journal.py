@@ -167,6 +167,11 @@ def content_of(prompt: Content | bytes) -> str | list[JsonObject]:
     return content
 
 
+def called(entries: Iterable[JournalEntry | UnknownEntry]) -> set[str]:
+    """Return the ids of the tool calls that a journal has."""
+    return {entry.tool_use_id for entry in entries if isinstance(entry, ToolCallEntry)}
+
+
 def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
     """Return the tool results in messages of the CLI."""
     return [

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from bridle._fields import is_mapping
 from bridle._option_checks import UUID
 from bridle._store import Entry, SessionKey
 
@@ -57,6 +58,15 @@ def key_of(path: str, project: str) -> SessionKey | None:
             subkey = (found["inside"] or "").removeprefix("/")
             return SessionKey(found["session"], subkey, found["project"] or project)
     return None
+
+
+def deferred_call(entry: Entry) -> str:
+    """Return the tool call that waits for approval by this entry. Empty for another entry."""
+    attached = entry.get("attachment")
+    if not is_mapping(attached) or attached.get("type") != "hook_deferred_tool":
+        return ""
+    call = attached.get("toolUseID")
+    return call if isinstance(call, str) else ""
 
 
 def delay_after(failures: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Never, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Never, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
@@ -19,18 +19,26 @@ from bridle._shell.preflight import settle_given
 from bridle.content import Content
 from bridle.options import Limits, Retry
 
+if TYPE_CHECKING:
+    from bridle._doors.recover import Recovery
+
 _IN_CALL = "Pass it to the call: agent.run(prompt, {name}=...), or to query or session."
 _NOT_MANY = "Use agent.run(prompt, {name}=...) for each of the prompts."
 
 
-class RunArguments(TypedDict):
-    """Arguments of `run` and `run_many`."""
+class RecoverArguments(TypedDict):
+    """Arguments of `recover`."""
 
     output_type: Any
     output_retries: int
     retry: Retry | None
-    keep_messages: bool
     deps: Any
+
+
+class RunArguments(RecoverArguments):
+    """Arguments of `run` and `run_many`."""
+
+    keep_messages: bool
 
 
 class AgentPlan(Struct, frozen=True, kw_only=True):
@@ -149,17 +157,46 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         output_type, output_retries = self._output(
             arguments["output_type"], arguments["output_retries"]
         )
-        options = self.options
-        if (limits := given_or(limits, options.sdk.limits)) is not options.sdk.limits:
-            options = structs.replace(options, sdk=options.sdk.replace(limits=limits))
         return Resumption(
             pending,
             decision,
-            options,
+            self._with_limits(limits),
             output_type,
             output_retries=output_retries,
             retry=arguments["retry"],
             keep_messages=arguments["keep_messages"],
+            deps=self.deps_or(arguments["deps"]),
+        )
+
+    def _with_limits(self, limits: Limits | None) -> ResolvedOptions:
+        """Return the options with the limits of a call, if it has its own."""
+        options = self.options
+        if (limits := given_or(limits, options.sdk.limits)) is options.sdk.limits:
+            return options
+        return structs.replace(options, sdk=options.sdk.replace(limits=limits))
+
+    def recover(
+        self,
+        session_id: str,
+        limits: Limits | None,
+        **arguments: Unpack[RecoverArguments],
+    ) -> Recovery:
+        """Return the recovery of a session.
+
+        Raises:
+            OptionsError: an argument is invalid, or the agent has no store.
+        """
+        from bridle._doors.recover import Recovery  # few programs use it
+
+        output_type, output_retries = self._output(
+            arguments["output_type"], arguments["output_retries"]
+        )
+        return Recovery(
+            session_id,
+            self._with_limits(limits),
+            output_type,
+            output_retries=output_retries,
+            retry=arguments["retry"],
             deps=self.deps_or(arguments["deps"]),
         )
 

@@ -138,10 +138,17 @@ class Attempts:
         self._retry = retry
         self._limits = limits
         self._redact = redact
+        #: The plan of the last answer.
+        self.plan = self._new_plan()
         # The answers to the newest results. Merged prompts share their result.
         self._answers: dict[str, Answer] = {}
         # The prompt of the program, by the prompt that corrects or continues its answer.
         self._first_prompts: dict[str, str] = {}
+
+    def _new_plan(self) -> AnswerPlan:
+        return AnswerPlan(
+            output_retries=self._output_retries, retry=self._retry, limits=self._limits
+        )
 
     def answer_to(self, outcome: Outcome[Any], mine: Answer) -> Answer:
         """Return the answer that another prompt of the same turn has begun, or ``mine``."""
@@ -160,9 +167,7 @@ class Attempts:
         """Return the final outcome of an answer. Its costs include those of all prompts."""
         began = time.monotonic() - first.duration
         outcome = self._converted(first)
-        plan = AnswerPlan(
-            output_retries=self._output_retries, retry=self._retry, limits=self._limits
-        )
+        plan = self.plan = self._new_plan()
         prompts = [first.uuid]
         while not answer.stopped.done():
             again = plan.next(

@@ -84,6 +84,10 @@ class Resumption(OneTurn):
             await self.stop()
             raise
 
+    @property
+    def _first_prompt(self) -> None:
+        """None: a new CLI would run the approved call again."""
+
     async def _begin(self) -> Turn:
         assert self._state is not None, "the session is connected"
         return self._turn(self._state, self.deps)

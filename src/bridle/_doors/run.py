@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import time
 from abc import ABC, abstractmethod
-from typing import Any, Unpack, cast, overload
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from uuid import uuid4
 
 from msgspec import structs
 
+from bridle._core.attempts import AnswerPlan, combined, used_by
+from bridle._core.budget import Used
 from bridle._core.config import EngineConfig
+from bridle._core.launch import Launch
 from bridle._core.precedence import ResolvedOptions
 from bridle._doors.session import InnerSession
 from bridle._doors.session_start import check_prompt
 from bridle._doors.turn import Turn
 from bridle._keyword_types import Options
+from bridle._shell import timer
 from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.preflight import settle_keywords
 from bridle._shell.subscriptions import Closed, Queue
+from bridle._store import SessionStore
 from bridle.content import Content
-from bridle.errors import OptionsError
+from bridle.errors import BridleError, OptionsError, StartError
 from bridle.messages import Message, ResultMessage
 from bridle.options import BidirOptions, CliOptions, Retry, SdkOptions
-from bridle.outcomes import Outcome, Output
+from bridle.outcomes import Outcome, OutcomeReason, Output
+
+if TYPE_CHECKING:
+    # Loaded only after a crash, or if there is a store.
+    from bridle._core.journal import JournalEntry, UnknownEntry
+    from bridle._core.recovery import Continue, SendAgain
+    from bridle._shell.leases import BorrowedLeases
 
 
 @overload
@@ -90,7 +105,8 @@ async def run(
             data, is a failure (``output_missing``, ``output_invalid``).
         output_retries: how often to send an answer that fails validation back to the model, with
             the errors. These prompts count towards the same outcome, cost and limits.
-        retry: how often to continue after a temporary failure, such as an overloaded API.
+        retry: how often to continue after a temporary failure, such as an overloaded API or a crash
+            of the CLI.
         keep_messages: store all messages in ``outcome.messages``.
         deps: any object for the callbacks of the run.
         options: the fields of the three records by name, such as ``model="sonnet"``.
@@ -114,6 +130,10 @@ async def run(
     return await job.outcome()
 
 
+def _show_nothing(_: OneTurn) -> None:
+    pass
+
+
 class OneTurn(InnerSession, ABC):
     """A session for one turn and its background work. :meth:`_begin` returns the turn."""
 
@@ -135,9 +155,14 @@ class OneTurn(InnerSession, ABC):
             raise OptionsError("keep_messages", problem, fix="Use keep_messages=True.")
         self._retry = retry
         super().__init__(options, deps, output_type, output_retries)
+        # For a new process after a crash.
+        self._resolved, self._output_type = options, output_type
+        #: Called with the session of each new process. The blocking door shows tools another one.
+        self.show: Callable[[OneTurn], object] = _show_nothing
         self._kept: list[Message] | None = [] if keep_messages else None
         #: The turn, or None before it has begun.
         self.turn: Turn | None = None
+        self._leases: BorrowedLeases | None = None
 
     @abstractmethod
     async def _begin(self) -> Turn:
@@ -151,13 +176,116 @@ class OneTurn(InnerSession, ABC):
         return self._secrets.redact(text)
 
     async def outcome(self) -> Outcome[Any]:
+        """Start the session, wait for the turn, shut down, and return the outcome.
+
+        If the CLI crashes and attempts are left, continue in a new process.
+        """
+        outcome = await self._outcome_of_process()
+        is_over = self._retry is None or outcome.reason is not OutcomeReason.CLI_EXITED
+        return outcome if is_over else await self._continue_after_crash(outcome)
+
+    async def _outcome_of_process(self) -> Outcome[Any]:
         """Start the session, wait for the turn, shut down, and return the outcome."""
         async with self:
             outcome = await self.answer()
             await self.drop_rest(outcome)
+        if outcome.session_id is None:  # the CLI has sent no result; `recover` needs the id
+            outcome = structs.replace(outcome, session_id=self.id)
         if self._kept is not None:
             outcome = structs.replace(outcome, messages=tuple(self._kept))
         return clean_outcome(outcome, self.redact)
+
+    # -- after a crash of the CLI ------------------------------------------------------------------
+
+    #: The journal of earlier processes.
+    _journal_before: Sequence[JournalEntry | UnknownEntry] = ()
+
+    @property
+    def _first_prompt(self) -> str | None:
+        """The prompt of the program. None if it cannot be continued in a new process."""
+        return None if self.turn is None else self.turn.uuid
+
+    async def _continue_after_crash(self, crashed: Outcome[Any]) -> Outcome[Any]:
+        """Continue in new processes while the CLI crashes and attempts are left.
+
+        The outcome has the costs and messages of all processes.
+        """
+        assert self._attempts is not None, "a session with `retry` has attempts"
+        began = time.monotonic() - crashed.duration
+        outcome, plan, entries = crashed, self._attempts.plan, self._all_entries()
+        while outcome.reason is OutcomeReason.CLI_EXITED and self._first_prompt is not None:
+            seconds = time.monotonic() - began
+            pause = plan.pause_after_crash(outcome, seconds, random.random())
+            if pause is None:
+                break
+            await timer.until(timer.in_seconds(pause))
+            try:
+                again = await self._next_process(entries, plan, outcome, began)
+                if not isinstance(again, StepRun):
+                    return outcome if again is None else _joined(outcome, again)
+                shown = again.show(again)  # keeps it alive
+                more = await again._outcome_of_process()
+                del shown
+            except StartError:
+                break  # this outcome is the last one
+            entries = again._all_entries()
+            assert again._attempts is not None
+            plan.count(again._attempts.plan)
+            more = structs.replace(more, duration=time.monotonic() - began)
+            outcome = _joined(outcome, more)
+        return outcome
+
+    def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Return an outcome of a transcript with the output as the requested type."""
+        if self._output is not None:
+            outcome = self._output.convert_stored(outcome)
+        return clean_outcome(outcome, self.redact)
+
+    def _all_entries(self) -> list[JournalEntry | UnknownEntry]:
+        own = None if self._journal is None else self._journal.entries
+        return [*self._journal_before, *(own or ())]
+
+    async def _next_process(
+        self,
+        entries: list[JournalEntry | UnknownEntry],
+        plan: AnswerPlan,
+        outcome: Outcome[Any],
+        began: float,
+    ) -> StepRun | Outcome[Any] | None:
+        """Return the session that continues, not started; or the outcome if the turn had ended."""
+        from bridle._shell import recovering  # needed only after a crash
+
+        session_id = self._engine.session_id
+        if not session_id:
+            return None
+        crashed = recovering.CrashedSession(
+            self._store, session_id, self._launch, self._sdk.load_timeout
+        )
+        history = await crashed.load(entries)
+        steps = history.plan().steps
+        step = next((one for one in steps if self._first_prompt in one.prompts), None)
+        if step is None:
+            return None
+        if isinstance(step, recovering.Finished):
+            if self._leases is None:
+                await crashed.receive(step.prompt)
+            return self._converted(step.outcome)
+        again = StepRun(
+            step,
+            entries,
+            recovering.after_crash(self._resolved, session_id, is_new=history.transcript is None),
+            self._output_type,
+            output_retries=plan.corrections,
+            retry=plan.rest(),
+            keep_messages=self._kept is not None,
+            deps=self.deps,
+            leases=self._leases,
+            used=used_by(outcome, time.monotonic() - began),
+        )
+        again.show = self.show
+        return again
+
+    # -- the turn ----------------------------------------------------------------------------------
 
     async def answer(self) -> Outcome[Any]:
         """Return the outcome of the turn, after the background work."""
@@ -231,3 +359,88 @@ class Run(OneTurn):
 
     async def _begin(self) -> Turn:
         return await self.send_user_message(self._prompt)
+
+
+class StepRun(OneTurn):
+    """A session that carries out one step of a recovery.
+
+    Args:
+        step: the step.
+        journal: the journal so far.
+        options: the options. They choose the conversation.
+        leases: the leases of a recovery of a whole session. The recovery then writes which
+            outcomes were received.
+        used: what earlier processes have used of the limits.
+    """
+
+    def __init__(
+        self,
+        step: Continue | SendAgain,
+        journal: Sequence[JournalEntry | UnknownEntry],
+        options: ResolvedOptions,
+        output_type: Any = None,
+        *,
+        output_retries: int = 1,
+        retry: Retry | None = None,
+        keep_messages: bool = False,
+        deps: Any = None,
+        leases: BorrowedLeases | None = None,
+        used: Used | None = None,
+    ) -> None:
+        super().__init__(
+            options,
+            output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
+        self._step = step
+        self._leases = leases
+        self._used = used
+        self._journal_before = journal
+        if self._journal is not None:
+            self._journal.is_recovery = leases is not None
+            self._journal.continue_from(journal)
+
+    @property
+    def _first_prompt(self) -> str | None:
+        return self._step.prompts[0]
+
+    @property
+    def launch(self) -> Launch:
+        """Return how the CLI is started."""
+        return self._launch
+
+    @property
+    def store(self) -> SessionStore | None:
+        """Return the store."""
+        return self._store
+
+    def fail(self, error: BridleError) -> None:
+        """End the session with this error."""
+        self._actor.fail(error)
+
+    async def connect(self) -> None:
+        """Start the CLI."""
+        from bridle._core.journal import called  # few sessions have a journal
+
+        store = self._actor.store
+        if store is not None:
+            store.recover(self._leases, called(self._journal_before))
+        await super().connect()
+
+    async def aclose(self) -> None:
+        """Shut down. Stop a turn that runs: one that is interrupted is not continued later."""
+        await (self.stop() if self.is_in_turn else super().aclose())
+
+    async def _begin(self) -> Turn:
+        step, first = self._step, self._step.prompts[0]
+        uuid, continues = (str(uuid4()), first) if step.is_new_prompt else (first, None)
+        return await self._send(uuid, step.content, None, self.deps, continues, self._used)
+
+
+def _joined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:
+    """Return the outcome of two processes, with the messages of both."""
+    messages = None if after.messages is None else (*(before.messages or ()), *after.messages)
+    return structs.replace(combined(before, after), messages=messages)

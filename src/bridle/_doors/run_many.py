@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from bridle._callables import name_of
 from bridle._doors.drawing import draw
-from bridle._doors.run import Run
+from bridle._doors.run import OneTurn, Run
 from bridle._fields import callback, integer, is_mapping
 from bridle._redaction import redact_text
 from bridle._shell.callbacks import Notifier
@@ -38,7 +38,7 @@ _GRACE = 1.0
 _at_once = integer(1)
 
 
-def _show_nothing(_: Run) -> None:
+def _show_nothing(_: OneTurn) -> None:
     """Keep nothing for a run."""
 
 
@@ -70,7 +70,7 @@ class RunMany(Struct, kw_only=True):
     at_once: int
     progress: Callable[[RunProgress], object] | None
     #: Called with each run before it starts. Its result is kept until the run has ended.
-    show: Callable[[Run], object] = _show_nothing
+    show: Callable[[OneTurn], object] = _show_nothing
 
     def __post_init__(self) -> None:
         """Check the arguments.
@@ -161,6 +161,7 @@ class _Work:
         try:
             run = self._plan.make(prompt)
             shown = self._plan.show(run)
+            run.show = self._plan.show
             outcome = await run.outcome()
             del shown
         except (StartError, ControlError, OptionsError) as error:

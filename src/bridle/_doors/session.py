@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from uuid import uuid4
 
 from bridle._callables import named
+from bridle._core.budget import Used
 from bridle._core.config import EngineConfig
 from bridle._core.delivery import DeliveryConfig
 from bridle._core.engine import Engine
@@ -416,13 +417,17 @@ class Session(OperationGroups):
         timeout: float | None,
         deps: Any,
         continues: str | None = None,
+        used: Used | None = None,
     ) -> Turn:
-        """Send a prompt, or its encoded line. ``continues`` is the prompt that it continues."""
+        """Send a prompt, or its encoded line.
+
+        ``continues`` is the prompt that it continues, which has ``used`` so much of the limits.
+        """
         if self._journal is None:
-            state = await self._actor.send(uuid, content, timeout, deps=deps)
+            state = await self._actor.send(uuid, content, timeout, deps=deps, used=used)
         else:
             state = await self._journal.send(
-                self._actor, uuid, content, timeout, deps=deps, continues=continues
+                self._actor, uuid, content, timeout, deps=deps, continues=continues, used=used
             )
         return self._turn(state, deps)
 

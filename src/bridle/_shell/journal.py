@@ -17,6 +17,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
+from bridle._core.budget import Used
 from bridle._core.engine import Engine
 from bridle._core.journal import (
     MAX_RESULT_TEXT,
@@ -142,9 +143,8 @@ class SessionJournal:
         self._start_timeout = start_timeout
         #: What this session has written, or None if only the store keeps it.
         self.entries: list[JournalEntry] | None = [] if keeps_entries else None
-        #: False if outcomes count as received only at the end of the session, not when the next
-        #: prompt is sent.
-        self.receives_early = True
+        #: True if the session is a step of a recovery. The recovery writes what was received.
+        self.is_recovery = False
         self._keys = CallKeys()
         self._prompts: dict[str, _Prompt] = {}
         self._calls: dict[str, _Call] = {}
@@ -188,6 +188,7 @@ class SessionJournal:
         *,
         deps: Any,
         continues: str | None = None,
+        used: Used | None = None,
     ) -> TurnState:
         """Write a prompt, then send it as :meth:`Actor.send` does.
 
@@ -209,7 +210,7 @@ class SessionJournal:
                 if written is not None and actor.engine.refusal(SEND_USER_MESSAGE) is None:
                     await self.write_prompt(uuid, written, continues=continues)
             left = None if end is None else max(0.0, end - loop.time())
-            return await actor.send(uuid, content, left, deps=deps)
+            return await actor.send(uuid, content, left, deps=deps, used=used)
         except BaseException as error:
             if uuid in self._prompts:  # the program knows that it was not sent
                 self.receive(uuid)
@@ -248,7 +249,7 @@ class SessionJournal:
         Raises:
             StoreError: the prompt could not be written.
         """
-        if continues is None and self.receives_early:
+        if continues is None:
             for one in [one for one, known in self._prompts.items() if known.is_taken]:
                 self.receive(one)
         self._keys.open(uuid, continues)
@@ -298,6 +299,8 @@ class SessionJournal:
 
         The program has received its outcome, or knows that it was not sent.
         """
+        if self.is_recovery:
+            return
         prompt = self._prompts.pop(uuid, None)
         lane = self._open_lane() if prompt is None else prompt.lane
         self._keys.close(uuid)

@@ -13,6 +13,9 @@ from bridle.errors import SessionInUseError
 _RELEASE_TIMEOUT = 2.0
 """Maximum seconds for giving a lease back to the store. Otherwise the lease expires."""
 
+_PAUSE = 1.0
+"""Seconds between two attempts to take the lease of a program that may be dead."""
+
 
 class Leases:
     """The leases of one session: that of its id, and of the ids that it gets when it is cleared.
@@ -51,6 +54,25 @@ class Leases:
             raise SessionInUseError(session_id)
         self._ids.append(session_id)
         self._start()
+
+    async def take_when_expired(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
+        """Take a lease, and wait until that of a program that was killed has expired.
+
+        ``ask`` is as for :meth:`take`.
+
+        Raises:
+            SessionInUseError: another owner has it, and renews it.
+            Exception: an exception of ``ask``.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LEASE + _PAUSE
+        while True:
+            try:
+                return await self.take(session_id, ask)
+            except SessionInUseError:
+                if loop.time() >= end:
+                    raise
+            await asyncio.sleep(min(_PAUSE, LEASE / 4))
 
     def take_soon(self, session_id: str) -> None:
         """Take a lease in the background. The session does not wait for it."""
@@ -95,3 +117,24 @@ class Leases:
                 if not is_ours:
                     self._ids.remove(session_id)
                     self._on_lost(SessionInUseError(session_id))
+
+
+class BorrowedLeases:
+    """The leases of a recovery, for a session that carries out one of its steps.
+
+    The recovery gives them back.
+    """
+
+    def __init__(self, owner: Leases) -> None:
+        self._owner = owner
+
+    async def take(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
+        """Take a lease, unless the recovery has it."""
+        await self._owner.take(session_id, ask)
+
+    def take_soon(self, session_id: str) -> None:
+        """Take a lease in the background, unless the recovery has it."""
+        self._owner.take_soon(session_id)
+
+    async def aclose(self) -> None:
+        """Do nothing."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
 from msgspec import Struct
 
+from bridle._core.mirroring import deferred_call
 from bridle._core.transcript_branches import Choice, choose_left, with_uuid
 from bridle._core.transcripts import (
     SUBAGENTS,
@@ -80,6 +81,8 @@ class ConversationLoader:
         asking: how to call the store.
         spools: the first part of the names of the spool files of the conversation.
         warn: reports a warning.
+        decided: tool calls that waited for approval and no longer do. The CLI must not run them
+            when it starts.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class ConversationLoader:
         asking: StartCalls,
         spools: str,
         warn: Callable[[SdkWarning], None],
+        decided: Container[str] = (),
     ) -> None:
         self._store = store
         self._key = key
@@ -96,6 +100,7 @@ class ConversationLoader:
         self._asking = asking
         self._spools = spools
         self._warn = warn
+        self._decided = decided
 
     async def load(self) -> LoadedConversation | None:
         """Load the conversation with its subagents and write it to files. None if there is none.
@@ -109,7 +114,8 @@ class ConversationLoader:
             SessionLoadTimeout: the store did not answer in time.
         """
         await self.send_left_behind()
-        entries = await self._load(self._key)
+        loaded = await self.entries(self._key)
+        entries = [entry for entry in loaded if deferred_call(entry) not in self._decided]
         if not entries:
             return None
         subagents: dict[str, Sequence[Entry]] = {}
@@ -117,7 +123,7 @@ class ConversationLoader:
             name = subagent_name(subkey)
             if name is not None:
                 key = SessionKey(self._session_id, subkey, self._key.project)
-                subagents[name] = await self._load(key)
+                subagents[name] = await self.entries(key)
         return await _in_thread(partial(_write, self._session_id, entries, subagents), _remove)
 
     async def send_left_behind(self) -> None:
@@ -143,7 +149,7 @@ class ConversationLoader:
 
     async def _send(self, spool: LeftSpool) -> bool:
         """Send the entries of a spool file. Return whether the store has all of them."""
-        choose = partial(_choose, await self._load(self._key), spool)
+        choose = partial(_choose, await self.entries(self._key), spool)
         choice = await _in_thread(choose)
         if choice is not Choice.ALL:
             self._tell(spool, _OLDER[choice])
@@ -168,7 +174,13 @@ class ConversationLoader:
             await _in_thread(partial(spool.mark_done, position))
         return True
 
-    async def _load(self, key: SessionKey) -> list[Entry]:
+    async def entries(self, key: SessionKey) -> list[Entry]:
+        """Return the entries of a key.
+
+        Raises:
+            SessionLoadError: the store failed, or returned something else.
+            SessionLoadTimeout: the store did not answer in time.
+        """
         found = await self._ask(self._store.load, key)
         try:
             entries: list[Entry] = list(found or ())

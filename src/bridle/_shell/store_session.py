@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from bridle._option_checks import is_uuid
 from bridle._shell.accounts import account_of
 from bridle._shell.config_directory import config_directory
 from bridle._shell.journal import Journal
-from bridle._shell.leases import Leases
+from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.locate import version_of
 from bridle._shell.spool import Spool, spool_name
 from bridle._shell.store_loading import ConversationLoader, StartCalls
@@ -75,7 +75,7 @@ class StoreSession:
         self._session_id = session_id
         self._warn = warn
         self._owner = uuid4().hex
-        self._leases = Leases(store, self._owner, fail)
+        self._leases: Leases | BorrowedLeases = Leases(store, self._owner, fail)
         # By session id and lane. The spool of each has the session id in its name.
         self._writers: dict[tuple[str, str], StoreWriter] = {}
         self._directory = ""
@@ -88,9 +88,19 @@ class StoreSession:
         self._last: dict[str, str] = {}
         self._has_lost_lines = False
         self._has_warned_of_subkeys = False
+        self._decided: Container[str] = ()
         self._following: asyncio.Task[None] | None = None
         #: Called when the store has the transcripts, to write the last entries of the journal.
         self.finish_journal: Callable[[float], Awaitable[None]] | None = None
+
+    def recover(self, leases: BorrowedLeases | None, decided: Container[str]) -> None:
+        """Prepare for a step of a recovery. Call it before the start.
+
+        ``leases`` are those of the recovery. ``decided`` are tool calls that may have waited for
+        approval and no longer do.
+        """
+        self._leases = leases or self._leases
+        self._decided = decided
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -155,7 +165,8 @@ class StoreSession:
         """Make the launch resume what the store has, else what the files of the CLI have."""
         spools = spool_name(self._store, session_id)
         key = SessionKey(session_id, "", project_name(self._cwd))
-        loaded = await ConversationLoader(self._store, key, asking, spools, self._warn).load()
+        loader = ConversationLoader(self._store, key, asking, spools, self._warn, self._decided)
+        loaded = await loader.load()
         if loaded is not None:
             self._directory = loaded.directory
             self._watch(loaded.path, size_of(loaded.path))

@@ -55,6 +55,13 @@ class OutputType:
             return msgspec.structs.replace(outcome, reason=failed, detail=detail[:500])
         return msgspec.structs.replace(outcome, output=output)
 
+    def convert_stored(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Convert the output of an outcome that was stored, which may not have one."""
+        if not outcome.ok or outcome.structured_output is not None:
+            return self.convert(outcome)
+        missing, detail = OutcomeReason.OUTPUT_MISSING, "the turn ended without structured output"
+        return msgspec.structs.replace(outcome, reason=missing, detail=detail)
+
 
 # ---------------------------------------------------------------- who describes a type
 

@@ -53,6 +53,7 @@ _DEFAULTS: Json = MappingProxyType(
         "bad_flag": None,
         "unknown_session": False,
         "reply": "",
+        "transcripts": False,
         "steps": [],
     }
 )
@@ -96,6 +97,7 @@ class FakeCli:
         flavour: str = NEWEST,
         latency: float = 0.0,
         lifetime: int = 300,
+        transcripts: bool = False,
     ) -> FakeCli:
         """Return a fake CLI without a script that answers by itself.
 
@@ -112,10 +114,14 @@ class FakeCli:
                 :class:`Reply`, only the blocks and ``hold`` are used; ``hold`` lasts until an
                 interrupt.
             latency: Seconds before the model begins to answer.
+            transcripts: Keep transcripts in the configuration directory (``CLAUDE_CONFIG_DIR``, or
+                ``~/.claude``), resume from them, and report them to a client with a session store.
+                A prompt whose uuid is in the transcript starts no turn. The model remembers
+                nothing.
         """
         cli = cls(flavour=flavour, lifetime=lifetime)
         said = reply if isinstance(reply, str) else [_message(message) for message in reply]
-        return cli._set(reply=said, steps=None, latency=latency)
+        return cli._set(reply=said, steps=None, latency=latency, transcripts=transcripts)
 
     def _set(self, **plan: object) -> FakeCli:
         changed = FakeCli.__new__(FakeCli)

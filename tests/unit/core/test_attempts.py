@@ -125,6 +125,39 @@ def test_a_cli_that_has_exited_is_not_asked_again() -> None:
     assert ask(plan(retry=Retry()), gone) is None
 
 
+CRASHED = Outcome[Any](reason=OutcomeReason.CLI_EXITED, main_model_calls=1, cost_usd=0.5)
+
+
+def test_a_new_process_after_a_crash_is_an_attempt() -> None:
+    answer = plan(retry=Retry(attempts=3))
+    assert ask(answer, OVERLOADED) is not None
+    assert answer.pause_after_crash(CRASHED, 1.0, 0.5) == 2.0
+    assert answer.pause_after_crash(CRASHED, 1.0, 0.5) is None
+    assert plan().pause_after_crash(CRASHED, 1.0, 0.5) is None
+
+
+@pytest.mark.parametrize("limits", [Limits(turns=1), Limits(usd=0.5), Limits(total=1.5)])
+def test_no_process_is_started_after_a_crash_if_a_limit_is_used_up(limits: Limits) -> None:
+    assert plan(retry=Retry(), limits=limits).pause_after_crash(CRASHED, 1.0, 0.5) is None
+
+
+def test_a_new_process_has_the_attempts_that_are_left() -> None:
+    answer = plan(output_retries=2, retry=Retry(attempts=5, max_wait=7.0))
+    assert answer.pause_after_crash(CRASHED, 1.0, 0.5) is not None
+    rest = answer.rest()
+    assert rest == Retry(attempts=4, max_wait=7.0)
+    second = plan(output_retries=2, retry=rest)
+    assert ask(second, OVERLOADED) is not None
+    assert ask(second, UNFIT) is not None
+    answer.count(second)
+    assert (answer.retries, answer.corrections, answer.rest()) == (
+        2,
+        1,
+        Retry(attempts=3, max_wait=7.0),
+    )
+    assert plan().rest() is None
+
+
 @pytest.mark.parametrize(
     ("limits", "outcome", "seconds"),
     [

@@ -37,7 +37,11 @@ def timestamp() -> str:
 class Frames:
     """The frames of one session."""
 
-    def __init__(self, flavour: str, session_id: str, model: str, permission_mode: str) -> None:
+    def __init__(
+        self, flavour: str, session_id: str, model: str, permission_mode: str, run: str = "fa4e0000"
+    ) -> None:
+        #: Eight digits for the ids of this run. A transcript needs ids that no other run has.
+        self.run = run
         self.flavour = flavour
         self.newer = flavour == NEWEST
         self.session_id = session_id
@@ -56,7 +60,7 @@ class Frames:
     def new_id(self) -> str:
         """Return a new uuid."""
         self._serial += 1
-        return f"fa4e0000-0000-4000-8000-{self._serial:012x}"
+        return f"{self.run}-0000-4000-8000-{self._serial:012x}"
 
     def fit(self, kind: str, members: Json) -> Json:
         """Remove the members that this version does not send."""

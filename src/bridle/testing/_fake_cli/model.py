@@ -34,9 +34,13 @@ def text(words: str) -> Json:
 
 
 class Model:
-    """Answers in order. ``replies`` is a text, or messages with ``blocks`` and ``hold``."""
+    """Answers in order. ``replies`` is a text, or messages with ``blocks`` and ``hold``.
 
-    def __init__(self, replies: str | list[Json]) -> None:
+    ``run`` is a part of the ids of tool calls.
+    """
+
+    def __init__(self, replies: str | list[Json], run: str = "") -> None:
+        self._run = run
         self._reply = replies if isinstance(replies, str) else "Done."
         self._messages = None if isinstance(replies, str) else replies
         self._said = 0
@@ -71,7 +75,7 @@ class Model:
         if block["type"] != "tool_use" or block.get("id"):
             return block
         self._tools += 1
-        return {**block, "id": f"toolu_{self._tools:04d}"}
+        return {**block, "id": f"toolu_{self._run}{self._tools:04d}"}
 
     def _tool(self, name: str, tool_input: Json) -> Call:
         return Call(

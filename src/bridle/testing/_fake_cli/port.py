@@ -12,9 +12,12 @@ import select
 import signal
 import time
 from collections import deque
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .values import Json, as_object, is_object
+
+if TYPE_CHECKING:
+    from .transcripts import Transcript
 
 _CHUNK = 1 << 18
 
@@ -43,6 +46,8 @@ class Port:
         self.inbox: deque[Json] = deque()
         #: True at the end of standard input.
         self.ended = False
+        #: The transcript of the conversation, if one is kept.
+        self.transcript: Transcript | None = None
 
     # -- the transcript ----------------------------------------------------------------------------
 
@@ -57,6 +62,8 @@ class Port:
 
     def leave(self, code: int) -> NoReturn:
         """Exit with this code. A negative code kills the process with a signal."""
+        if code >= 0:
+            self._flush()
         self.note(exit=code)
         if code < 0:
             if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -68,7 +75,17 @@ class Port:
 
     def send(self, frame: Json) -> None:
         """Write a frame."""
+        if self.transcript is not None:
+            self.transcript.note(frame)
+            if frame["type"] == "result":
+                self._flush()
         self.write(encode(frame))
+
+    def _flush(self) -> None:
+        """Write the transcript, and report what was added to it."""
+        report = None if self.transcript is None else self.transcript.flush()
+        if report is not None:
+            self.write(encode(report))
 
     def write(self, data: bytes, times: int = 1) -> None:
         """Write these bytes ``times`` times. Ignore a reader that has closed the pipe."""
@@ -132,6 +149,15 @@ class Port:
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for input and read it. Return False if none arrives in time."""
+        late = None if self.transcript is None else self.transcript.seconds_left()
+        if late is not None and (seconds is None or late <= seconds):
+            if self._wait(late):
+                return True
+            self._flush()
+            return self._wait(None if seconds is None else seconds - late)
+        return self._wait(seconds)
+
+    def _wait(self, seconds: float | None) -> bool:
         stdin = None if self.ended else self._stdin
         ready, _, _ = select.select(
             [end for end in (stdin, self._alarm) if end is not None], [], [], seconds

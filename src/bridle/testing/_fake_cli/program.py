@@ -15,6 +15,7 @@ from .port import BadInput, Port
 from .script import Script
 from .speech import Speaker
 from .talk import Talk
+from .transcripts import Transcript, place_of
 from .values import Json, as_list, as_object
 
 
@@ -64,12 +65,15 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
         return 1
     resumed = _value(argv, "--resume")
     forks = "--fork-session" in argv
-    session_id = _value(argv, "--session-id") or (None if forks else resumed) or new_session_id()
+    named = None if forks or resumed is None else _name(resumed)
+    session_id = _value(argv, "--session-id") or named or new_session_id()
     model = _value(argv, "--model") or "default"
     mode = _value(argv, "--permission-mode") or "default"
     if "--dangerously-skip-permissions" in argv:
         mode = "bypassPermissions"
-    frames = Frames(plan["flavour"], session_id, MODELS.get(model, model), mode)
+    keeps = plan["transcripts"]
+    run = os.urandom(4).hex() if keeps else "fa4e0000"
+    frames = Frames(plan["flavour"], session_id, MODELS.get(model, model), mode, run)
     if resumed is not None and plan["unknown_session"]:
         return _cannot_resume(port, frames, resumed)
     flags = _flags(argv, mode, plan)
@@ -77,7 +81,11 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
     speaker = Speaker(port, frames, echoes=flags["echoes"], partial=partial)
     if plan["steps"] is not None:
         return Script(port, frames, speaker, flags, plan["patience"]).run(plan["steps"])
-    talk = Talk(port, frames, speaker, flags, Model(plan["reply"]))
+    talk = Talk(port, frames, speaker, flags, Model(plan["reply"], f"{run}_" if keeps else ""))
+    if keeps:
+        path = place_of(resumed, session_id)
+        port.transcript = Transcript(frames, path, reports="--session-mirror" in argv)
+        talk.known |= dict.fromkeys(port.transcript.known, True)
     signal.signal(signal.SIGINT, lambda _number, _frame: talk.on_sigint())
     return talk.run()
 
@@ -122,6 +130,11 @@ def _value(argv: list[str], flag: str) -> str | None:
         if argument == flag and at + 1 < len(argv):
             return argv[at + 1]
     return None
+
+
+def _name(resumed: str) -> str:
+    """Return the id of a session that is resumed by its id, or by the path of its transcript."""
+    return os.path.basename(resumed).removesuffix(".jsonl")
 
 
 def _cannot_resume(port: Port, frames: Frames, session_id: str) -> int:

@@ -1,0 +1,167 @@
+"""`Agent.recover`: finish the prompts of a program that died.
+
+A recovery carries out the steps of its plan one after the other, each in a CLI of its own, as `run`
+does with one prompt. After each step it makes a new plan, as a second recovery would.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from msgspec import structs
+
+from bridle._core.precedence import ResolvedOptions
+from bridle._core.recovery import Continue, Finished, RecoveryPlan, SendAgain
+from bridle._doors.run import OneTurn, StepRun
+from bridle._option_checks import is_uuid
+from bridle._shell.known_secrets import clean_outcome
+from bridle._shell.leases import BorrowedLeases
+from bridle._shell.recovering import CliFiles, DeadSession, History, outcome_entry, received_entry
+from bridle._shell.typed_output import OutputType
+from bridle.errors import OptionsError, SessionInUseError
+from bridle.options import Retry
+from bridle.outcomes import Outcome, OutcomeReason
+
+
+class Recovery:
+    """The recovery of one session of a store.
+
+    Raises:
+        OptionsError: an argument is invalid, or the options have no store.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        options: ResolvedOptions,
+        output_type: Any = None,
+        *,
+        output_retries: int = 1,
+        retry: Retry | None = None,
+        deps: Any = None,
+    ) -> None:
+        if options.sdk.store is None:
+            fix = "Use the store that the session had: Agent(store=...)."
+            raise OptionsError("store", "is not set, but a recovery needs one", fix=fix)
+        if not is_uuid(session_id):
+            problem = f"must be the id of a session, got {session_id!r:.80}"
+            raise OptionsError("session_id", problem, fix="Use session.id or outcome.session_id.")
+        self._session_id = session_id.lower()
+        self._options = options
+        self._output_type = output_type
+        self._output = None if output_type is None else OutputType(output_type)
+        self._output_retries = output_retries
+        self._retry = retry
+        self._deps = deps
+        #: Called with each session before it starts. The blocking door shows tools another one.
+        self.show: Callable[[OneTurn], object] | None = None
+        self._running: StepRun | None = None
+        self._lost: SessionInUseError | None = None
+        # Checks the arguments. Its launch has the environment of the CLI.
+        self._first = self._make(SendAgain(str(uuid4()), "x"), History([], None), None, None)
+
+    async def outcomes(self) -> list[Outcome[Any]]:
+        """Return one outcome for each prompt whose outcome the program never received."""
+        first = self._first
+        store = first.store
+        assert store is not None, "a recovery has a store"
+        files = CliFiles(first.launch)
+        timeout = self._options.sdk.load_timeout
+        dead = DeadSession(store, self._session_id, files, timeout, self._on_lost)
+        try:
+            await dead.take_over()
+            found = await self._finish(dead)
+            if self._lost is not None:
+                raise self._lost
+            done = (one for one, outcome in found.items() if not _is_unfinished(outcome))
+            await dead.write(map(received_entry, done))
+        finally:
+            await dead.aclose()
+        return list(found.values())
+
+    async def _finish(self, dead: DeadSession) -> dict[str, Outcome[Any]]:
+        """Return the outcomes by prompt, in the order of the prompts."""
+        order: dict[str, None] = {}
+        found: dict[str, Outcome[Any]] = {}
+        while self._lost is None:
+            history = await dead.load()
+            plan = history.plan()
+            order |= dict.fromkeys(one for step in plan.steps for one in step.prompts)
+            for one in plan.steps:
+                if isinstance(one, Finished):
+                    found.setdefault(one.prompt, self._converted(one.outcome))
+            to_do = (one for one in plan.steps if not isinstance(one, Finished))
+            step = next((one for one in to_do if not found.keys() >= set(one.prompts)), None)
+            if step is None:
+                break
+            outcome = await self._carry_out(step, history, plan, dead)
+            for prompt in step.prompts:
+                others = tuple(one for one in step.prompts if one != prompt)
+                found[prompt] = structs.replace(outcome, uuid=prompt, merged_with=others)
+            # The session has written the outcome of the first prompt.
+            await dead.write(outcome_entry(one, found[one]) for one in step.prompts[1:])
+        return {prompt: found[prompt] for prompt in order if prompt in found}
+
+    async def _carry_out(
+        self,
+        step: Continue | SendAgain,
+        history: History,
+        plan: RecoveryPlan,
+        dead: DeadSession,
+    ) -> Outcome[Any]:
+        if history.transcript is None:
+            await dead.remove_unused_file()
+        run = self._running = self._make(step, history, plan.cwd, dead.lend())
+        run.show = self.show or run.show
+        shown = run.show(run)  # keeps it alive
+        try:
+            return await run.outcome()
+        finally:
+            del shown
+            self._running = None
+            dead.lock()
+
+    def _make(
+        self,
+        step: Continue | SendAgain,
+        history: History,
+        cwd: str | None,
+        leases: BorrowedLeases | None,
+    ) -> StepRun:
+        is_new = history.transcript is None
+        changes: dict[str, Any] = {
+            "session_id" if is_new else "resume_session_id": self._session_id
+        }
+        if cwd is not None and os.path.isdir(cwd):
+            changes["cwd"] = cwd
+        options = structs.replace(self._options, cli=self._options.cli.replace(**changes))
+        return StepRun(
+            step,
+            history.journal,
+            options,
+            self._output_type,
+            output_retries=self._output_retries,
+            retry=self._retry,
+            deps=self._deps,
+            leases=leases,
+        )
+
+    def _converted(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Return an outcome with the output as the requested type, and with masked secrets."""
+        if self._output is not None:
+            outcome = self._output.convert_stored(outcome)
+        return clean_outcome(outcome, self._first.redact)
+
+    def _on_lost(self, error: SessionInUseError) -> None:
+        """End the recovery, because another program has taken the session over."""
+        self._lost = error
+        if self._running is not None:
+            self._running.fail(error)
+
+
+def _is_unfinished(outcome: Outcome[Any]) -> bool:
+    """Return whether another recovery can still finish the turn."""
+    return outcome.reason is OutcomeReason.CLI_EXITED

@@ -1,0 +1,353 @@
+"""Take over a session whose program died, and load what is known of it.
+
+The store has the journal and the mirrored transcript. The file of the CLI on this machine may have
+more than the store, because the program died before it could copy the last entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from msgspec import Struct, structs
+
+from bridle._core.journal import (
+    JournalEntry,
+    OutcomeEntry,
+    ReceivedEntry,
+    UnknownEntry,
+    decode_entries,
+    encode_entry,
+    store_outcome,
+)
+from bridle._core.launch import Launch
+from bridle._core.precedence import ResolvedOptions
+from bridle._core.recovery import Finished as Finished
+from bridle._core.recovery import RecoveryPlan, plan_recovery
+from bridle._core.transcripts import (
+    SubagentTranscript,
+    Transcript,
+    entries_of_objects,
+    project_name,
+    split_metadata,
+    subagent_name,
+    subagent_transcript,
+)
+from bridle._keywords import CONVERSATION
+from bridle._shell import store_session
+from bridle._shell.accounts import Account, account_of
+from bridle._shell.config_directory import config_directory
+from bridle._shell.journal import Journal
+from bridle._shell.leases import BorrowedLeases, Leases
+from bridle._shell.session_locks import CannotLock, SessionLock, lock_session
+from bridle._shell.spool import Spool, spool_name
+from bridle._shell.store_loading import ConversationLoader, StartCalls
+from bridle._shell.store_writer import StoreWriter
+from bridle._shell.transcript_files import TranscriptFiles, subagent_files
+from bridle._shell.transcript_tail import TranscriptTail
+from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
+from bridle._stores.accept import subkeys_of
+from bridle.errors import SessionInUseError, SessionNotFoundError
+from bridle.events import SdkWarning
+from bridle.options import CliOptions
+from bridle.outcomes import Outcome
+
+_T = TypeVar("_T")
+
+log = logging.getLogger("bridle.session")
+
+_LINKED = frozenset({"user", "assistant", "system", "attachment"})
+"""The types of entries that are the conversation."""
+
+
+class History(Struct, frozen=True):
+    """The journal of a session, and its conversation. None if there is no conversation."""
+
+    journal: list[JournalEntry | UnknownEntry]
+    transcript: Transcript | None
+
+    def plan(self) -> RecoveryPlan:
+        """Return what is to do about the prompts without a received outcome."""
+        return plan_recovery(self.journal, self.transcript)
+
+
+class CliFiles:
+    """The files in which a CLI keeps its conversations on this machine."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.account: Account | None = account_of(launch.user)
+        other = {} if self.account is None else {**self.account.variables(), **launch.env}
+        #: The environment of the CLI.
+        self.environment: Mapping[str, str] = {**launch.environment(os.environ), **other}
+        self._config = config_directory(self.environment)
+        self._cwd = os.path.realpath(launch.cwd or os.getcwd())
+        #: The name of the project of the working directory.
+        self.project = project_name(self._cwd)
+
+    def read(self, session_id: str) -> dict[str, list[Entry]]:
+        """Return the entries of a conversation by subkey, "" for the main one. Blocks."""
+        path = self._find(session_id)
+        if path is None:
+            return {}
+        found = {"": TranscriptTail(path).read().entries}
+        for one in map(str, subagent_files(Path(path))):
+            inside = os.path.relpath(one, path.removesuffix(".jsonl")).removesuffix(".jsonl")
+            found[inside] = TranscriptTail(one).read().entries
+        return found
+
+    def remove_unused(self, session_id: str) -> None:
+        """Remove a file without a conversation, with which the CLI starts no new one. Blocks."""
+        path = self._find(session_id)
+        if path is not None and not _linked(TranscriptTail(path).read().entries):
+            os.unlink(path)
+
+    def _find(self, session_id: str) -> str | None:
+        path = TranscriptFiles(None, self._config).path(session_id)
+        return None if path is None else str(path)
+
+
+class CrashedSession:
+    """A session of this program whose CLI has crashed.
+
+    Args:
+        store: the store of the session, or None.
+        session_id: the id of the session.
+        launch: how the CLI was started.
+        timeout: seconds that the store has to load the session.
+    """
+
+    def __init__(
+        self, store: SessionStore | None, session_id: str, launch: Launch, timeout: float
+    ) -> None:
+        self._session_id = session_id
+        self._files = CliFiles(launch)
+        self._stored = (
+            None if store is None else DeadSession(store, session_id, self._files, timeout, _ignore)
+        )
+
+    async def load(self, journal: list[JournalEntry | UnknownEntry]) -> History:
+        """Return the history of the session, with the journal that this program has in memory.
+
+        A file of the CLI without a conversation is removed, so that a new CLI can use the id.
+
+        Raises:
+            SessionLoadError: the store failed.
+        """
+        loop = asyncio.get_running_loop()
+        if self._stored is not None:
+            transcript = (await self._stored.load()).transcript
+        else:
+            found = await loop.run_in_executor(None, self._files.read, self._session_id)
+            transcript = _transcript(self._session_id, self._files.project, found)
+        if transcript is None:
+            await loop.run_in_executor(None, self._files.remove_unused, self._session_id)
+        return History(journal, transcript)
+
+    async def receive(self, prompt: str) -> None:
+        """Write that the program has the outcome of a prompt."""
+        if self._stored is not None:
+            await self._stored.write([received_entry(prompt)])
+
+
+def after_crash(options: ResolvedOptions, session_id: str, *, is_new: bool) -> ResolvedOptions:
+    """Return the options of a new CLI that continues a session of this program.
+
+    ``is_new`` is True if the conversation was not saved.
+    """
+    cli, unset = options.cli, CliOptions()
+    changes: dict[str, Any] = {}
+    if not is_new:
+        changes = {name: getattr(unset, name) for name in CONVERSATION}
+        changes["resume_session_id"] = session_id
+    elif cli.fork_session or not (cli.resume_session_id or cli.continue_session):
+        changes["session_id"] = session_id
+    return structs.replace(options, cli=cli.replace(**changes))
+
+
+class DeadSession:
+    """A session of a store that no program runs.
+
+    Args:
+        store: the store.
+        session_id: the id of the session.
+        files: the files of the CLI on this machine.
+        timeout: seconds that the store has to load the session.
+        on_lost: called if another program takes the session over.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        session_id: str,
+        files: CliFiles,
+        timeout: float,
+        on_lost: Callable[[SessionInUseError], None],
+    ) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._files = files
+        self._timeout = timeout
+        self._owner = uuid4().hex
+        self._leases = Leases(store, self._owner, on_lost)
+        self._lock: SessionLock | None = None
+
+    async def take_over(self) -> None:
+        """Take the lock on this machine and the lease in the store.
+
+        Wait until the lease of the program that died has expired.
+
+        Raises:
+            SessionInUseError: a program has the session.
+            SessionLoadError: the store failed.
+        """
+        self.lock()
+        await self._leases.take_when_expired(self._session_id, self._ask)
+
+    def lock(self) -> None:
+        """Lock the session on this machine.
+
+        Raises:
+            SessionInUseError: a program has locked it.
+        """
+        files = self._files
+        with contextlib.suppress(CannotLock):  # a session that continues it warns of that
+            self._lock = lock_session(files.environment, self._session_id, files.account)
+
+    def lend(self) -> BorrowedLeases:
+        """Unlock the session, and return the lease for a CLI that continues it."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        return BorrowedLeases(self._leases)
+
+    async def aclose(self) -> None:
+        """Give back the lease and the lock."""
+        if self._lock is not None:
+            self._lock.release()
+        await self._leases.aclose()
+
+    # -- loading -----------------------------------------------------------------------------------
+
+    async def load(self) -> History:
+        """Complete the store from this machine, and return what it has.
+
+        Raises:
+            SessionNotFoundError: neither the store nor the files of the CLI have the session.
+            SessionLoadError: the store failed.
+        """
+        session_id = self._session_id
+        calls = StartCalls(self._timeout)
+        spools = spool_name(self._store, session_id)
+        loader = ConversationLoader(self._store, self._key(), calls, spools, _log)
+        await loader.send_left_behind()
+        stored = {"": await loader.entries(self._key())}
+        for subkey in await calls.ask(session_id, subkeys_of, self._store, session_id):
+            if subagent_name(subkey) is not None:
+                stored[subkey] = await loader.entries(self._key(subkey))
+        await self._complete(stored, calls)
+        journal = await loader.entries(self._key(JOURNAL))
+        transcript = _transcript(session_id, self._files.project, stored)
+        if not journal and transcript is None:
+            raise SessionNotFoundError(session_id)
+        return History(decode_entries(journal), transcript)
+
+    async def _complete(self, stored: dict[str, list[Entry]], calls: StartCalls) -> None:
+        """Append the entries that only the files of the CLI have."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, self._files.read, self._session_id)
+        if not _uuids(found.get("", ())).issuperset(_uuids(_linked(stored[""]))):
+            return  # the conversation has gone on elsewhere, and the file is an old branch
+        for subkey, entries in found.items():
+            known = _uuids(stored.get(subkey, ()))
+            missing = [one for one in entries if "uuid" in one and one["uuid"] not in known]
+            if missing and (not subkey or subagent_name(subkey) is not None):
+                key = self._key(subkey)
+                await calls.ask(self._session_id, self._store.append, key, missing)
+                stored.setdefault(subkey, []).extend(missing)
+
+    def _key(self, subkey: str = "") -> SessionKey:
+        return SessionKey(self._session_id, subkey, self._files.project)
+
+    async def _ask(self, method: Callable[..., Awaitable[_T]], *arguments: object) -> _T:
+        return await StartCalls(self._timeout).ask(self._session_id, method, *arguments)
+
+    async def remove_unused_file(self) -> None:
+        """Remove the file of the CLI if it has no conversation."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, partial(self._files.remove_unused, self._session_id))
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def write(self, entries: Iterable[JournalEntry]) -> None:
+        """Write entries to the journal. If the store fails, they go to a spool file.
+
+        Raises:
+            StoreError: the spool file could not be written either.
+        """
+        name = f"{spool_name(self._store, self._session_id)}{JOURNAL}."
+        spool = Spool(name, self._owner, getattr(self._store, "redact", None))
+        writer = StoreWriter(self._store, spool, _log)
+        journal = Journal(writer, self._key(JOURNAL))
+        try:
+            for entry in entries:
+                await journal.write(encode_entry(entry))
+        finally:
+            await writer.aclose(store_session.CLOSE_TIMEOUT)
+
+
+def outcome_entry(prompt: str, outcome: Outcome[object]) -> JournalEntry:
+    """Return the entry with the outcome of a prompt."""
+    kept = store_outcome(outcome)
+    return OutcomeEntry(uuid=str(uuid4()), at=time.time(), prompt_uuid=prompt, outcome=kept)
+
+
+def received_entry(prompt: str) -> JournalEntry:
+    """Return the entry which says that the program has the outcome of a prompt."""
+    return ReceivedEntry(uuid=str(uuid4()), at=time.time(), prompt_uuid=prompt)
+
+
+def _transcript(
+    session_id: str, project: str, found: Mapping[str, Sequence[Entry]]
+) -> Transcript | None:
+    """Return a conversation. None if there is none."""
+    if not _linked(found.get("", ())):
+        return None
+    return Transcript(
+        session_id=session_id,
+        project=project,
+        entries=entries_of_objects(found[""]),
+        subagents=tuple(
+            _subagent(name, entries)
+            for subkey, entries in found.items()
+            if (name := subagent_name(subkey)) is not None
+        ),
+    )
+
+
+def _subagent(name: str, stored: Sequence[Entry]) -> SubagentTranscript:
+    entries, metadata = split_metadata(stored)
+    return subagent_transcript(name, entries_of_objects(entries), metadata)
+
+
+def _linked(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if "uuid" in entry and entry.get("type") in _LINKED]
+
+
+def _uuids(entries: Iterable[Entry]) -> set[object]:
+    return {entry["uuid"] for entry in entries if "uuid" in entry}
+
+
+def _log(warning: SdkWarning) -> None:
+    log.warning("%s: %s", warning.kind, warning.detail)
+
+
+def _ignore(_: object) -> None:
+    """Ignore that a session of this program lost its lease: it has ended."""

@@ -1,0 +1,714 @@
+"""`Agent.recover` and `run(retry=...)` after a crash, on the fake CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.support.journals import brief, journal_of
+from tests.support.processes import run, until
+
+import bridle
+from bridle import (
+    Limits,
+    OptionsError,
+    Retry,
+    SessionInUseError,
+    SessionNotFoundError,
+    ToolContext,
+    tool,
+)
+from bridle._core.journal import (
+    JournalEntry,
+    OutcomeEntry,
+    PromptEntry,
+    ToolCallEntry,
+    encode_entry,
+    store_outcome,
+)
+from bridle._core.mirroring import Batch
+from bridle._core.transcripts import project_name
+from bridle._shell import recovering, transcript_files
+from bridle._shell.recovering import received_entry
+from bridle._shell.spool import Spool, spool_name
+from bridle.outcomes import Outcome, OutcomeReason
+from bridle.sessions import MemoryStore, SessionKey
+from bridle.testing import FakeCli
+
+ID = "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
+LEASE = 0.4
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory, working directory and directory for spool files of its own."""
+    for name, place in {
+        "XDG_STATE_HOME": "state",
+        "HOME": "home",
+        "CLAUDE_CONFIG_DIR": "home/.claude",
+    }.items():
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        monkeypatch.setenv(name, str(tmp_path / place))
+    monkeypatch.setattr("bridle._shell.leases.LEASE", LEASE)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+# ---------------------------------------------------------------- histories
+
+
+def prompt(uuid: str, content: Any = "do it", cwd: str = "/nowhere") -> PromptEntry:
+    return PromptEntry(
+        uuid=str(uuid4()), at=time.time(), prompt_uuid=uuid, content=content, cwd=cwd
+    )
+
+
+def ended(uuid: str, **fields: Any) -> OutcomeEntry:
+    outcome = Outcome[Any](**{"reason": OutcomeReason.COMPLETED, "uuid": uuid, **fields})
+    return OutcomeEntry(
+        uuid=str(uuid4()), at=time.time(), prompt_uuid=uuid, outcome=store_outcome(outcome)
+    )
+
+
+def user(uuid: str, parent: str | None = None, text: str = "do it") -> dict[str, Any]:
+    message = {"role": "user", "content": text}
+    return {"type": "user", "uuid": uuid, "parentUuid": parent, "message": message}
+
+
+def answer(uuid: str, parent: str, text: str = "done") -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    message = {"role": "assistant", "content": content, "stop_reason": "end_turn", "id": "m"}
+    return {"type": "assistant", "uuid": uuid, "parentUuid": parent, "message": message}
+
+
+async def keep(
+    store: MemoryStore, journal: Sequence[JournalEntry], entries: Sequence[dict[str, Any]] = ()
+) -> None:
+    if entries:
+        await store.append(SessionKey(ID), entries)
+    if journal:
+        await store.append(SessionKey(ID, "journal"), list(map(encode_entry, journal)))
+
+
+async def kinds(store: MemoryStore, session_id: str = ID) -> list[str]:
+    return brief(await journal_of(store, session_id))
+
+
+def prompts_of(cli: FakeCli) -> list[str]:
+    """The prompts that the runs of a CLI got, in order."""
+    frames: list[Any] = [
+        one.members for found in cli.runs for one in found if one.direction == "in"
+    ]
+    return [frame["message"]["content"] for frame in frames if frame.get("type") == "user"]
+
+
+def crash_after(seconds: float, times: int = 1) -> tuple[Any, list[str]]:
+    """A tool that kills its CLI, and the idempotency keys of its calls."""
+    keys: list[str] = []
+
+    @tool
+    async def crash(line: str, context: ToolContext) -> str:
+        """Kill the CLI."""
+        keys.append(context.idempotency_key)
+        if len(keys) <= times:
+            await asyncio.sleep(seconds)
+            os.kill(context.session.pid, 9)
+            await asyncio.sleep(60)
+        return f"went on with {line}"
+
+    return crash, keys
+
+
+LATER = 0.3
+"""Seconds after which the fake CLI has written the tool call to its transcript."""
+
+CALL = 'CALL mcp__tools__crash {"line": "a"}'
+NAMED = '- mcp__tools__crash {"line":"a"}'
+
+
+async def crashed(agent: bridle.Agent, text: str = CALL) -> str:
+    """Leave a session whose CLI has crashed, and whose outcome was not received."""
+    session = await agent.session()
+    outcome = await (await session.send_user_message(text))
+    assert outcome.reason is OutcomeReason.CLI_EXITED
+    await session.aclose()
+    return str(session.id)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def test_a_recovery_needs_a_store_and_the_id_of_a_session() -> None:
+    agent = bridle.Agent()
+    stored = bridle.Agent(store=MemoryStore())
+    calls: dict[str, Callable[[], Any]] = {
+        "store": lambda: agent.sync.recover(ID),
+        "session_id": lambda: stored.sync.recover("my session"),
+        "retry": lambda: stored.sync.recover(ID, retry=3),  # type: ignore[call-overload]
+        "output_retries": lambda: stored.sync.recover(ID, output_retries=-1),
+        "output_type": lambda: stored.sync.recover(ID, output_type=object()),
+    }
+    for field, call in calls.items():
+        with pytest.raises(OptionsError) as caught:
+            call()
+        assert caught.value.field == field
+
+
+def test_a_session_that_is_nowhere_is_not_found() -> None:
+    async def main() -> None:
+        with pytest.raises(SessionNotFoundError):
+            await bridle.Agent(store=MemoryStore()).recover(ID)
+
+    run(main)
+
+
+# ---------------------------------------------------------------- without a CLI
+
+
+def test_finished_turns_are_recovered_without_a_cli() -> None:
+    """From the journal and from the transcript, in the order of the prompts, and only once."""
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(
+            store,
+            [prompt("p1"), prompt("p2"), ended("p2", text="two", cost_usd=0.5)],
+            [user("p1"), answer("a1", "p1", "one"), user("p2", "a1"), answer("a2", "p2", "x")],
+        )
+        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+        first, second = await agent.recover(ID)
+        assert (first.uuid, first.text, first.cost_usd) == ("p1", "one", None)
+        assert (first.session_id, first.reason) == (ID, OutcomeReason.COMPLETED)
+        assert (second.uuid, second.text, second.cost_usd) == ("p2", "two", 0.5)
+        assert (await kinds(store))[-2:] == ["received #1", "received #2"]
+        assert await agent.recover(ID) == []
+
+    run(main)
+
+
+def test_a_conversation_without_a_journal_has_nothing_to_recover() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [], [user("p1")])
+        assert await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID) == []
+
+    run(main)
+
+
+def test_structured_output_is_converted_again() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1"), ended("p1", structured_output={"value": 4})])
+        await keep(store, [prompt("p2"), ended("p2", text="four")])
+        await keep(store, [prompt("p3"), ended("p3", structured_output={"value": "x"})])
+        outcomes = await bridle.Agent(store=store).recover(ID, output_type=int)
+        assert [(one.output, str(one.reason)) for one in outcomes] == [
+            (4, "completed"),
+            (None, "output_missing"),
+            (None, "output_invalid"),
+        ]
+
+    run(main)
+
+
+def test_the_file_of_the_cli_completes_the_store(home: Path) -> None:
+    """The program died before it could copy the last entries."""
+    store = MemoryStore()
+    entries = [user("p1"), answer("a1", "p1", "from the file")]
+    place = home / "home/.claude/projects" / project_name(str(home / "work"))
+    place.mkdir(parents=True)
+    lines = [*entries, {"type": "last-prompt", "leafUuid": "a1"}]
+    (place / f"{ID}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+    async def main() -> None:
+        await keep(store, [prompt("p1")], entries[:1])
+        (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
+        assert outcome.text == "from the file"
+        assert await store.load(SessionKey(ID)) == entries
+
+    run(main)
+
+
+def test_an_old_file_of_the_cli_does_not_change_the_conversation(home: Path) -> None:
+    """Another machine has continued the session, and the file has a branch of its own."""
+    store = MemoryStore()
+    place = home / "home/.claude/projects" / project_name(str(home / "work"))
+    place.mkdir(parents=True)
+    old = [user("p1"), answer("old", "p1", "from the file")]
+    (place / f"{ID}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in old))
+    entries = [user("p1"), answer("a1", "p1", "from the store")]
+
+    async def main() -> None:
+        await keep(store, [prompt("p1")], entries)
+        (outcome,) = await bridle.Agent(store=store).recover(ID)
+        assert outcome.text == "from the store"
+        assert await store.load(SessionKey(ID)) == entries
+
+    run(main)
+
+
+def test_entries_in_a_spool_file_are_recovered() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1")])
+        spool = Spool(f"{spool_name(store, ID)}journal.", "dead", None)
+        late = encode_entry(ended("p1", text="from the spool"))
+        spool.write([Batch(SessionKey(ID, "journal"), [late], 100, 1)])
+        spool.close()
+        (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
+        assert outcome.text == "from the spool"
+
+    run(main)
+
+
+# ---------------------------------------------------------------- with a CLI
+
+
+def test_a_turn_that_was_cut_off_is_continued_and_the_call_is_named() -> None:
+    store = MemoryStore()
+    crash, _ = crash_after(LATER)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            session_id = await crashed(agent)
+            (outcome,) = await agent.recover(session_id)
+            first, second = prompts_of(cli)
+            assert first == CALL
+            assert NAMED in second
+            assert (outcome.ok, outcome.session_id) == (True, session_id)
+            assert NAMED in outcome.text
+            assert await kinds(store, session_id) == [
+                f"prompt #1 {CALL}",
+                "call mcp__tools__crash #1",
+                "outcome #1 cli_exited",
+                "prompt #2 continues #1",
+                "outcome #1 completed",
+                "received #1",
+            ]
+            assert outcome.uuid == (await journal_of(store, session_id))[0].prompt_uuid  # type: ignore[union-attr]
+            assert await agent.recover(session_id) == []
+            assert len(prompts_of(cli)) == 2
+
+    run(main)
+
+
+def test_a_prompt_that_is_not_in_the_transcript_is_sent_again() -> None:
+    store = MemoryStore()
+    crash, keys = crash_after(0)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            session_id = await crashed(agent)
+            assert await store.load(SessionKey(session_id)) is None
+            (outcome,) = await agent.recover(session_id)
+            _, second = prompts_of(cli)
+            assert NAMED in second
+            assert second.endswith(CALL)
+            assert (outcome.text, outcome.session_id) == ("went on with a", session_id)
+            assert keys[0] == keys[1]
+            uuids = [one["uuid"] for one in cli.received if one["type"] == "user"]
+            assert uuids == [outcome.uuid]
+
+    run(main)
+
+
+def test_a_file_without_a_conversation_does_not_prevent_a_recovery(home: Path) -> None:
+    """The CLI takes the id of the session as used, and finds nothing to resume."""
+    store = MemoryStore()
+    place = home / "home/.claude/projects" / project_name(str(home / "work"))
+    place.mkdir(parents=True)
+    file = place / f"{ID}.jsonl"
+    file.write_text('{"type":"queue-operation","operation":"enqueue"}\n')
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", cwd=str(home / "work"))])
+        with FakeCli.auto(transcripts=True) as cli:
+            (outcome,) = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+            assert outcome.text == "You said: do it"
+            assert "queue-operation" not in file.read_text()
+
+    run(main)
+
+
+def test_several_prompts_are_finished_one_after_the_other() -> None:
+    store = MemoryStore()
+    crash, _ = crash_after(LATER)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            session = await agent.session()
+            turns = [await session.send_user_message(CALL)]
+            await until(lambda: len(cli.sent) > 2 and "tool_use" in str(cli.sent))
+            turns += [await session.send_user_message(text) for text in ("second", "third")]
+            for turn in turns:
+                assert (await turn).reason is OutcomeReason.CLI_EXITED
+            await session.aclose()
+            outcomes = await agent.recover(str(session.id))
+            assert [one.uuid for one in outcomes] == [turn.uuid for turn in turns]
+            assert [one.text for one in outcomes[1:]] == ["You said: second", "You said: third"]
+            assert NAMED in outcomes[0].text
+
+    run(main)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_cli_works_in_the_directory_of_the_session(home: Path, exists: bool) -> None:
+    store = MemoryStore()
+    there = home / "there"
+    if exists:
+        there.mkdir()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", cwd=str(there))])
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, cwd=str(home / "work"))
+            await agent.recover(ID)
+            (cwd,) = [one.members["cwd"] for one in cli.transcript() if "cwd" in one.members][:1]
+            assert cwd == str(there if exists else home / "work")
+
+    run(main)
+
+
+def test_the_limits_of_the_call_apply() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", "SLOW")])
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            (outcome,) = await agent.recover(ID, limits=Limits(total=0.5))
+            assert outcome.reason is OutcomeReason.LIMIT_TOTAL
+
+    run(main)
+
+
+def test_the_blocking_twin_gives_tools_a_blocking_session_and_the_deps() -> None:
+    store = MemoryStore()
+    seen: list[tuple[object, object]] = []
+
+    @tool
+    def look(context: ToolContext) -> str:
+        """Look."""
+        seen.append((type(context.session), context.deps))
+        return "looked"
+
+    async def write() -> None:
+        await keep(store, [prompt("p1", "CALL mcp__tools__look {}")])
+
+    run(write)
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, store=store, tools=[look])
+        (outcome,) = agent.sync.recover(ID, deps="mine")
+    assert outcome.text == "looked"
+    ((kind, deps),) = seen
+    assert (isinstance(kind, type) and issubclass(kind, bridle.sync.Session), deps) == (
+        True,
+        "mine",
+    )
+
+
+def test_an_approved_call_that_was_cut_off_does_not_run_again_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The transcript that the CLI resumes does not say that the call waits for approval."""
+    store = MemoryStore()
+    resumed: list[str] = []
+    write = transcript_files.write_transcript
+
+    def note(path: Path, *arguments: Any) -> None:
+        write(path, *arguments)
+        resumed.append(path.read_text())
+
+    monkeypatch.setattr("bridle._shell.store_loading.write_transcript", note)
+    pending = bridle.PendingApproval(
+        session_id=ID, tool_name="Bash", tool_input={"command": "x"}, tool_use_id="t1"
+    )
+    call = answer("a1", "p1")
+    call["message"] |= {"stop_reason": "tool_use", "content": [{"type": "tool_use", "id": "t1"}]}
+    waits = {"type": "hook_deferred_tool", "toolUseID": "t1", "toolName": "Bash"}
+    entries = [
+        user("p1"),
+        call,
+        {"type": "attachment", "uuid": "d1", "parentUuid": "a1", "attachment": waits},
+    ]
+    decision = PromptEntry(
+        uuid="j1", at=time.time(), prompt_uuid="d2", content=None, cwd="/nowhere", resumes="t1"
+    )
+    ran = ToolCallEntry(
+        uuid="j2", at=time.time(), tool_use_id="t1", tool_name="Bash", prompt_uuid="d2",
+        tool_input={"command": "x"}, idempotency_key="k",
+    )  # fmt: skip
+
+    async def main() -> None:
+        deferred = ended("p1", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
+        await keep(store, [prompt("p1"), deferred, received_entry("p1"), decision], entries)
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            await keep(store, [ran])
+            (outcome,) = await agent.recover(ID)
+            assert (outcome.uuid, outcome.ok) == ("d2", True)
+            assert '- Bash {"command":"x"}' in prompts_of(cli)[0]
+        assert ["hook_deferred_tool" in text for text in resumed] == [False]
+
+    run(main)
+
+
+# ---------------------------------------------------------------- a recovery that fails
+
+
+def test_a_recovery_that_is_cancelled_can_be_repeated() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", "SLOW")])
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            task = asyncio.create_task(agent.recover(ID))
+            await until(lambda: len(prompts_of(cli)) == 1)
+            # Until the transcript has the prompt, so that it is not sent again.
+            await until(lambda: "transcript_mirror" in str(cli.sent))
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            assert "received" not in str(await kinds(store))
+            (outcome,) = await agent.recover(ID)
+            assert (outcome.ok, outcome.uuid) == (True, "p1")
+
+    run(main)
+
+
+def test_a_crash_in_a_recovery_can_be_recovered() -> None:
+    """Without `retry` its outcome is `cli_exited`, and another recovery continues."""
+    store = MemoryStore()
+    crash, _ = crash_after(LATER, times=2)
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", CALL)])
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            (outcome,) = await agent.recover(ID)
+            assert (outcome.reason, outcome.uuid) == (OutcomeReason.CLI_EXITED, "p1")
+            (outcome,) = await agent.recover(ID)
+            assert outcome.ok
+
+    run(main)
+
+
+def test_a_crash_in_a_recovery_is_retried() -> None:
+    store = MemoryStore()
+    crash, _ = crash_after(LATER)
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", CALL)])
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            (outcome,) = await agent.recover(ID, retry=Retry(attempts=2, max_wait=0.1))
+            assert (outcome.ok, outcome.uuid) == (True, "p1")
+            assert NAMED in prompts_of(cli)[1]
+            assert (await kinds(store))[-1] == "received #1"
+            assert "received" not in str((await kinds(store))[:-1])
+
+    run(main)
+
+
+# ---------------------------------------------------------------- in use
+
+
+def test_a_session_of_this_machine_that_runs_is_in_use() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            async with agent.session() as session:
+                await (await session.send_user_message("hello"))
+                began = time.monotonic()
+                with pytest.raises(SessionInUseError):
+                    await agent.recover(str(session.id))
+                assert time.monotonic() - began < LEASE
+            assert await agent.recover(str(session.id)) == []
+
+    run(main)
+
+
+def test_a_session_of_another_machine_that_runs_is_in_use() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1"), ended("p1")])
+
+        async def renew() -> None:
+            while True:
+                await store.acquire(ID, "another machine", LEASE)
+                await asyncio.sleep(LEASE / 4)
+
+        renewing = asyncio.create_task(renew())
+        await asyncio.sleep(0)
+        agent = bridle.Agent(store=store)
+        with pytest.raises(SessionInUseError):
+            await agent.recover(ID)
+        renewing.cancel()
+        assert len(await agent.recover(ID)) == 1  # its lease expires
+
+    run(main)
+
+
+def test_of_two_recoveries_one_has_the_outcomes() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1")])
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            both = (agent.recover(ID), agent.recover(ID))
+            found = await asyncio.gather(*both, return_exceptions=True)
+            assert sorted(map(len, (one for one in found if isinstance(one, list)))) in (
+                [1],
+                [0, 1],
+            )
+            others = [one for one in found if not isinstance(one, list)]
+            assert all(isinstance(one, SessionInUseError) for one in others)
+            assert len(prompts_of(cli)) == 1
+
+    run(main)
+
+
+def test_a_recovery_ends_if_another_program_takes_the_session_over() -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", "SLOW")])
+        with FakeCli.auto(transcripts=True) as cli:
+            task = asyncio.create_task(bridle.Agent(cli_path=cli.path, store=store).recover(ID))
+            await until(lambda: len(prompts_of(cli)) == 1)
+            store._leases[ID] = ("another program", store._clock() + 60)
+            with pytest.raises(SessionInUseError):
+                await task
+            assert "received" not in str(await kinds(store))
+
+    run(main)
+
+
+# ---------------------------------------------------------------- run(retry=...)
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+@pytest.mark.parametrize("seconds", [0, LATER])
+def test_a_run_continues_in_a_new_process_after_a_crash(has_store: bool, seconds: float) -> None:
+    store = MemoryStore() if has_store else None
+    crash, keys = crash_after(seconds)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            retry = Retry(attempts=2, max_wait=0.1)
+            outcome = await agent.run(CALL, retry=retry, keep_messages=True)
+            assert outcome.ok, outcome
+            first, second = prompts_of(cli)
+            assert (first, NAMED in second) == (CALL, True)
+            if seconds:
+                assert len(keys) == 1
+                assert not second.endswith(CALL)
+            else:
+                assert second.endswith(CALL)
+                assert keys[0] == keys[1]
+            assert outcome.model_calls == 2 + (not seconds)
+            assert outcome.tool_calls == len(keys)
+            assert outcome.messages is not None
+            assert sum(isinstance(one, bridle.AssistantMessage) for one in outcome.messages) >= 2
+            if store is not None:
+                told = await kinds(store, str(outcome.session_id))
+                assert (told[-2:], told.count("received #1")) == (
+                    ["outcome #1 completed", "received #1"],
+                    1,
+                )
+
+    run(main)
+
+
+def test_a_run_whose_cli_crashes_every_time_ends() -> None:
+    crash, keys = crash_after(0, times=99)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, tools=[crash])
+            outcome = await agent.run(CALL, retry=Retry(attempts=3, max_wait=0.05))
+            assert (outcome.reason, len(keys), len(cli.runs)) == (OutcomeReason.CLI_EXITED, 3, 3)
+            assert outcome.session_id is not None
+
+    run(main)
+
+
+def test_a_run_without_attempts_left_or_with_a_used_limit_is_not_continued() -> None:
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            for retry, limits in (
+                (Retry(attempts=1), Limits()),
+                (Retry(attempts=3, max_wait=0.05), Limits(turns=1)),
+            ):
+                crash, keys = crash_after(0, times=99)
+                agent = bridle.Agent(cli_path=cli.path, tools=[crash], limits=limits)
+                outcome = await agent.run(CALL, retry=retry)
+                assert (outcome.reason, len(keys)) == (OutcomeReason.CLI_EXITED, 1)
+
+    run(main)
+
+
+def test_a_turn_that_finished_before_the_crash_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The transcript has the answer, although the CLI died before its result."""
+    store = MemoryStore()
+    load = recovering.DeadSession.load
+
+    async def finished(self: recovering.DeadSession) -> recovering.History:
+        history = await load(self)
+        (entry,) = [one for one in history.journal if isinstance(one, PromptEntry)]
+        entries = [user(entry.prompt_uuid), answer("a1", entry.prompt_uuid, "was there")]
+        return recovering.History(history.journal, recovering._transcript(ID, "-", {"": entries}))
+
+    monkeypatch.setattr(recovering.DeadSession, "load", finished)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            outcome = await agent.run("EXIT -9", retry=Retry(attempts=2, max_wait=0.05))
+            assert (outcome.ok, outcome.text, len(cli.runs)) == (True, "was there", 1)
+            (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
+            assert (await kinds(store, named.partition("=")[2]))[-1] == "received #1"
+
+    run(main)
+
+
+def test_the_blocking_run_gives_tools_a_blocking_session_after_a_crash() -> None:
+    kinds: list[bool] = []
+
+    @tool
+    def crash(context: ToolContext) -> str:
+        """Kill the CLI, the first time."""
+        kinds.append(isinstance(context.session, bridle.sync.Session))
+        if len(kinds) == 1:
+            os.kill(context.session.pid, 9)
+            time.sleep(1)
+        return "fine"
+
+    with FakeCli.auto(transcripts=True) as cli:
+        agent = bridle.Agent(cli_path=cli.path, tools=[crash])
+        retry = Retry(attempts=2, max_wait=0.05)
+        outcome = agent.sync.run("CALL mcp__tools__crash {}", retry=retry)
+    assert (outcome.text, kinds) == ("fine", [True, True])
