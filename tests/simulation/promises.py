@@ -120,6 +120,8 @@ class Promises:
         self._terminated = False
         self._killed = False
         self._ready = False
+        # The ids that the CLI gave the session.
+        self._names: set[str] = set()
         self._farewells = 0
         self.finished = False
 
@@ -577,6 +579,12 @@ class Promises:
         self._killed = True
         self.cli.die(-9)
 
+    def _on_session_named(self, action: act.SessionNamed) -> None:
+        self.coverage.actions["SessionNamed"] += 1
+        if action.session_id != self.engine.session_id or action.session_id in self._names:
+            raise Violation(f"the session was named {action.session_id!r} wrongly, or twice")
+        self._names.add(action.session_id)
+
     def _on_finished(self, _: act.Finished) -> None:
         self.coverage.actions["Finished"] += 1
         if self.finished:
@@ -603,5 +611,6 @@ _CHECKS: dict[type, Callable[[Promises, Any], None]] = {
     act.CancelCall: Promises._on_cancel_call,
     act.Publish: Promises._on_publish,
     act.Warn: Promises._on_warn,
+    act.SessionNamed: Promises._on_session_named,
     act.Finished: Promises._on_finished,
 }

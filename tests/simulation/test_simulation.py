@@ -50,7 +50,7 @@ def test_everything_that_can_happen_does() -> None:
     assert missing == []
     assert [name for name in faults.OPERATIONS if not coverage.operations[name]] == []
     assert [move for move in MOVES if not coverage.moves[move]] == []
-    assert len(coverage.actions) == 19
+    assert len(coverage.actions) == 20
     assert {name for name, count in coverage.readers.items() if count} == {
         "awaited",
         "closed",
