@@ -230,7 +230,7 @@ def test_a_session_waits_only_with_its_journal_for_a_store_that_hangs(
             assert loop.time() - before < 4.0
             await session.aclose()
         details = [warning.detail for warning in warnings if warning.kind == "store_failed"]
-        assert any("1 entries are not in the store" in detail for detail in details)
+        assert any("1 entry is not in the store" in detail for detail in details)
 
     run(main)
 

@@ -541,7 +541,7 @@ def test_a_redaction_that_fails_writes_nothing(state: Path) -> None:
     async def main(bench: Bench) -> None:
         bench.writer.put(KEY, [{"uuid": "1", "text": "secret"}], 10)
         await bench.writer.aclose(0.5)
-        assert "1 entries are lost" in bench.warnings[-1].detail
+        assert "1 entry is lost" in bench.warnings[-1].detail
 
     play(main, Store(redact=redact))
     assert files(state) == []

@@ -134,12 +134,12 @@ class StoreWriter:
                 self._spool.close()
         except Exception as error:
             problem = self._spool_problem(error)
-            self._tell(f"{left} entries are lost: {problem}")
+            self._tell(f"{_entries(left)} lost: {problem}")
         else:
             if left:
                 self._tell(
-                    f"{left} entries are not in the store. They are in {self._spool.path}; the "
-                    "next session with this store and this id sends them"
+                    f"{_entries(left)} not in the store, but in {self._spool.path}. The next "
+                    "session with this store and this id sends them"
                 )
         self._release_callers(problem)
 
@@ -270,3 +270,7 @@ class StoreWriter:
 
     async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await self._loop.run_in_executor(None, function, *arguments)
+
+
+def _entries(count: int) -> str:
+    return "1 entry is" if count == 1 else f"{count} entries are"
