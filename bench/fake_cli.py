@@ -28,6 +28,7 @@ WARM_UP = b'"warm up"'
 
 REQUEST_ID = re.compile(rb'"request_id":\s*"([^"]+)"')
 UUID = re.compile(rb'"uuid":\s*"([^"]+)"')
+SESSION_ID = re.compile(rb'"session_id":\s*"[^"]*"')
 ANSWER = (
     b'{"type":"control_response","response":'
     b'{"subtype":"success","request_id":"%s","response":{}}}\n'
@@ -176,6 +177,11 @@ def main(path: str, arguments: list[str]) -> None:
         plan: Plan = json.load(file)
     act, hook, source = ACTS[plan["act"]], b"", Input()
     head, result = plan["head"].encode(), plan["result"].encode()
+    for argument in arguments:
+        if argument.startswith("--session-id="):
+            # As a CLI does: Bridle locks the session that the CLI reports.
+            own = argument.removeprefix("--session-id=").encode()
+            head = SESSION_ID.sub(b'"session_id":"%s"' % own, head)
     for line in source:
         if b'"control_request"' not in line:
             if b'"control_response"' not in line:
