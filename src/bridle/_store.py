@@ -53,7 +53,8 @@ class SessionStore(Protocol):
     - ``aclose``.
     - An attribute ``location``: a string that differs for different databases, without a password.
       Bridle sends entries that it kept in a local file only to a store of the same class with the
-      same ``location``.
+      same ``location``. Without this attribute, it sends them only to the same object, so entries
+      that are in the file when the program ends stay there.
 
     Objects that implement the store protocol of the official SDK are accepted in its place.
     """
@@ -85,12 +86,6 @@ class SubkeyStore(Protocol):
     def subkeys(self, session_id: str) -> Awaitable[Sequence[str]]:
         """Return the subkeys that the session has entries for, sorted, without ``""``."""
         ...
-
-
-def class_and_location(store: object) -> str:
-    """Return what tells a store from others: its class, and its ``location`` if it has one."""
-    kind = type(store)
-    return f"{kind.__module__}.{kind.__qualname__} {getattr(store, 'location', '')}"
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from typing import TypeAlias, cast
 
 from bridle._core.transcript_changes import Fork, fork_of, tag_entry, title_entry
 from bridle._core.transcript_export import FORMATS, ExportFormat, exported
-from bridle._core.transcript_summaries import SessionInfo
+from bridle._core.transcript_summaries import SessionInfo, bare_info
 from bridle._core.transcripts import SubagentTranscript, Transcript, TranscriptEntry
 from bridle._message import Message
 from bridle._option_checks import is_uuid
@@ -59,7 +59,7 @@ from bridle._stores import (
     SqliteStore,
     as_store,
 )
-from bridle.errors import OptionsError
+from bridle.errors import OptionsError, SessionNotFoundError
 
 __all__ = [
     "Entry",
@@ -109,8 +109,8 @@ async def list_sessions(
 ) -> list[SessionInfo]:
     """Return the stored sessions. The session that changed last comes first.
 
-    Sessions without a prompt are left out. Of each file, this function reads only the first and the
-    last 64 KiB. From a store, it loads the whole transcript of each session that it returns.
+    Sessions without a message are left out. Of each file, this function reads only the first and
+    the last 64 KiB. From a store, it loads the whole transcript of each session that it returns.
 
     Args:
         directory: return only the sessions of this working directory.
@@ -247,6 +247,9 @@ async def delete(
 ) -> None:
     """Delete a session and its subagents. In a store, also delete its journal.
 
+    With a store, this function also deletes the spool files of the session on this machine, except
+    those that a running session uses. Spool files on other machines stay.
+
     Close the session first. A CLI that still uses it writes the file again.
 
     Raises:
@@ -283,7 +286,7 @@ async def fork(
         title_entry(session_id, title)
     transcript = await place.load(session_id)
     if title is None:
-        info = await place.info(session_id)
+        info = await _info(place, transcript)
         title = f"{info.summary} (fork)"
     new_id = str(uuid.uuid4())
     made = await asyncio.to_thread(
@@ -328,7 +331,7 @@ async def export(
     place = _place(directory, config_dir, store, session_id)
     chosen = _format(path, format)
     transcript = await place.load(session_id)
-    info = await place.info(session_id)
+    info = await _info(place, transcript)
     try:
         await asyncio.to_thread(_write, Path(path), transcript, info, chosen, overwrite=overwrite)
     except FileExistsError as error:
@@ -338,6 +341,14 @@ async def export(
     except OSError as error:
         problem = f"names {path}, which cannot be written: {error.strerror}"
         raise OptionsError("path", problem) from None
+
+
+async def _info(place: _Files | StoredTranscripts, transcript: Transcript) -> SessionInfo:
+    """Return the summary of a session, which may have no message."""
+    try:
+        return await place.info(transcript.session_id)
+    except SessionNotFoundError:
+        return bare_info(transcript)
 
 
 def _write(

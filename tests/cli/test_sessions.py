@@ -272,6 +272,13 @@ def test_sessions_are_deleted_after_a_question_or_with_yes(
     assert not second.exists()
 
 
+def test_a_session_without_a_message_is_shown_and_deleted_by_its_id(command: Command) -> None:
+    path = command.home.write(ONE, lines({"type": "queue-operation"}))
+    assert "[no prompt]" in command("show", ONE)
+    assert command("rm", ONE, "--yes") == f"Deleted {ONE}.\n"
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("words", [["show"], ["list", "x"], ["show", ONE, "x"], ["rm"]])
 def test_missing_and_extra_words_are_errors(words: list[str], command: Command) -> None:
     command.home.write(ONE, plain())

@@ -13,6 +13,7 @@ from tests.support.stores import run
 
 from bridle import sessions
 from bridle._core.transcripts import project_name
+from bridle._shell.spool import spool_name
 from bridle.errors import OptionsError, StoreError
 from bridle.sessions import MemoryStore, OfficialStore, SessionKey, as_store
 
@@ -200,3 +201,89 @@ def test_sessions_of_the_official_sdk_are_listed_and_read(tmp_path: Path) -> Non
         assert await sessions.list_sessions(**place) == []
 
     run(main)
+
+
+# ---------------------------------------------------------------- where spool files belong
+
+
+class Slotted:
+    """Cannot be referenced weakly or hashed, and is equal to every other object of its class."""
+
+    __slots__ = ()
+    append = Minimal.append
+    load = Minimal.load
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Slotted)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Located(Minimal):
+    def __init__(self, location: str) -> None:
+        super().__init__()
+        self.location = location
+
+
+@pytest.mark.parametrize("kind", [Minimal, Slotted])
+def test_spool_files_of_a_store_without_a_location_belong_to_one_object(kind: type) -> None:
+    one, other = kind(), kind()
+    name = spool_name(as_store(one), ID)
+    assert spool_name(as_store(one), ID) == name
+    assert spool_name(as_store(other), ID) != name
+
+
+def test_spool_files_of_an_own_store_without_a_location_belong_to_one_object() -> None:
+    methods = {name: getattr(MemoryStore, name) for name in ("append", "load", "list", "delete")}
+    kind = type("Own", (), methods)
+    one, other = kind(), kind()
+    assert spool_name(one, ID) == spool_name(one, ID) != spool_name(other, ID)
+
+
+def test_the_name_of_an_object_is_not_given_to_a_later_object_at_its_address() -> None:
+    names = {spool_name(as_store(Minimal()), ID) for _ in range(20)}
+    assert len(names) == 20
+
+
+def test_a_location_makes_the_spool_files_usable_for_other_objects() -> None:
+    def name(store: object) -> str:
+        return spool_name(as_store(store), ID)
+
+    assert name(Located("a")) == name(Located("a")) != name(Located("b"))
+    given = [OfficialStore(Minimal(), location=place) for place in ("a", "a", "b")]
+    assert name(given[0]) == name(given[1]) != name(given[2])
+    # The argument wins, because the program that passes it knows the database.
+    assert name(OfficialStore(Located("a"), location="b")) == name(Located("b"))
+
+
+@pytest.mark.parametrize("location", ["", 7])
+def test_a_location_must_be_a_string(location: Any) -> None:
+    with pytest.raises(OptionsError, match=r"OfficialStore\.location must be a non-empty string"):
+        OfficialStore(Minimal(), location=location)
+
+
+def test_a_store_without_a_location_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = Minimal()
+    for _ in range(2):
+        as_store(store)
+    as_store(Located("a"))
+    as_store(MemoryStore())
+    [record] = caplog.records
+    assert record.name == "bridle.sessions"
+    assert "Minimal has no location" in record.getMessage()
+
+
+def test_a_session_that_was_loaded_first_is_added_to_the_index() -> None:
+    official = InMemorySessionStore()
+
+    async def work() -> None:
+        entry: Any = {"type": "user", "uuid": "1"}
+        await official.append({"project_key": "-a", "session_id": "s"}, [entry])
+        store = OfficialStore(official)
+        assert await store.load(SessionKey("s", "", "-a")) == [entry]
+        await store.append(SessionKey("s", "", "-b"), [{"type": "user", "uuid": "2"}])
+        other = OfficialStore(official)
+        assert len(await other.load(SessionKey("s", "", "-elsewhere")) or ()) == 2
+        assert [(one.session_id, one.project) for one in await other.list()] == [("s", "-a")]
+
+    run(work)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from tests.support.processes import run
@@ -33,6 +34,9 @@ from tests.support.stored import (
 import bridle
 from bridle import OptionsError, SessionNotFoundError, sessions
 from bridle._core import transcripts
+from bridle._core.mirroring import Batch
+from bridle._shell.spool import Spool, spool_name
+from bridle.errors import StoreError
 from bridle.sessions import SessionKey
 
 MIB = 1 << 20
@@ -555,6 +559,95 @@ def test_a_prompt_full_of_tags_is_listed_at_once(text: str, home: Home) -> None:
     before = time.process_time()
     assert list_of(home) == [ONE]
     assert time.process_time() - before < 0.5  # quadratic time would be seconds
+
+
+def test_a_session_whose_prompt_is_an_image_can_be_used_like_others(
+    home: Home, tmp_path: Path
+) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A"}}
+    told = [user("a", None, [image]), assistant("b", "a")]
+    home.write(ONE, lines(*told))
+
+    async def main() -> None:
+        store = sessions.MemoryStore()
+        await store.append(SessionKey(ONE), told)
+        places: list[Any] = [{"config_dir": home.path}, {"store": store}]
+        for number, place in enumerate(places):
+            assert [one.summary for one in await sessions.list_sessions(**place)] == ["[image]"]
+            copy = await sessions.fork(ONE, **place)
+            assert (await sessions.get_session(copy, **place)).summary == "[image] (fork)"
+            await sessions.export(ONE, tmp_path / f"{number}.md", **place)
+            await sessions.delete(ONE, **place)
+
+    run(main)
+
+
+def test_a_session_without_a_conversation_can_be_exported(home: Home, tmp_path: Path) -> None:
+    home.write(ONE, lines({"type": "queue-operation"}))
+
+    async def main() -> None:
+        assert await sessions.list_sessions(config_dir=home.path) == []
+        await sessions.export(ONE, tmp_path / "a.md", config_dir=home.path)
+        await sessions.export(ONE, tmp_path / "a.jsonl", config_dir=home.path)
+
+    run(main)
+    assert "no prompt" in (tmp_path / "a.md").read_text()
+    assert "queue-operation" in (tmp_path / "a.jsonl").read_text()
+
+
+# ---------------------------------------------------------------- stores that fail or spool
+
+
+def test_a_fork_that_fails_leaves_nothing_in_the_store() -> None:
+    class Failing(sessions.MemoryStore):
+        is_full = False
+
+        async def append(self, key: SessionKey, entries: Any) -> None:
+            if self.is_full and not key.subkey:
+                raise StoreError("Failing", "append", "full")
+            await super().append(key, entries)
+
+    async def main() -> None:
+        store = Failing()
+        for (session_id, subkey), entries in (await filled()).entries.items():
+            await store.append(SessionKey(session_id, subkey, "-project"), entries)
+        before = set(store._sessions)
+        store.is_full = True
+        with pytest.raises(StoreError, match="full"):
+            await sessions.fork(ONE, store=store)
+        assert set(store._sessions) == before
+
+    run(main)
+
+
+def test_delete_removes_the_spool_files_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    store = sessions.MemoryStore()
+
+    def spooled(session_id: str, of: object = store) -> Spool:
+        spool = Spool(f"{spool_name(of, session_id)}transcript.", uuid4().hex)
+        spool.write([Batch(SessionKey(session_id), [user("a", None, "Look")], 10, 1)])
+        return spool
+
+    async def main() -> None:
+        await store.append(SessionKey(ONE), [user("a", None, "Look")])
+        used = spooled(ONE)
+        kept = [used, spooled(TWO), spooled(ONE, sessions.MemoryStore())]
+        for spool in [*kept[1:], spooled(ONE)]:
+            spool.close()
+        await sessions.delete(ONE, store=store)
+        assert sorted(map(str, (tmp_path / "bridle" / "spool").iterdir())) == sorted(
+            spool.path for spool in kept
+        )
+        used.close()
+        await sessions.delete(ONE, store=store)  # the store has nothing of it
+        assert not os.path.exists(used.path)
+        with pytest.raises(SessionNotFoundError):
+            await sessions.delete(ONE, store=store)
+
+    run(main)
 
 
 # ---------------------------------------------------------------- blocking code

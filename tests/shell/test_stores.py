@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import logging
+import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -741,6 +743,30 @@ def test_a_program_ends_although_a_store_is_open(database: Place) -> None:
 # ---------------------------------------------------------------- one database only
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("postgresql://v-app-1:p@h/db", "postgresql://v-app-2:p@h/db", True),
+        ("postgresql://u@h/db", "postgresql://u@h:5432/db", True),
+        ("postgresql://u@h,i/db", "postgresql://u@h:5432,i:5432/db", True),
+        ("postgresql://u@h,i/db", "postgresql://u@h,i:5432/db", True),
+        ("postgresql://app:p@h", "postgresql://app:p@h/app", True),
+        ("postgresql://a:p@h", "postgresql://b:p@h", False),
+        ("postgresql://u@h/db", "postgresql://u@h:5433/db", False),
+        ("postgresql://u@h:5433,i:5434/db", "postgresql://u@h:5434,i:5433/db", False),
+        ("postgresql://u@h/db", "postgresql://u@h/other", False),
+        ("postgresql://u@h/db", "postgresql://u@i/db", False),
+        ("postgresql://u@h/db", "postgresql://u@h/db?options=-csearch_path%3Da", False),
+    ],
+)
+def test_the_location_names_the_database_and_not_its_user(
+    one: str, other: str, is_same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        monkeypatch.delenv(name)
+    assert (PostgresStore(one).location == PostgresStore(other).location) is is_same
+
+
 def test_the_file_belongs_to_its_owner_only(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db")
 
@@ -748,6 +774,48 @@ def test_the_file_belongs_to_its_owner_only(tmp_path: Path) -> None:
         await store.append(KEY, entries(1))
         assert {path.name for path in tmp_path.iterdir()} == {"a.db", "a.db-wal", "a.db-shm"}
         assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
+        await store.aclose()
+
+    run(work)
+
+
+def test_deleted_text_is_not_left_in_the_files(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db", retention=1000)
+
+    def is_left() -> bool:
+        return any(b"a secret text" in path.read_bytes() for path in tmp_path.iterdir())
+
+    async def work() -> None:
+        secrets = [{"uuid": str(number), "text": "a secret text" * 50} for number in range(200)]
+        await store.append(KEY, secrets)
+        await store.append(SessionKey("other"), [{"uuid": "1"}])
+        assert is_left()
+        await store.delete(KEY)
+        assert not is_left()
+        await store.append(KEY, secrets)
+        await store.append(SessionKey("other"), [{"uuid": "2"}])
+        assert is_left()
+        SqlitePlace(tmp_path / "a.db").age(2000)
+        await store.list()
+        assert not is_left()
+        await store.aclose()
+
+    run(work)
+
+
+def test_a_reader_does_not_make_a_deletion_fail(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "a.db", timeout=5.0)
+
+    async def work() -> None:
+        await store.append(KEY, entries(3))
+        reader = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM bridle_entries").fetchone()
+        before = time.monotonic()
+        await store.delete(KEY)
+        assert time.monotonic() - before < 4.0  # it does not wait for the reader
+        assert await store.load(KEY) is None
+        reader.close()
         await store.aclose()
 
     run(work)

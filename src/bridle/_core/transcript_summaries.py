@@ -9,10 +9,12 @@ from typing import cast
 from msgspec import Struct
 
 from bridle._core.transcript_texts import command_of, is_prompt_text
-from bridle._core.transcripts import object_of_line, text_of
+from bridle._core.transcripts import Transcript, object_of_line, text_of
 from bridle._raw_line import JsonObject, parse_json, repair_json
 
 _LONGEST_PROMPT = 200
+_MESSAGES = ("user", "assistant")
+_NO_PROMPT = "[no prompt]"
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -21,7 +23,8 @@ class SessionInfo(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     session_id: str
     #: The project: the working directory with "-" for all characters but letters and digits.
     project: str
-    #: One line to show: the title, else the last or the first prompt.
+    #: One line to show: the title, else the last or the first prompt. For a prompt without text,
+    #: the type of its first content block, such as "[image]". "[no prompt]" if there is none.
     summary: str
     #: Seconds since the epoch of the last change.
     updated_at: float
@@ -68,7 +71,7 @@ def summarize(
     path: str | None = None,
     title: str | None = None,
 ) -> SessionInfo | None:
-    """Return the summary of a session. None if it is a subagent's, or has no conversation yet.
+    """Return the summary of a session. None if it is a subagent's, or has no message yet.
 
     ``title`` is used if there is none in the last lines.
     """
@@ -83,7 +86,10 @@ def summarize(
         named or _last(last, "aiTitle") or _last(last, "lastPrompt") or _last(last, "summary")
     ) or prompt
     if not summary:
-        return None
+        kind = next(filter(None, map(_first_type, last)), None) or _cut_type(cut)
+        if kind is None and not any(one.get("type") in _MESSAGES for one in last):
+            return None
+        summary = f"[{kind}]" if kind else _NO_PROMPT
     branch = _last(last, "gitBranch")
     return SessionInfo(
         session_id=session_id,
@@ -98,6 +104,18 @@ def summarize(
         git_branch=None if branch == "HEAD" else branch,
         size=size,
         path=path,
+    )
+
+
+def bare_info(transcript: Transcript) -> SessionInfo:
+    """Return what a transcript without a message tells about its session."""
+    times = (seconds_of(one.timestamp or "") for one in transcript.entries)
+    known = [time for time in times if time is not None]
+    return SessionInfo(
+        session_id=transcript.session_id,
+        project=transcript.project,
+        summary=_NO_PROMPT,
+        updated_at=known[-1] if known else 0.0,
     )
 
 
@@ -121,9 +139,7 @@ def _tag(members: Sequence[JsonObject]) -> str | None:
 
 def _first_prompt(members: Iterable[JsonObject]) -> str | None:
     command: str | None = None
-    for one in members:
-        if one.get("type") != "user" or one.get("isMeta") or one.get("isCompactSummary"):
-            continue
+    for one in filter(_is_of_user, members):
         for text in _texts(one):
             if found := command_of(text):
                 command = command or found[0]
@@ -132,23 +148,48 @@ def _first_prompt(members: Iterable[JsonObject]) -> str | None:
     return command
 
 
+def _is_of_user(entry: JsonObject) -> bool:
+    """Return whether a user entry is not a note of the CLI."""
+    is_note = entry.get("isMeta") or entry.get("isCompactSummary")
+    return entry.get("type") == "user" and not is_note
+
+
 def _texts(entry: JsonObject) -> list[str]:
     """Return the texts of a user entry; none if it has tool results."""
+    texts = (text_of(block, "text") for block in _blocks(entry) if block.get("type") == "text")
+    return [text for text in texts if text is not None]
+
+
+def _first_type(entry: JsonObject) -> str | None:
+    """Return the type of the first content block of a prompt that is not text."""
+    blocks = _blocks(entry) if _is_of_user(entry) else []
+    kinds = (text_of(block, "type") for block in blocks)
+    return next((kind for kind in kinds if kind and kind != "text"), None)
+
+
+def _blocks(entry: JsonObject) -> list[JsonObject]:
+    """Return the content blocks of an entry; none if it has tool results."""
     message = entry.get("message")
     content = cast(JsonObject, message).get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
-        return [content]
+        return [{"type": "text", "text": content}]
     items = cast("list[object]", content) if isinstance(content, list) else []
     blocks = [cast(JsonObject, block) for block in items if isinstance(block, dict)]
-    if any(block.get("type") == "tool_result" for block in blocks):
-        return []
-    texts = (text_of(block, "text") for block in blocks if block.get("type") == "text")
-    return [text for text in texts if text is not None]
+    return [] if any(block.get("type") == "tool_result" for block in blocks) else blocks
 
 
 _CUT_TEXT = re.compile(
     rb'"role":"user","content":(?:\[\{"type":"text","text":)?("(?:[^"\\]|\\.)*)', re.DOTALL
 )
+
+
+_CUT_TYPE = re.compile(rb'"role":"user","content":\[\{"type":"(image|document)"')
+
+
+def _cut_type(line: bytes) -> str | None:
+    """Return the type of the first content block of a prompt whose line is cut off."""
+    found = _CUT_TYPE.search(line)
+    return None if found is None else found[1].decode()
 
 
 def _cut_prompt(line: bytes) -> str | None:

@@ -23,8 +23,9 @@ import msgspec
 from msgspec import Struct
 
 from bridle._core.mirroring import Batch
-from bridle._store import Entry, SessionKey, class_and_location
+from bridle._store import Entry, SessionKey
 from bridle._stores.entries import to_rows
+from bridle._stores.locations import class_and_location
 
 _WAITING, _DONE = b"+", b"-"
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from bridle._core.transcripts import (
 )
 from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
+from bridle._shell.spool import left_behind, spool_name
 from bridle._shell.transcript_files import iso_time
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore, StoredSession
 from bridle._stores.accept import subkeys_of
@@ -110,24 +112,40 @@ class StoredTranscripts:
         def entries_of(found: Sequence[JsonObject]) -> list[Mapping[str, object]]:
             return [{"uuid": str(uuid.uuid4()), **entry} for entry in found]
 
-        for agent, entries in fork.subagents:
-            key = SessionKey(session_id, f"{SUBAGENTS}/{agent.name}", source.project)
-            await self._store.append(key, entries_of([metadata_entry(agent), *entries]))
         key = SessionKey(session_id, project=source.project)
-        await self._store.append(key, entries_of(fork.entries))
+        try:
+            for agent, entries in fork.subagents:
+                subkey = SessionKey(session_id, f"{SUBAGENTS}/{agent.name}", source.project)
+                await self._store.append(subkey, entries_of([metadata_entry(agent), *entries]))
+            await self._store.append(key, entries_of(fork.entries))
+        except BaseException:
+            # Subagents without a transcript would not be listed.
+            with contextlib.suppress(Exception):
+                await self._store.delete(key)
+            raise
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session, its subagents and its journal. It may have only a journal."""
-        listed = await self._listed(session_id)
-        if listed is None and not await self._has_journal(session_id):
-            raise self._missing(session_id)
-        await self._store.delete(SessionKey(session_id) if listed is None else _key(listed))
+        """Delete a session with its subagents, its journal and its spool files.
 
-    async def _has_journal(self, session_id: str) -> bool:
+        It may have only some of them. Keeps spool files that a running session uses.
+        """
+        listed = await self._listed(session_id)
         # A store tells the project only of sessions that it lists.
-        if self._directory is not None:
-            return False
-        return bool(await self._store.load(SessionKey(session_id, JOURNAL)))
+        if listed is None and self._directory is not None:
+            raise self._missing(session_id)
+        is_stored = listed is not None or await self._has_rest(session_id)
+        if is_stored:
+            await self._store.delete(SessionKey(session_id) if listed is None else _key(listed))
+        # Otherwise the next session with this id would send their entries to the store.
+        is_spooled = await asyncio.to_thread(_delete_spools, spool_name(self._store, session_id))
+        if not is_stored and not is_spooled:
+            raise self._missing(session_id)
+
+    async def _has_rest(self, session_id: str) -> bool:
+        """Return whether the store has a journal or subagents of a session without a transcript."""
+        if await self._store.load(SessionKey(session_id, JOURNAL)):
+            return True
+        return bool(await subkeys_of(self._store, session_id))
 
     def _missing(self, session_id: str) -> SessionNotFoundError:
         place = "the store"
@@ -140,7 +158,16 @@ def _key(stored: StoredSession, subkey: str = "") -> SessionKey:
     return SessionKey(stored.session_id, subkey, stored.project)
 
 
-# Parsing a long transcript takes a while, so these run in threads.
+# These block, or parse long transcripts, so they run in threads.
+
+
+def _delete_spools(name: str) -> bool:
+    """Delete the spool files that no process uses. Return whether there were any."""
+    found = False
+    for spool in left_behind(name):
+        spool.remove()
+        found = True
+    return found
 
 
 def _summary_of(stored: StoredSession, loaded: Sequence[Entry]) -> SessionInfo | None:

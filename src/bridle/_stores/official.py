@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
-from bridle._store import Entry, SessionKey, StoredSession, class_and_location
+from bridle._store import Entry, SessionKey, StoredSession
 from bridle._stores.entries import Redact, check_policy, to_rows, uuid_of
-from bridle.errors import StoreError
+from bridle._stores.locations import class_and_location
+from bridle.errors import OptionsError, StoreError
 
 INDEX = "bridle-index"
 """The project key under which the adapter stores the project of each session."""
@@ -34,15 +35,30 @@ class OfficialStore:
             ``delete`` or ``list_subkeys``, `list` and `delete` raise `StoreError` and `subkeys`
             returns an empty list.
         redact: Called for each entry; returns the entry to store. It must accept its own result.
+        location: A string that differs for different databases, prefixes or tenants, without a
+            password. Bridle sends the entries of a spool file only to a store of the same class
+            with the same location. None takes the attribute ``location`` of the object. If the
+            object has none, Bridle sends the entries only to the same object, so those that are in
+            the file when the program ends stay there.
     """
 
-    def __init__(self, store: object, *, redact: Redact | None = None) -> None:
+    def __init__(
+        self, store: object, *, redact: Redact | None = None, location: str | None = None
+    ) -> None:
         check_policy("OfficialStore", redact, None)
+        if location is not None and (not isinstance(cast("object", location), str) or not location):
+            raise OptionsError(
+                "OfficialStore.location",
+                f"must be a non-empty string, got {location!r}",
+                fix="Use a name of the database, such as 'eu-bucket/tenant-7'.",
+            )
         self.redact = redact
-        self.location = class_and_location(store)
+        self.location = class_and_location(store, location)
         self._store = store
         self._name = type(store).__name__
         self._projects: dict[str, str] = {}
+        # The sessions whose project is in the index.
+        self._indexed: set[str] = set()
 
     def __repr__(self) -> str:
         return f"OfficialStore(<{self._name}>)"
@@ -51,9 +67,9 @@ class OfficialStore:
         """Append entries in order."""
         rows = to_rows(self._name, entries, self.redact)
         if rows:
-            project = await self._find(key.session_id)
-            if project is None:
-                project = await self._note(key.session_id, key.project or NO_PROJECT)
+            project = await self._find(key.session_id) or key.project or NO_PROJECT
+            if key.session_id not in self._indexed:
+                project = await self._note(key.session_id, project)
             new = [cast("dict[str, object]", json.loads(row.body)) for row in rows]
             await self._call("append", _key(project, key), new)
 
@@ -98,6 +114,7 @@ class OfficialStore:
         if not key.subkey:
             await self._call("delete", _key(INDEX, SessionKey(key.session_id)))
             self._projects.pop(key.session_id, None)
+            self._indexed.discard(key.session_id)
 
     async def subkeys(self, session_id: str) -> Sequence[str]:
         """Return the subkeys that the session has entries for, sorted, without ``""``."""
@@ -112,16 +129,18 @@ class OfficialStore:
         """Do nothing: the object belongs to the program that created it."""
 
     async def _find(self, session_id: str) -> str | None:
-        """Return the project key that the adapter has noted for a session."""
+        """Return the project key of a session: from the index, or as it was loaded."""
         if session_id not in self._projects:
             if len(self._projects) >= _MOST:
                 self._projects.clear()
+                self._indexed.clear()
             note = await self._call("load", _key(INDEX, SessionKey(session_id)))
             for entry in cast("Sequence[Mapping[str, object]]", note or ()):
                 # The first one counts if two processes have stored the session at once.
                 project = entry.get("project")
                 if isinstance(project, str):
                     self._projects[session_id] = project
+                    self._indexed.add(session_id)
                     break
         return self._projects.get(session_id)
 
@@ -129,6 +148,7 @@ class OfficialStore:
         """Note the project key of a session. Return the one that counts."""
         note = {"type": "bridle-project", "uuid": f"bridle-{session_id}", "project": project}
         await self._call("append", _key(INDEX, SessionKey(session_id)), [note])
+        self._projects.pop(session_id, None)  # read the index again
         return await self._find(session_id) or project
 
     async def _list(self, project: str) -> Sequence[tuple[str, float]]:

@@ -115,14 +115,28 @@ def _parse(url: object) -> dict[str, Any]:
 
 
 def _location(parameters: dict[str, Any]) -> str:
-    """Return what tells this database from others. The options of libpq can select a schema."""
+    """Return what tells this database from others. The options of libpq can select a schema.
+
+    The user is left out, because services such as Vault replace it regularly.
+    """
     names = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
     variables = {"dbname": "PGDATABASE"}
-    given = [
-        parameters.get(name) or os.environ.get(variables.get(name, f"PG{name.upper()}"))
+    given = {
+        name: parameters.get(name) or os.environ.get(variables.get(name, f"PG{name.upper()}"))
         for name in names
-    ]
-    return location_of(*given)
+    }
+    user = given.pop("user")
+    if not given["service"]:  # a service file can set the rest
+        given["dbname"] = given["dbname"] or user
+        given["port"] = _ports(given["port"] or "", given["host"] or given["hostaddr"] or "")
+    return location_of(*given.values())
+
+
+def _ports(ports: str, hosts: str) -> str:
+    """Return one port for each host, with the default port of PostgreSQL where none is given."""
+    given = ports.split(",")
+    count = len(hosts.split(","))
+    return ",".join(port or "5432" for port in (given if len(given) > 1 else given * count))
 
 
 def _are_ports(text: str) -> bool:

@@ -183,6 +183,7 @@ class _Sqlite:
                 " (SELECT 1 FROM bridle_entries WHERE session_id = ?1)",
                 (key.session_id,),
             )
+        self._erase(connection)
 
     async def subkeys(self, session_id: str) -> Sequence[str]:
         found = self._connect().execute(
@@ -220,6 +221,7 @@ class _Sqlite:
         with self._transaction() as connection:
             connection.execute(f"DELETE FROM bridle_entries WHERE session_id IN {old}", values)
             connection.execute(f"DELETE FROM bridle_sessions WHERE session_id IN {old}", values)
+        self._erase(connection)
 
     async def aclose(self) -> None:
         if self._connection is not None:
@@ -240,6 +242,22 @@ class _Sqlite:
         if isinstance(error, OSError):
             return f"{error.strerror} ({self._path})", "Check the rights of the file."
         return None
+
+    def _erase(self, connection: Connection) -> None:
+        """Remove deleted text from the files, unless another process is reading or writing.
+
+        The text is then removed by the next deletion, or when the last connection is closed.
+        """
+        import sqlite3
+
+        connection.execute("PRAGMA busy_timeout = 0")  # a reader may read for long
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError:
+            pass  # the deletion itself has succeeded
+        finally:
+            milliseconds = min(int(self._timeout * 1000), 2**31 - 1)
+            connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
     @contextmanager
     def _transaction(self) -> Generator[Connection]:
@@ -294,6 +312,8 @@ class _Sqlite:
                     raise
                 time.sleep(0.005)
         connection.execute("PRAGMA synchronous = FULL")
+        # Overwrite deleted text with zeros. Some builds of SQLite do so by default.
+        connection.execute("PRAGMA secure_delete = ON")
         tables: Any = connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE name IN"
             " ('bridle_sessions', 'bridle_entries', 'bridle_leases', 'bridle_entries_uuid')"

@@ -13,7 +13,7 @@ import msgspec
 
 from bridle import sync
 from bridle._core.transcript_export import FORMATS, exported
-from bridle._core.transcript_summaries import seconds_of
+from bridle._core.transcript_summaries import bare_info, seconds_of
 from bridle._core.transcript_texts import as_typed, is_prompt, output_of
 from bridle._core.transcripts import Transcript
 from bridle._option_checks import is_uuid
@@ -125,9 +125,11 @@ def _sessions(
 def _resolved(options: argparse.Namespace, word: str) -> SessionInfo:
     """Return the session that a word names: by its id, the start of its id, or its title."""
     if is_uuid(word):
-        return sync.sessions.get_session(
-            word, directory=options.directory, config_dir=options.config_dir
-        )
+        where = {"directory": options.directory, "config_dir": options.config_dir}
+        try:
+            return sync.sessions.get_session(word, **where)
+        except SessionNotFoundError:  # it may have no message
+            return bare_info(sync.sessions.read_transcript(word, **where))
     found = [info for info in _sessions(options) if _names(info, word)]
     if not found:
         place = os.path.join(options.config_dir or config_directory(os.environ), "projects")

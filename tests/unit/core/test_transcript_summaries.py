@@ -87,7 +87,6 @@ def test_a_cleared_tag_is_none() -> None:
         "<ide_opened_file>x</ide_opened_file>",
         "  ",
         result("t"),
-        [{"type": "image"}],
         [],
         None,
         7,
@@ -98,7 +97,26 @@ def test_text_that_the_user_did_not_write_is_not_the_first_prompt(content: objec
     hidden = [user("b", "a", "meta", isMeta=True), user("c", "b", "s", isCompactSummary=True)]
     prompt = user("d", "c", [{"type": "text", "text": "the prompt"}])
     assert found(lines(first, *hidden, prompt)).first_prompt == "the prompt"
-    assert summary(lines(first, *hidden)) is None
+    alone = found(lines(first, *hidden))
+    assert (alone.summary, alone.first_prompt) == ("[no prompt]", None)
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_a_prompt_without_text_is_summarized_by_its_first_block(kind: str) -> None:
+    first = user("a", None, [{"type": kind, "source": {"data": "AAAA"}}])
+    info = found(lines(first, assistant("b", "a")))
+    assert (info.summary, info.first_prompt) == (f"[{kind}]", None)
+    assert found(lines(first, user("b", "a", "text"))).summary == "text"
+
+
+def test_an_image_longer_than_the_head_is_summarized() -> None:
+    block = {"type": "image", "source": {"type": "base64", "data": "A" * 90_000}}
+    line = json.dumps(user("a", None, [block]), separators=(",", ":")).encode()
+    assert found(line[:60_000], b"AAA\n").summary == "[image]"
+
+
+def test_a_transcript_with_only_an_answer_has_a_summary() -> None:
+    assert found(lines(assistant("b", None))).summary == "[no prompt]"
 
 
 def test_a_slash_command_is_the_first_prompt_if_there_is_no_other() -> None:
