@@ -38,6 +38,7 @@ from bridle._core.transcripts import project_name
 from bridle._shell import recovering, transcript_files
 from bridle._shell.recovering import received_entry
 from bridle._shell.spool import Spool, spool_name
+from bridle.errors import SessionLoadError
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.sessions import MemoryStore, SessionKey
 from bridle.testing import FakeCli
@@ -269,6 +270,67 @@ def test_entries_in_a_spool_file_are_recovered() -> None:
         spool.close()
         (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
         assert outcome.text == "from the spool"
+
+    run(main)
+
+
+class FlakyStore(MemoryStore):
+    """A store whose next appends fail."""
+
+    failures = 0
+
+    async def append(self, key: SessionKey, entries: Sequence[Any]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionResetError("connection reset")
+        await super().append(key, entries)
+
+
+def spool_journal(store: MemoryStore, *entries: JournalEntry) -> str:
+    """Leave a spool file with the journal of a program that was killed. Return its path."""
+    spool = Spool(f"{spool_name(store, ID)}journal.", "dead", None)
+    spool.write([Batch(SessionKey(ID, "journal"), list(map(encode_entry, entries)), 100, 1)])
+    spool.close()
+    return spool.path
+
+
+def test_a_call_in_a_spool_file_is_named_although_the_store_failed_once() -> None:
+    store = FlakyStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1")], [user("p1", text="pay the bill")])
+        call = ToolCallEntry(
+            uuid=str(uuid4()),
+            at=time.time(),
+            prompt_uuid="p1",
+            tool_use_id="t1",
+            tool_name="mcp__tools__pay",
+            tool_input={"bill": 7},
+            idempotency_key="k",
+        )
+        spool_journal(store, call)
+        store.failures = 1
+        with FakeCli.auto(transcripts=True) as cli:
+            await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+            (sent,) = prompts_of(cli)
+            assert "mcp__tools__pay" in sent
+
+    run(main)
+
+
+def test_a_recovery_does_not_go_on_without_the_journal_in_a_spool_file() -> None:
+    store = FlakyStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1")], [user("p1")])
+        path = spool_journal(store, ended("p1"))
+        store.failures = 1000
+        agent = bridle.Agent(store=store, cli_path="/nowhere/claude", load_timeout=0.5)
+        with pytest.raises(SessionLoadError) as caught:
+            await agent.recover(ID)
+        assert path in str(caught.value)
+        store.failures = 0
+        assert len(await agent.recover(ID)) == 1
 
     run(main)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import stat
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,13 +17,20 @@ import pytest
 from tests.support.processes import open_descriptors, run, until
 
 from bridle._core.mirroring import MAX_MEMORY, MAX_UNSPOOLED, Batch
-from bridle._shell import store_writer
+from bridle._shell import store_loading, store_writer
 from bridle._shell.journal import Journal
-from bridle._shell.spool import LeftSpool, Spool, left_behind, spool_directory, spool_name
+from bridle._shell.spool import (
+    LeftSpool,
+    SkippedSpool,
+    Spool,
+    left_behind,
+    spool_directory,
+    spool_name,
+)
 from bridle._shell.store_loading import ConversationLoader, StartCalls
 from bridle._shell.store_writer import StoreWriter
 from bridle._store import Entry, SessionKey, SessionStore
-from bridle.errors import SessionLoadTimeout, StoreError
+from bridle.errors import SessionLoadError, SessionLoadTimeout, StoreError
 from bridle.events import SdkWarning, WarningKind
 from bridle.sessions import MemoryStore, PostgresStore, RedisStore, SqliteStore
 
@@ -62,17 +70,18 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Use a directory for spool files that the test can look at, and short waits."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(store_writer, "MAX_FAILING", 0.05)
+    monkeypatch.setattr(store_loading, "MAX_FAILING", 0.05)
     monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 0.2)
     return Path(spool_directory())
 
 
 async def send_left_behind(
-    store: SessionStore, warn: Callable[[SdkWarning], None] | None = None
+    store: SessionStore, warn: Callable[[SdkWarning], None] | None = None, timeout: float = 5.0
 ) -> None:
     """Send the entries in spool files to the store, as a session does that resumes."""
     spools = spool_name(store, ID)
     await ConversationLoader(
-        store, KEY, StartCalls(5.0), spools, warn or (lambda _: None)
+        store, KEY, StartCalls(timeout), spools, warn or (lambda _: None)
     ).send_left_behind()
 
 
@@ -224,10 +233,14 @@ def test_a_spool_of_a_process_that_lives_is_left_alone(state: Path) -> None:
         bench.store.mode = "fails"
         bench.put(1)
         await until(lambda: files(state))
-        name = spool_name(bench.store, ID)
-        assert list(left_behind(name)) == []
+        told: list[SdkWarning] = []
+        await send_left_behind(bench.store, told.append)
+        [warning] = told
+        assert bench.spool.path in warning.detail
+        assert "another process uses it" in warning.detail
         await bench.writer.aclose(0.5)
-        [left] = left_behind(name)
+        [left] = left_behind(spool_name(bench.store, ID))
+        assert isinstance(left, LeftSpool)
         left.close()
 
     play(main)
@@ -239,11 +252,90 @@ def test_a_damaged_spool_is_kept(state: Path) -> None:
     (state / f"{spool_name(store, ID)}transcript.old.jsonl").write_bytes(b"+not json\n")
 
     async def main(bench: Bench) -> None:
-        await send_left_behind(bench.store)
+        await send_left_behind(bench.store, bench.warnings.append)
+        [file] = files(state)
+        assert (file.name.startswith("damaged."), file.read_bytes()) == (True, b"+not json\n")
+        [warning] = bench.warnings
+        assert str(file) in warning.detail
 
     play(main, store)
-    [file] = files(state)
-    assert (file.name.startswith("damaged."), file.read_bytes()) == (True, b"+not json\n")
+
+
+def test_a_spool_that_vanishes_does_not_hide_the_others(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.scandir
+
+    def scan(directory: str) -> list[os.DirEntry[str]]:
+        found = list(listed(directory))
+        os.unlink(min(one.path for one in found))  # another process has sent it
+        return found
+
+    async def main(bench: Bench) -> None:
+        for number in range(2):
+            leave(bench.store, str(number), {"uuid": str(number)})
+        monkeypatch.setattr(os, "scandir", scan)
+        await send_left_behind(bench.store, bench.warnings.append)
+        assert (await bench.stored(), bench.warnings) == ([1], [])
+
+    play(main)
+
+
+def test_spools_that_cannot_be_read_are_reported(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        name = f"{spool_name(bench.store, ID)}transcript.a.jsonl"
+        state.mkdir(parents=True)
+        (state / name).symlink_to(state)  # Bridle does not follow links
+        await send_left_behind(bench.store, bench.warnings.append)
+        (state / name).unlink()
+        state.rmdir()
+        state.write_text("not a directory")
+        await send_left_behind(bench.store, bench.warnings.append)
+        link, directory = bench.warnings
+        assert str(state / name) in link.detail
+        assert str(state) in directory.detail
+
+    play(main)
+
+
+@pytest.mark.parametrize("what", ["locked", "damaged", "unreadable", "no directory"])
+def test_a_recovery_needs_every_spool_of_the_journal(state: Path, what: str) -> None:
+    async def main(bench: Bench) -> None:
+        name = f"{spool_name(bench.store, ID)}journal."
+        spool = Spool(name, "a")
+        path = Path(spool.path)
+        if what == "locked":
+            spool.write([Batch(JOURNAL, [{"uuid": "1"}], 10, 1)])
+        elif what == "no directory":
+            state.parent.mkdir(parents=True)
+            state.write_text("")
+            path = state
+        else:
+            state.mkdir(parents=True)
+            path.write_text("+not json\n") if what == "damaged" else path.symlink_to(state)
+        loader = ConversationLoader(
+            bench.store, KEY, StartCalls(5.0), spool_name(bench.store, ID), bench.warnings.append
+        )
+        with pytest.raises(SessionLoadError, match=re.escape(str(path))):
+            await loader.send_left_behind(needs_journal=True)
+        assert path.is_symlink() or path.exists()
+        spool.close()
+
+    play(main)
+
+
+def test_a_spool_whose_directory_was_removed_is_written_again(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        bench.put(1)
+        await until(lambda: files(state))
+        await until(lambda: bench.writer._backlog.size == 0)
+        shutil.rmtree(state)
+        await bench.writer.aclose(0.2)
+        [file] = files(state)
+        assert b'"uuid":"1"' in file.read_bytes()
+
+    play(main)
 
 
 def test_a_spool_is_not_sent_to_another_database(tmp_path: Path, state: Path) -> None:
@@ -266,15 +358,40 @@ def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
     async def main(bench: Bench) -> None:
         left = [leave(bench.store, str(number), {"uuid": str(number)}) for number in range(3)]
         bench.store.mode = "fails"
-        await send_left_behind(bench.store, bench.warnings.append)
-        details = [one.detail for one in bench.warnings]
-        for file in left:  # the session resumes, and each warning says where its entries are
-            assert any(str(file) in one and "the server is down" in one for one in details)
+        with pytest.raises(SessionLoadError, match="the server is down") as caught:
+            await send_left_behind(bench.store, timeout=0.2)
+        assert any(str(file) in str(caught.value) for file in left)
+        assert "move the file" in caught.value.fix
+        assert files(state) == sorted(left)
         bench.store.mode = "works"
         await send_left_behind(bench.store)
         assert sorted(await bench.stored()) == [0, 1, 2]  # files of the same age have no order
 
     play(main)
+    assert files(state) == []
+
+
+def test_a_store_that_fails_for_a_moment_gets_a_spool_before_the_session_resumes(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_loading, "MAX_FAILING", 2.0)
+
+    class FailingOnce(Store):
+        is_failing = True
+
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if self.is_failing:
+                self.is_failing = False
+                raise ConnectionResetError("connection reset")
+            await super().append(key, entries)
+
+    async def main(bench: Bench) -> None:
+        leave(bench.store, "me", {"uuid": "1"}, {"uuid": "2"})
+        await send_left_behind(bench.store, bench.warnings.append)
+        assert await bench.stored() == [1, 2]
+        assert bench.warnings == []
+
+    play(main, FailingOnce())
     assert files(state) == []
 
 
@@ -296,7 +413,8 @@ def test_a_forked_child_does_not_keep_a_spool_locked(state: Path) -> None:
             os.close(descriptor)
         try:
             # The parent still holds both locks.
-            assert list(left_behind(spool_name(bench.store, ID))) == []
+            found = list(left_behind(spool_name(bench.store, ID)))
+            assert [type(one) for one in found] == [SkippedSpool, SkippedSpool]
             spool.close()
             other.close()
             await send_left_behind(bench.store)
@@ -312,7 +430,7 @@ def test_a_forked_child_does_not_keep_a_spool_locked(state: Path) -> None:
 def left_behind_after(path: Path) -> list[LeftSpool]:
     """Take a spool file."""
     taken = LeftSpool.take(str(path))
-    return [] if taken is None else [taken]
+    return [taken] if isinstance(taken, LeftSpool) else []
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyError])
@@ -352,24 +470,142 @@ def test_entries_with_half_a_surrogate_pair_are_spooled_and_sent(state: Path) ->
     assert files(state) == []
 
 
-def test_a_rejected_entry_stops_only_its_own_spool(state: Path) -> None:
-    class Rejecting(Store):
-        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
-            if any(entry.get("uuid") == "2" for entry in entries):
-                raise ValueError("too large")
-            await super().append(key, entries)
+class Rejecting(Store):
+    """A store that rejects the entries with a uuid of three digits."""
 
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if any(len(str(entry["uuid"])) == 3 for entry in entries):
+            raise ValueError("too large")
+        await super().append(key, entries)
+
+
+def test_a_session_can_resume_after_a_spool_with_a_rejected_entry_is_moved(state: Path) -> None:
     async def main(bench: Bench) -> None:
-        bad = leave(bench.store, "a", {"uuid": "1"}, {"uuid": "2"}, {"uuid": "3"})
+        bad = leave(bench.store, "a", {"uuid": "1"}, {"uuid": "200"})
+        with pytest.raises(SessionLoadError, match="too large") as caught:
+            await send_left_behind(bench.store, timeout=0.5)
+        assert str(bad) in str(caught.value)
+        bad.unlink()  # as the error says
         leave(bench.store, "b", {"uuid": "4"})
-        await send_left_behind(bench.store, bench.warnings.append)
+        await send_left_behind(bench.store)
         assert sorted(await bench.stored()) == [1, 4]
-        assert files(state) == [bad]
-        [warning] = bench.warnings
-        assert str(bad) in warning.detail
-        assert "too large" in warning.detail
 
     play(main, Rejecting())
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
+def test_a_resume_sets_aside_only_the_entry_that_the_store_rejects(
+    state: Path, *, is_one_batch: bool
+) -> None:
+    entries: list[Entry] = [{"uuid": "1"}, {"uuid": "200"}, {"uuid": "3"}]
+
+    async def main(bench: Bench) -> None:
+        spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "a")
+        parts = [entries] if is_one_batch else [[entry] for entry in entries]
+        spool.write([Batch(KEY, part, 10, len(part)) for part in parts])
+        spool.close()
+        with open(spool.path, "ab") as stream:
+            stream.write(b'+{"key": {"session_id"')  # the process died while it wrote this line
+        for _ in range(2):
+            bench.warnings.clear()
+            await send_left_behind(bench.store, bench.warnings.append)
+            assert await bench.stored() == [1, 3]
+            [warning] = bench.warnings
+            assert spool.path in warning.detail
+            assert "too large" in warning.detail
+        lines = Path(spool.path).read_bytes().splitlines()
+        [kept] = [json.loads(line[1:]) for line in lines if not line.startswith(b"-")]
+        assert kept["entries"] == [{"uuid": "200"}]
+
+    play(main, Rejecting())
+
+
+def test_a_recovery_needs_a_rejected_entry_of_the_journal(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        spool = Spool(f"{spool_name(bench.store, ID)}journal.", "a")
+        spool.write_rejected(JOURNAL, [{"uuid": "200"}])
+        spool.close()
+        await send_left_behind(bench.store, bench.warnings.append)
+        assert len(bench.warnings) == 1
+        loader = ConversationLoader(
+            bench.store, KEY, StartCalls(0.3), spool_name(bench.store, ID), bench.warnings.append
+        )
+        with pytest.raises(SessionLoadError, match=re.escape(spool.path)):
+            await loader.send_left_behind(needs_journal=True)
+
+    play(main, Rejecting())
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
+def test_a_session_sets_aside_only_the_entry_that_the_store_rejects(
+    state: Path, *, is_one_batch: bool
+) -> None:
+    async def main(bench: Bench) -> None:
+        if is_one_batch:
+            bench.put(1, 200, 3, 4)
+        else:
+            for number in (1, 200, 3, 4):
+                bench.put(number)
+                await asyncio.sleep(0.01)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        bench.put(5)
+        await bench.writer.aclose(0.5)
+        assert sorted(await bench.stored()) == [1, 3, 4, 5]
+        rejected = [one.detail for one in bench.warnings if "1 entry is rejected" in one.detail]
+        assert len(rejected) == 1
+        assert bench.spool.path in rejected[0]
+        assert len(bench.warnings) <= 2
+
+    play(main, Rejecting())
+    [file] = files(state)
+    [line] = [one for one in file.read_bytes().splitlines() if not one.startswith(b"-")]
+    assert (line[:1], json.loads(line[1:])["entries"]) == (b"!", [{"uuid": "200"}])
+
+
+@pytest.mark.parametrize("mode", ["works", "fails"])
+def test_an_entry_that_cannot_be_redacted_does_not_take_others_with_it(
+    mode: str, state: Path
+) -> None:
+    def redact(entry: Entry) -> Entry:
+        if entry["uuid"] == "2":
+            raise KeyError("message")
+        return entry
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = mode
+        for number in range(5):
+            bench.put(number)
+            await asyncio.sleep(0.01)
+        if mode == "fails":
+            await until(lambda: files(state))
+        bench.store.mode = "works"
+        await bench.writer.aclose(5.0)
+        assert await bench.stored() == [0, 1, 3, 4]
+        lost = [one.detail for one in bench.warnings if "1 entry is lost" in one.detail]
+        assert len(lost) == 1
+        assert "KeyError" in lost[0]
+
+    play(main, Store(redact=redact))
+    assert files(state) == []
+
+
+def test_a_spool_that_keeps_failing_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        for number in range(5):
+            bench.put(number)
+            await asyncio.sleep(0.1)
+        assert len([one for one in bench.warnings if "failed too" in one.detail]) == 1
+        bench.store.mode = "works"
+        await bench.writer.aclose(5.0)
+        assert await bench.stored() == [0, 1, 2, 3, 4]
+
+    play(main)
 
 
 def test_a_store_that_hangs_while_it_gets_a_spool_is_named_with_the_file(state: Path) -> None:
@@ -400,16 +636,36 @@ def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) 
         if named:
             stored.append({"type": "last-prompt", "leafUuid": "3"})
         await bench.store.append(KEY, stored)
-        older = said("2", "1", 2)
-        file = leave(bench.store, "a", older, {"type": "last-prompt", "leafUuid": "2"})
+        older = [said("2", "1", 2), {"type": "custom-title", "customTitle": "mine"}]
+        file = leave(bench.store, "a", *older, {"type": "last-prompt", "leafUuid": "2"})
         await send_left_behind(bench.store, bench.warnings.append)
-        assert await bench.store.load(KEY) == ([*stored, older] if named else stored)
-        assert file.exists() is not named
+        assert await bench.store.load(KEY) == ([*stored, *older] if named else stored)
         [warning] = bench.warnings
-        assert str(file) in warning.detail
         assert "newer messages" in warning.detail
+        assert file.exists() is (str(file) in warning.detail) is not named
 
     play(main)
+
+
+def test_the_spool_of_a_journal_does_not_need_the_transcript(state: Path) -> None:
+    class CountingLoads(Store):
+        loads = 0
+
+        async def load(self, key: SessionKey) -> list[dict[str, object]] | None:
+            self.loads += 1
+            return await super().load(key)
+
+    store = CountingLoads()
+
+    async def main(bench: Bench) -> None:
+        spool = Spool(f"{spool_name(store, ID)}journal.", "me")
+        spool.write([Batch(JOURNAL, [{"uuid": "1"}], 10, 1)])
+        spool.close()
+        await send_left_behind(store)
+        assert store.loads == 0
+        assert await store.load(JOURNAL) == [{"uuid": "1"}]
+
+    play(main, store)
 
 
 def test_a_spool_that_continues_or_rewinds_the_conversation_is_sent_whole(state: Path) -> None:
@@ -433,7 +689,7 @@ def test_a_spool_is_free_after_taking_it_was_cancelled(
     is_taking, may_take = threading.Event(), threading.Event()
     take = LeftSpool.take
 
-    def slow_take(path: str) -> LeftSpool | None:
+    def slow_take(path: str) -> LeftSpool | SkippedSpool | None:
         is_taking.set()
         assert may_take.wait(10.0)
         return take(path)

@@ -13,15 +13,15 @@ class Choice(Enum):
     """Which entries of a spool file that was left behind can follow those in the store."""
 
     ALL = "all"
-    WITH_UUID = "with_uuid"
+    WITHOUT_LAST_PROMPT = "without_last_prompt"
     NONE = "none"
 
 
 def choose_left(stored: Sequence[Entry], left: Sequence[Entry]) -> Choice:
     """Choose which of the entries ``left`` in a spool file to append to those in the store.
 
-    Another machine may have continued the conversation since then. Entries without a uuid, such as
-    ``last-prompt``, tell the CLI which branch to resume. They must not hide newer messages.
+    Another machine may have continued the conversation since then. A ``last-prompt`` tells the CLI
+    which branch to resume. It must not hide newer messages.
     """
     first = min((time for entry in left if (time := _time(entry))), default="")
     newer = {
@@ -30,16 +30,19 @@ def choose_left(stored: Sequence[Entry], left: Sequence[Entry]) -> Choice:
         if not (time := _time(entry.raw)) or time >= first
     }
     known = {entry.get("uuid") for entry in stored}
-    for choice, chosen in ((Choice.ALL, left), (Choice.WITH_UUID, with_uuid(left))):
+    for choice, chosen in (
+        (Choice.ALL, left),
+        (Choice.WITHOUT_LAST_PROMPT, without_last_prompt(left)),
+    ):
         added = [entry for entry in chosen if "uuid" not in entry or entry["uuid"] not in known]
         if newer.keys() <= {entry.uuid for entry in _conversation([*stored, *added])}:
             return choice
     return Choice.NONE
 
 
-def with_uuid(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries that have a uuid."""
-    return [entry for entry in entries if "uuid" in entry]
+def without_last_prompt(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries that do not choose the branch to resume."""
+    return [entry for entry in entries if entry.get("type") != "last-prompt"]
 
 
 def _conversation(entries: Sequence[Entry]) -> list[TranscriptEntry]:

@@ -241,13 +241,13 @@ class DeadSession:
 
         Raises:
             SessionNotFoundError: neither the store nor the files of the CLI have the session.
-            SessionLoadError: the store failed.
+            SessionLoadError: the store failed, or a spool file with the journal cannot be used.
         """
         session_id = self._session_id
         calls = StartCalls(self._timeout)
         spools = spool_name(self._store, session_id)
         loader = ConversationLoader(self._store, self._key(), calls, spools, _log)
-        await loader.send_left_behind()
+        await loader.send_left_behind(needs_journal=True)
         stored = {"": await loader.entries(self._key())}
         for subkey in await calls.ask(session_id, subkeys_of, self._store, session_id):
             if subagent_name(subkey) is not None:

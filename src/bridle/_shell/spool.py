@@ -1,7 +1,8 @@
 """Keep entries for a session store in a local file while the store cannot take them.
 
 A spool is a private file with one line for each batch: a mark, and the batch as JSON. The mark is
-``+``, or ``-`` once the batch is in the store. The file is locked while its process lives, so that
+``+``, or ``-`` once the batch is in the store. It is ``!`` if the store rejected the batch while it
+took others. The file is locked while its process lives, so that
 another process can tell whether it was left behind. It is removed when the store has everything.
 
 Everything here blocks. Call it in a thread.
@@ -23,11 +24,13 @@ import msgspec
 from msgspec import Struct
 
 from bridle._core.mirroring import Batch
+from bridle._shell.values import describe_error
 from bridle._store import Entry, SessionKey
 from bridle._stores.entries import to_rows
 from bridle._stores.locations import class_and_location
+from bridle.errors import StoreError
 
-_WAITING, _DONE = b"+", b"-"
+_WAITING, _DONE, _REJECTED = b"+", b"-", b"!"
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -69,6 +72,39 @@ def spool_name(store: object, session_id: str) -> str:
     return f"{session_id}.{hashlib.sha256(about).hexdigest()[:12]}."
 
 
+class Unstorable(Struct, frozen=True):
+    """A batch with entries that can never be stored. ``storable`` are the others."""
+
+    batch: Batch
+    storable: list[Entry]
+    reason: str
+
+
+def split_storable(
+    entries: Sequence[Entry], redact: Callable[[Entry], Entry] | None
+) -> tuple[list[Entry], list[str], str]:
+    """Return the entries that can be redacted and written as JSON, their JSON, and a problem.
+
+    The problem is empty if all entries can be stored. It has no part of an entry.
+    """
+    storable: list[Entry] = []
+    bodies: list[str] = []
+    problem = ""
+    for entry in entries:
+        try:
+            bodies += [row.body for row in to_rows("spool", [entry], redact)]
+        except StoreError as error:
+            problem = error.reason
+        else:
+            storable.append(entry)
+    return storable, bodies, problem
+
+
+def _line(mark: bytes, key: SessionKey, bodies: Sequence[str]) -> bytes:
+    named = json.dumps(msgspec.to_builtins(key))
+    return mark + f'{{"key":{named},"entries":[{",".join(bodies)}]}}\n'.encode()
+
+
 class Spool:
     """One spool file. It is created with the first batch.
 
@@ -81,39 +117,62 @@ class Spool:
     def __init__(
         self, name: str, owner: str, redact: Callable[[Entry], Entry] | None = None
     ) -> None:
-        self._redact = redact
+        self.redact = redact
         self.path = os.path.join(spool_directory(), f"{name}{owner}.jsonl")
         self._descriptor: int | None = None
         self._end = 0
         # Batches that the store does not have.
         self._waiting = 0
+        # Whether the file has entries that the store rejected. Then it stays.
+        self._has_rejected = False
         # Held while the file is changed: calls come from several threads.
         self._lock = Lock()
 
-    def write(self, batches: Sequence[Batch]) -> None:
+    def write(self, batches: Sequence[Batch]) -> list[Unstorable]:
         """Add the batches that are not in the file, wait until they are on the disk, set ``place``.
+
+        Return the batches with entries that ``redact`` or JSON do not accept. The file gets their
+        other entries.
 
         Raises:
             OSError: they could not be written.
-            StoreError: ``redact`` failed, or an entry is not JSON. Nothing was written. The error
-                has no part of an entry.
         """
         with self._lock:
-            new = [(batch, self._encode(batch)) for batch in batches if batch.place is None]
-            if not new:
-                return
-            descriptor = self._create() if self._descriptor is None else self._descriptor
-            end = self._end
-            for _, line in new:
-                written = 0
-                while written < len(line):
-                    written += os.pwrite(descriptor, line[written:], end + written)
-                end += len(line)
-            os.fsync(descriptor)
+            unstorable: list[Unstorable] = []
+            new: list[tuple[Batch, bytes]] = []
+            for batch in batches:
+                if batch.place is None and batch.entries is not None:
+                    storable, bodies, problem = split_storable(batch.entries, self.redact)
+                    if problem:
+                        unstorable.append(Unstorable(batch, storable, problem))
+                    if bodies:
+                        new.append((batch, _line(_WAITING, batch.key, bodies)))
+            position = self._end
+            self._add([line for _, line in new])
             for batch, line in new:
-                batch.place = (self._end, len(line))
-                self._end += len(line)
+                batch.place = (position, len(line))
+                position += len(line)
             self._waiting += len(new)
+            return unstorable
+
+    def write_rejected(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        """Add entries that the store rejected. Wait until they are on the disk.
+
+        Raises:
+            OSError: they could not be written.
+            StoreError: ``redact`` or JSON do not accept an entry.
+        """
+        with self._lock:
+            rows = to_rows("spool", entries, self.redact)
+            self._add([_line(_REJECTED, key, [row.body]) for row in rows])
+            self._has_rejected = True
+
+    def _add(self, lines: Sequence[bytes]) -> None:
+        if not lines:
+            return
+        descriptor = self._create() if self._descriptor is None else self._descriptor
+        _write(descriptor, self._end, lines)
+        self._end += sum(map(len, lines))
 
     def read(self, place: tuple[int, int]) -> list[Entry]:
         """Return the entries of a batch."""
@@ -137,7 +196,7 @@ class Spool:
     def remove_if_done(self) -> None:
         """Remove the file if the store has all its batches. The next batch creates it again."""
         with self._lock:
-            if not self._waiting and self._descriptor is not None:
+            if not (self._waiting or self._has_rejected) and self._descriptor is not None:
                 with contextlib.suppress(FileNotFoundError):  # another program was faster
                     os.unlink(self.path)
                 self._close()
@@ -159,6 +218,7 @@ class Spool:
 
     def _write_again(self, descriptor: int) -> None:
         """Write the file under its name again, because another program removed it."""
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         with (
             open(descriptor, "rb", closefd=False) as removed,
             open(os.open(self.path, _CREATE, 0o600), "wb") as again,
@@ -189,25 +249,54 @@ class Spool:
         _sync(directory)
         return descriptor
 
-    def _encode(self, batch: Batch) -> bytes:
-        assert batch.entries is not None, "the batch is in memory"
-        key = json.dumps(msgspec.to_builtins(batch.key))
-        entries = ",".join(row.body for row in to_rows("spool", batch.entries, self._redact))
-        return _WAITING + f'{{"key":{key},"entries":[{entries}]}}\n'.encode()
+
+def _write(descriptor: int, position: int, lines: Sequence[bytes]) -> None:
+    """Write lines at a position, and wait until they are on the disk."""
+    data = b"".join(lines)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], position + written)
+    os.fsync(descriptor)
 
 
-def left_behind(name: str) -> Iterator[LeftSpool]:
+class SkippedSpool(Struct, frozen=True):
+    """A spool file, or the directory of all spool files, that cannot be used, and why."""
+
+    path: str
+    reason: str
+
+
+def left_behind(name: str) -> Iterator[LeftSpool | SkippedSpool]:
     """Yield the spool files of earlier processes whose names begin with ``name``, oldest first."""
     directory = spool_directory()
     try:
-        found = [entry for entry in os.scandir(directory) if entry.name.startswith(name)]
-        found.sort(key=lambda entry: entry.stat().st_mtime_ns)
-    except OSError:
+        found = [entry.path for entry in os.scandir(directory) if entry.name.startswith(name)]
+    except FileNotFoundError:
         return
-    for entry in found:
-        spool = LeftSpool.take(entry.path)
+    except OSError as error:
+        yield SkippedSpool(directory, describe_error(error))
+        return
+    for path in sorted(found, key=_age):
+        spool = LeftSpool.take(path)
         if spool is not None:
             yield spool
+
+
+def _age(path: str) -> int:
+    """Return when a file was changed. A file that is gone is first."""
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
+
+
+class LeftBatch(Struct, frozen=True):
+    """A line of a spool file that was left behind. ``is_rejected`` tells if its mark is ``!``."""
+
+    position: int
+    key: SessionKey
+    entries: Sequence[Entry]
+    is_rejected: bool
 
 
 class LeftSpool:
@@ -216,27 +305,37 @@ class LeftSpool:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._is_damaged = False
+        #: Whether `batches` has found lines that cannot be read.
+        self.is_damaged = False
+        # Where the last complete line ends.
+        self._end = 0
         _open_spools.add(self)
 
     @classmethod
-    def take(cls, path: str) -> LeftSpool | None:
-        """Lock the file. Return None if a process uses it, or if it is gone."""
+    def take(cls, path: str) -> LeftSpool | SkippedSpool | None:
+        """Lock the file. Return None if it is gone."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            return SkippedSpool(path, describe_error(error))
+        skipped: SkippedSpool | None = None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
                 return cls(path, descriptor)
-        except OSError:
+        except FileNotFoundError:
             pass
+        except BlockingIOError:
+            skipped = SkippedSpool(path, "another process uses it")
+        except OSError as error:
+            skipped = SkippedSpool(path, describe_error(error))
         os.close(descriptor)
-        return None
+        return skipped
 
-    def batches(self) -> Iterator[tuple[int, SessionKey, Sequence[Entry]]]:
-        """Yield the batches that the store does not have: position, key, entries.
+    def batches(self) -> Iterator[LeftBatch]:
+        """Yield the batches that the store does not have.
 
         The last line may be cut off, because the process died while it was written.
         """
@@ -244,29 +343,47 @@ class LeftSpool:
         with open(self._descriptor, "rb", closefd=False) as file:
             file.seek(0)
             for line in file:
-                if line.startswith(_WAITING) and line.endswith(b"\n"):
+                if not line.endswith(b"\n"):
+                    break
+                if line.startswith((_WAITING, _REJECTED)):
                     try:
                         found = _decode(line[1:])
                     except msgspec.DecodeError:
-                        self._is_damaged = True
+                        self.is_damaged = True
                     else:
-                        yield position, found.key, found.entries
+                        is_rejected = line.startswith(_REJECTED)
+                        yield LeftBatch(position, found.key, found.entries, is_rejected)
                 position += len(line)
+        self._end = position
+
+    def write_rejected(self, rejected: Sequence[tuple[SessionKey, Entry]]) -> None:
+        """Add entries that the store rejected. Call it after all batches were read."""
+        lines = [
+            _line(_REJECTED, key, [row.body])
+            for key, entry in rejected
+            for row in to_rows("spool", [entry], None)
+        ]
+        _write(self._descriptor, self._end, lines)
 
     def mark_done(self, position: int) -> None:
         """Note that a batch is in the store."""
         os.pwrite(self._descriptor, _DONE, position)
 
-    def remove(self) -> None:
-        """Remove the file, because the store has everything. Keep a file with unreadable lines."""
+    def remove(self) -> str | None:
+        """Remove the file, because the store has everything.
+
+        Keep a file with unreadable lines under another name, and return its new path.
+        """
         try:
-            if self._is_damaged:
-                directory, name = os.path.split(self.path)
-                os.rename(self.path, os.path.join(directory, f"damaged.{name}"))
-            else:
+            if not self.is_damaged:
                 os.unlink(self.path)
+                return None
+            directory, name = os.path.split(self.path)
+            kept = os.path.join(directory, f"damaged.{name}")
+            os.rename(self.path, kept)
+            return kept
         except FileNotFoundError:  # another program was faster
-            pass
+            return None
         finally:
             self.close()
 

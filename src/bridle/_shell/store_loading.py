@@ -11,20 +11,20 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from bridle._core.mirroring import deferred_call
-from bridle._core.transcript_branches import Choice, choose_left, with_uuid
+from bridle._core.mirroring import MAX_FAILING, MAX_SUSPECTS, deferred_call, delay_after
+from bridle._core.transcript_branches import Choice, choose_left, without_last_prompt
 from bridle._core.transcripts import (
     SUBAGENTS,
     line_of_object,
     split_metadata,
     subagent_name,
 )
-from bridle._shell.spool import LeftSpool, left_behind
+from bridle._shell.spool import LeftSpool, SkippedSpool, left_behind
 from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.transcript_files import SubagentFile, write_transcript
 from bridle._shell.tree import remove_directory
 from bridle._shell.values import describe_error
-from bridle._store import Entry, SessionKey, SessionStore
+from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
 from bridle._stores.accept import subkeys_of
 from bridle.errors import SessionLoadError, SessionLoadTimeout
 from bridle.events import SdkWarning, WarningKind
@@ -35,7 +35,6 @@ _T = TypeVar("_T")
 class LoadedConversation(Struct, frozen=True):
     """A conversation as private files: the transcript at ``path``, everything in ``directory``."""
 
-    session_id: str
     path: str
     directory: str
 
@@ -69,6 +68,13 @@ class StartCalls:
             raise SessionLoadError(session_id, str(error)) from None
         except Exception as error:
             raise SessionLoadError(session_id, describe_error(error)) from error
+
+    async def pause(self, delay: float) -> bool:
+        """Wait for ``delay`` seconds. Return False at once if the deadline is earlier."""
+        if asyncio.get_running_loop().time() + delay >= self._deadline:
+            return False
+        await asyncio.sleep(delay)
+        return True
 
 
 class ConversationLoader:
@@ -126,53 +132,94 @@ class ConversationLoader:
                 subagents[name] = await self.entries(key)
         return await _in_thread(partial(_write, self._session_id, entries, subagents), _remove)
 
-    async def send_left_behind(self) -> None:
+    async def send_left_behind(self, *, needs_journal: bool = False) -> None:
         """Send the entries in spool files of earlier processes to the store. Remove the files.
 
         One file at a time is open and locked, so that a failure leaves the others for the next
-        attempt. A file that cannot be sent stays, with a warning.
+        attempt. A file that cannot be used, or whose entries would hide newer messages, stays, with
+        a warning.
+
+        Args:
+            needs_journal: True to fail if a file that may have entries of the journal cannot be
+                used.
 
         Raises:
-            SessionLoadError: the store failed.
+            SessionLoadError: the store failed, or did not take the entries of a file before the
+                deadline. The session must not go on without them: it would repeat tool calls, and
+                its messages would become another branch.
             SessionLoadTimeout: the store did not answer in time.
         """
         left = left_behind(self._spools)
         while (spool := await _in_thread(partial(next, left, None), _close)) is not None:
+            if isinstance(spool, SkippedSpool):
+                self._skip(spool, needs_journal=needs_journal)
+                continue
             is_sent = False
             try:
-                is_sent = await self._send(spool)
+                choice = await self._choose(spool)
+                if spool.is_damaged and needs_journal and self._may_have_journal(spool.path):
+                    raise self._unusable(spool.path, "it has lines that cannot be read")
+                is_sent = await self._send(spool, choice, needs_journal=needs_journal)
             finally:
                 if not is_sent:
                     spool.close()
             if is_sent:
-                await _in_thread(spool.remove)
+                damaged = await _in_thread(spool.remove)
+                if damaged is not None:
+                    self._tell(f"A spool file has lines that cannot be read. It is now {damaged}")
 
-    async def _send(self, spool: LeftSpool) -> bool:
+    def _skip(self, spool: SkippedSpool, *, needs_journal: bool) -> None:
+        """Report a file that cannot be used. Raise if the session must not go on without it."""
+        if needs_journal and self._may_have_journal(spool.path):
+            raise self._unusable(spool.path, spool.reason)
+        self._tell(
+            f"The session goes on without the entries in {spool.path}, which cannot be used: "
+            f"{spool.reason}"
+        )
+
+    def _may_have_journal(self, path: str) -> bool:
+        """Return whether a file, or the directory of all files, may have journal entries."""
+        name = os.path.basename(path)
+        return not name.startswith(self._spools) or name.startswith(f"{self._spools}{JOURNAL}.")
+
+    def _unusable(self, path: str, reason: str) -> SessionLoadError:
+        why = f"its journal may be in {path}, which cannot be used: {reason}"
+        error = SessionLoadError(self._session_id, why)
+        error.fix = (
+            "Make the file usable, then try again. To go on without its entries, move the file to "
+            "another directory. Then tool calls may be repeated."
+        )
+        return error
+
+    async def _send(self, spool: LeftSpool, choice: Choice, *, needs_journal: bool) -> bool:
         """Send the entries of a spool file. Return whether the store has all of them."""
-        choose = partial(_choose, await self.entries(self._key), spool)
-        choice = await _in_thread(choose)
-        if choice is not Choice.ALL:
-            self._tell(spool, _OLDER[choice])
         if choice is Choice.NONE:
+            self._tell(
+                f"Entries of an earlier session are in {spool.path}. {self._name} has newer "
+                "messages, which they would hide. They stay there"
+            )
             return False
-        batches = spool.batches()
-        while (batch := await _in_thread(partial(next, batches, None))) is not None:
-            position, key, entries = batch
-            if choice is Choice.WITH_UUID and not key.subkey:
-                entries = with_uuid(entries)
-            try:
-                await self._ask(self._store.append, key, entries)
-            except SessionLoadTimeout as error:
-                raise SessionLoadTimeout(
-                    self._session_id, error.timeout, f"while it got the entries of {spool.path}"
-                ) from None
-            except SessionLoadError as error:
-                # The store can be read, so it rejects these entries. If it cannot be reached any
-                # more, loading the conversation fails.
-                self._tell(spool, f"did not take them ({error.reason}). They stay there")
-                return False
-            await _in_thread(partial(spool.mark_done, position))
-        return True
+        sender = _SpoolSender(self._session_id, self._store, self._asking, spool)
+        rejected = await sender.send(choice, needs_journal=needs_journal)
+        if choice is Choice.WITHOUT_LAST_PROMPT:
+            self._tell(
+                f"{self._name} has newer messages than the spool file of an earlier session. It "
+                "got the entries of the file as an older branch. The session resumes the newer one"
+            )
+        if rejected:
+            self._tell(
+                f"{self._name} rejects entries ({rejected}). The session goes on without them. "
+                f"They stay in {spool.path}"
+            )
+        return not rejected
+
+    async def _choose(self, spool: LeftSpool) -> Choice:
+        """Choose which entries of the main transcript to send."""
+        left = await _in_thread(partial(_main_entries, spool))
+        if not left:
+            return Choice.ALL
+        stored = await self.entries(self._key)
+        return await _in_thread(partial(choose_left, stored, left))
 
     async def entries(self, key: SessionKey) -> list[Entry]:
         """Return the entries of a key.
@@ -193,29 +240,146 @@ class ConversationLoader:
     async def _ask(self, method: Callable[..., Awaitable[_T]], *arguments: object) -> _T:
         return await self._asking.ask(self._session_id, method, *arguments)
 
-    def _tell(self, spool: LeftSpool, what: str) -> None:
-        store = type(self._store).__name__
-        detail = f"Entries of an earlier session are in {spool.path}. {store} {what}"
+    @property
+    def _name(self) -> str:
+        return type(self._store).__name__
+
+    def _tell(self, detail: str) -> None:
         self._warn(SdkWarning(WarningKind.STORE_FAILED, detail))
 
 
-_OLDER = {
-    Choice.WITH_UUID: "has newer messages, so the conversation continues without them",
-    Choice.NONE: "has newer messages, which they would hide. They stay there",
-}
+class _Suspect(Struct, frozen=True):
+    """An entry that the store did not take, in the batch at ``position``."""
+
+    position: int
+    key: SessionKey
+    entry: Entry
 
 
-def _choose(stored: Sequence[Entry], spool: LeftSpool) -> Choice:
-    left = [entry for _, key, entries in spool.batches() if not key.subkey for entry in entries]
-    return choose_left(stored, left)
+class _SpoolSender:
+    """Sends the entries of one spool file to the store."""
+
+    def __init__(
+        self, session_id: str, store: SessionStore, asking: StartCalls, spool: LeftSpool
+    ) -> None:
+        self._session_id = session_id
+        self._store = store
+        self._asking = asking
+        self._spool = spool
+        self._suspects: list[_Suspect] = []
+        # Whether the store has taken an entry after it did not take another one.
+        self._has_taken = False
+
+    async def send(self, choice: Choice, *, needs_journal: bool) -> str:
+        """Send the entries. Return why the store rejects some, which stay in the file, or "".
+
+        An entry of a transcript counts as rejected if the store fails for it and takes another one.
+        Entries of the journal must be taken, unless an earlier session found that the store rejects
+        them and the journal is not needed.
+
+        Raises:
+            SessionLoadError: the store did not take entries before the deadline.
+            SessionLoadTimeout: the store did not answer in time.
+        """
+        rejected = ""
+        batches = self._spool.batches()
+        while (batch := await _in_thread(partial(next, batches, None))) is not None:
+            key, entries = batch.key, batch.entries
+            if choice is Choice.WITHOUT_LAST_PROMPT and not key.subkey:
+                entries = without_last_prompt(entries)
+            is_journal = key.subkey == JOURNAL
+            if batch.is_rejected and not (is_journal and needs_journal):
+                problem = await self._append(key, entries, 0.0)
+                rejected = problem or rejected
+            else:
+                problem = await self._append(key, entries, None if is_journal else MAX_FAILING)
+                if problem:
+                    await self._append_singly(batch.position, key, entries)
+            if not problem:
+                self._has_taken = self._has_taken or len(self._suspects) > 0
+                await self._mark_done(batch.position)
+        return await self._set_aside() or rejected
+
+    async def _append_singly(
+        self, position: int, key: SessionKey, entries: Sequence[Entry]
+    ) -> None:
+        for entry in entries:
+            # A single entry has failed already.
+            if len(entries) > 1 and not await self._append(key, [entry], 0.0):
+                self._has_taken = self._has_taken or len(self._suspects) > 0
+                continue
+            self._suspects.append(_Suspect(position, key, entry))
+            if len(self._suspects) >= MAX_SUSPECTS and not self._has_taken:
+                await self._append(key, [entry], None)
+                self._has_taken = True
+
+    async def _set_aside(self) -> str:
+        """Mark the entries that the store rejects. Return why it rejects them, or ""."""
+        rejected: list[tuple[SessionKey, Entry]] = []
+        reason = ""
+        for one in self._suspects:
+            problem = await self._append(one.key, [one.entry], 0.0 if self._has_taken else None)
+            if problem:
+                rejected.append((one.key, one.entry))
+                reason = problem
+        if rejected:
+            await _in_thread(partial(self._spool.write_rejected, rejected))
+        for position in {one.position for one in self._suspects}:
+            await self._mark_done(position)
+        return reason
+
+    async def _mark_done(self, position: int) -> None:
+        await _in_thread(partial(self._spool.mark_done, position))
+
+    async def _append(
+        self, key: SessionKey, entries: Sequence[Entry], patience: float | None
+    ) -> str:
+        """Append entries. Repeat it for ``patience`` seconds if the store fails.
+
+        Return what went wrong, or "". If ``patience`` is None, repeat it until the deadline, then
+        raise.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        failures = 0
+        while True:
+            try:
+                await self._asking.ask(self._session_id, self._store.append, key, entries)
+            except SessionLoadTimeout as error:
+                when = f"while it got the entries of {self._spool.path}"
+                raise SessionLoadTimeout(self._session_id, error.timeout, when) from None
+            except SessionLoadError as error:
+                failures += 1
+                delay = delay_after(failures)
+                if patience is not None and loop.time() + delay - began > patience:
+                    return error.reason
+                if not await self._asking.pause(delay):
+                    raise self._not_taken(error.reason) from error
+            else:
+                return ""
+
+    def _not_taken(self, reason: str) -> SessionLoadError:
+        path = self._spool.path
+        why = f"it did not take the entries of the spool file {path} ({reason.removesuffix('.')})"
+        error = SessionLoadError(self._session_id, why)
+        error.fix = (
+            "Check that the store works, then try again. To go on without these entries, move the "
+            "file to another directory."
+        )
+        return error
+
+
+def _main_entries(spool: LeftSpool) -> list[Entry]:
+    """Return the entries of the main transcript in a spool file."""
+    return [entry for one in spool.batches() if not one.key.subkey for entry in one.entries]
 
 
 def _remove(conversation: LoadedConversation) -> None:
     remove_directory(conversation.directory)
 
 
-def _close(spool: LeftSpool | None) -> None:
-    if spool is not None:
+def _close(spool: LeftSpool | SkippedSpool | None) -> None:
+    if isinstance(spool, LeftSpool):
         spool.close()
 
 
@@ -239,7 +403,7 @@ def _write(
         if isinstance(error, OSError):
             raise SessionLoadError(session_id, describe_error(error)) from error
         raise
-    return LoadedConversation(session_id, path, directory)
+    return LoadedConversation(path, directory)
 
 
 def _subagent_file(name: str, listed: Sequence[Entry]) -> SubagentFile:

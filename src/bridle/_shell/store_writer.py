@@ -2,8 +2,9 @@
 
 Adding entries never waits. One task appends them, batch by batch, and repeats what failed. If the
 store fails for longer than a moment, or too much waits in memory, the entries go to a spool file,
-from which the task appends them once the store works again. An append may be repeated although
-the store has done it. Stores skip entries whose uuid they have.
+from which the task appends them once the store works again. An entry that the store rejects while
+it takes others stays in the spool file, and one that cannot be redacted is dropped. An append may
+be repeated although the store has done it. Stores skip entries whose uuid they have.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bridle._core.mirroring import (
     APPEND_TIMEOUT,
     MAX_FAILING,
+    MAX_SUSPECTS,
     Backlog,
     Batch,
     delay_after,
 )
-from bridle._shell.spool import Spool
+from bridle._shell.spool import Spool, Unstorable, split_storable
 from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.values import describe_error
 from bridle._store import Entry, SessionKey, SessionStore
@@ -30,8 +32,21 @@ from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
 
+
+class _Failure(NamedTuple):
+    """Why an append failed."""
+
+    reason: str
+    #: Whether the store may have rejected an entry. False if it did not answer.
+    may_be_rejection: bool
+
+
 _LAST_DELAY = 0.25
 """Longest pause, in seconds, between two attempts while the writer closes."""
+
+
+class _NotRejected(Exception):
+    """The store does not fail because of an entry."""
 
 
 class StoreWriter:
@@ -47,7 +62,7 @@ class StoreWriter:
         self._backlog = Backlog()
         self._appending: asyncio.Task[None] | None = None
         # The write to the spool that runs in a thread.
-        self._spooling: asyncio.Future[None] | None = None
+        self._spooling: asyncio.Future[list[Unstorable]] | None = None
         # Callers that wait until a batch is in the store or in the spool, by the id of the batch.
         # The result is None, or why neither has it.
         self._waiting: dict[int, asyncio.Future[str | None]] = {}
@@ -125,18 +140,17 @@ class StoreWriter:
 
     def _finish(self) -> None:
         """Write what only memory has to the spool file, and close it."""
-        left = self._backlog.entries
         problem: str | None = None
         try:
             try:
-                self._spool.write(self._backlog.unspooled())
+                self._drop(self._spool.write(self._backlog.unspooled()))
             finally:
                 self._spool.close()
         except Exception as error:
             problem = self._spool_problem(error)
-            self._tell(f"{_entries(left)} lost: {problem}")
+            self._tell(f"{_entries(self._backlog.entries)} lost: {problem}")
         else:
-            if left:
+            if left := self._backlog.entries:
                 self._tell(
                     f"{_entries(left)} not in the store, but in {self._spool.path}. The next "
                     "session with this store and this id sends them"
@@ -159,44 +173,143 @@ class StoreWriter:
     async def _append_all(self) -> None:
         while self._backlog:
             batch = self._backlog.first
-            batch.is_sealed = True
-            problem = await self._append(batch)
-            if problem is not None:
-                await self._failed(problem)
-                continue
-            self._failures = 0
-            if self._spooling is not None:  # this batch may get its place in the spool just now
-                await asyncio.wait([self._spooling])
-            with contextlib.suppress(OSError):  # then the next session sends the batch again
-                if batch.place is not None:
-                    await self._in_thread(self._spool.mark_done, batch.place)
-            self._backlog.pop()
-            self._keep(batch)
-            if not self._backlog and self._backlog.is_spooling:
-                with contextlib.suppress(OSError):
-                    await self._in_thread(self._spool.remove_if_done)
-                # Entries that came meanwhile are in the spool.
-                self._backlog.is_spooling = bool(self._backlog)
+            failure = await self._append(batch)
+            if failure is None:
+                await self._finish_batch(batch)
+            elif not failure.may_be_rejection or not (
+                await self._drop_unstorable(batch) or await self._set_aside(batch)
+            ):
+                await self._failed(failure.reason)
 
-    async def _append(self, batch: Batch) -> str | None:
+    async def _finish_batch(self, batch: Batch) -> None:
+        """Remove a batch whose entries are in the store, or in the spool as rejected."""
+        self._failures = 0
+        if self._spooling is not None:  # this batch may get its place in the spool just now
+            await asyncio.wait([self._spooling])
+        with contextlib.suppress(OSError):  # then the next session sends the batch again
+            if batch.place is not None:
+                await self._in_thread(self._spool.mark_done, batch.place)
+        self._backlog.remove(batch)
+        self._keep(batch)
+        if not self._backlog and self._backlog.is_spooling:
+            with contextlib.suppress(OSError):
+                await self._in_thread(self._spool.remove_if_done)
+            # Entries that came meanwhile are in the spool.
+            self._backlog.is_spooling = bool(self._backlog)
+
+    async def _append(self, batch: Batch) -> _Failure | None:
         """Append a batch. Return what went wrong, or None."""
-        entries = batch.entries
+        batch.is_sealed = True
         try:
-            if entries is None:
-                assert batch.place is not None, "the entries are in the spool"
-                entries = await self._in_thread(self._spool.read, batch.place)
+            entries = await self._entries_of(batch)
         except Exception as error:  # the file was removed or changed by another program
-            return describe_error(error)
+            return _Failure(describe_error(error), may_be_rejection=False)
+        return await self._append_entries(batch.key, entries)
+
+    async def _entries_of(self, batch: Batch) -> list[Entry]:
+        if batch.entries is not None:
+            return batch.entries
+        assert batch.place is not None, "the entries are in the spool"
+        return await self._in_thread(self._spool.read, batch.place)
+
+    async def _append_entries(self, key: SessionKey, entries: list[Entry]) -> _Failure | None:
         try:
-            await call_store(APPEND_TIMEOUT, self._store.append, batch.key, entries)
+            await call_store(APPEND_TIMEOUT, self._store.append, key, entries)
         except StoreCallTimeout as error:
             self._start_spooling(str(error))
-            return str(error)
+            return _Failure(str(error), may_be_rejection=False)
         except StoreCallCancelled as error:
-            return str(error)
+            return _Failure(str(error), may_be_rejection=False)
         except Exception as error:
-            return describe_error(error)
+            return _Failure(describe_error(error), may_be_rejection=True)
         return None
+
+    async def _drop_unstorable(self, batch: Batch) -> bool:
+        """Drop the entries of a batch that can never be stored. Return whether there were any."""
+        await self._wait_until_spooled()
+        entries = batch.entries
+        if entries is None:  # the spool has dropped them
+            return False
+        storable, _, reason = await self._in_thread(split_storable, entries, self._spool.redact)
+        if not reason or self._spooling is not None or batch.entries is not entries:
+            return False
+        self._drop([Unstorable(batch, storable, reason)])
+        return True
+
+    async def _wait_until_spooled(self) -> None:
+        while self._spooling is not None:
+            await asyncio.wait([self._spooling])
+
+    def _drop(self, unstorable: Sequence[Unstorable]) -> None:
+        """Drop entries that can never be stored, with one warning."""
+        before = self._backlog.entries
+        for one in unstorable:
+            self._backlog.keep_only(one.batch, one.storable)
+            self._release(one.batch, one.reason)
+        if unstorable:
+            lost = _entries(before - self._backlog.entries)
+            self._tell(f"{lost} lost: {unstorable[-1].reason}")
+
+    async def _set_aside(self, batch: Batch) -> bool:
+        """Find the entries of the first batch that the store rejects while it takes others.
+
+        Leave them in the spool file, with one warning. Return False if the store takes none: then
+        it does not fail because of an entry.
+        """
+        if not self._failures or self._loop.time() - self._failing_since < MAX_FAILING:
+            return False
+        try:
+            entries = await self._entries_of(batch)
+            rejected, reason = await self._find_rejected(batch.key, entries)
+            if rejected:
+                await self._in_thread(self._spool.write_rejected, batch.key, rejected)
+                self._tell(
+                    f"{_entries(len(rejected))} rejected ({reason}) and kept in {self._spool.path}"
+                )
+        except (_NotRejected, OSError, StoreError):
+            return False
+        await self._finish_batch(batch)
+        return True
+
+    async def _find_rejected(
+        self, key: SessionKey, entries: list[Entry]
+    ) -> tuple[list[Entry], str]:
+        """Append entries one by one. Return those that the store rejects, and why.
+
+        Raises:
+            _NotRejected: the store takes no other entry, or does not answer.
+        """
+        suspects: list[Entry] = []
+        has_taken = False
+        for entry in entries:
+            # A single entry has failed already.
+            if len(entries) > 1 and await self._is_taken(key, entry):
+                has_taken = has_taken or len(suspects) > 0
+            else:
+                suspects.append(entry)
+                if len(suspects) >= MAX_SUSPECTS and not has_taken:
+                    raise _NotRejected
+        if suspects and not has_taken:
+            other = self._backlog.second
+            if other is None or await self._append(other) is not None:
+                raise _NotRejected
+            await self._finish_batch(other)
+        rejected: list[Entry] = []
+        reason = ""
+        for entry in suspects:
+            failure = await self._append_entries(key, [entry])
+            if failure is not None:
+                if not failure.may_be_rejection:
+                    raise _NotRejected
+                rejected.append(entry)
+                reason = failure.reason
+        return rejected, reason
+
+    async def _is_taken(self, key: SessionKey, entry: Entry) -> bool:
+        failure = await self._append_entries(key, [entry])
+        if failure is not None and not failure.may_be_rejection:
+            raise _NotRejected
+        return failure is None
 
     async def _failed(self, problem: str) -> None:
         """Wait before the next attempt. Use the spool if the store fails for too long."""
@@ -231,15 +344,20 @@ class StoreWriter:
             self._spooling = self._loop.run_in_executor(None, self._spool.write, batches)
             self._spooling.add_done_callback(lambda done: self._spooled(batches, done))
 
-    def _spooled(self, batches: list[Batch], done: asyncio.Future[None]) -> None:
+    def _spooled(self, batches: list[Batch], done: asyncio.Future[list[Unstorable]]) -> None:
         self._spooling = None
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        self._backlog.is_spool_failing = error is not None
+        was_failing, self._backlog.is_spool_failing = (
+            self._backlog.is_spool_failing,
+            error is not None,
+        )
         if error is not None:
             problem = self._spool_problem(error)
-            self._tell(problem)
+            if not was_failing:
+                self._tell(problem)
             self._release_callers(problem)
             return
+        self._drop(done.result())
         for batch in batches:
             self._backlog.forget_entries(batch)
             self._keep(batch)
@@ -254,9 +372,13 @@ class StoreWriter:
 
     def _keep(self, batch: Batch) -> None:
         """Release the callers that wait until this batch is kept."""
+        self._release(batch, None)
+
+    def _release(self, batch: Batch, problem: str | None) -> None:
+        """Release the callers of a batch. ``problem`` is why it is not kept, None if it is."""
         waiting = self._waiting.pop(id(batch), None)
         if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+            waiting.set_result(problem)
 
     def _release_callers(self, problem: str | None) -> None:
         """Release all callers. ``problem`` is why their entries are not kept, None if they are."""

@@ -98,7 +98,7 @@ def test_batches_leave_in_order() -> None:
     taken: list[str] = []
     while backlog:
         taken.append(backlog.first.key.session_id)
-        backlog.pop()
+        backlog.remove(backlog.first)
     assert (taken, backlog.size) == (["0", "1", "2"], 0)
 
 
@@ -124,7 +124,7 @@ def test_entries_are_dropped_and_counted_if_the_spool_cannot_be_written_either()
     backlog.is_spool_failing = True
     assert backlog.add(KEY, entries(3), 1) is None
     assert (backlog.dropped, backlog.entries) == (3, 1)
-    backlog.pop()
+    backlog.remove(backlog.first)
     assert not backlog.is_spool_failing
 
 

@@ -26,7 +26,7 @@ def said(uuid: str, parent: str | None, time: str | None) -> Entry:
         (
             [said("1", None, "1"), said("3", "1", "3"), {"type": "last-prompt", "leafUuid": "3"}],
             [said("2", "1", "2"), {"type": "last-prompt", "leafUuid": "2"}],
-            Choice.WITH_UUID,
+            Choice.WITHOUT_LAST_PROMPT,
         ),
         # The store has them already.
         ([said("1", None, "1"), said("3", "1", "3")], [said("1", None, "1")], Choice.ALL),
