@@ -213,6 +213,7 @@ async def rename(
     Raises:
         OptionsError: the id is not a UUID, or the title is blank. Nothing was changed.
         SessionNotFoundError: there is no such session.
+        OSError: the file system does not allow the change.
     """
     place = _place(directory, config_dir, store, session_id)
     await place.append(session_id, title_entry(session_id, title))
@@ -233,6 +234,7 @@ async def tag(
     Raises:
         OptionsError: the id is not a UUID, or the tag is blank. Nothing was changed.
         SessionNotFoundError: there is no such session.
+        OSError: the file system does not allow the change.
     """
     place = _place(directory, config_dir, store, session_id)
     await place.append(session_id, tag_entry(session_id, tag))
@@ -255,6 +257,7 @@ async def delete(
     Raises:
         OptionsError: the id is not a UUID, or another argument is invalid. Nothing was deleted.
         SessionNotFoundError: there is no such session.
+        OSError: the file system does not allow the change.
     """
     await _place(directory, config_dir, store, session_id).delete(session_id)
 
@@ -280,6 +283,7 @@ async def fork(
     Raises:
         OptionsError: an argument is invalid. Nothing was written.
         SessionNotFoundError: there is no such session.
+        OSError: the file system does not allow the change.
     """
     place = _place(directory, config_dir, store, session_id)
     if title is not None:

@@ -19,3 +19,17 @@ def test_the_configuration_directory_is_that_of_the_cli(
     assert config_directory({"CLAUDE_CONFIG_DIR": "here"}) == f"{tmp_path}/here"
     assert config_directory({"HOME": "here"}) == f"{tmp_path}/here/.claude"
     assert config_directory({}) == "/of this process/.claude"
+
+
+def test_a_relative_configuration_directory_is_in_the_directory_of_the_cli(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    monkeypatch.chdir(tmp_path)
+    environment = {"CLAUDE_CONFIG_DIR": "../here"}
+    assert config_directory(environment, "/work/place") == "/work/here"
+    assert config_directory(environment, "a/b") == f"{tmp_path}/a/here"
+    assert config_directory(environment, "link") == f"{tmp_path}/a/here"
+    assert config_directory({"HOME": "."}, "/work") == "/work/.claude"
+    assert config_directory({"HOME": "/h"}, "/work") == "/h/.claude"

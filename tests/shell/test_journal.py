@@ -6,7 +6,7 @@ import asyncio
 import gc
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 from tests.support.cli import echo, line, result, system
@@ -602,3 +602,32 @@ def test_a_tool_without_a_journal_has_a_key_too() -> None:
     run(main)
     assert len({key for _, _, key in keys}) == 2
     assert all(key == key_of_call(session, call) for session, call, key in keys)
+
+
+def test_a_journal_whose_end_is_cancelled_writes_nothing_later() -> None:
+    """Its writers are closed by then, and an entry would start them again."""
+
+    class Lane:
+        entries: ClassVar[list[Entry]] = []
+
+        async def write(self, entry: Entry) -> None:
+            self.entries.append(entry)
+
+        def put(self, entry: Entry) -> None:
+            self.entries.append(entry)
+
+    async def main() -> None:
+        journal = SessionJournal(1.0)
+        journal.connect(cast(Any, None), Lane)
+        answer = asyncio.create_task(asyncio.Event().wait())
+        journal.track(answer)
+        journal.receive("a")
+        finishing = asyncio.create_task(journal.finish(60.0))
+        await asyncio.sleep(0)
+        finishing.cancel()
+        await asyncio.wait([finishing])
+        journal.receive("b")
+        assert [entry["prompt_uuid"] for entry in Lane.entries] == ["a"]
+        answer.cancel()
+
+    run(main)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from tests.support.journals import brief, journal_of
-from tests.support.processes import run, until
+from tests.support.processes import plan, run, until
 
 import bridle
 from bridle import (
@@ -36,7 +36,7 @@ from bridle._core.journal import (
 from bridle._core.mirroring import Batch
 from bridle._core.transcripts import project_name
 from bridle._shell import recovering, transcript_files
-from bridle._shell.recovering import received_entry
+from bridle._shell.recovering import CliFiles, received_entry
 from bridle._shell.spool import Spool, spool_name
 from bridle.errors import SessionLoadError
 from bridle.outcomes import Outcome, OutcomeReason
@@ -774,3 +774,24 @@ def test_the_blocking_run_gives_tools_a_blocking_session_after_a_crash() -> None
         retry = Retry(attempts=2, max_wait=0.05)
         outcome = agent.sync.run("CALL mcp__tools__crash {}", retry=retry)
     assert (outcome.text, kinds) == ("fine", [True, True])
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_used"),
+    [
+        ({"type": "custom-title", "uuid": "1"}, False),
+        ({"type": "user", "uuid": "1"}, True),
+        ({"type": "progress", "uuid": "1"}, True),
+        ({"type": "of a newer CLI", "uuid": "2", "parentUuid": "1"}, True),
+    ],
+)
+def test_a_file_is_removed_only_if_it_has_no_conversation(
+    home: Path, entry: dict[str, str], *, is_used: bool
+) -> None:
+    directory = home / "config" / "projects" / "-p"
+    directory.mkdir(parents=True)
+    file = directory / f"{ID}.jsonl"
+    file.write_text(json.dumps(entry) + "\n")
+    files = CliFiles(plan(env={"CLAUDE_CONFIG_DIR": str(home / "config")}))
+    files.remove_unused(ID)
+    assert file.exists() is is_used

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from tests.support.processes import open_descriptors, run, until
 
 import bridle
 from bridle import SessionInUseError, SessionStopped
+from bridle._shell.accounts import Account, account_of
 from bridle._shell.session_locks import CannotLock, lock_session
 from bridle.events import SdkWarning
 from bridle.testing import FakeCli
@@ -26,7 +31,7 @@ import sys, time
 from bridle._shell.session_locks import lock_session
 from bridle.errors import SessionInUseError
 try:
-    lock = lock_session({"CLAUDE_CONFIG_DIR": sys.argv[1]}, sys.argv[2])
+    lock = lock_session(sys.argv[1], sys.argv[2])
 except SessionInUseError:
     print("in use", flush=True)
 else:
@@ -46,50 +51,50 @@ def say(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_session_is_locked_once_in_a_process(tmp_path: Path) -> None:
-    environment = {"CLAUDE_CONFIG_DIR": str(tmp_path / "config")}
+    config = str(tmp_path / "config")
     before = open_descriptors()
-    first = lock_session(environment, ID)
-    second = lock_session(environment, OTHER)
+    first = lock_session(config, ID)
+    second = lock_session(config, OTHER)
     assert len(open_descriptors()) == len(before) + 1
     with pytest.raises(SessionInUseError) as caught:
-        lock_session(environment, ID)
+        lock_session(config, ID)
     assert caught.value.session_id == ID
     first.release()
     first.release()
-    again = lock_session(environment, ID)
+    again = lock_session(config, ID)
     again.release()
     second.release()
     assert open_descriptors() == before
 
 
 def test_a_session_is_locked_once_on_a_machine(tmp_path: Path) -> None:
-    environment = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
-    lock = lock_session(environment, OTHER)
+    config = str(tmp_path)
+    lock = lock_session(config, OTHER)
     with hold(tmp_path, ID) as holder:
         assert say(holder) == "locked"
         with pytest.raises(SessionInUseError):
-            lock_session(environment, ID)
+            lock_session(config, ID)
         with hold(tmp_path, OTHER) as other:
             assert say(other) == "in use"
         holder.kill()
-    freed = lock_session(environment, ID)
+    freed = lock_session(config, ID)
     lock.release()
     freed.release()
 
 
 def test_a_child_that_is_forked_holds_no_lock(tmp_path: Path) -> None:
-    environment = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
-    lock = lock_session(environment, ID)
+    config = str(tmp_path)
+    lock = lock_session(config, ID)
     child = os.fork()
     if not child:
         try:
-            lock_session(environment, ID)
+            lock_session(config, ID)
         except SessionInUseError:
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     with pytest.raises(SessionInUseError):
-        lock_session(environment, ID)
+        lock_session(config, ID)
     lock.release()
 
 
@@ -115,7 +120,92 @@ def test_a_session_that_cannot_be_locked_runs_and_warns(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_gives_no_lock(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotLock):
-        lock_session({"CLAUDE_CONFIG_DIR": str(tmp_path / "file")}, ID)
+        lock_session(str(tmp_path / "file"), ID)
+
+
+# ---------------------------------------------------------------- another user
+
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may start a process as another user"
+)
+
+
+@pytest.fixture
+def user() -> Account:
+    account = account_of("nobody")
+    assert account is not None
+    return account
+
+
+@pytest.fixture
+def home_of_user(user: Account) -> Iterator[Path]:
+    """The home directory of the user, in a directory of root that all users can reach."""
+    place = Path(tempfile.mkdtemp(prefix="bridle-test-"))
+    place.chmod(0o755)
+    home = place / "home"
+    home.mkdir()
+    os.chown(home, user.user, user.group)
+    yield home
+    shutil.rmtree(place)
+
+
+@needs_root
+def test_the_lock_file_belongs_to_the_user_that_the_cli_runs_as(
+    user: Account, home_of_user: Path
+) -> None:
+    config = home_of_user / ".claude"
+    for _ in range(2):
+        lock_session(str(config), ID, user).release()
+    for path, mode in ((config, 0o700), (config / "bridle-sessions.lock", 0o600)):
+        facts = path.stat()
+        assert (facts.st_uid, facts.st_gid) == (user.user, user.group)
+        assert stat.S_IMODE(facts.st_mode) == mode
+
+
+@needs_root
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_root_creates_nothing_behind_a_link_of_another_user(
+    user: Account, home_of_user: Path, is_missing: bool
+) -> None:
+    target = home_of_user.parent / "of root"
+    target.mkdir(mode=0o755)
+    (home_of_user / ".claude").symlink_to(target / "inside" if is_missing else target)
+    with pytest.raises(CannotLock) as caught:
+        lock_session(f"{home_of_user}/.claude", ID, user)
+    assert "the user 'nobody' cannot create it" in str(caught.value)
+    assert list(target.iterdir()) == []
+    assert target.stat().st_uid == 0
+
+
+@needs_root
+def test_root_does_not_give_its_files_to_another_user(user: Account, home_of_user: Path) -> None:
+    config = home_of_user / ".claude"
+    config.mkdir()
+    victim = home_of_user.parent / "victim"
+    victim.write_text("secret")
+    (config / "bridle-sessions.lock").hardlink_to(victim)
+    with pytest.raises(CannotLock) as caught:
+        lock_session(f"{home_of_user}/.claude", ID, user)
+    assert "it is not a file of the user 'nobody'" in str(caught.value)
+    assert victim.stat().st_uid == 0
+
+
+@needs_root
+def test_a_link_between_directories_of_the_other_user_is_followed(
+    user: Account, home_of_user: Path
+) -> None:
+    target = home_of_user / "elsewhere"
+    target.mkdir()
+    os.chown(target, user.user, user.group)
+    (home_of_user / ".claude").symlink_to(target)
+    lock = lock_session(f"{home_of_user}/.claude", ID, user)
+    with pytest.raises(SessionInUseError):
+        lock_session(str(target), ID)
+    lock.release()
+    assert (target / "bridle-sessions.lock").stat().st_uid == user.user
+
+
+# ---------------------------------------------------------------- sessions
 
 
 def named(session_id: str) -> FakeCli:
@@ -130,13 +220,13 @@ def test_a_session_is_locked_once_its_id_is_known(tmp_path: Path) -> None:
     async def main() -> None:
         with named(ID) as cli:
             session = await bridle.start_session(cli_path=cli.path, env=env, continue_session=True)
-            lock_session(env, ID).release()
+            lock_session(str(tmp_path), ID).release()
             _turn = await session.send_user_message("x")
             await until(lambda: session.id == ID)
             with pytest.raises(SessionInUseError):
-                lock_session(env, ID)
+                lock_session(str(tmp_path), ID)
             await session.stop()
-            lock_session(env, ID).release()
+            lock_session(str(tmp_path), ID).release()
 
     run(main)
 
@@ -145,7 +235,7 @@ def test_a_session_that_turns_out_to_be_in_use_ends(tmp_path: Path) -> None:
     env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
 
     async def main() -> None:
-        lock = lock_session(env, ID)
+        lock = lock_session(str(tmp_path), ID)
         with named(ID) as cli:
             session = await bridle.start_session(cli_path=cli.path, env=env, continue_session=True)
             turn = await session.send_user_message("x")
@@ -156,8 +246,29 @@ def test_a_session_that_turns_out_to_be_in_use_ends(tmp_path: Path) -> None:
             assert f"{ID!r} is in use" in str(caught.value.cause)
             await session.aclose()
         with pytest.raises(SessionInUseError):
-            lock_session(env, ID)
+            lock_session(str(tmp_path), ID)
         lock.release()
+
+    run(main)
+
+
+def test_a_relative_configuration_directory_is_that_of_the_cli(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CLI resolves it in its working directory, not in that of the program."""
+    for name in ("program", "work"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "program")
+
+    async def main() -> None:
+        env = {"CLAUDE_CONFIG_DIR": "config"}
+        work = str(tmp_path / "work")
+        with FakeCli.auto() as cli:
+            async with bridle.start_session(cli_path=cli.path, env=env, cwd=work) as session:
+                assert session.id is not None
+                with pytest.raises(SessionInUseError):
+                    lock_session(f"{work}/config", session.id)
+        assert list((tmp_path / "program").iterdir()) == []
 
     run(main)
 
@@ -166,7 +277,7 @@ def test_a_session_that_is_not_saved_needs_no_lock(tmp_path: Path) -> None:
     env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
 
     async def main() -> None:
-        lock = lock_session(env, ID)
+        lock = lock_session(str(tmp_path), ID)
         with named(ID) as cli:
             session = await bridle.start_session(
                 cli_path=cli.path, env=env, no_session_persistence=True

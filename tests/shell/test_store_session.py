@@ -19,8 +19,10 @@ from tests.support.stored import plain
 
 import bridle
 from bridle import OptionsError, SessionInUseError, SessionNotFoundError, SessionStopped
+from bridle._core.actions import Mirror
 from bridle._core.mirroring import LEASE
 from bridle._shell import journal, leases, store_loading, store_session, store_writer
+from bridle._shell.store_session import StoreSession
 from bridle._shell.transcript_files import write_transcript
 from bridle._store import Entry, SessionKey, SessionStore
 from bridle.errors import SessionLoadError, SessionLoadTimeout
@@ -609,7 +611,6 @@ def test_stopping_a_session_does_not_wait_long_for_a_store_that_hangs(
 ) -> None:
     monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 30.0)
     monkeypatch.setattr(store_session, "STOP_TIMEOUT", 0.2)
-    monkeypatch.setattr(leases, "_RELEASE_TIMEOUT", 0.2)
     store = MemoryStore()
 
     async def hang(*_: object) -> None:
@@ -625,6 +626,77 @@ def test_stopping_a_session_does_not_wait_long_for_a_store_that_hangs(
         before = loop.time()
         await session.stop()
         assert loop.time() - before < 5.0
+
+    run(main)
+
+
+class Hanging(MemoryStore):
+    """A store that never ends an append."""
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        await asyncio.Event().wait()
+
+
+def stored_session(store: MemoryStore) -> StoreSession:
+    """A session with one entry of its transcript and one of its journal."""
+    session = StoreSession(store, 5.0, session_id=lambda: ID, warn=ignore, fail=ignore)
+    path = f"/c/projects/-work/{ID}.jsonl"
+    session.add(Mirror(path=path, entries=[{"type": "user", "uuid": "1"}], size=10))
+    session.journal().put({"type": "tool_result", "uuid": "2"})
+    return session
+
+
+def ignore(_: object) -> None:
+    """Ignore a warning."""
+
+
+def test_all_waits_of_a_stop_end_within_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_session, "STOP_TIMEOUT", 1.0)
+
+    class HangingRelease(Hanging):
+        async def release(self, session_id: str, owner: str) -> None:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        session = stored_session(HangingRelease())
+        session.finish_journal = asyncio.sleep  # an outcome that is never written
+        before = loop.time()
+        await session.aclose(is_stopped=True)
+        assert loop.time() - before < 2.0
+
+    run(main)
+
+
+@pytest.mark.parametrize("has_outcome", [False, True])
+def test_a_close_that_is_cancelled_keeps_the_journal_and_gives_the_lease_back(
+    home: Path, *, has_outcome: bool
+) -> None:
+    async def main() -> None:
+        store = Hanging()
+        session = stored_session(store)
+        is_finishing = asyncio.Event()
+
+        async def finish(timeout: float) -> None:
+            is_finishing.set()
+            await asyncio.sleep(timeout)
+
+        session.finish_journal = finish
+        await until(lambda: ID in store._leases)
+        closing = asyncio.create_task(session.aclose(is_stopped=False))
+        if has_outcome:
+            await is_finishing.wait()
+        else:
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        spooled = "".join(Path(path).read_text() for path in left(home))
+        assert '"uuid":"1"' in spooled
+        assert '"uuid":"2"' in spooled
+        assert is_finishing.is_set()
+        assert await store.acquire(ID, "another", 10.0)
+        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
     run(main)
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -636,7 +636,8 @@ def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) 
         if named:
             stored.append({"type": "last-prompt", "leafUuid": "3"})
         await bench.store.append(KEY, stored)
-        older = [said("2", "1", 2), {"type": "custom-title", "customTitle": "mine"}]
+        title: Mapping[str, object] = {"type": "custom-title", "customTitle": "mine"}
+        older = [said("2", "1", 2), title]
         file = leave(bench.store, "a", *older, {"type": "last-prompt", "leafUuid": "2"})
         await send_left_behind(bench.store, bench.warnings.append)
         assert await bench.store.load(KEY) == ([*stored, *older] if named else stored)

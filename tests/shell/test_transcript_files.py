@@ -10,12 +10,14 @@ import pytest
 from tests.support.stored import ONE, TWO, Home, plain
 
 from bridle import OptionsError
+from bridle._core.mirroring import key_of
 from bridle._shell.transcript_files import (
     SubagentFile,
     TranscriptFiles,
     subagent_files,
     write_transcript,
 )
+from bridle._store import SessionKey
 
 
 def test_the_copy_that_changed_last_is_found(tmp_path: Path) -> None:
@@ -34,14 +36,20 @@ def test_the_copy_that_changed_last_is_found(tmp_path: Path) -> None:
 
 def test_subagents_are_listed_without_links(tmp_path: Path) -> None:
     path = tmp_path / f"{ONE}.jsonl"
-    assert subagent_files(path) == []
+    assert subagent_files(path) == {}
     inside = tmp_path / ONE / "subagents"
     (inside / "deep").mkdir(parents=True)
     for name in ("b.c.jsonl", "deep/a.jsonl", "b.c.meta.json", "notes.txt"):
         (inside / name).write_text("{}\n")
     (inside / "link.jsonl").symlink_to(inside / "notes.txt")
     (inside / "linked").symlink_to(inside / "deep")
-    assert subagent_files(path) == [inside / "b.c.jsonl", inside / "deep" / "a.jsonl"]
+    found = subagent_files(path)
+    assert found == {
+        "subagents/b.c": inside / "b.c.jsonl",
+        "subagents/deep/a": inside / "deep" / "a.jsonl",
+    }
+    for subkey, file in found.items():  # as for a file that the CLI reports
+        assert key_of(str(file), "-p") == SessionKey(ONE, subkey, "-p")
 
 
 def written(directory: Path) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from msgspec import Struct
@@ -161,13 +161,21 @@ def _copied(members: JsonObject, names: Mapping[str, str], session_id: str) -> J
 
 def _renamed(value: object, names: Mapping[str, str]) -> Any:
     """Return a value with the new uuids in place of the old ones, at any depth."""
-    if isinstance(value, str):
-        return names.get(value, value)
-    if isinstance(value, list):
-        return [_renamed(item, names) for item in cast("list[object]", value)]
-    if isinstance(value, dict):
-        return {key: _renamed(item, names) for key, item in cast(JsonObject, value).items()}
-    return value
+    copied = [value]
+    # Copies whose members are not renamed yet. Recursion would limit the depth.
+    waiting: list[Any] = [copied]
+    while waiting:
+        copy = waiting.pop()
+        is_list = isinstance(copy, list)
+        places: Iterable[Any] = range(len(cast(Any, copy))) if is_list else list(copy)
+        for place in places:
+            item: object = copy[place]
+            if isinstance(item, str):
+                copy[place] = names.get(item, item)
+            elif isinstance(item, list | dict):
+                copy[place] = cast(Any, item).copy()
+                waiting.append(copy[place])
+    return copied[0]
 
 
 def _session_entries(source: Transcript, session_id: str) -> Iterator[JsonObject]:

@@ -202,9 +202,14 @@ def conversation(
 _LINKED = ("user", "assistant", "system", "attachment", "progress")
 
 
-def _is_linked(entry: TranscriptEntry) -> bool:
-    """Return whether an entry is part of the tree. In a store, others may have a uuid too."""
-    return entry.uuid is not None and (entry.type in _LINKED or entry.parent_uuid is not None)
+def is_linked(entry: Entry) -> bool:
+    """Return whether an entry of a store is in the conversation. Others may have a uuid too."""
+    uuid, parent = text_of(entry, "uuid"), text_of(entry, "parentUuid")
+    return _is_in_tree(entry.get("type"), uuid, parent)
+
+
+def _is_in_tree(kind: object, uuid: str | None, parent: str | None) -> bool:
+    return uuid is not None and (kind in _LINKED or parent is not None)
 
 
 class _Tree:
@@ -214,7 +219,9 @@ class _Tree:
         self, entries: Sequence[TranscriptEntry], everything: Sequence[TranscriptEntry]
     ) -> None:
         self._everything = everything
-        self._nodes = [entry for entry in entries if _is_linked(entry)]
+        self._nodes = [
+            entry for entry in entries if _is_in_tree(entry.type, entry.uuid, entry.parent_uuid)
+        ]
         self._by_uuid = {entry.uuid: entry for entry in self._nodes}
         # Entries are compared by identity: a damaged file may contain a line twice.
         self._position = {id(entry): number for number, entry in enumerate(everything)}
@@ -393,6 +400,12 @@ def subagent_transcript(
         name=name,
         metadata=metadata,
     )
+
+
+def subagent_of_objects(name: str, objects: Iterable[Entry]) -> SubagentTranscript:
+    """Return the transcript of a subagent from the entries that a store has of it."""
+    entries, metadata = split_metadata(objects)
+    return subagent_transcript(name, entries_of_objects(entries), metadata)
 
 
 def split_metadata(entries: Iterable[Entry]) -> tuple[list[Entry], JsonObject]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -39,6 +38,7 @@ from bridle._core.launch import Launch
 from bridle._core.outgoing import SEND_USER_MESSAGE
 from bridle._core.wire import Unencodable
 from bridle._raw_line import JsonObject
+from bridle._shell.config_directory import working_directory
 from bridle._shell.store_writer import StoreWriter
 from bridle._shell.turn import TurnState
 from bridle._store import Entry, SessionKey
@@ -174,7 +174,7 @@ class SessionJournal:
 
     def begin(self, launch: Launch) -> None:
         """Accept prompts, because the id of the session is known."""
-        self._cwd = os.path.realpath(launch.cwd or os.getcwd())
+        self._cwd = working_directory(launch)
         self._is_ready.set()
 
     # -- prompts -----------------------------------------------------------------------------------
@@ -378,14 +378,18 @@ class SessionJournal:
 
         A turn that ended because the CLI crashed does not count as received, so that it can be
         recovered.
+
+        Cancellation: write the rest without the outcomes.
         """
-        if self._answers:
-            await asyncio.wait(self._answers, timeout=timeout)
-        if self._is_closed:
-            for uuid, prompt in list(self._prompts.items()):
-                if prompt.reason is not OutcomeReason.CLI_EXITED:
-                    self.receive(uuid)
-        self._is_finished = True
+        try:
+            if self._answers:
+                await asyncio.wait(self._answers, timeout=timeout)
+        finally:
+            if self._is_closed:
+                for uuid, prompt in list(self._prompts.items()):
+                    if prompt.reason is not OutcomeReason.CLI_EXITED:
+                        self.receive(uuid)
+            self._is_finished = True
 
     # -- writing -----------------------------------------------------------------------------------
 

@@ -83,16 +83,17 @@ class Leases:
                 self._renewing = None
             self._start(at_once=True)
 
-    async def aclose(self) -> None:
-        """Give the leases back."""
+    async def aclose(self, timeout: float = _RELEASE_TIMEOUT) -> None:
+        """Give the leases back. The store has ``timeout`` seconds for that."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
         if self._renewing is not None:
             self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+            await asyncio.wait([self._renewing], timeout=timeout)
         if self._store is not None:
             release = self._store.release
-            releasing = [
-                call_store(_RELEASE_TIMEOUT, release, one, self._owner) for one in self._ids
-            ]
+            left = max(0.0, end - loop.time())
+            releasing = [call_store(left, release, one, self._owner) for one in self._ids]
             await asyncio.gather(*releasing, return_exceptions=True)
         self._ids.clear()
 
@@ -136,5 +137,5 @@ class BorrowedLeases:
         """Take a lease in the background, unless the recovery has it."""
         self._owner.take_soon(session_id)
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float = 0.0) -> None:
         """Do nothing."""

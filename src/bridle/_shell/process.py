@@ -26,7 +26,7 @@ from typing import IO, cast
 from bridle._core.launch import Launch, LaunchFile
 from bridle._shell import reaper, watchdog
 from bridle._shell import tree as trees
-from bridle._shell.accounts import Account, account_of
+from bridle._shell.config_directory import CliPlace, place_of
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
 from bridle._shell.session_locks import SessionLocks
 from bridle._shell.tasks import StartedCoroutine
@@ -373,10 +373,11 @@ def _close_files(files: Iterable[IO[bytes]], loop: asyncio.AbstractEventLoop | N
 def _start(
     executable: str, launch: Launch, environ: Mapping[str, str], loop: asyncio.AbstractEventLoop
 ) -> _Resources:
-    account = account_of(launch.user)
+    place = place_of(launch, environ)
+    account = place.account
     tree = Tree(os.urandom(16).hex())
     directory = launch.directory
-    locks = SessionLocks(_environment(launch, environ, tree.mark, None, account), account)
+    locks = SessionLocks(place)
     try:
         if launch.writes_id is not None:
             locks.take(launch.writes_id)
@@ -396,7 +397,7 @@ def _start(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=cwd,
-            env=_environment(launch, environ, tree.mark, cwd, account),
+            env=_environment(place, environ, tree.mark, cwd),
             start_new_session=True,
             user=account.user if account else None,
             group=account.group if account else None,
@@ -422,21 +423,15 @@ def _reason(error: OSError, user: str | None = None) -> str:
 
 
 def _environment(
-    launch: Launch,
-    environ: Mapping[str, str],
-    mark: str,
-    cwd: str | None,
-    account: Account | None,
+    place: CliPlace, environ: Mapping[str, str], mark: str, cwd: str | None
 ) -> dict[str, str]:
-    """Return the environment of ``launch`` with the mark of this CLI.
+    """Return the environment of a CLI with its mark.
 
     The mark follows those of the CLIs that this program runs inside of.
     """
     marks = filter(None, (environ.get(MARK), mark))
-    place = {} if cwd is None else {"PWD": cwd}
-    # As `su` does. Without it the CLI would look for its files in our home directory.
-    other = {} if account is None else {**account.variables(), **launch.env}
-    return {**launch.environment(environ), **other, **place, MARK: ":".join(marks)}
+    directory = {} if cwd is None else {"PWD": cwd}
+    return {**place.environment, **directory, MARK: ":".join(marks)}
 
 
 def _write(files: Iterable[LaunchFile], directory: str) -> dict[str, str]:

@@ -33,18 +33,16 @@ from bridle._core.precedence import ResolvedOptions
 from bridle._core.recovery import Finished as Finished
 from bridle._core.recovery import RecoveryPlan, plan_recovery
 from bridle._core.transcripts import (
-    SubagentTranscript,
     Transcript,
     entries_of_objects,
+    is_linked,
     project_name,
-    split_metadata,
     subagent_name,
-    subagent_transcript,
+    subagent_of_objects,
 )
 from bridle._keywords import CONVERSATION
 from bridle._shell import store_session
-from bridle._shell.accounts import Account, account_of
-from bridle._shell.config_directory import config_directory
+from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.session_locks import CannotLock, SessionLock, lock_session
@@ -64,9 +62,6 @@ _T = TypeVar("_T")
 
 log = logging.getLogger("bridle.session")
 
-_LINKED = frozenset({"user", "assistant", "system", "attachment"})
-"""The types of entries that are the conversation."""
-
 
 class History(Struct, frozen=True):
     """The journal of a session, and its conversation. None if there is no conversation."""
@@ -83,35 +78,27 @@ class CliFiles:
     """The files in which a CLI keeps its conversations on this machine."""
 
     def __init__(self, launch: Launch) -> None:
-        self.account: Account | None = account_of(launch.user)
-        other = {} if self.account is None else {**self.account.variables(), **launch.env}
-        #: The environment of the CLI.
-        self.environment: Mapping[str, str] = {**launch.environment(os.environ), **other}
-        self._config = config_directory(self.environment)
-        self._cwd = os.path.realpath(launch.cwd or os.getcwd())
+        #: Where the CLI runs.
+        self.place = place_of(launch)
         #: The name of the project of the working directory.
-        self.project = project_name(self._cwd)
+        self.project = project_name(working_directory(launch))
 
     def read(self, session_id: str) -> dict[str, list[Entry]]:
         """Return the entries of a conversation by subkey, "" for the main one. Blocks."""
         path = self._find(session_id)
         if path is None:
             return {}
-        found = {"": TranscriptTail(path).read().entries}
-        for one in map(str, subagent_files(Path(path))):
-            inside = os.path.relpath(one, path.removesuffix(".jsonl")).removesuffix(".jsonl")
-            found[inside] = TranscriptTail(one).read().entries
-        return found
+        files = {"": path, **subagent_files(path)}
+        return {subkey: TranscriptTail(str(one)).read().entries for subkey, one in files.items()}
 
     def remove_unused(self, session_id: str) -> None:
         """Remove a file without a conversation, with which the CLI starts no new one. Blocks."""
         path = self._find(session_id)
-        if path is not None and not _linked(TranscriptTail(path).read().entries):
+        if path is not None and not any(map(is_linked, TranscriptTail(str(path)).read().entries)):
             os.unlink(path)
 
-    def _find(self, session_id: str) -> str | None:
-        path = TranscriptFiles(None, self._config).path(session_id)
-        return None if path is None else str(path)
+    def _find(self, session_id: str) -> Path | None:
+        return TranscriptFiles(None, self.place.config).path(session_id)
 
 
 class CrashedSession:
@@ -217,9 +204,9 @@ class DeadSession:
         Raises:
             SessionInUseError: a program has locked it.
         """
-        files = self._files
+        place = self._files.place
         with contextlib.suppress(CannotLock):  # a session that continues it warns of that
-            self._lock = lock_session(files.environment, self._session_id, files.account)
+            self._lock = lock_session(place.config, self._session_id, place.account)
 
     def lend(self) -> BorrowedLeases:
         """Unlock the session, and return the lease for a CLI that continues it."""
@@ -263,7 +250,7 @@ class DeadSession:
         """Append the entries that only the files of the CLI have."""
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(None, self._files.read, self._session_id)
-        if not _uuids(found.get("", ())).issuperset(_uuids(_linked(stored[""]))):
+        if not _uuids(found.get("", ())).issuperset(_uuids(filter(is_linked, stored[""]))):
             return  # the conversation has gone on elsewhere, and the file is an old branch
         for subkey, entries in found.items():
             known = _uuids(stored.get(subkey, ()))
@@ -318,27 +305,18 @@ def _transcript(
     session_id: str, project: str, found: Mapping[str, Sequence[Entry]]
 ) -> Transcript | None:
     """Return a conversation. None if there is none."""
-    if not _linked(found.get("", ())):
+    if not any(map(is_linked, found.get("", ()))):
         return None
     return Transcript(
         session_id=session_id,
         project=project,
         entries=entries_of_objects(found[""]),
         subagents=tuple(
-            _subagent(name, entries)
+            subagent_of_objects(name, entries)
             for subkey, entries in found.items()
             if (name := subagent_name(subkey)) is not None
         ),
     )
-
-
-def _subagent(name: str, stored: Sequence[Entry]) -> SubagentTranscript:
-    entries, metadata = split_metadata(stored)
-    return subagent_transcript(name, entries_of_objects(entries), metadata)
-
-
-def _linked(entries: Iterable[Entry]) -> list[Entry]:
-    return [entry for entry in entries if "uuid" in entry and entry.get("type") in _LINKED]
 
 
 def _uuids(entries: Iterable[Entry]) -> set[object]:

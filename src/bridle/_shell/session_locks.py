@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping
+import stat
+import subprocess
+from errno import EACCES
 from threading import Lock
 
 from bridle._option_checks import is_uuid
 from bridle._shell.accounts import Account
-from bridle._shell.config_directory import config_directory
+from bridle._shell.config_directory import CliPlace
 from bridle.errors import SessionInUseError
 
 _NAME = "bridle-sessions.lock"
+
+_CREATE_TIMEOUT = 5.0
+"""Maximum seconds for creating the file as another user."""
+
+_CREATE = 'umask 077; mkdir -p -- "$1" && : >> "$2"'
 
 
 class SessionLock:
@@ -38,32 +45,57 @@ class SessionLock:
 class _LockFile:
     """The lock file of one configuration directory, open while a session is locked."""
 
-    def __init__(self, path: str, account: Account | None) -> None:
-        self._path = path
-        self._account = account
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, _NAME)
         self._descriptor: int | None = None
         # The kernel does not see a conflict between two sessions of one process.
         self._held: set[str] = set()
 
-    def _open(self) -> int:
-        """Open the file. What is created belongs to the user that the CLI runs as."""
-        directory = os.path.dirname(self._path)
-        is_new = not os.path.isdir(directory)
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags, 0o600)
-        if self._account is not None:
-            try:
-                os.fchown(descriptor, self._account.user, self._account.group)
-                if is_new:
-                    os.chown(directory, self._account.user, self._account.group)
-            except OSError:
-                os.close(descriptor)
-                raise
+    def _open(self, account: Account | None) -> int:
+        """Open the file, and create it if it does not exist.
+
+        If the CLI runs as another user, this user may have put links to other places into the
+        path. So the file is created with the rights of this user, and must belong to it.
+        """
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        if account is None:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            return os.open(self._path, flags | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(self._path, flags)
+        except FileNotFoundError:
+            self._create(account)
+            descriptor = os.open(self._path, flags)
+        facts = os.fstat(descriptor)
+        if facts.st_uid != account.user or not stat.S_ISREG(facts.st_mode):
+            os.close(descriptor)
+            raise PermissionError(EACCES, f"it is not a file of the user {account.name!r}")
         return descriptor
 
-    def lock(self, session_id: str) -> None:
-        """Lock a session.
+    def _create(self, account: Account) -> None:
+        """Create the file as the user that the CLI runs as."""
+        command = ("/bin/sh", "-c", _CREATE, "sh", self._directory, self._path)
+        try:
+            subprocess.run(
+                command,
+                check=True,
+                timeout=_CREATE_TIMEOUT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": os.defpath},
+                user=account.user,
+                group=account.group,
+                extra_groups=account.groups,
+            )
+        except subprocess.SubprocessError as error:
+            why = f"the user {account.name!r} cannot create it"
+            raise PermissionError(EACCES, why) from error
+
+    def lock(self, session_id: str, account: Account | None) -> None:
+        """Lock a session of a CLI that runs as the user of ``account``.
 
         Raises:
             SessionInUseError: the session is locked.
@@ -73,7 +105,7 @@ class _LockFile:
             if session_id in self._held:
                 raise SessionInUseError(session_id)
             if self._descriptor is None:
-                self._descriptor = self._open()
+                self._descriptor = self._open(account)
             try:
                 how = fcntl.LOCK_EX | fcntl.LOCK_NB
                 fcntl.lockf(self._descriptor, how, 1, _position(session_id))
@@ -111,32 +143,33 @@ class CannotLock(Exception):
     """The lock file cannot be used, so the session is not protected. The text says why."""
 
 
-def lock_session(
-    environment: Mapping[str, str], session_id: str, account: Account | None = None
-) -> SessionLock:
-    """Lock a session of a CLI with this environment, which runs as the user of ``account``.
+def lock_session(config: str, session_id: str, account: Account | None = None) -> SessionLock:
+    """Lock a session of a CLI.
+
+    Args:
+        config: the configuration directory of the CLI.
+        session_id: the session.
+        account: the user that the CLI runs as. None for the user of this process.
 
     Raises:
         SessionInUseError: another session, here or in another process, has the lock.
         CannotLock: the directory does not support locks or cannot be written.
     """
-    directory = config_directory(environment)
-    path = f"{directory}/{_NAME}"
+    directory = os.path.realpath(config)
     with _guard:
-        file = _files.setdefault(os.path.realpath(directory), _LockFile(path, account))
+        file = _files.setdefault(directory, _LockFile(directory))
     try:
-        file.lock(session_id)
+        file.lock(session_id, account)
     except OSError as error:
-        raise CannotLock(f"{path}: {error.strerror or error}") from error
+        raise CannotLock(f"{directory}/{_NAME}: {error.strerror or error}") from error
     return SessionLock(file, session_id)
 
 
 class SessionLocks:
     """The locks of one CLI: the session that it writes, and those that it writes later."""
 
-    def __init__(self, environment: Mapping[str, str], account: Account | None) -> None:
-        self._environment = environment
-        self._account = account
+    def __init__(self, place: CliPlace) -> None:
+        self._place = place
         self._locks: dict[str, SessionLock] = {}
         #: Why a session could not be locked. None if all are locked.
         self.problem: str | None = None
@@ -149,8 +182,9 @@ class SessionLocks:
         """
         if session_id in self._locks or not is_uuid(session_id):
             return
+        place = self._place
         try:
-            self._locks[session_id] = lock_session(self._environment, session_id, self._account)
+            self._locks[session_id] = lock_session(place.config, session_id, place.account)
         except CannotLock as error:
             self.problem = str(error)
 

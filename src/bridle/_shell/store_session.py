@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,7 @@ from bridle._core.mirroring import key_of
 from bridle._core.transcripts import project_name
 from bridle._core.versions import Version
 from bridle._option_checks import is_uuid
-from bridle._shell.accounts import account_of
-from bridle._shell.config_directory import config_directory
+from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.locate import version_of
@@ -42,8 +40,8 @@ CLOSE_TIMEOUT = 10.0
 STOP_TIMEOUT = 2.0
 """Seconds that stopping a session waits for the store."""
 
-_LAST_WAIT = 1.0
-"""Seconds that the last journal entries have, even if the transcripts took all the time."""
+_SHARE = 0.5
+"""Seconds of these that are kept for the last journal entries, and again for the leases."""
 
 _FOLLOW_PAUSE = 0.25
 """Seconds between two looks at the transcript of a CLI that does not report its changes."""
@@ -91,7 +89,7 @@ class StoreSession:
         self._decided: Container[str] = ()
         self._following: asyncio.Task[None] | None = None
         #: Called when the store has the transcripts, to write the last entries of the journal.
-        self.finish_journal: Callable[[float], Awaitable[None]] | None = None
+        self.finish_journal: Callable[[float], Awaitable[None]] = _no_journal
 
     def recover(self, leases: BorrowedLeases | None, decided: Container[str]) -> None:
         """Prepare for a step of a recovery. Call it before the start.
@@ -122,10 +120,8 @@ class StoreSession:
             SessionInUseError: another session has the lease.
             SessionLoadError: the store failed.
         """
-        account = account_of(launch.user)
-        other = {} if account is None else {**account.variables(), **launch.env}
-        self._config = config_directory({**launch.environment(os.environ), **other})
-        self._cwd = os.path.realpath(launch.cwd or os.getcwd())
+        self._config = place_of(launch).config
+        self._cwd = working_directory(launch)
         if cli_path is not None and not await self._reports(cli_path, launch):
             launch = launch.without_mirror()
             self._following = self._loop.create_task(self._follow(), name="bridle-transcript")
@@ -284,7 +280,8 @@ class StoreSession:
         return None if path is None else str(path)
 
     async def _subagents(self, path: str) -> list[str]:
-        return list(map(str, await self._in_thread(subagent_files, Path(path))))
+        files = await self._in_thread(subagent_files, Path(path))
+        return list(map(str, files.values()))
 
     def _has_main(self, session_id: str) -> bool:
         keys = (key for _, key in self._keys_of_tails())
@@ -314,29 +311,48 @@ class StoreSession:
 
         Wait up to ten seconds, or two if the session was stopped. What the store does not have then
         is in a spool file.
+
+        Cancellation: write the rest to the spool files, and give the leases back.
         """
         timeout = STOP_TIMEOUT if is_stopped else CLOSE_TIMEOUT
-        try:
-            if self._following is not None:
-                self._following.cancel()
-            deadline = self._loop.time() + timeout
-            await self._close_writers(deadline, journals=False)
-            if self.finish_journal is not None:
-                await self.finish_journal(timeout)
-            deadline = max(deadline, self._loop.time() + _LAST_WAIT)
-            await self._close_writers(deadline, journals=True)
-        finally:
-            try:
-                await self._leases.aclose()
-            finally:
-                remove_directory(self._directory)
-
-    async def _close_writers(self, deadline: float, *, journals: bool) -> None:
-        chosen = [
-            writer for (_, lane), writer in self._writers.items() if (lane == JOURNAL) is journals
+        share = min(_SHARE, timeout / 4)
+        deadline = self._loop.time() + timeout
+        if self._following is not None:
+            self._following.cancel()
+        # Each step, with the number of shares that it leaves for the next ones. The journal says
+        # that outcomes were received, so it is complete before another machine gets the lease.
+        steps: list[tuple[int, Callable[[float], Awaitable[None]]]] = [
+            (2, partial(self._close_writers, journals=False)),
+            (1, self.finish_journal),
+            (1, partial(self._close_writers, journals=True)),
+            (0, self._leases.aclose),
         ]
-        left = max(0.0, deadline - self._loop.time())
-        await asyncio.gather(*(writer.aclose(left) for writer in chosen))
+        failed: BaseException | None = None
+        for shares, step in steps:
+            try:
+                await step(max(0.0, deadline - shares * share - self._loop.time()))
+            except BaseException as error:
+                failed = failed or error
+                deadline = min(deadline, self._loop.time() + share)
+        remove_directory(self._directory)
+        if failed is not None:
+            raise failed
+
+    async def _close_writers(self, timeout: float, *, journals: bool) -> None:
+        deadline = self._loop.time() + timeout
+        cancelled: asyncio.CancelledError | None = None
+        for (_, lane), writer in list(self._writers.items()):
+            if (lane == JOURNAL) is journals:
+                try:
+                    await writer.aclose(max(0.0, deadline - self._loop.time()))
+                except asyncio.CancelledError as error:
+                    cancelled, deadline = error, 0.0
+        if cancelled is not None:
+            raise cancelled
 
     async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await self._loop.run_in_executor(None, function, *arguments)
+
+
+async def _no_journal(timeout: float) -> None:
+    """Do nothing: the session has no journal."""

@@ -264,9 +264,14 @@ def _object(path: Path) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def subagent_files(transcript: Path) -> list[Path]:
-    """Return the transcripts of the subagents of a session, sorted."""
-    return sorted(_below(_beside(transcript) / SUBAGENTS))
+def subagent_files(transcript: Path) -> dict[str, Path]:
+    """Return the transcripts of the subagents of a session by their subkeys in a store, sorted.
+
+    A subkey may be one that `subagent_name` does not accept.
+    """
+    session = _beside(transcript)
+    files = sorted(_below(session / SUBAGENTS))
+    return {_beside(file).relative_to(session).as_posix(): file for file in files}
 
 
 def _below(directory: Path) -> Iterator[Path]:
@@ -278,8 +283,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _subagents(transcript: Path) -> Iterator[SubagentTranscript]:
-    for path in subagent_files(transcript):
-        subkey = _beside(path).relative_to(_beside(transcript)).as_posix()
+    for subkey, path in subagent_files(transcript).items():
         name = subagent_name(subkey)
         if name is not None:
             with suppress(FileNotFoundError):
@@ -332,7 +336,7 @@ def write_transcript(
         if agent.metadata:
             files[_metadata_file(file)] = [line_of_object(agent.metadata)]
     files[path] = lines
-    old = subagent_files(path) if overwrite else []
+    old = list(subagent_files(path).values()) if overwrite else []
     for file in () if overwrite else filter(os.path.lexists, files):
         raise FileExistsError(EEXIST, os.strerror(EEXIST), str(file))
     written: list[Path] = []

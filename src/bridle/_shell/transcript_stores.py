@@ -13,18 +13,16 @@ from bridle._core.transcript_changes import Fork
 from bridle._core.transcript_summaries import Ends, SessionInfo, summarize
 from bridle._core.transcripts import (
     SUBAGENTS,
-    SubagentTranscript,
     Transcript,
     entries_of_objects,
     metadata_entry,
     project_name,
-    split_metadata,
     subagent_name,
-    subagent_transcript,
+    subagent_of_objects,
 )
 from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
-from bridle._shell.spool import left_behind, spool_name
+from bridle._shell.spool import LeftSpool, left_behind, spool_name
 from bridle._shell.transcript_files import iso_time
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore, StoredSession
 from bridle._stores.accept import subkeys_of
@@ -93,7 +91,10 @@ class StoredTranscripts:
                 session_id=session_id,
                 project=listed.project,
                 entries=entries_of_objects(loaded),
-                subagents=tuple(map(_subagent, names.values(), agents)),
+                subagents=tuple(
+                    subagent_of_objects(name, entries or ())
+                    for name, entries in zip(names.values(), agents, strict=True)
+                ),
             )
         )
 
@@ -165,8 +166,9 @@ def _delete_spools(name: str) -> bool:
     """Delete the spool files that no process uses. Return whether there were any."""
     found = False
     for spool in left_behind(name):
-        spool.remove()
-        found = True
+        if isinstance(spool, LeftSpool):
+            spool.remove()
+            found = True
     return found
 
 
@@ -175,8 +177,3 @@ def _summary_of(stored: StoredSession, loaded: Sequence[Entry]) -> SessionInfo |
     return summarize(
         Ends(b"\n".join(lines)), stored.session_id, stored.project, updated_at=stored.updated_at
     )
-
-
-def _subagent(name: str, loaded: Sequence[Entry] | None) -> SubagentTranscript:
-    transcript, metadata = split_metadata(loaded or ())
-    return subagent_transcript(name, entries_of_objects(transcript), metadata)

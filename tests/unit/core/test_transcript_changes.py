@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -89,6 +91,21 @@ def test_the_content_of_messages_is_not_changed() -> None:
     made = fork(lines(user("a", None, "a"), user("b", "a", "a", toolUseResult=["a"])))
     assert [one["message"]["content"] for one in made.entries[:2]] == ["a", "a"]
     assert made.entries[1]["toolUseResult"] == ["a"]
+
+
+def test_an_entry_that_is_nested_deeply_is_copied() -> None:
+    depth = sys.getrecursionlimit() * 3 // 4
+    nested = b"[" * depth + b'"old"' + b"]" * depth
+    line = b'{"type":"attachment","uuid":"2","parentUuid":"old","attachment":%s}' % nested
+    made: list[Fork] = []
+    data = lines(user("old", None)) + line
+    thread = threading.Thread(target=lambda: made.append(fork(data)))  # with an empty stack
+    thread.start()
+    thread.join()
+    value: Any = made[0].entries[1]["attachment"]
+    while isinstance(value, list):
+        [value] = value
+    assert value == made[0].entries[0]["uuid"]
 
 
 def test_a_compaction_refers_to_the_copies() -> None:

@@ -25,6 +25,8 @@ from bridle.tools import ToolServer
 _MCP = CallKind.MCP
 _TOOL = CallKind.TOOL
 
+_NOT_APPROVED = "the call is not approved"
+
 EARLY = "early"
 """The kind of the deadline of messages that wait for the session to be confirmed."""
 
@@ -156,29 +158,33 @@ class McpHandler:
             text = f"no MCP server is registered as {name!r:.80}"
             self._reject(message, text, mcp.METHOD_NOT_FOUND)
         else:
-            method = message.message.get("method")
-            if method == mcp.CANCELLED:
+            if message.message.get("method") == mcp.CANCELLED:
                 self._cancel(message)
             if table.is_full(f"MCP server {name:.80}", now):
                 self._reject(message, "too many requests are open")
             elif server is not None:
                 self._pass_to_tool(server, message)
             else:
-                label = f"{method or 'answer'} for MCP server {name}"
-                # A copy, because a handler that changes it must not change the id of the answer.
-                argument = dict(message.message)
-                params = message.message.get("params")
-                known = cast("JsonObject", params) if isinstance(params, dict) else {}
-                used = tool_server.tool_use_of(known)
-                table.call(
-                    _MCP, handler, argument, label, message.request_id, None, message, "", used
-                )
+                self._pass_to_handler(handler, message)
+
+    def _pass_to_handler(self, handler: object, message: mcp.McpMessage) -> None:
+        params = message.message.get("params")
+        known = cast("JsonObject", params) if isinstance(params, dict) else {}
+        used = tool_server.tool_use_of(known)
+        if self._approvals.forbids(used):
+            self._reject(message, _NOT_APPROVED)
+            return
+        label = f"{message.message.get('method') or 'answer'} for MCP server {message.server}"
+        # A copy, because a handler that changes it must not change the id of the answer.
+        argument = dict(message.message)
+        request_id = message.request_id
+        self._table.call(_MCP, handler, argument, label, request_id, None, message, "", used)
 
     def _pass_to_tool(self, server: ToolServer, message: mcp.McpMessage) -> None:
         call = tool_server.handle(message.server, server, message.message)
         if isinstance(call, tool_server.ToolCall):
             if self._approvals.forbids(call.context.tool_use_id):
-                self._reject(message, "the call is not approved")
+                self._reject(message, _NOT_APPROVED)
                 return
             label = f"tool {call.context.name} of MCP server {message.server}"
             tool, timeout = call.tool, call.tool.timeout

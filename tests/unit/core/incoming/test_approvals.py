@@ -403,9 +403,10 @@ def test_permission_hooks_are_not_asked_about_the_call() -> None:
     assert payload == {"continue": True}
 
 
+@pytest.mark.parametrize("is_raw", [False, True])
 @pytest.mark.parametrize("decision", [None, DENY, ALLOW])
 def test_an_in_process_tool_runs_only_if_the_call_was_allowed(
-    decision: dict[str, Any] | None,
+    decision: dict[str, Any] | None, *, is_raw: bool
 ) -> None:
     """A CLI that does not ask for permission does not get the tool to run."""
 
@@ -414,8 +415,11 @@ def test_an_in_process_tool_runs_only_if_the_call_was_allowed(
         """Refund an order."""
         return str(order)
 
+    async def handle_message(message: dict[str, Any]) -> dict[str, Any]:
+        return message
+
     approval = Approval(pending=PENDING, decision=decision or ALLOW, uuid="turn")
-    servers = {"tools": ToolServer([refund])}
+    servers = {"tools": handle_message if is_raw else ToolServer([refund])}
     hooks = plan(needed="PreToolUse")
     engine = started(incoming=asking(hooks=hooks, approval=approval, mcp_servers=servers))
     feed(engine, 1.0, success("req_0", OLDER))
