@@ -223,7 +223,7 @@ def test_a_damaged_line_is_reported_and_the_rest_is_read_as_the_cli_does(
 def test_the_branch_that_the_cli_resumes_is_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes on one session write two branches. The one that exits last wins."""
     # Programs that do not use Bridle take no lock.
-    monkeypatch.setattr("bridle._shell.process.lock_session", lambda *_: None)
+    monkeypatch.setattr("bridle._shell.session_locks.SessionLocks.take", lambda *_: None)
 
     async def work(stage: Stage) -> None:
         async with bridle.start_session(stage.cli, lab.sdk) as session:
