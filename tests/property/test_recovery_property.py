@@ -1,13 +1,14 @@
-"""The plan of a recovery, for random histories: a session that is killed at a random moment.
+"""The plan of a recovery, for random histories: a session that is killed and recovered.
 
 A history is a list of steps of a small model of a session. The model knows what really happened,
 so that the plan can be compared with it. The journal has everything before it happens, as the
 session writes it. The transcript is behind, as the CLI writes it, by a random number of entries.
+Each recovery is killed too. All tool calls have the same input.
 """
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -24,11 +25,13 @@ from bridle._core.journal import (
     ToolResultEntry,
     store_outcome,
 )
-from bridle._core.recovery import Continue, Finished, SendAgain, plan_recovery
+from bridle._core.recovery import Continue, Finished, SendAgain, Step, plan_recovery
 from bridle._core.transcripts import Transcript, entries_of_objects
 from bridle.outcomes import Outcome, OutcomeReason
 
 Json = dict[str, Any]
+
+LINE = '- Bash {"command":"make deploy"}'
 
 
 class Kill(Exception):
@@ -36,20 +39,27 @@ class Kill(Exception):
 
 
 class World(Struct):
-    """A session that runs until it is killed."""
+    """A session that runs until it is killed, and is recovered."""
 
-    #: How many things may still happen.
-    left: int
     #: The calls of each turn.
     turns: list[int]
     #: How many of the results reach the journal late, or never.
     lost_results: set[int]
+    #: The calls that a background subagent of the first prompt makes.
+    in_background: set[int]
+    #: How many things may still happen.
+    left: int = 0
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
     entries: list[Json] = field(default_factory=list[Json])
+    #: How many entries of the transcript are safe.
+    saved: int = 0
     #: The prompts that were sent, and those whose outcome the program has received.
     sent: list[str] = field(default_factory=list[str])
     received: set[str] = field(default_factory=set[str])
-    ran: set[str] = field(default_factory=set[str])
+    #: The prompt of the program, by call.
+    calls: dict[str, str] = field(default_factory=dict[str, str])
+    #: The calls that a prompt whose turn has ended has named.
+    named: set[str] = field(default_factory=set[str])
     number: int = 0
 
     def happen(self) -> Json:
@@ -63,100 +73,138 @@ class World(Struct):
         parent = self.entries[-1]["uuid"] if self.entries else None
         self.entries.append({**made, "parentUuid": parent})
 
+    def transcript(self) -> Transcript | None:
+        entries = entries_of_objects(self.entries)
+        return Transcript(session_id=ONE, project="-w", entries=entries) if entries else None
+
+    def plan(self) -> tuple[Step, ...]:
+        return plan_recovery(self.journal, self.transcript()).steps
+
+    def live(self, things: int, behind: int, *, is_first: bool) -> None:
+        """Run, or recover what was left, until so many things have happened."""
+        self.left = things
+        try:
+            if is_first:
+                self.run()
+            else:
+                self.recover()
+        except Kill:
+            kept = max(self.saved, len(self.entries) - behind)
+            del self.entries[kept:]
+            self.saved = kept
+
     def run(self) -> None:
         for number, calls in enumerate(self.turns):
-            self.turn(f"p{number}", calls)
+            prompt = f"p{number}"
+            self.turn(prompt, calls, [prompt])
+            self.receive(prompt)
 
-    def turn(self, prompt: str, calls: int) -> None:
+    def recover(self) -> None:
+        while True:
+            steps = self.plan()
+            to_do = [one for one in steps if not isinstance(one, Finished)]
+            if not to_do:
+                break
+            step, calls = to_do[0], self.turns[self.number % len(self.turns)]
+            is_new = isinstance(step, Continue)
+            uuid = f"c{self.number}" if is_new else step.prompts[0]
+            first = step.prompts[0] if is_new else None
+            self.turn(uuid, calls, step.prompts, continues=first, named=step.named)
+        for prompt in [one for step in steps for one in step.prompts]:
+            self.receive(prompt)
+
+    def turn(
+        self, uuid: str, calls: int, prompts: Sequence[str], named: Sequence[str] = (), **more: Any
+    ) -> None:
         stamp = self.happen()
-        self.journal.append(PromptEntry(**stamp, prompt_uuid=prompt, content=prompt, cwd="/w"))
-        self.sent.append(prompt)
+        self.journal.append(
+            PromptEntry(
+                **stamp, prompt_uuid=uuid, content=uuid, cwd="/w", named=tuple(named), **more
+            )
+        )
+        if uuid == prompts[0] and uuid not in self.sent:
+            self.sent.append(uuid)
         self.happen()
-        self.keep(user(prompt, None, prompt))
-        for number in range(calls):
-            self.call(prompt, f"{prompt}-t{number}")
+        self.keep(user(uuid, None, uuid))
+        for _ in range(calls):
+            self.call(uuid, prompts[0])
         self.happen()
-        answer = assistant(f"{prompt}-a", None)
+        answer = assistant(f"{uuid}-a{self.number}", None)
         answer["message"]["stop_reason"] = "end_turn"
         self.keep(answer)
-        outcome = Outcome[Any](reason=OutcomeReason.COMPLETED, uuid=prompt)
-        self.journal.append(
-            OutcomeEntry(**self.happen(), prompt_uuid=prompt, outcome=store_outcome(outcome))
-        )
+        outcome = Outcome[Any](reason=OutcomeReason.COMPLETED, uuid=uuid)
+        for prompt in prompts:
+            self.journal.append(
+                OutcomeEntry(**self.happen(), prompt_uuid=prompt, outcome=store_outcome(outcome))
+            )
+            # Everything of a turn is in the transcript before its result.
+            self.saved = len(self.entries)
+            self.named.update(named)
+
+    def receive(self, prompt: str) -> None:
         self.journal.append(ReceivedEntry(**self.happen(), prompt_uuid=prompt))
         self.received.add(prompt)
 
-    def call(self, prompt: str, id: str) -> None:
+    def call(self, prompt: str, first: str) -> None:
         self.happen()
-        made = assistant(f"{id}-c", None, call(id))
-        made["message"]["stop_reason"] = "tool_use"
-        self.keep(made)
+        id = f"t{self.number}"
+        is_background = self.number in self.in_background
+        if not is_background:
+            made = assistant(f"{id}-c", None, call(id))
+            made["message"]["stop_reason"] = "tool_use"
+            self.keep(made)
         self.journal.append(
             ToolCallEntry(
                 **self.happen(),
                 tool_use_id=id,
                 tool_name="Bash",
-                tool_input={"command": id},
-                prompt_uuid=prompt,
+                tool_input={"command": "make deploy"},
+                prompt_uuid="p0" if is_background else prompt,
+                agent_id="a" if is_background else None,
                 idempotency_key=id,
             )
         )
+        self.calls[id] = "p0" if is_background else first
         self.happen()
-        self.ran.add(id)
-        self.happen()
-        self.keep(user(f"{id}-r", None, result(id)))
+        if not is_background:
+            self.keep(user(f"{id}-r", None, result(id)))
         stamp = self.happen()
         if self.number not in self.lost_results:
             self.journal.append(ToolResultEntry(**stamp, tool_use_id=id, text="fine"))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[World, Transcript | None]:
+def worlds(draw: st.DrawFn) -> World:
     world = World(
-        left=draw(st.integers(0, 60)),
         turns=draw(st.lists(st.integers(0, 3), min_size=1, max_size=4)),
         lost_results=draw(st.sets(st.integers(0, 60))),
+        in_background=draw(st.sets(st.integers(0, 60))),
     )
-    with contextlib.suppress(Kill):
-        world.run()
-    behind = draw(st.integers(0, len(world.entries)))
-    # Everything of a turn is in the transcript before its result.
-    done = [n for n, one in enumerate(world.entries) if _outcome_of(world, one["uuid"])]
-    kept = max(len(world.entries) - behind, *(n + 1 for n in done), 0)
-    entries = entries_of_objects(world.entries[:kept])
-    return world, Transcript(session_id=ONE, project="-w", entries=entries) if entries else None
-
-
-def _outcome_of(world: World, answer: str) -> bool:
-    prompts = {one.prompt_uuid for one in world.journal if isinstance(one, OutcomeEntry)}
-    return answer.removesuffix("-a") in prompts and answer.endswith("-a")
-
-
-def _prompts(step: Finished | Continue | SendAgain) -> tuple[str, ...]:
-    return (step.prompt,) if isinstance(step, Finished) else step.prompts
+    for number, things in enumerate(draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))):
+        world.live(things, draw(st.integers(0, 8)), is_first=number == 0)
+    return world
 
 
 @given(worlds())
 @settings(max_examples=500, deadline=None)
-def test_every_prompt_gets_one_outcome_and_the_model_knows_every_call(
-    made: tuple[World, Transcript | None],
-) -> None:
-    world, transcript = made
-    steps = plan_recovery(world.journal, transcript).steps
-    covered = [prompt for step in steps for prompt in _prompts(step)]
+def test_every_prompt_gets_one_outcome_and_the_model_knows_every_call(world: World) -> None:
+    steps = world.plan()
+    covered = [prompt for step in steps for prompt in step.prompts]
     assert covered == [prompt for prompt in world.sent if prompt not in world.received]
-    present = {entry.uuid for entry in transcript.entries} if transcript else set[str | None]()
+    present = {entry["uuid"] for entry in world.entries}
     for step in steps:
         if isinstance(step, SendAgain):
             assert step.prompt not in present
         if isinstance(step, Continue):
             assert present.issuperset(step.prompts)
-    sent = [str(step.content) for step in steps if not isinstance(step, Finished)]
-    known = (
-        {call for entry in transcript.entries for call in entry.tool_results} if transcript else ()
-    )
-    for id in world.ran:
-        is_open = id.partition("-")[0] not in world.received
-        if is_open and id not in known:
-            assert sent, "a call ran whose result is unknown, so something is sent"
-            assert f'"{id}"' in sent[0]
+    results = {one.tool_use_id for one in world.journal if isinstance(one, ToolResultEntry)}
+    entries = entries_of_objects(world.entries)
+    shown = {call for entry in entries for call in entry.tool_results}
+    is_open = {id for id, prompt in world.calls.items() if prompt not in world.received}
+    to_do = [step for step in steps if not isinstance(step, Finished)]
+    if to_do:
+        first = to_do[0]
+        to_name = (world.calls.keys() - results) | is_open
+        assert to_name - shown - world.named == set(first.named)
+        assert str(first.content).count(LINE) == len(first.named)
+        assert world.named.isdisjoint(first.named)

@@ -16,6 +16,7 @@ from tests.support.processes import run, until
 import bridle
 from bridle import Block, Defer, OutcomeReason, Retry, ToolContext, sync, tool
 from bridle._core.journal import OutcomeEntry, PromptEntry, ToolCallEntry, restore_outcome
+from bridle._core.recovery import Continue
 from bridle._shell import journal as journal_module
 from bridle._shell import store_session
 from bridle._shell.journal import SessionJournal
@@ -561,7 +562,7 @@ def test_a_continued_journal_repeats_the_keys_of_calls_that_were_cut_off() -> No
         again = FakeTransport()
         async with open_session(again, store) as other:
             assert other._journal is not None
-            other._journal.continue_from(cut_off)
+            other._journal.continue_from(cut_off, Continue((turn.uuid,), "go on"))
             more = await other._send("c", "go on", None, None, continues=turn.uuid)
             again.say(echo(more.uuid), ask_hook(2), ask_hook(3))
             await until(lambda: len(answers(again)) == 2)

@@ -109,7 +109,13 @@ def prompts_of(cli: FakeCli) -> list[str]:
     frames: list[Any] = [
         one.members for found in cli.runs for one in found if one.direction == "in"
     ]
-    return [frame["message"]["content"] for frame in frames if frame.get("type") == "user"]
+    return [_text(frame["message"]["content"]) for frame in frames if frame.get("type") == "user"]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(block["text"] for block in content)
 
 
 def crash_after(seconds: float, times: int = 1) -> tuple[Any, list[str]]:
@@ -363,6 +369,29 @@ def test_a_turn_that_was_cut_off_is_continued_and_the_call_is_named() -> None:
             assert outcome.uuid == (await journal_of(store, session_id))[0].prompt_uuid  # type: ignore[union-attr]
             assert await agent.recover(session_id) == []
             assert len(prompts_of(cli)) == 2
+
+    run(main)
+
+
+def test_an_equal_call_of_a_second_crash_is_named_again() -> None:
+    store = MemoryStore()
+    crash, _ = crash_after(LATER, times=2)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            session_id = await crashed(agent)
+            await agent.recover(session_id)
+            session = await agent.session(resume_session_id=session_id)
+            await (await session.send_user_message(CALL))
+            await session.aclose()
+            (outcome,) = await agent.recover(session_id)
+            assert outcome.ok
+            assert [text.count(NAMED) for text in prompts_of(cli)] == [0, 1, 0, 1]
+            entries = await journal_of(store, session_id)
+            calls = [one.tool_use_id for one in entries if isinstance(one, ToolCallEntry)]
+            named = [one.named for one in entries if isinstance(one, PromptEntry) and one.named]
+            assert named == [(calls[0],), (calls[1],)]
 
     run(main)
 

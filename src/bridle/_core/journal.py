@@ -10,8 +10,7 @@ recovery has the same key. :class:`CallKeys` makes the keys.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeAlias, cast
 
@@ -53,9 +52,14 @@ class PromptEntry(_Entry, frozen=True, kw_only=True, tag="prompt"):
     #: The prompt of the program that this prompt corrects, retries or continues. None for a prompt
     #: of the program.
     continues: str | None = None
+    #: Other prompts of the program that this prompt continues too. From here on, they share their
+    #: outcome with the first one.
+    together_with: tuple[str, ...] = ()
     #: The tool call that waited for approval and that this turn continues. Then there is no prompt
     #: to send.
     resumes: str | None = None
+    #: The ids of the tool calls that a prompt of a recovery tells the model about.
+    named: tuple[str, ...] = ()
 
 
 class ToolCallEntry(_Entry, frozen=True, kw_only=True, tag="tool_call"):
@@ -213,13 +217,14 @@ def hash_of_call(tool_name: str, tool_input: Mapping[str, object]) -> str:
     return sha256(json).hexdigest()[:32]
 
 
-class _Calls(Struct):
-    """Equal calls of one prompt."""
+class _CutOff(Struct, frozen=True):
+    """A call that a crash cut off. The first equal call that repeats it gets its key."""
 
-    #: How many keys were made.
-    count: int = 0
-    #: Keys of calls that a crash cut off. Repeated calls get them first.
-    cut_off: deque[str] = msgspec.field(default_factory=deque[str])
+    #: The prompt of the program.
+    prompt: str | None
+    key: str
+    #: Its ids. A repeated call that was cut off too has another id and the same key.
+    ids: set[str]
 
 
 class CallKeys:
@@ -227,19 +232,30 @@ class CallKeys:
 
     The key of a call is made from the session, the prompt of the program, the name and the input of
     the tool, and a number that counts equal calls of that prompt. A recovery passes the
-    ``entries`` of the journal: the first calls that are equal to calls without a recorded result
-    then get the keys of these.
+    ``entries`` of the journal: a call that is equal to a call without a recorded result then gets
+    the key of that one, if both belong to the same prompt or the prompt of the recovery named it.
+    ``recorded`` has the ids of calls whose result is elsewhere than in the journal.
     """
 
-    def __init__(self, entries: Iterable[JournalEntry | UnknownEntry] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[JournalEntry | UnknownEntry] = (),
+        recorded: Collection[str] = (),
+    ) -> None:
         # The prompt of the program, by every prompt that belongs to it. Only prompts whose outcome
         # the program has not received.
         self._prompts: dict[str, str] = {}
-        self._calls: dict[str, dict[str, _Calls]] = {}
-        self._read(list(entries))
+        # How many keys were made, by prompt of the program and hash of the call.
+        self._counts: dict[str, dict[str, int]] = {}
+        # The calls that the prompts of a recovery have named, by prompt of the program.
+        self._named: dict[str, set[str]] = {}
+        # By hash of the call, and by key.
+        self._cut_off: dict[str, dict[str, _CutOff]] = {}
+        self._read(list(entries), recorded)
 
-    def _read(self, entries: list[JournalEntry | UnknownEntry]) -> None:
+    def _read(self, entries: list[JournalEntry | UnknownEntry], recorded: Collection[str]) -> None:
         finished = {one.tool_use_id for one in entries if isinstance(one, ToolResultEntry)}
+        finished.update(recorded)
         done = {
             one.idempotency_key
             for one in entries
@@ -248,27 +264,36 @@ class CallKeys:
         seen: set[str] = set()
         for entry in entries:
             if isinstance(entry, PromptEntry):
-                self.open(entry.prompt_uuid, entry.continues)
+                self.open(entry.prompt_uuid, entry.continues, entry.named)
             elif isinstance(entry, ReceivedEntry):
                 self.close(entry.prompt_uuid)
-            elif isinstance(entry, ToolCallEntry) and entry.idempotency_key not in seen:
+            elif isinstance(entry, ToolCallEntry):
+                key, first = entry.idempotency_key, self._prompts.get(entry.prompt_uuid or "")
                 call = entry.call_hash or hash_of_call(entry.tool_name, entry.tool_input)
-                calls = self._calls_like(entry.prompt_uuid, call)
-                if calls is not None:
-                    seen.add(entry.idempotency_key)
-                    calls.count += 1
-                    if entry.idempotency_key not in done:
-                        calls.cut_off.append(entry.idempotency_key)
+                if first is not None and key not in seen:
+                    self._count(first, call)
+                seen.add(key)
+                if key not in done:
+                    calls = self._cut_off.setdefault(call, {})
+                    calls.setdefault(key, _CutOff(first, key, set())).ids.add(entry.tool_use_id)
 
-    def open(self, prompt: str, continues: str | None = None) -> None:
-        """Note a prompt that is about to be sent, and the prompt of the program it belongs to."""
+    def open(self, prompt: str, continues: str | None = None, named: Iterable[str] = ()) -> None:
+        """Note a prompt that is about to be sent.
+
+        Args:
+            prompt: the prompt.
+            continues: a prompt that belongs to the same prompt of the program.
+            named: the ids of the calls that the prompt names, which the model may repeat.
+        """
         first = self._prompts.get(continues or prompt, continues or prompt)
         self._prompts[prompt] = first
-        self._calls.setdefault(first, {})
+        self._counts.setdefault(first, {})
+        self._named.setdefault(first, set()).update(named)
 
     def close(self, prompt: str) -> None:
         """Forget a prompt of the program that needs no recovery any more."""
-        if self._calls.pop(prompt, None) is not None:
+        self._named.pop(prompt, None)
+        if self._counts.pop(prompt, None) is not None:
             self._prompts = {one: first for one, first in self._prompts.items() if first != prompt}
 
     def prompt_of_program(self, prompt: str) -> str:
@@ -280,16 +305,26 @@ class CallKeys:
 
         ``prompt`` is the prompt of the turn that runs, ``call`` the hash of the call.
         """
-        calls = self._calls_like(prompt, call)
-        if calls is None:
-            return key_of_call(session_id, tool_use_id)
-        if calls.cut_off:
-            return calls.cut_off.popleft()
-        calls.count += 1
-        first = self.prompt_of_program(prompt or "")
-        return key_of_call(session_id, first, call, calls.count - 1)
-
-    def _calls_like(self, prompt: str | None, call: str) -> _Calls | None:
-        """Return the equal calls of the prompt so far. None if the prompt is not open."""
         first = self._prompts.get(prompt or "")
-        return None if first is None else self._calls[first].setdefault(call, _Calls())
+        if first is None:
+            return key_of_call(session_id, tool_use_id)
+        repeated = self._repeated(first, call)
+        if repeated is not None:
+            return self._cut_off[call].pop(repeated.key).key
+        return key_of_call(session_id, first, call, self._count(first, call))
+
+    def _count(self, first: str, call: str) -> int:
+        """Return the number of a new call among the equal calls of a prompt of the program."""
+        counts = self._counts[first]
+        counts[call] = counts.get(call, 0) + 1
+        return counts[call] - 1
+
+    def _repeated(self, first: str, call: str) -> _CutOff | None:
+        """Return the call that a new one repeats. One of the same prompt comes first."""
+        named, other = self._named[first], None
+        for one in self._cut_off.get(call, {}).values():
+            if one.prompt == first:
+                return one
+            if other is None and not named.isdisjoint(one.ids):
+                other = one
+        return other

@@ -8,7 +8,8 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -31,7 +32,14 @@ from bridle.content import Content
 from bridle.outcomes import Outcome, OutcomeReason
 
 MAX_INPUT_TEXT = 600
-"""Characters of a tool call's input that a prompt quotes."""
+"""Characters of a tool call's input that a prompt quotes. Fewer if it names many calls."""
+
+MAX_CALLS = 300
+"""Calls with and calls without a result that a prompt names. It counts the others."""
+
+_MAX_INPUTS = 20_000
+_MAX_RESULTS = 20_000
+"""Characters of all inputs and of all results that a prompt quotes."""
 
 _UNFINISHED = frozenset(
     {OutcomeReason.CLI_EXITED, OutcomeReason.STOPPED, OutcomeReason.START_FAILED}
@@ -47,7 +55,11 @@ _UNKNOWN = (
     "These tool calls may have happened, completely or in part. Their results were not recorded. "
     "Check what they have changed before you repeat any of them:"
 )
-_KNOWN = "These tool calls are done, with the result after each. Do not repeat them:"
+_KNOWN = (
+    "These tool calls are done. The result follows the call if there is room for it. Do not repeat "
+    "them:"
+)
+_EARLIER = "The task is that of an earlier prompt, not of the prompts after it:"
 _AGAIN = "This is the prompt that you were working on:"
 
 
@@ -70,6 +82,10 @@ class Continue(Struct, frozen=True):
 
     prompts: tuple[str, ...]
     content: Content
+    #: The ids of the tool calls that the content names.
+    named: tuple[str, ...] = ()
+    #: The ids of the tool calls of the journal that have a result, there or in the transcript.
+    recorded: frozenset[str] = frozenset()
 
 
 class SendAgain(Struct, frozen=True):
@@ -79,6 +95,10 @@ class SendAgain(Struct, frozen=True):
 
     prompt: str
     content: Content
+    #: The ids of the tool calls that the content names.
+    named: tuple[str, ...] = ()
+    #: The ids of the tool calls of the journal that have a result, there or in the transcript.
+    recorded: frozenset[str] = frozenset()
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -119,65 +139,90 @@ class _Book:
     def __init__(self, journal: Iterable[JournalEntry | UnknownEntry]) -> None:
         #: The prompts of the program, in order.
         self.prompts: dict[str, PromptEntry] = {}
-        #: The prompt of the program, by each prompt that belongs to it.
+        #: The prompt of the program, by each prompt that belongs to it. Prompts that are continued
+        #: together belong to the first of them.
         self.owners: dict[str, str] = {}
         self.outcomes: dict[str, Outcome[Any]] = {}
         self.calls: dict[str, ToolCallEntry] = {}
         self.results: dict[str, ToolResultEntry] = {}
         self.cwd: str | None = None
         self._sent: list[PromptEntry] = []
-        self._received: dict[str, float] = {}
-        known = [entry for entry in journal if not isinstance(entry, UnknownEntry)]
-        # Entries that waited in a spool file may come late.
-        for entry in sorted(known, key=lambda one: one.at):
-            self._read(entry)
+        self._received: set[str] = set()
+        # The calls without a known prompt since the program last received an outcome.
+        self._since_received: set[str] = set()
+        # In the order of the store, because the clocks of machines differ. A spool file may reach
+        # the store late, so only the order of the steps depends on the order of the entries.
+        for entry in journal:
+            if not isinstance(entry, UnknownEntry):
+                self._read(entry)
+        self._find_owners()
 
     def _read(self, entry: JournalEntry) -> None:
         match entry:
-            case PromptEntry(prompt_uuid=uuid, continues=first):
+            case PromptEntry(prompt_uuid=uuid):
                 self.cwd = entry.cwd
                 self._sent.append(entry)
-                self.owners[uuid] = self.owners.get(first or uuid, first or uuid)
-                if first is None:
+                if entry.continues is None:
                     self.prompts.setdefault(uuid, entry)
             case ToolCallEntry():
+                self._since_received.add(entry.tool_use_id)
                 self.calls[entry.tool_use_id] = entry
             case ToolResultEntry():
                 self.results[entry.tool_use_id] = entry
             case OutcomeEntry(prompt_uuid=uuid):
-                self.outcomes[uuid] = restore_outcome(entry.outcome)
+                # Entries may come late: a turn that has ended stays ended.
+                if entry.outcome.reason not in _UNFINISHED or self.finished(uuid) is None:
+                    self.outcomes[uuid] = restore_outcome(entry.outcome)
             case ReceivedEntry(prompt_uuid=uuid):
-                self._received[uuid] = entry.at
+                self._received.add(uuid)
+                self._since_received.clear()
+
+    def _find_owners(self) -> None:
+        belongs: dict[str, str] = {}
+        for one in self._sent:
+            if one.continues is not None:
+                belongs |= dict.fromkeys((one.prompt_uuid, *one.together_with), one.continues)
+        for one in self._sent:
+            self.owners[one.prompt_uuid] = _last(one.prompt_uuid, belongs)
 
     def open_prompts(self) -> list[str]:
         """Return the prompts of the program whose outcome it has not received."""
         return [uuid for uuid in self.prompts if uuid not in self._received]
 
     def prompts_of(self, prompt: str) -> list[str]:
-        """Return a prompt of the program and those that continue it, in order."""
-        return [uuid for uuid, owner in self.owners.items() if owner == prompt]
+        """Return the prompts that belong to the same prompt of the program, in order."""
+        first = self.owners[prompt]
+        return [uuid for uuid, owner in self.owners.items() if owner == first]
 
     def finished(self, prompt: str) -> Outcome[Any] | None:
         """Return the outcome of a prompt of the program if its turn has ended."""
-        outcome = self.outcomes.get(prompt)
-        return None if outcome is None or outcome.reason in _UNFINISHED else outcome
+        for one in (prompt, self.owners.get(prompt, prompt)):
+            outcome = self.outcomes.get(one)
+            if outcome is not None and outcome.reason not in _UNFINISHED:
+                return outcome
+        return None
 
-    def open_calls(self) -> Iterator[ToolCallEntry]:
-        """Yield the calls that belong to no prompt with a received outcome.
-
-        A call that an earlier step of the recovery has named is left out if that step has ended.
-        """
-        last = max(self._received.values(), default=0.0)
-        told = "\n".join(
-            str(one.content)
+    def calls_to_name(self) -> Iterator[ToolCallEntry]:
+        """Yield the calls that no prompt of a recovery has named whose turn has ended."""
+        named = {
+            call
             for one in self._sent
             if self.finished(self.owners[one.prompt_uuid]) is not None
-        )
+            for call in one.named
+        }
         for call in self.calls.values():
-            owner = self.owners.get(call.prompt_uuid or "")
-            is_open = owner not in self._received and (owner is not None or call.at >= last)
-            if is_open and _call(call) not in told:
+            if call.tool_use_id not in named:
                 yield call
+
+    def is_of_open_prompt(self, call: ToolCallEntry) -> bool:
+        """Return whether the program has not received the outcome of the call's prompt.
+
+        A call without a known prompt counts as one of the prompt that runs.
+        """
+        owner = self.owners.get(call.prompt_uuid or "")
+        if owner is None:
+            return call.tool_use_id in self._since_received
+        return owner not in self._received
 
 
 # ---------------------------------------------------------------- the plan
@@ -200,7 +245,9 @@ class _Planner:
             self._recorded |= _results(agent.entries)
 
     def steps(self) -> Iterator[Step]:
-        notice = self._notice()
+        notice, named = self._notice()
+        calls = self._book.calls
+        recorded = frozenset(id for id, call in calls.items() if not self._is_open(call))
         done: set[str] = set()
         for prompt in self._book.open_prompts():
             if prompt in done:
@@ -214,8 +261,8 @@ class _Planner:
             if entry.content is not None and self._present.isdisjoint(
                 self._book.prompts_of(prompt)
             ):
-                yield SendAgain(prompt, _with_notice(notice, entry.content))
-                notice = ""
+                yield SendAgain(prompt, _with_notice(notice, entry.content), named, recorded)
+                notice, named = "", ()
                 continue
             together = self._merged_with(prompt)
             done.update(together)
@@ -225,9 +272,9 @@ class _Planner:
                 if self._turn(one) is None
                 and (content := self._book.prompts[one].content) is not None
             ]
-            text = "\n\n".join(filter(None, (_STOPPED, notice, _CONTINUE)))
-            yield Continue(tuple(together), _joined(text, hidden))
-            notice = ""
+            text = "\n\n".join(filter(None, (_STOPPED, notice, _CONTINUE, self._task(together))))
+            yield Continue(tuple(together), _joined(text, hidden), named, recorded)
+            notice, named = "", ()
 
     # -- turns that have finished ------------------------------------------------------------------
 
@@ -249,8 +296,9 @@ class _Planner:
 
     def _named(self, outcome: Outcome[Any], prompt: str, merged: Iterable[str]) -> Outcome[Any]:
         """Return an outcome of a prompt with the names of the program's own prompts."""
-        others = dict.fromkeys(self._book.owners.get(one) for one in merged)
-        names = tuple(one for one in others if one is not None and one != prompt)
+        owners = self._book.owners
+        found = {owners[one] for one in (prompt, *merged) if one in owners}
+        names = tuple(one for one in self._book.prompts if owners[one] in found and one != prompt)
         return msgspec.structs.replace(outcome, uuid=prompt, merged_with=names)
 
     def _still_waits(self, entry: PromptEntry) -> Outcome[Any] | None:
@@ -291,35 +339,49 @@ class _Planner:
             if one == prompt or (self._turn(one) is turn and self._outcome(one) is None)
         ]
 
+    def _task(self, prompts: Sequence[str]) -> str:
+        """Return which prompts to continue. Empty if the conversation ends with their turn."""
+        contents = [
+            content
+            for one in prompts
+            if (turn := self._turn(one)) is not None
+            and turn is not self._turns[-1]
+            and (content := self._book.prompts[one].content) is not None
+        ]
+        return "\n".join((_EARLIER, *map(_prompt, contents))) if contents else ""
+
     # -- tool calls --------------------------------------------------------------------------------
 
     def _calls_of(self, prompt: str) -> Iterator[ToolCallEntry]:
         for call in self._book.calls.values():
-            if self._book.owners.get(call.prompt_uuid or "") == prompt:
+            if self._book.owners.get(call.prompt_uuid or "") == self._book.owners[prompt]:
                 yield call
 
     def _is_open(self, call: ToolCallEntry) -> bool:
         """Return whether a call has no recorded result."""
         return call.tool_use_id not in self._recorded and call.tool_use_id not in self._book.results
 
-    def _notice(self) -> str:
-        """Return what the model has to know about tool calls. Empty if there are none."""
-        unknown: list[str] = []
-        known: list[str] = []
-        for call in self._book.open_calls():
-            result = self._book.results.get(call.tool_use_id)
+    def _notice(self) -> tuple[str, tuple[str, ...]]:
+        """Return what the model has to know about tool calls, and the ids of those it names."""
+        unknown: list[ToolCallEntry] = []
+        known: list[ToolCallEntry] = []
+        for call in self._book.calls_to_name():
+            # A background subagent works on after the program has received the outcome.
             if self._is_open(call):
-                unknown.append(_call(call))
-            elif result is not None and not self._is_shown(call):
-                cut = " (cut)" if result.is_cut else ""
-                failed = "failed: " if result.is_error else ""
-                known.append(f"{_call(call)}\n  {failed}{_quoted(result.text)}{cut}")
+                unknown.append(call)
+            elif call.tool_use_id not in self._book.results or self._is_shown(call):
+                continue
+            elif self._book.is_of_open_prompt(call):
+                known.append(call)
+        # The results of the main agent are quoted first: subagents make many more calls.
+        known.sort(key=lambda call: call.agent_id is not None)
         parts: list[str] = []
         if unknown:
-            parts.append("\n".join((_UNKNOWN, *unknown)))
+            parts.append("\n".join((_UNKNOWN, *_listed(unknown))))
         if known:
-            parts.append("\n".join((_KNOWN, *known)))
-        return "\n\n".join(parts)
+            parts.append("\n".join((_KNOWN, *_listed(known, self._book.results))))
+        named = (*unknown[:MAX_CALLS], *known[:MAX_CALLS])
+        return "\n\n".join(parts), tuple(call.tool_use_id for call in named)
 
     def _is_shown(self, call: ToolCallEntry) -> bool:
         """Return whether the model sees the result of a call, or of the subagent that made it."""
@@ -327,6 +389,15 @@ class _Planner:
             return True
         started_by = self._agents.get(call.agent_id or "")
         return started_by is not None and started_by in self._shown
+
+
+def _last(name: str, following: Mapping[str, str]) -> str:
+    """Return the end of a chain of names. Ends in a circle too."""
+    seen: set[str] = set()
+    while name in following and name not in seen:
+        seen.add(name)
+        name = following[name]
+    return name
 
 
 def _uuids(entries: Iterable[TranscriptEntry]) -> set[str]:
@@ -340,13 +411,39 @@ def _results(entries: Iterable[TranscriptEntry]) -> set[str]:
 # ---------------------------------------------------------------- text
 
 
-def _call(call: ToolCallEntry) -> str:
-    text = _quoted(call.tool_input)
-    return f"- {call.tool_name} {text if len(text) <= MAX_INPUT_TEXT else _cut(text)}"
+def _listed(
+    calls: Sequence[ToolCallEntry], results: Mapping[str, ToolResultEntry] | None = None
+) -> Iterator[str]:
+    """Yield a line for each of the first calls, with its result, and one that counts the others."""
+    shown, others = calls[:MAX_CALLS], calls[MAX_CALLS:]
+    limit = min(MAX_INPUT_TEXT, _MAX_INPUTS // len(shown))
+    room = _MAX_RESULTS
+    for call in shown:
+        yield f"- {call.tool_name} {_cut(_quoted(call.tool_input), limit)}"
+        result = "" if results is None else _result(results[call.tool_use_id])
+        if result and len(result) <= room:
+            room -= len(result)
+            yield result
+    if others:
+        counts = Counter(call.tool_name for call in others).most_common()
+        names = ", ".join(f"{number} {name}" for name, number in counts)
+        yield f"- and {len(others)} more calls: {_cut(names)}"
 
 
-def _cut(text: str) -> str:
-    return f"{text[:MAX_INPUT_TEXT]}… ({len(text)} characters)"
+def _result(result: ToolResultEntry) -> str:
+    failed = "failed: " if result.is_error else ""
+    return f"  {failed}{_quoted(result.text)}{' (cut)' if result.is_cut else ''}"
+
+
+def _prompt(content: str | list[JsonObject]) -> str:
+    """Return the text of a prompt that the model has seen, in one line."""
+    if not isinstance(content, str):
+        content = "\n".join(str(one["text"]) for one in content if one.get("type") == "text")
+    return f"- {_cut(_quoted(content))}"
+
+
+def _cut(text: str, limit: int = MAX_INPUT_TEXT) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 def _quoted(value: object) -> str:
@@ -361,9 +458,12 @@ def _with_notice(notice: str, content: str | list[JsonObject]) -> Content:
 
 
 def _joined(text: str, contents: Sequence[str | list[JsonObject]]) -> Content:
-    """Return one prompt of a text and the content of other prompts."""
-    if all(isinstance(one, str) for one in contents):
-        return "\n\n".join((text, *map(str, contents)))
+    """Return one prompt of a text and the content of other prompts.
+
+    Each is a block of its own. The CLI expands a slash command only at the start of a block.
+    """
+    if not contents:
+        return text
     blocks: list[JsonObject] = [{"type": "text", "text": text}]
     for one in contents:
         blocks += [{"type": "text", "text": one}] if isinstance(one, str) else one

@@ -401,7 +401,7 @@ class StepRun(OneTurn):
         self._journal_before = journal
         if self._journal is not None:
             self._journal.is_recovery = leases is not None
-            self._journal.continue_from(journal)
+            self._journal.continue_from(journal, step)
 
     @property
     def _first_prompt(self) -> str | None:

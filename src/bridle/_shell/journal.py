@@ -50,6 +50,7 @@ from bridle.outcomes import Outcome, OutcomeReason
 from bridle.tools import ToolContext, bind_key, key_of_call
 
 if TYPE_CHECKING:
+    from bridle._core.recovery import Continue, SendAgain
     from bridle._shell.actor import Actor
 
 _T = TypeVar("_T")
@@ -146,6 +147,8 @@ class SessionJournal:
         #: True if the session is a step of a recovery. The recovery writes what was received.
         self.is_recovery = False
         self._keys = CallKeys()
+        # The step of a recovery whose prompt was not written yet.
+        self._step: Continue | SendAgain | None = None
         self._prompts: dict[str, _Prompt] = {}
         self._calls: dict[str, _Call] = {}
         # Tasks that make and write outcomes.
@@ -168,9 +171,15 @@ class SessionJournal:
         self._engine = engine
         self._open_lane = open_lane or _NoStore
 
-    def continue_from(self, entries: Sequence[JournalEntry | UnknownEntry]) -> None:
-        """Continue the journal of a program or a CLI that crashed, to repeat its keys."""
-        self._keys = CallKeys(entries)
+    def continue_from(
+        self, entries: Sequence[JournalEntry | UnknownEntry], step: Continue | SendAgain
+    ) -> None:
+        """Continue the journal of a program or a CLI that crashed, to repeat its keys.
+
+        The first prompt of the session is the one of ``step``.
+        """
+        self._keys = CallKeys(entries, step.recorded)
+        self._step = step
 
     def begin(self, launch: Launch) -> None:
         """Accept prompts, because the id of the session is known."""
@@ -252,7 +261,9 @@ class SessionJournal:
         if continues is None:
             for one in [one for one, known in self._prompts.items() if known.is_taken]:
                 self.receive(one)
-        self._keys.open(uuid, continues)
+        step, self._step = self._step, None
+        named = () if step is None else step.named
+        self._keys.open(uuid, continues, named)
         first = self._keys.prompt_of_program(uuid)
         continues = continues and first
         prompt = self._prompts.get(first)
@@ -264,7 +275,9 @@ class SessionJournal:
             content=content,
             cwd=self._cwd,
             continues=continues,
+            together_with=() if step is None else step.prompts[1:],
             resumes=resumes,
+            named=named,
         )
         await self._write(entry, prompt.lane)
 

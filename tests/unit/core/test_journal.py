@@ -240,9 +240,15 @@ def call(key: str, tool_use_id: str, prompt: str | None = "p", **tool_input: obj
     )
 
 
-def prompt(uuid: str, continues: str | None = None) -> PromptEntry:
+def prompt(uuid: str, continues: str | None = None, *named: str) -> PromptEntry:
     return PromptEntry(
-        uuid=uuid, at=0.0, prompt_uuid=uuid, content="-", cwd="/", continues=continues
+        uuid=uuid,
+        at=0.0,
+        prompt_uuid=uuid,
+        content="-",
+        cwd="/",
+        continues=continues,
+        named=named,
     )
 
 
@@ -312,6 +318,31 @@ def test_a_call_that_was_repeated_after_two_crashes_has_one_key() -> None:
 def key_number(ordinal: int) -> str:
     keys = opened("p")
     return [key(keys, a=1) for _ in range(ordinal + 1)][ordinal]
+
+
+def test_a_result_that_only_the_transcript_has_ends_the_use_of_a_key() -> None:
+    first = key(opened("p"), a=1)
+    journal = [prompt("p"), call(first, "t1", a=1)]
+    assert key(CallKeys(journal, {"t1"}), a=1) == key_number(1)
+
+
+def test_a_call_of_another_prompt_is_repeated_with_its_key_only_if_it_was_named() -> None:
+    received = ReceivedEntry(uuid="x", at=0.0, prompt_uuid="p")
+    journal = [prompt("p"), received, prompt("q"), call("k", "t1", a=1)]
+    keys = CallKeys(journal)
+    assert key(keys, "q", a=1) == key(opened("q"), "q", a=1)
+    keys.open("c", "q", ["t1"])
+    assert [key(keys, "c", a=1), key(keys, "c", a=1) == "k"] == ["k", False]
+    # After another crash, before the repeated call had a result.
+    journal += [prompt("c", "q", "t1"), call("k", "t2", "c", a=1)]
+    assert key(CallKeys(journal), "c", a=1) == "k"
+    assert key(CallKeys([*journal, result("t2")]), "c", a=1) != "k"
+
+
+def test_a_call_of_the_same_prompt_is_repeated_before_one_that_was_named() -> None:
+    keys = CallKeys([prompt("p"), call("k1", "t1", a=1), prompt("q"), call("k2", "t2", "q", a=1)])
+    keys.open("c", "q", ["t1", "t2"])
+    assert [key(keys, "c", a=1) for _ in range(2)] == ["k2", "k1"]
 
 
 def test_a_store_that_redacts_the_input_does_not_change_the_keys() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.stored import ONE, assistant, call, entry, result, user
 
@@ -18,6 +19,7 @@ from bridle._core.journal import (
     store_outcome,
 )
 from bridle._core.recovery import (
+    MAX_CALLS,
     MAX_INPUT_TEXT,
     Continue,
     Finished,
@@ -102,8 +104,10 @@ def steps(journal: Sequence[Any], history: Transcript | None = None) -> list[Ste
 
 def text_of(step: Step) -> str:
     assert not isinstance(step, Finished)
-    assert isinstance(step.content, str)
-    return step.content
+    if isinstance(step.content, str):
+        return step.content
+    blocks: Sequence[Any] = step.content
+    return "\n\n".join(block["text"] for block in blocks)
 
 
 P1 = user("p1", None, "do it")
@@ -208,6 +212,13 @@ def test_a_result_that_only_the_transcript_has_counts() -> None:
     assert '"t1"' not in text_of(step)
 
 
+def test_a_step_has_the_calls_with_a_result_wherever_it_is() -> None:
+    journal = [sent("p1"), called("t1"), called("t2"), returned("t2"), called("t3")]
+    (step,) = steps(journal, transcript(P1, CALL, RESULT))
+    assert isinstance(step, Continue)
+    assert step.recorded == {"t1", "t2"}
+
+
 def test_calls_of_a_subagent_are_named_unless_the_model_has_its_answer() -> None:
     journal = [sent("p1"), called("task", name="Task"), called("t9", agent_id="x"), returned("t9")]
     inside = entries_of_objects([user("r9", None, result("t9"))])
@@ -221,6 +232,19 @@ def test_calls_of_a_subagent_are_named_unless_the_model_has_its_answer() -> None
     assert '"t9"' not in text_of(step)
 
 
+def test_a_turn_that_others_followed_is_continued_with_its_prompt() -> None:
+    """The program went on without a recovery."""
+    blocks = [{"type": "text", "text": "translate @book"}, {"type": "image", "source": {}}]
+    journal = [sent("p1", blocks), called("t1"), ended("p1", OutcomeReason.CLI_EXITED)]
+    later = (user("p2", None, "another task"), ANSWER)
+    (step,) = steps([*journal, sent("p2"), received("p2")], transcript(P1, CALL, *later))
+    assert isinstance(step, Continue)
+    assert "earlier prompt" in text_of(step)
+    assert text_of(step).endswith('\n- "translate \\u0040book"')
+    (step,) = steps(journal, transcript(P1, CALL))
+    assert "earlier prompt" not in text_of(step)
+
+
 def test_merged_prompts_that_were_cut_off_are_continued_once() -> None:
     added = entry(
         "attachment", "x", None, attachment={"type": "queued_command", "source_uuid": "p2"}
@@ -229,6 +253,27 @@ def test_merged_prompts_that_were_cut_off_are_continued_once() -> None:
     (step,) = steps(journal, transcript(P1, CALL, RESULT, added))
     assert isinstance(step, Continue)
     assert step.prompts == ("p1", "p2")
+
+
+def test_merged_prompts_that_were_continued_together_keep_their_outcome() -> None:
+    """The recovery was killed after it had written the outcome of the first one."""
+    joined = user("p2", None, "both", mergedSendUuids=["p1"])
+    journal: list[Any] = [sent("p1"), sent("p2"), called("t1")]
+    (step,) = steps(journal, transcript(joined, CALL))
+    assert isinstance(step, Continue)
+    journal.append(sent("c1", continues="p1", together_with=step.prompts[1:], named=step.named))
+    history = transcript(joined, CALL, user("c1", None, "go on"), ANSWER)
+    journal.append(sent("c2", "correct it", continues="p1"))
+    journal.append(ended("p1", text="both done", cost_usd=0.5))
+    for more in ([], [received("p1")]):
+        *_, last = found = steps([*journal, *more], history)
+        assert [one.prompts for one in found] == [("p1",), ("p2",)][len(more) :]
+        assert isinstance(last, Finished)
+        assert (last.outcome.uuid, last.outcome.merged_with) == ("p2", ("p1",))
+        assert (last.outcome.text, last.outcome.cost_usd) == ("both done", 0.5)
+    (again,) = steps(journal[:-1], transcript(joined, CALL, user("c1", None, "go on")))
+    assert isinstance(again, Continue)
+    assert again.prompts == ("p1", "p2")
 
 
 def test_a_prompt_on_another_branch_is_repeated_in_the_new_prompt() -> None:
@@ -257,6 +302,18 @@ def test_a_prompt_that_is_sent_again_names_the_calls_before_it() -> None:
     assert text_of(step).endswith("\n\ndo it")
 
 
+def test_the_notice_and_a_slash_command_are_two_blocks() -> None:
+    """The CLI expands a command only at the start of a block."""
+    other = {**user("p2", None, "elsewhere"), "parentUuid": "gone"}
+    last = {"type": "last-prompt", "leafUuid": "a2", "uuid": "l1"}
+    for history, uuid in ((None, "p1"), (transcript(P1, ANSWER, other, last), "p2")):
+        (step,) = steps([sent(uuid, "/deploy prod"), called("t1", uuid)], history)
+        assert not isinstance(step, Finished)
+        blocks: Any = step.content
+        assert "may have happened" in blocks[0]["text"]
+        assert blocks[1:] == [{"type": "text", "text": "/deploy prod"}]
+
+
 def test_blocks_are_sent_again_after_the_notice() -> None:
     blocks = [{"type": "text", "text": "look"}, {"type": "image", "source": {}}]
     (step,) = steps([sent("p1", blocks), called("t1")])
@@ -277,23 +334,57 @@ def test_only_the_first_prompt_names_the_calls() -> None:
 # ------------------------------------------------------------------------- the notice
 
 
-def test_calls_of_a_prompt_with_a_received_outcome_are_not_named() -> None:
-    before: list[Any] = [sent("p1"), called("t1"), called("t0", None), ended("p1"), received("p1")]
-    (step,) = steps([*before, sent("p2"), called("t3", None)])
-    assert '"t1"' not in text_of(step)
-    assert '"t0"' not in text_of(step)
-    assert '"t3"' in text_of(step)
+def test_a_result_of_a_prompt_with_a_received_outcome_is_not_quoted() -> None:
+    before: list[Any] = [sent("p1"), called("t1"), called("t0", None), returned("t0")]
+    before += [returned("t1"), ended("p1"), received("p1"), sent("p2"), called("t3", None)]
+    (step,) = steps([*before, returned("t3")])
+    assert isinstance(step, SendAgain)
+    assert step.named == ("t3",)
+
+
+def test_a_call_without_a_result_is_named_although_its_prompt_was_received() -> None:
+    history = transcript(P1, ANSWER, user("p2", None, "second"))
+    end = [ended("p1"), received("p1")]
+    # Of a background subagent that went on.
+    (step,) = steps([sent("p1"), *end, sent("p2"), called("t1", agent_id="x")], history)
+    assert '- Bash {"command":"t1"}' in text_of(step)
+    # Of a turn that the CLI began.
+    (step,) = steps([sent("p1"), ended("p1"), called("t1", None), end[1], sent("p2")], history)
+    assert '- Bash {"command":"t1"}' in text_of(step)
+    # Of a prompt that the program gave up while it was sent.
+    (step,) = steps([sent("p1"), received("p1"), called("t1"), sent("p2")], history)
+    assert '- Bash {"command":"t1"}' in text_of(step)
 
 
 def test_a_call_that_a_finished_step_has_named_is_not_named_again() -> None:
     journal: list[Any] = [sent("p1"), called("t1"), called("t2"), sent("p2")]
     (first, _) = steps(journal, transcript(P1))
-    journal += [sent("c1", text_of(first), continues="p1"), called("t3")]
+    assert isinstance(first, Continue)
+    assert first.named == ("t1", "t2")
+    journal += [sent("c1", "go on", continues="p1", named=first.named), called("t3")]
     (_, second) = steps([*journal, ended("p1")], transcript(P1, user("c1", None), ANSWER))
     assert '"t1"' not in text_of(second)
     assert '"t3"' in text_of(second)
     (again, _) = steps(journal, transcript(P1, user("c1", None)))
     assert all(f'"t{number}"' in text_of(again) for number in (1, 2, 3))
+
+
+def test_an_equal_call_of_a_later_crash_is_named() -> None:
+    deploy = {"command": "make deploy"}
+    journal: list[Any] = [sent("p1"), called("t1", tool_input=deploy)]
+    (first,) = steps(journal, transcript(P1))
+    assert isinstance(first, Continue)
+    journal += [sent("c1", text_of(first), continues="p1", named=first.named), ended("p1")]
+    journal += [received("p1"), sent("p2"), called("t2", "p2", tool_input=deploy)]
+    (second,) = steps(journal, transcript(P1, ANSWER, user("p2", None, "again")))
+    assert '- Bash {"command":"make deploy"}' in text_of(second)
+
+
+def test_a_prompt_of_the_program_names_no_call() -> None:
+    quoted = 'Please run:\n- Bash {"command":"t1"}'
+    (step,) = steps([sent("p0", quoted), ended("p0"), received("p0"), sent("p1"), called("t1")])
+    assert isinstance(step, SendAgain)
+    assert step.named == ("t1",)
 
 
 def test_a_long_input_is_cut_and_mentions_of_files_are_not_expanded() -> None:
@@ -304,10 +395,53 @@ def test_a_long_input_is_cut_and_mentions_of_files_are_not_expanded() -> None:
     assert "\\u0040/etc/passwd" in text_of(step)
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_the_notice_has_a_limit_and_counts_the_calls_that_it_does_not_name(is_done: bool) -> None:
+    long = {"text": "x" * 5000}
+    calls = [called(f"t{n}", agent_id="x", tool_input=long) for n in range(MAX_CALLS + 50)]
+    calls += [called(f"w{n}", agent_id="x", name="Write") for n in range(7)]
+    results = [returned(one.tool_use_id, "y" * 4000) for one in calls] if is_done else []
+    (step,) = steps([sent("p1"), *calls, *results], transcript(P1))
+    assert isinstance(step, Continue)
+    assert len(text_of(step)) < 70_000
+    assert "- and 57 more calls: 50 Bash, 7 Write" in text_of(step)
+    assert text_of(step).count('- Bash {"text":"xxx') == MAX_CALLS
+    assert step.named == tuple(f"t{n}" for n in range(MAX_CALLS))
+
+
+def test_calls_that_a_notice_has_counted_are_named_in_the_next_one() -> None:
+    calls = [called(f"t{n}") for n in range(MAX_CALLS + 1)]
+    (step,) = steps([sent("p1"), *calls], transcript(P1))
+    assert isinstance(step, Continue)
+    journal = [sent("p1"), *calls, sent("c1", continues="p1", named=step.named), ended("p1")]
+    _, second = steps([*journal, sent("p2")], transcript(P1, user("c1", None), ANSWER))
+    assert f'"t{MAX_CALLS}"' in text_of(second)
+
+
+def test_results_of_the_main_agent_are_quoted_before_those_of_subagents() -> None:
+    calls = [called(f"t{n}", agent_id="x") for n in range(10)]
+    results = [returned(f"t{n}", "y" * 4000) for n in range(10)]
+    (step,) = steps([sent("p1"), *calls, *results, called("m"), returned("m")], transcript(P1))
+    text = text_of(step)
+    assert '- Bash {"command":"m"}\n  "fine"' in text
+    assert all(f'- Bash {{"command":"t{n}"}}' in text for n in range(10))
+    assert 0 < text.count("y" * 4000) < 10
+
+
 def test_entries_that_come_late_are_put_in_order() -> None:
     journal = [sent("p1"), called("t1"), ended("p1", OutcomeReason.CLI_EXITED), ended("p1")]
     (step,) = steps(journal[::-1])
     assert isinstance(step, Finished)
+
+
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+def test_the_clock_of_another_machine_does_not_matter(skew: float) -> None:
+    journal = [sent("p1"), called("t1"), ended("p1", OutcomeReason.CLI_EXITED)]
+    other = [sent("c1", continues="p1"), ended("p1"), sent("p2")]
+    journal += [msgspec.structs.replace(one, at=one.at + skew) for one in other]
+    first, second = steps(journal, transcript(P1, CALL))
+    assert isinstance(first, Finished)
+    assert (first.prompt, second.prompts) == ("p1", ("p2",))
 
 
 def test_unknown_entries_are_ignored() -> None:
