@@ -396,7 +396,7 @@ class Session(OperationGroups):
     def id(self) -> str | None:
         """Return the id of the session. It changes when the conversation is cleared.
 
-        It is None until the first turn starts if ``continue_session`` is set, or if
+        It is None until the first turn starts if ``continue_session`` is set without a store, or if
         ``resume_session_id`` is a title or a path: only the CLI knows which session it resumes.
         """
         return self._session.id

@@ -123,6 +123,26 @@ def test_a_turn_that_was_cut_off_is_continued_in_another_directory(lab: Lab) -> 
     run(main)
 
 
+def test_a_session_with_nothing_to_continue_is_recovered(lab: Lab) -> None:
+    """Its journal has the id that the CLI uses."""
+    store = MemoryStore()
+    crash, _ = crash_after(LATER)
+
+    async def main() -> None:
+        with ScriptedModel(model_of) as model:
+            agent = bridle.Agent(**options(lab, model), store=store, tools=[crash])
+            session = await agent.session(continue_session=True)
+            turn = await session.send_user_message("crash now")
+            assert (await turn).reason is OutcomeReason.CLI_EXITED
+            await session.aclose()
+            assert await store.load(SessionKey("", "journal")) is None
+            (outcome,) = await agent.recover(str(session.id))
+            assert (outcome.text, outcome.uuid) == ("done", turn.uuid)
+            assert NAMED in told(model)
+
+    run(main)
+
+
 def test_a_finished_turn_is_read_from_the_transcript(lab: Lab) -> None:
     """The journal lost the outcome, as if the program had died before it was written."""
 

@@ -19,6 +19,7 @@ import bridle
 from bridle import (
     Limits,
     OptionsError,
+    PendingApproval,
     Retry,
     SessionInUseError,
     SessionNotFoundError,
@@ -35,8 +36,11 @@ from bridle._core.journal import (
 )
 from bridle._core.mirroring import Batch
 from bridle._core.transcripts import project_name
-from bridle._shell import recovering, transcript_files
+from bridle._shell import recovering, store_session, transcript_files
+from bridle._shell.config_directory import config_directory
+from bridle._shell.leases import BorrowedLeases
 from bridle._shell.recovering import CliFiles, received_entry
+from bridle._shell.session_locks import lock_session
 from bridle._shell.spool import Spool, spool_name
 from bridle.errors import SessionLoadError
 from bridle.outcomes import Outcome, OutcomeReason
@@ -208,6 +212,43 @@ def test_a_conversation_without_a_journal_has_nothing_to_recover() -> None:
     async def main() -> None:
         await keep(store, [], [user("p1")])
         assert await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID) == []
+
+    run(main)
+
+
+def test_a_prompt_is_not_sent_while_a_call_waits_for_approval() -> None:
+    """The CLI would drop the call, and take its deferral for the outcome of the prompt."""
+    store = MemoryStore()
+    pending = PendingApproval(
+        session_id=ID, tool_use_id="t1", tool_name="Bash", tool_input={"command": "make deploy"}
+    )
+
+    async def main() -> None:
+        deferred = ended("p2", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
+        await keep(
+            store,
+            [prompt("p1"), prompt("p2"), deferred, received_entry("p2")],
+            [user("p2")],
+        )
+        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+        for _ in range(2):  # the prompt stays open
+            (outcome,) = await agent.recover(ID)
+            assert (outcome.uuid, outcome.reason) == ("p1", OutcomeReason.TOOL_DEFERRED)
+            assert (outcome.pending, outcome.session_id) == (pending, ID)
+        # The call is decided, and runs.
+        call = ToolCallEntry(
+            uuid=str(uuid4()),
+            at=time.time(),
+            tool_use_id="t1",
+            tool_name="Bash",
+            tool_input={},
+            idempotency_key="k",
+        )
+        await keep(store, [call])
+        with FakeCli.auto(transcripts=True) as cli:
+            (outcome,) = await agent.replace(cli_path=cli.path).recover(ID)
+            assert (outcome.uuid, outcome.ok) == ("p1", True)
+        assert await agent.recover(ID) == []
 
     run(main)
 
@@ -457,6 +498,28 @@ def test_several_prompts_are_finished_one_after_the_other() -> None:
     run(main)
 
 
+def test_a_crash_of_the_cli_ends_the_recovery_before_the_next_prompt() -> None:
+    """The next prompt would be sent without a word about the call that was cut off."""
+    store = MemoryStore()
+    crash, _ = crash_after(LATER)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            await keep(store, [prompt("p1", CALL), prompt("p2", "then this")])
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            (outcome,) = await agent.recover(ID)
+            assert (outcome.uuid, outcome.reason) == ("p1", OutcomeReason.CLI_EXITED)
+            assert prompts_of(cli) == [CALL]
+            outcomes = await agent.recover(ID)
+            assert [(one.uuid, one.ok) for one in outcomes] == [("p1", True), ("p2", True)]
+            _, second, third = prompts_of(cli)
+            assert NAMED in second
+            assert third == "then this"
+            assert await agent.recover(ID) == []
+
+    run(main)
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_the_cli_works_in_the_directory_of_the_session(home: Path, exists: bool) -> None:
     store = MemoryStore()
@@ -695,6 +758,75 @@ def test_a_recovery_ends_if_another_program_takes_the_session_over() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("error", [None, ConnectionError("lost")])
+def test_a_recovery_that_fails_while_it_takes_the_lease_gives_it_back(
+    error: Exception | None,
+) -> None:
+    """The store may have granted the lease before the call was cancelled or failed."""
+    granted = asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            await super().acquire(session_id, owner, seconds)
+            granted.set()
+            if error is not None:
+                raise error
+            return await asyncio.Event().wait()
+
+    store = Slow()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1"), ended("p1")])
+        task = asyncio.create_task(bridle.Agent(store=store).recover(ID))
+        await granted.wait()
+        if error is None:
+            task.cancel()
+        await asyncio.wait([task])
+        assert await MemoryStore.acquire(store, ID, "another program", LEASE)
+
+    run(main)
+
+
+def test_a_session_stays_locked_during_its_whole_recovery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another recovery on this machine is refused between two steps too."""
+    store = MemoryStore()
+    refused: list[bool] = []
+    load = recovering.DeadSession.load
+    lend = recovering.DeadSession.lend
+
+    def try_to_lock(dead: recovering.DeadSession) -> None:
+        try:
+            lock_session(config_directory(os.environ), ID).release()
+        except SessionInUseError:
+            refused.append(True)
+        else:
+            refused.append(False)
+
+    async def load_and_try(self: recovering.DeadSession) -> recovering.History:
+        try_to_lock(self)
+        return await load(self)
+
+    def lend_and_try(self: recovering.DeadSession) -> BorrowedLeases:
+        leases = lend(self)
+        try_to_lock(self)
+        return leases
+
+    monkeypatch.setattr(recovering.DeadSession, "load", load_and_try)
+    monkeypatch.setattr(recovering.DeadSession, "lend", lend_and_try)
+
+    async def main() -> None:
+        await keep(store, [prompt("p1"), prompt("p2")])
+        with FakeCli.auto(transcripts=True) as cli:
+            outcomes = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+        assert [one.ok for one in outcomes] == [True, True]
+        assert refused == [True] * 5
+        lock_session(config_directory(os.environ), ID).release()
+
+    run(main)
+
+
 # ---------------------------------------------------------------- run(retry=...)
 
 
@@ -728,6 +860,53 @@ def test_a_run_continues_in_a_new_process_after_a_crash(has_store: bool, seconds
                     ["outcome #1 completed", "received #1"],
                     1,
                 )
+
+    run(main)
+
+
+def test_a_run_continues_after_a_crash_although_its_store_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The journal in memory and the file of the CLI have everything."""
+    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
+
+    class Down(MemoryStore):
+        async def append(self, key: SessionKey, entries: Any) -> None:
+            raise ConnectionError("down")
+
+        async def load(self, key: SessionKey) -> None:
+            raise ConnectionError("down")
+
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            raise ConnectionError("down")
+
+    crash, _ = crash_after(LATER)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=Down(), tools=[crash], load_timeout=1.0)
+            outcome = await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))
+            assert outcome.ok, outcome
+            first, second = prompts_of(cli)
+            assert (first, NAMED in second, CALL in second) == (CALL, True, False)
+
+    run(main)
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_run_with_nothing_to_continue_keeps_its_id_after_a_crash(has_store: bool) -> None:
+    store = MemoryStore() if has_store else None
+    crash, keys = crash_after(0)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            retry = Retry(attempts=2, max_wait=0.1)
+            outcome = await agent.run(CALL, retry=retry, continue_session=True)
+            assert outcome.ok, outcome
+            assert keys[0] == keys[1]
+            if store is not None:
+                assert (await kinds(store, str(outcome.session_id)))[-1] == "received #1"
 
     run(main)
 

@@ -316,6 +316,27 @@ def test_the_last_conversation_of_a_directory_is_continued_from_the_store(home: 
     run(main)
 
 
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_session_with_nothing_to_continue_is_a_new_one_with_an_id(home: Path, fork: bool) -> None:
+    """The journal is written under the id of the session, so it has to be known at the start."""
+    store = MemoryStore()
+    (home / "work").mkdir()
+    options: dict[str, Any] = {"continue_session": True, "fork_session": fork}
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store, cwd=str(home / "work"))
+            async with agent.session(**options) as session:
+                assert session.id is not None
+                assert f"--session-id={session.id}" in cli.argv
+                assert not {"--continue", "--fork-session"} & set(cli.argv)
+                await (await session.send_user_message("hello"))
+            assert await store.load(SessionKey("", "journal")) is None
+            assert len(await store.load(SessionKey(session.id, "journal")) or ()) == 3
+
+    run(main)
+
+
 def test_a_store_cannot_choose_where_the_transcript_is_written(home: Path) -> None:
     store = MemoryStore()
     work = home / "work"

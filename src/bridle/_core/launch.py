@@ -47,9 +47,15 @@ _OUTER_SESSION = (
 )
 _MANIFESTS = "sdkMcpServerManifests"
 _AWAIT_INITIALIZE = "--await-initialize"
-_MIRROR, _RESUME_FLAG, _CONTINUE, _FORK = (
+_MIRROR, _RESUME_FLAG, _CONTINUE, _FORK, _SESSION_ID = (
     CliOptions.fields[name].channel.name
-    for name in ("session_mirror", "resume_session_id", "continue_session", "fork_session")
+    for name in (
+        "session_mirror",
+        "resume_session_id",
+        "continue_session",
+        "fork_session",
+        "session_id",
+    )
 )
 _RESUMED = f"{_RESUME_FLAG}="
 _RESUME = (_RESUME_FLAG, _CONTINUE)
@@ -129,6 +135,21 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             session_id=self.session_id if is_fork else session_id,
             writes_id=self.writes_id if is_fork else session_id,
             directory=directory,
+        )
+
+    def starting(self, session_id: str) -> Launch:
+        """Return a copy that starts a new conversation instead of the last one of the directory.
+
+        ``session_id`` is its id, unless the options have one.
+        """
+        argv = [arg for arg in self.argv if arg not in (_CONTINUE, _FORK)]
+        if self.session_id is not None:
+            return msgspec.structs.replace(self, argv=tuple(argv))
+        return msgspec.structs.replace(
+            self,
+            argv=(*argv, f"{_SESSION_ID}={session_id}"),
+            session_id=session_id,
+            writes_id=session_id,
         )
 
     def without_mirror(self) -> Launch:

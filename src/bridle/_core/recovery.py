@@ -41,7 +41,7 @@ _MAX_INPUTS = 20_000
 _MAX_RESULTS = 20_000
 """Characters of all inputs and of all results that a prompt quotes."""
 
-_UNFINISHED = frozenset(
+UNFINISHED = frozenset(
     {OutcomeReason.CLI_EXITED, OutcomeReason.STOPPED, OutcomeReason.START_FAILED}
 )
 """Reasons of outcomes that say nothing about the end of the turn."""
@@ -171,7 +171,7 @@ class _Book:
                 self.results[entry.tool_use_id] = entry
             case OutcomeEntry(prompt_uuid=uuid):
                 # Entries may come late: a turn that has ended stays ended.
-                if entry.outcome.reason not in _UNFINISHED or self.finished(uuid) is None:
+                if entry.outcome.reason not in UNFINISHED or self.finished(uuid) is None:
                     self.outcomes[uuid] = restore_outcome(entry.outcome)
             case ReceivedEntry(prompt_uuid=uuid):
                 self._received.add(uuid)
@@ -198,7 +198,7 @@ class _Book:
         """Return the outcome of a prompt of the program if its turn has ended."""
         for one in (prompt, self.owners.get(prompt, prompt)):
             outcome = self.outcomes.get(one)
-            if outcome is not None and outcome.reason not in _UNFINISHED:
+            if outcome is not None and outcome.reason not in UNFINISHED:
                 return outcome
         return None
 

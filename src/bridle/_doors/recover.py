@@ -13,14 +13,16 @@ from uuid import uuid4
 
 from msgspec import structs
 
+from bridle._core.journal import OutcomeEntry, ToolCallEntry, ToolResultEntry
 from bridle._core.precedence import ResolvedOptions
-from bridle._core.recovery import Continue, Finished, RecoveryPlan, SendAgain
+from bridle._core.recovery import UNFINISHED, Continue, Finished, RecoveryPlan, SendAgain
 from bridle._doors.run import OneTurn, StepRun
 from bridle._option_checks import is_uuid
 from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.leases import BorrowedLeases
 from bridle._shell.recovering import CliFiles, DeadSession, History, outcome_entry, received_entry
 from bridle._shell.typed_output import OutputType
+from bridle.approvals import PendingApproval
 from bridle.errors import OptionsError, SessionInUseError
 from bridle.options import Retry
 from bridle.outcomes import Outcome, OutcomeReason
@@ -60,6 +62,8 @@ class Recovery:
         self.show: Callable[[OneTurn], object] | None = None
         self._running: StepRun | None = None
         self._lost: SessionInUseError | None = None
+        # Prompts that another recovery has to finish.
+        self._left_open: set[str] = set()
         # Checks the arguments. Its launch has the environment of the CLI.
         self._first = self._make(SendAgain(str(uuid4()), "x"), History([], None), None, None)
 
@@ -76,14 +80,16 @@ class Recovery:
             found = await self._finish(dead)
             if self._lost is not None:
                 raise self._lost
-            done = (one for one, outcome in found.items() if not _is_unfinished(outcome))
-            await dead.write(map(received_entry, done))
+            await dead.write(received_entry(one) for one in found if one not in self._left_open)
         finally:
             await dead.aclose()
         return list(found.values())
 
     async def _finish(self, dead: DeadSession) -> dict[str, Outcome[Any]]:
-        """Return the outcomes by prompt, in the order of the prompts."""
+        """Return the outcomes by prompt, in the order of the prompts.
+
+        A step that another recovery has to finish is the last one. The prompts after it stay open.
+        """
         order: dict[str, None] = {}
         found: dict[str, Outcome[Any]] = {}
         while self._lost is None:
@@ -97,12 +103,22 @@ class Recovery:
             step = next((one for one in to_do if not found.keys() >= set(one.prompts)), None)
             if step is None:
                 break
+            waiting = _waiting_call(history)
+            if waiting is not None:
+                # The CLI would drop the call when it gets a prompt.
+                for prompt in (one for one in order if one not in found):
+                    self._left_open.add(prompt)
+                    found[prompt] = self._deferred(prompt, waiting)
+                break
             outcome = await self._carry_out(step, history, plan, dead)
             for prompt in step.prompts:
                 others = tuple(one for one in step.prompts if one != prompt)
                 found[prompt] = structs.replace(outcome, uuid=prompt, merged_with=others)
             # The session has written the outcome of the first prompt.
             await dead.write(outcome_entry(one, found[one]) for one in step.prompts[1:])
+            if outcome.reason in UNFINISHED:
+                self._left_open.update(step.prompts)
+                break  # the next prompt would be sent without a notice of the calls of this one
         return {prompt: found[prompt] for prompt in order if prompt in found}
 
     async def _carry_out(
@@ -122,7 +138,6 @@ class Recovery:
         finally:
             del shown
             self._running = None
-            dead.lock()
 
     def _make(
         self,
@@ -155,6 +170,16 @@ class Recovery:
             outcome = self._output.convert_stored(outcome)
         return clean_outcome(outcome, self._first.redact)
 
+    def _deferred(self, prompt: str, pending: PendingApproval) -> Outcome[Any]:
+        """Return the outcome of a prompt that cannot be sent yet."""
+        return Outcome(
+            reason=OutcomeReason.TOOL_DEFERRED,
+            detail="another tool call of the session waits for a decision",
+            uuid=prompt,
+            session_id=self._session_id,
+            pending=pending,
+        )
+
     def _on_lost(self, error: SessionInUseError) -> None:
         """End the recovery, because another program has taken the session over."""
         self._lost = error
@@ -162,6 +187,16 @@ class Recovery:
             self._running.fail(error)
 
 
-def _is_unfinished(outcome: Outcome[Any]) -> bool:
-    """Return whether another recovery can still finish the turn."""
-    return outcome.reason is OutcomeReason.CLI_EXITED
+def _waiting_call(history: History) -> PendingApproval | None:
+    """Return the tool call at the end of the conversation that waits for a decision."""
+    pending: PendingApproval | None = None
+    decided: set[str] = set()
+    for entry in history.journal:
+        if isinstance(entry, ToolCallEntry | ToolResultEntry):
+            decided.add(entry.tool_use_id)
+        elif isinstance(entry, OutcomeEntry) and entry.outcome.reason not in UNFINISHED:
+            is_deferred = entry.outcome.reason is OutcomeReason.TOOL_DEFERRED
+            pending = entry.outcome.pending if is_deferred else None
+    for one in () if history.transcript is None else history.transcript.entries:
+        decided.update(one.tool_results)
+    return None if pending is None or pending.tool_use_id in decided else pending

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     # Loaded only after a crash, or if there is a store.
     from bridle._core.journal import JournalEntry, UnknownEntry
     from bridle._core.recovery import Continue, SendAgain
+    from bridle._shell.actor import Actor
     from bridle._shell.leases import BorrowedLeases
+    from bridle._shell.transport import Transport
 
 
 @overload
@@ -429,6 +431,13 @@ class StepRun(OneTurn):
         if store is not None:
             store.recover(self._leases, called(self._journal_before))
         await super().connect()
+
+    async def _prepare(self) -> Callable[[Actor], Transport]:
+        """Load the conversation. Leave the lock to the recovery, which has it until its end."""
+        spawn = await super()._prepare()
+        if self._leases is not None:
+            self._launch = structs.replace(self._launch, writes_id=None)
+        return spawn
 
     async def aclose(self) -> None:
         """Shut down. Stop a turn that runs: one that is interrupted is not continued later."""

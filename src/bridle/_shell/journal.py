@@ -182,7 +182,7 @@ class SessionJournal:
         self._step = step
 
     def begin(self, launch: Launch) -> None:
-        """Accept prompts, because the id of the session is known."""
+        """Accept prompts. With a store, the id of the session must be known."""
         self._cwd = working_directory(launch)
         self._is_ready.set()
 

@@ -35,6 +35,8 @@ class Leases:
         self._owner = owner
         self._on_lost = on_lost
         self._ids: list[str] = []
+        # Leases that the store may have granted. They are not renewed.
+        self._asked: set[str] = set()
         self._renewing: asyncio.Task[None] | None = None
 
     async def take(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
@@ -50,8 +52,12 @@ class Leases:
         """
         if self._store is None or session_id in self._ids:
             return
+        # The store may grant the lease although the call is cancelled or fails.
+        self._asked.add(session_id)
         if not await ask(self._store.acquire, session_id, self._owner, LEASE):
+            self._asked.discard(session_id)
             raise SessionInUseError(session_id)
+        self._asked.discard(session_id)
         self._ids.append(session_id)
         self._start()
 
@@ -93,9 +99,12 @@ class Leases:
         if self._store is not None:
             release = self._store.release
             left = max(0.0, end - loop.time())
-            releasing = [call_store(left, release, one, self._owner) for one in self._ids]
+            releasing = [
+                call_store(left, release, one, self._owner) for one in {*self._ids, *self._asked}
+            ]
             await asyncio.gather(*releasing, return_exceptions=True)
         self._ids.clear()
+        self._asked.clear()
 
     def _start(self, *, at_once: bool = False) -> None:
         if self._renewing is None:

@@ -53,7 +53,7 @@ from bridle._shell.transcript_files import TranscriptFiles, subagent_files
 from bridle._shell.transcript_tail import TranscriptTail
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
 from bridle._stores.accept import subkeys_of
-from bridle.errors import SessionInUseError, SessionNotFoundError
+from bridle.errors import SessionInUseError, SessionLoadError, SessionNotFoundError
 from bridle.events import SdkWarning
 from bridle.options import CliOptions
 from bridle.outcomes import Outcome
@@ -123,17 +123,15 @@ class CrashedSession:
     async def load(self, journal: list[JournalEntry | UnknownEntry]) -> History:
         """Return the history of the session, with the journal that this program has in memory.
 
-        A file of the CLI without a conversation is removed, so that a new CLI can use the id.
-
-        Raises:
-            SessionLoadError: the store failed.
+        If the store fails, the conversation is that in the file of the CLI. A file without a
+        conversation is removed, so that a new CLI can use the id.
         """
         loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, self._files.read, self._session_id)
+        transcript = _transcript(self._session_id, self._files.project, found)
         if self._stored is not None:
-            transcript = (await self._stored.load()).transcript
-        else:
-            found = await loop.run_in_executor(None, self._files.read, self._session_id)
-            transcript = _transcript(self._session_id, self._files.project, found)
+            with contextlib.suppress(SessionLoadError):
+                transcript = (await self._stored.load()).transcript
         if transcript is None:
             await loop.run_in_executor(None, self._files.remove_unused, self._session_id)
         return History(journal, transcript)
@@ -154,8 +152,10 @@ def after_crash(options: ResolvedOptions, session_id: str, *, is_new: bool) -> R
     if not is_new:
         changes = {name: getattr(unset, name) for name in CONVERSATION}
         changes["resume_session_id"] = session_id
-    elif cli.fork_session or not (cli.resume_session_id or cli.continue_session):
+    elif cli.fork_session or not cli.resume_session_id:
         changes["session_id"] = session_id
+        if cli.continue_session and not cli.fork_session:  # there was nothing to continue
+            changes["continue_session"] = False
     return structs.replace(options, cli=cli.replace(**changes))
 
 
@@ -209,10 +209,7 @@ class DeadSession:
             self._lock = lock_session(place.config, self._session_id, place.account)
 
     def lend(self) -> BorrowedLeases:
-        """Unlock the session, and return the lease for a CLI that continues it."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        """Return the lease for a CLI that continues the session. The lock stays here."""
         return BorrowedLeases(self._leases)
 
     async def aclose(self) -> None:
