@@ -36,7 +36,7 @@ from bridle._core.journal import (
 )
 from bridle._core.mirroring import Batch
 from bridle._core.transcripts import project_name
-from bridle._shell import recovering, store_session, transcript_files
+from bridle._shell import recovering, transcript_files
 from bridle._shell.config_directory import config_directory
 from bridle._shell.leases import BorrowedLeases
 from bridle._shell.recovering import CliFiles, received_entry
@@ -860,35 +860,6 @@ def test_a_run_continues_in_a_new_process_after_a_crash(has_store: bool, seconds
                     ["outcome #1 completed", "received #1"],
                     1,
                 )
-
-    run(main)
-
-
-def test_a_run_continues_after_a_crash_although_its_store_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The journal in memory and the file of the CLI have everything."""
-    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
-
-    class Down(MemoryStore):
-        async def append(self, key: SessionKey, entries: Any) -> None:
-            raise ConnectionError("down")
-
-        async def load(self, key: SessionKey) -> None:
-            raise ConnectionError("down")
-
-        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
-            raise ConnectionError("down")
-
-    crash, _ = crash_after(LATER)
-
-    async def main() -> None:
-        with FakeCli.auto(transcripts=True) as cli:
-            agent = bridle.Agent(cli_path=cli.path, store=Down(), tools=[crash], load_timeout=1.0)
-            outcome = await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))
-            assert outcome.ok, outcome
-            first, second = prompts_of(cli)
-            assert (first, NAMED in second, CALL in second) == (CALL, True, False)
 
     run(main)
 

@@ -392,15 +392,19 @@ class SessionJournal:
         A turn that ended because the CLI crashed does not count as received, so that it can be
         recovered.
 
-        Cancellation: write the rest without the outcomes.
+        Cancellation: write the rest without the outcomes. A prompt whose outcome is not known yet
+        stays open then, because its CLI may have crashed.
         """
+        is_cancelled = True
         try:
             if self._answers:
                 await asyncio.wait(self._answers, timeout=timeout)
+            is_cancelled = False
         finally:
             if self._is_closed:
                 for uuid, prompt in list(self._prompts.items()):
-                    if prompt.reason is not OutcomeReason.CLI_EXITED:
+                    is_open = is_cancelled and prompt.reason is None
+                    if not is_open and prompt.reason is not OutcomeReason.CLI_EXITED:
                         self.receive(uuid)
             self._is_finished = True
 

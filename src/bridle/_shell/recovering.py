@@ -7,7 +7,6 @@ more than the store, because the program died before it could copy the last entr
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -53,8 +52,8 @@ from bridle._shell.transcript_files import TranscriptFiles, subagent_files
 from bridle._shell.transcript_tail import TranscriptTail
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
 from bridle._stores.accept import subkeys_of
-from bridle.errors import SessionInUseError, SessionLoadError, SessionNotFoundError
-from bridle.events import SdkWarning
+from bridle.errors import SessionInUseError, SessionNotFoundError
+from bridle.events import SdkWarning, WarningKind
 from bridle.options import CliOptions
 from bridle.outcomes import Outcome
 
@@ -123,15 +122,17 @@ class CrashedSession:
     async def load(self, journal: list[JournalEntry | UnknownEntry]) -> History:
         """Return the history of the session, with the journal that this program has in memory.
 
-        If the store fails, the conversation is that in the file of the CLI. A file without a
-        conversation is removed, so that a new CLI can use the id.
+        A file of the CLI without a conversation is removed, so that a new CLI can use the id.
+
+        Raises:
+            SessionLoadError: the store failed.
         """
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(None, self._files.read, self._session_id)
-        transcript = _transcript(self._session_id, self._files.project, found)
         if self._stored is not None:
-            with contextlib.suppress(SessionLoadError):
-                transcript = (await self._stored.load()).transcript
+            transcript = (await self._stored.load()).transcript
+        else:
+            found = await loop.run_in_executor(None, self._files.read, self._session_id)
+            transcript = _transcript(self._session_id, self._files.project, found)
         if transcript is None:
             await loop.run_in_executor(None, self._files.remove_unused, self._session_id)
         return History(journal, transcript)
@@ -205,8 +206,10 @@ class DeadSession:
             SessionInUseError: a program has locked it.
         """
         place = self._files.place
-        with contextlib.suppress(CannotLock):  # a session that continues it warns of that
+        try:
             self._lock = lock_session(place.config, self._session_id, place.account)
+        except CannotLock as error:
+            _log(SdkWarning(WarningKind.SESSION_UNLOCKED, str(error)))
 
     def lend(self) -> BorrowedLeases:
         """Return the lease for a CLI that continues the session. The lock stays here."""

@@ -26,7 +26,7 @@ from bridle._shell.transcript_files import TranscriptFiles, subagent_files
 from bridle._shell.transcript_tail import Addition, TranscriptTail, size_of
 from bridle._shell.tree import remove_directory
 from bridle._store import JOURNAL, SessionKey, SessionStore, SubkeyStore
-from bridle.errors import SessionInUseError, SessionLoadError, SessionNotFoundError
+from bridle.errors import SessionInUseError, SessionNotFoundError
 from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
@@ -87,8 +87,6 @@ class StoreSession:
         self._has_lost_lines = False
         self._has_warned_of_subkeys = False
         self._decided: Container[str] = ()
-        # False if the session can be resumed from the file of the CLI alone.
-        self._needs_store = True
         self._following: asyncio.Task[None] | None = None
         #: Called when the store has the transcripts, to write the last entries of the journal.
         self.finish_journal: Callable[[float], Awaitable[None]] = _no_journal
@@ -96,11 +94,9 @@ class StoreSession:
     def recover(self, leases: BorrowedLeases | None, decided: Container[str]) -> None:
         """Prepare for a step of a recovery. Call it before the start.
 
-        ``leases`` are those of the recovery. None if this program continues a session of its own
-        whose CLI has crashed: then the file of the CLI is enough if the store fails. ``decided``
-        are tool calls that may have waited for approval and no longer do.
+        ``leases`` are those of the recovery. ``decided`` are tool calls that may have waited for
+        approval and no longer do.
         """
-        self._needs_store = leases is not None
         self._leases = leases or self._leases
         self._decided = decided
 
@@ -139,11 +135,7 @@ class StoreSession:
         is_fork = resumed is not None and launch.writes_id not in (None, resumed)
         if resumed is not None:
             if not is_fork:
-                try:
-                    await self._leases.take(resumed, partial(asking.ask, resumed))
-                except SessionLoadError:
-                    if self._needs_store:
-                        raise
+                await self._leases.take(resumed, partial(asking.ask, resumed))
             launch = await self._load(launch, resumed, asking)
             if is_fork:
                 self._tails.clear()  # the session does not write these files
@@ -173,15 +165,7 @@ class StoreSession:
         spools = spool_name(self._store, session_id)
         key = SessionKey(session_id, "", project_name(self._cwd))
         loader = ConversationLoader(self._store, key, asking, spools, self._warn, self._decided)
-        try:
-            loaded = await loader.load()
-        except SessionLoadError:
-            own = None if self._needs_store else await self._find(session_id)
-            if own is None:
-                raise
-            for path in (own, *await self._subagents(own)):
-                self._watch(path, size_of(path))  # a spool has what the store lacks
-            return launch.resuming(session_id, own, "")
+        loaded = await loader.load()
         if loaded is not None:
             self._directory = loaded.directory
             self._watch(loaded.path, size_of(loaded.path))
