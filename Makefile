@@ -7,7 +7,7 @@ SAMPLE ?= 200
 MINUTES ?= 60
 # The tests wait for processes much of the time, so one worker more than cores keeps all cores busy.
 WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
-PYTEST_ARGS ?= -n $(WORKERS)
+PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal
 
 VENV := .venv
 PY := $(VENV)/bin/python

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ class Stage:
         """A program, and its pipes. When it is over it must have left no process and no file."""
         pipe = subprocess.PIPE
         with subprocess.Popen(
-            command,
+            (*_interruptible(), *command),
             cwd=self.directory,
             env={**self._environ, **variables},
             stdin=pipe,
@@ -72,6 +73,12 @@ class Stage:
     def clis(self) -> list[int]:
         """The CLIs that run on this stage."""
         return [pid for pid in tagged(self._tag) if _program(pid) == self._cli]
+
+
+def _interruptible() -> tuple[str, ...]:
+    """Return what makes a program accept SIGINT, which programs in the background ignore."""
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return ("env", "--default-signal=INT") if is_ignored else ()
 
 
 def _program(pid: int) -> str:
