@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -105,7 +106,8 @@ class Server(ABC):
         pid = self._process.pid
         os.kill(pid, number)  # first, so that it starts no further process
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            os.kill(int(child), number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(int(child), number)
 
     @property
     def pid(self) -> int | None:
