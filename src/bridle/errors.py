@@ -282,7 +282,7 @@ class CliExitedDuringInit(StartError):
 
 
 class SessionNotFoundError(StartError):
-    """There is no session with this `session_id`.
+    """No session has this `session_id`.
 
     If a function of `bridle.sessions` raised the error, `place` says where it searched. If a
     session could not be resumed, `place` is empty, and `session_id` may be a title.

@@ -28,8 +28,8 @@ def test_a_relative_configuration_directory_is_in_the_directory_of_the_cli(
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
     monkeypatch.chdir(tmp_path)
     environment = {"CLAUDE_CONFIG_DIR": "../here"}
-    assert config_directory(environment, "/work/place") == "/work/here"
+    assert config_directory(environment, "/srv/place") == "/srv/here"
     assert config_directory(environment, "a/b") == f"{tmp_path}/a/here"
     assert config_directory(environment, "link") == f"{tmp_path}/a/here"
-    assert config_directory({"HOME": "."}, "/work") == "/work/.claude"
-    assert config_directory({"HOME": "/h"}, "/work") == "/h/.claude"
+    assert config_directory({"HOME": "."}, "/srv") == "/srv/.claude"
+    assert config_directory({"HOME": "/h"}, "/srv") == "/h/.claude"

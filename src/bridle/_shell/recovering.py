@@ -63,7 +63,7 @@ log = logging.getLogger("bridle.session")
 
 
 class History(Struct, frozen=True):
-    """The journal of a session, and its conversation. None if there is no conversation."""
+    """The journal of a session, and its conversation (None if nothing of it was saved)."""
 
     journal: list[JournalEntry | UnknownEntry]
     transcript: Transcript | None
