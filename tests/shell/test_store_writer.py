@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.support.processes import open_descriptors, run, until
 
-from bridle._core.mirroring import MAX_MEMORY, MAX_UNSPOOLED, Batch
+from bridle._core.mirroring import MAX_BATCH_BYTES, MAX_MEMORY, MAX_UNSPOOLED, Batch
 from bridle._shell import store_loading, store_writer
 from bridle._shell.journal import Journal
 from bridle._shell.spool import (
@@ -124,6 +124,30 @@ def play(main: Callable[[Bench], Coroutine[Any, Any, None]], store: Store | None
 
 def files(state: Path) -> list[Path]:
     return sorted(state.iterdir()) if state.exists() else []
+
+
+def test_entries_that_no_caller_waits_for_are_appended_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_writer, "LINGER", 3600.0)
+
+    async def main(bench: Bench) -> None:
+        for number in range(10):
+            bench.put(number)
+            await asyncio.sleep(0)
+        assert bench.store.appends == 0
+        await bench.writer.write(KEY, {"uuid": "10"}, 5.0)
+        assert (await bench.stored(), bench.store.appends) == (list(range(11)), 1)
+        bench.put(11)
+        await asyncio.sleep(0)
+        bench.put(12, size=MAX_BATCH_BYTES)
+        await until(lambda: bench.store.appends == 3)  # too much to wait for more
+        bench.put(13)
+        await asyncio.sleep(0)
+        await bench.writer.aclose(5.0)
+        assert (await bench.stored(), bench.store.appends) == (list(range(14)), 4)
+
+    play(main)
 
 
 def test_entries_reach_the_store_in_order_one_append_at_a_time(state: Path) -> None:

@@ -30,6 +30,9 @@ MAX_UNSPOOLED = 64 << 20
 APPEND_TIMEOUT = 5.0
 """Seconds after which an append that has not ended counts as failed."""
 
+LINGER = 0.1
+"""Seconds that entries wait for more, if no caller waits for them. Fewer appends cost less."""
+
 MAX_FAILING = 2.0
 """Seconds for which the store may fail before the entries go to the spool."""
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from bridle._core.mirroring import (
     APPEND_TIMEOUT,
+    LINGER,
+    MAX_BATCH_BYTES,
     MAX_FAILING,
     MAX_SUSPECTS,
     Backlog,
@@ -70,6 +72,8 @@ class StoreWriter:
         self._failing_since = 0.0
         # Set when the writer closes, to end a pause.
         self._is_closing = asyncio.Event()
+        # Set to append at once, without a wait for more entries.
+        self._is_urgent = asyncio.Event()
 
     def put(self, key: SessionKey, entries: Sequence[Entry], size: int) -> Batch | None:
         """Add entries of about ``size`` bytes. Never waits. Return None if nothing was added."""
@@ -81,6 +85,8 @@ class StoreWriter:
         if self._backlog.wants_spool:
             self._start_spooling("too many entries wait in memory")
             self._spool_soon()
+        if self._is_in_haste:
+            self._is_urgent.set()
         _ = self._task()
         return batch
 
@@ -101,6 +107,7 @@ class StoreWriter:
         kept = self._waiting.get(id(batch))
         if kept is None:
             kept = self._waiting[id(batch)] = self._loop.create_future()
+        self._is_urgent.set()
         done, _ = await asyncio.wait([kept], timeout=timeout)
         if not done:
             self._start_spooling(f"an entry waited for {timeout:g} s")
@@ -124,6 +131,7 @@ class StoreWriter:
         this ends.
         """
         self._is_closing.set()
+        self._is_urgent.set()
         deadline = self._loop.time() + timeout
         try:
             # The loop may have cancelled the task, so it may have to be started again.
@@ -164,6 +172,12 @@ class StoreWriter:
         is_running = self._appending is not None and not self._appending.done()
         return is_running or len(self._backlog) > 0
 
+    @property
+    def _is_in_haste(self) -> bool:
+        """Whether entries must not wait for more."""
+        is_large = self._backlog.size >= MAX_BATCH_BYTES
+        return is_large or len(self._waiting) > 0 or self._is_closing.is_set()
+
     def _task(self) -> asyncio.Task[None]:
         """Return the task that appends. Start it if it does not run."""
         if self._appending is None or self._appending.done():
@@ -172,6 +186,8 @@ class StoreWriter:
 
     async def _append_all(self) -> None:
         while self._backlog:
+            if not (self._failures or self._is_in_haste):
+                await self._linger()
             batch = self._backlog.first
             failure = await self._append(batch)
             if failure is None:
@@ -180,6 +196,15 @@ class StoreWriter:
                 await self._drop_unstorable(batch) or await self._set_aside(batch)
             ):
                 await self._failed(failure.reason)
+
+    async def _linger(self) -> None:
+        """Wait a moment for more entries."""
+        self._is_urgent.clear()
+        try:
+            async with asyncio.timeout(LINGER):
+                await self._is_urgent.wait()
+        except TimeoutError:
+            pass
 
     async def _finish_batch(self, batch: Batch) -> None:
         """Remove a batch whose entries are in the store, or in the spool as rejected."""

@@ -22,6 +22,9 @@ _LONGEST = 1e9
 """The longest duration in seconds, about 30 years. Databases overflow with longer ones."""
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class Row(NamedTuple):
     """An entry in the form in which it is stored."""
 
@@ -71,7 +74,7 @@ def _to_row(store: str, entry: Entry, redact: Redact | None) -> Row:
                 problem = f"the redact function returned {type(entry).__name__}, not a dict"
     if not problem:
         try:
-            return Row(uuid_of(entry), json.dumps(dict(entry), separators=(",", ":")))
+            return Row(uuid_of(entry), _encode(dict(entry)))
         except (TypeError, ValueError, RecursionError) as error:
             problem = f"an entry could not be written as JSON ({type(error).__name__})"
     raise StoreError(store, "append", problem, fix="Nothing of this batch was stored.")
