@@ -451,7 +451,11 @@ class SessionNotInitialized(ControlError):
 
     def __init__(self, operation: str, cause: str) -> None:
         what = f"the session is not initialized: {cause}"
-        super().__init__(operation, what=what, fix="Start the session, or correct the cause.")
+        super().__init__(
+            operation,
+            what=what,
+            fix="Call connect() first. If the start failed, start a new session.",
+        )
         self.cause = cause
 
 
