@@ -6,13 +6,16 @@ import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
+from msgspec import structs
 from tests.support.journals import brief, journal_of
 from tests.support.processes import run, until
 
 import bridle
 from bridle import Allow, Defer, Retry, ToolContext, tool
+from bridle._core.journal import PromptEntry, encode_entry
 from bridle.outcomes import OutcomeReason
 from bridle.sessions import MemoryStore, SessionKey
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
@@ -214,5 +217,47 @@ def test_a_call_that_waits_for_approval_is_returned_by_a_recovery(lab: Lab) -> N
             (outcome,) = await agent.recover(str(session.id))
             assert (outcome.reason, outcome.pending) == (OutcomeReason.TOOL_DEFERRED, pending)
             assert keys == []
+
+    run(main)
+
+
+def test_a_waiting_call_is_not_dropped_although_its_outcome_was_not_written(lab: Lab) -> None:
+    """The program died before, and an older prompt is open."""
+    before, store = MemoryStore(), MemoryStore()
+    calls: list[str] = []
+
+    @tool
+    async def crash(line: str) -> str:
+        """Note the call."""
+        calls.append(line)
+        return "fine"
+
+    def defer(_: object) -> Defer:
+        return Defer()
+
+    async def main() -> None:
+        with ScriptedModel(model_of) as model:
+            agent = bridle.Agent(**options(lab, model), store=before, tools=[crash])
+            deferred = await agent.replace(on_pre_tool_use=defer).run("crash now")
+            session_id = str(deferred.session_id)
+            sent = (await journal_of(before, session_id))[0]
+            assert isinstance(sent, PromptEntry)
+            older = structs.replace(sent, uuid="x", prompt_uuid=str(uuid4()), content="hello")
+            entries = await before.load(SessionKey(session_id))
+            await store.append(SessionKey(session_id), entries or [])
+            journal = SessionKey(session_id, "journal")
+            await store.append(journal, [encode_entry(older), encode_entry(sent)])
+            agent = agent.replace(store=store)
+            requests = len(model.requests)
+            first, second = await agent.recover(session_id)
+            assert first.reason is second.reason is OutcomeReason.TOOL_DEFERRED
+            assert first.pending is not None
+            assert first.pending == second.pending
+            assert (len(model.requests), calls) == (requests, [])
+            assert (await agent.resume(first.pending, Allow())).ok
+            assert calls == ["a"]
+            (outcome,) = await agent.recover(session_id)
+            assert (outcome.uuid, outcome.ok) == (older.prompt_uuid, True)
+            assert calls == ["a"]
 
     run(main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import time
@@ -41,10 +42,10 @@ from bridle._shell.config_directory import config_directory
 from bridle._shell.leases import BorrowedLeases
 from bridle._shell.recovering import CliFiles, received_entry
 from bridle._shell.session_locks import lock_session
-from bridle._shell.spool import Spool, spool_name
+from bridle._shell.spool import LeftSpool, Spool, spool_name
 from bridle.errors import SessionLoadError
 from bridle.outcomes import Outcome, OutcomeReason
-from bridle.sessions import MemoryStore, SessionKey
+from bridle.sessions import MemoryStore, SessionKey, SessionStore, SqliteStore
 from bridle.testing import FakeCli
 
 ID = "00000000-0000-4000-8000-000000000001"
@@ -96,7 +97,7 @@ def answer(uuid: str, parent: str, text: str = "done") -> dict[str, Any]:
 
 
 async def keep(
-    store: MemoryStore, journal: Sequence[JournalEntry], entries: Sequence[dict[str, Any]] = ()
+    store: SessionStore, journal: Sequence[JournalEntry], entries: Sequence[dict[str, Any]] = ()
 ) -> None:
     if entries:
         await store.append(SessionKey(ID), entries)
@@ -104,7 +105,7 @@ async def keep(
         await store.append(SessionKey(ID, "journal"), list(map(encode_entry, journal)))
 
 
-async def kinds(store: MemoryStore, session_id: str = ID) -> list[str]:
+async def kinds(store: SessionStore, session_id: str = ID) -> list[str]:
     return brief(await journal_of(store, session_id))
 
 
@@ -253,6 +254,55 @@ def test_a_prompt_is_not_sent_while_a_call_waits_for_approval() -> None:
     run(main)
 
 
+def deferral(uuid: str, parent: str) -> list[dict[str, Any]]:
+    """A tool call that a hook deferred, as the CLI saves it."""
+    called = answer(f"{uuid}-call", parent)
+    called["message"]["content"] = [{"type": "tool_use", "id": uuid, "name": "Bash", "input": {}}]
+    called["message"]["stop_reason"] = "tool_use"
+    attached = {"type": "hook_deferred_tool", "toolUseID": uuid, "toolName": "Bash"}
+    return [
+        called,
+        {"type": "attachment", "uuid": uuid, "parentUuid": f"{uuid}-call", "attachment": attached},
+    ]
+
+
+def test_a_waiting_call_that_only_the_transcript_has_is_not_dropped() -> None:
+    """The program died before it could write the outcome of the turn."""
+    store = MemoryStore()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1"), prompt("p2")], [user("p2"), *deferral("t1", "p2")])
+        with FakeCli.auto(transcripts=True) as cli:
+            first, second = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+            assert prompts_of(cli) == []
+        for outcome in (first, second):
+            assert outcome.reason is OutcomeReason.TOOL_DEFERRED
+            assert outcome.pending is not None
+            assert outcome.pending.tool_use_id == "t1"
+        assert (await kinds(store))[-1] == "received #2"
+
+    run(main)
+
+
+def test_a_call_that_a_later_prompt_has_dropped_does_not_hold_a_prompt_back() -> None:
+    store = MemoryStore()
+    pending = PendingApproval(session_id=ID, tool_use_id="t1", tool_name="Bash", tool_input={})
+
+    async def main() -> None:
+        deferred = ended("p1", reason=OutcomeReason.TOOL_DEFERRED, pending=pending)
+        crashed = ended("p2", reason=OutcomeReason.CLI_EXITED)
+        await keep(
+            store,
+            [prompt("p1"), deferred, received_entry("p1"), prompt("p2"), crashed],
+            [user("p1"), *deferral("t1", "p1"), user("p2", "t1")],
+        )
+        with FakeCli.auto(transcripts=True) as cli:
+            (outcome,) = await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+        assert (outcome.uuid, outcome.ok) == ("p2", True)
+
+    run(main)
+
+
 def test_structured_output_is_converted_again() -> None:
     store = MemoryStore()
 
@@ -284,6 +334,43 @@ def test_the_file_of_the_cli_completes_the_store(home: Path) -> None:
         (outcome,) = await bridle.Agent(store=store, cli_path="/nowhere/claude").recover(ID)
         assert outcome.text == "from the file"
         assert await store.load(SessionKey(ID)) == entries
+
+    run(main)
+
+
+def write_transcript(home: Path, config: Path, *entries: dict[str, Any]) -> None:
+    """Write a conversation as a CLI does that ran in the directory "there"."""
+    place = config / "projects" / project_name(str(home / "there"))
+    place.mkdir(parents=True)
+    (place / f"{ID}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
+
+
+@pytest.mark.parametrize("is_spooled", [False, True])
+def test_a_relative_configuration_directory_is_in_the_directory_of_the_cli(
+    home: Path, monkeypatch: pytest.MonkeyPatch, *, is_spooled: bool
+) -> None:
+    """Not in that of the agent, if the session ran elsewhere."""
+    store = SqliteStore(home / "store.db")
+    there = home / "there"
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "config")
+    write_transcript(home, there / "config", user("p1"), answer("a1", "p1", "from the file"))
+
+    async def main() -> None:
+        entries = [prompt("p1", cwd=str(there))]
+        if is_spooled:
+            spool_journal(store, *entries)
+        else:
+            await keep(store, entries)
+        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+        lock = lock_session(str(there / "config"), ID)
+        with pytest.raises(SessionInUseError):
+            await agent.recover(ID)
+        lock.release()
+        (outcome,) = await agent.recover(ID)
+        assert outcome.text == "from the file"
+        for config in (there / "config", home / "work/config"):
+            lock_session(str(config), ID).release()
+        await store.aclose()
 
     run(main)
 
@@ -333,7 +420,7 @@ class FlakyStore(MemoryStore):
         await super().append(key, entries)
 
 
-def spool_journal(store: MemoryStore, *entries: JournalEntry) -> str:
+def spool_journal(store: SessionStore, *entries: JournalEntry) -> str:
     """Leave a spool file with the journal of a program that was killed. Return its path."""
     spool = Spool(f"{spool_name(store, ID)}journal.", "dead", None)
     spool.write([Batch(SessionKey(ID, "journal"), list(map(encode_entry, entries)), 100, 1)])
@@ -378,6 +465,99 @@ def test_a_recovery_does_not_go_on_without_the_journal_in_a_spool_file() -> None
         assert path in str(caught.value)
         store.failures = 0
         assert len(await agent.recover(ID)) == 1
+
+    run(main)
+
+
+def fail(*_: object) -> Any:
+    raise OSError(errno.EIO, "Input/output error", "/some/file")
+
+
+@pytest.mark.parametrize("method", ["read", "remove_unused", "batches", "mark_done", "remove"])
+def test_a_file_that_fails_in_a_recovery_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    store = SqliteStore(home / "store.db")
+    (home / "there").mkdir()
+
+    async def main() -> None:
+        await keep(store, [prompt("p1", cwd=str(home / "there"))])
+        spool_journal(store, prompt("p2"))
+        place: Any = CliFiles if hasattr(CliFiles, method) else LeftSpool
+        with monkeypatch.context() as patch:
+            patch.setattr(place, method, fail)
+            agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+            with pytest.raises(SessionLoadError) as caught:
+                await agent.recover(ID)
+        assert "/some/file" in str(caught.value)
+        assert ID in str(caught.value)
+        assert "the file" in str(caught.value.fix)
+        await store.aclose()
+
+    run(main)
+
+
+def test_a_transcript_that_cannot_be_read_is_neither_ignored_nor_removed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have the prompt, which must not be sent again."""
+    store = MemoryStore()
+    config = home / "home/.claude"
+    write_transcript(home, config, user("p1"), answer("a1", "p1"))
+    monkeypatch.setattr(transcript_files, "_opened", fail)
+
+    async def main() -> None:
+        await keep(store, [prompt("p1")])
+        with FakeCli.auto(transcripts=True) as cli:
+            with pytest.raises(SessionLoadError):
+                await bridle.Agent(cli_path=cli.path, store=store).recover(ID)
+            assert prompts_of(cli) == []
+        with pytest.raises(OSError, match="/some/file"):
+            CliFiles(plan(env={"CLAUDE_CONFIG_DIR": str(config)})).remove_unused(ID)
+        assert len(list(config.glob("projects/*/*.jsonl"))) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+def test_a_file_that_fails_after_a_crash_ends_the_attempts(
+    monkeypatch: pytest.MonkeyPatch, *, has_store: bool
+) -> None:
+    monkeypatch.setattr(CliFiles, "read", fail)
+    crash, keys = crash_after(0)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            store = MemoryStore() if has_store else None
+            agent = bridle.Agent(cli_path=cli.path, store=store, tools=[crash])
+            outcome = await agent.run(CALL, retry=Retry(attempts=2, max_wait=0.1))
+            assert (outcome.reason, len(keys)) == (OutcomeReason.CLI_EXITED, 1)
+
+    run(main)
+
+
+def test_a_recovery_does_not_go_on_without_a_damaged_part_of_the_journal(home: Path) -> None:
+    """A resume has kept the lines that cannot be read under another name."""
+    store = SqliteStore(home / "store.db")
+
+    async def main() -> None:
+        await keep(store, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
+        path = Path(spool_journal(store, prompt("p2")))
+        with path.open("ab") as file:
+            file.write(b"+not json\n")
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            async with agent.session(resume_session_id=ID):
+                pass
+            kept = path.with_name(f"damaged.{path.name}")
+            with pytest.raises(SessionLoadError) as caught:
+                await agent.recover(ID)
+            assert str(kept) in str(caught.value)
+            assert "move it to another directory" in str(caught.value.fix)
+            assert "received #1" not in await kinds(store)
+            kept.rename(home / "elsewhere")
+            assert len(await agent.recover(ID)) == 2
+        await store.aclose()
 
     run(main)
 

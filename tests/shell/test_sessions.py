@@ -635,8 +635,11 @@ def test_delete_removes_the_spool_files_of_the_session(
         await store.append(SessionKey(ONE), [user("a", None, "Look")])
         used = spooled(ONE)
         kept = [used, spooled(TWO), spooled(ONE, sessions.MemoryStore())]
-        for spool in [*kept[1:], spooled(ONE)]:
+        damaged = spooled(ONE)
+        for spool in [*kept[1:], spooled(ONE), damaged]:
             spool.close()
+        name = Path(damaged.path)
+        name.rename(name.with_name(f"damaged.{name.name}"))
         await sessions.delete(ONE, store=store)
         assert sorted(map(str, (tmp_path / "bridle" / "spool").iterdir())) == sorted(
             spool.path for spool in kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import stat
 import subprocess
@@ -20,15 +21,16 @@ from tests.support.stored import plain
 import bridle
 from bridle import OptionsError, SessionInUseError, SessionNotFoundError, SessionStopped
 from bridle._core.actions import Mirror
-from bridle._core.mirroring import LEASE
+from bridle._core.mirroring import LEASE, Batch
 from bridle._shell import journal, leases, store_loading, store_session, store_writer
+from bridle._shell.spool import LeftSpool, Spool, spool_name
 from bridle._shell.store_session import StoreSession
-from bridle._shell.transcript_files import write_transcript
+from bridle._shell.transcript_files import TranscriptFiles, write_transcript
 from bridle._store import Entry, SessionKey, SessionStore
 from bridle.errors import SessionLoadError, SessionLoadTimeout
 from bridle.events import SdkWarning
 from bridle.messages import TranscriptMirror
-from bridle.sessions import MemoryStore
+from bridle.sessions import MemoryStore, SqliteStore
 from bridle.testing import FakeCli
 from bridle.testing.fake_transport import FakeTransport
 
@@ -458,6 +460,30 @@ def test_a_store_that_fails_to_load_is_reported() -> None:
         assert caught.value.timeout == 0.05
         assert open_descriptors() == before
         await until(lambda: asyncio.all_tasks() <= {asyncio.current_task()})
+
+    run(main)
+
+
+@pytest.mark.parametrize("method", ["_find", "batches", "remove"])
+def test_a_file_that_fails_while_a_session_is_loaded_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    store = SqliteStore(home / "store.db")
+    spool = Spool(f"{spool_name(store, ID)}transcript.", "dead")
+    if method != "_find":
+        spool.write([Batch(SessionKey(ID), [{"uuid": "1"}], 10, 1)])
+        spool.close()
+
+    def fail(*_: object) -> Any:
+        raise OSError(errno.EIO, "Input/output error", "/some/file")
+
+    monkeypatch.setattr(TranscriptFiles if method == "_find" else LeftSpool, method, fail)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli, pytest.raises(SessionLoadError) as caught:
+            await bridle.start_session(cli_path=cli.path, store=store, resume_session_id=ID)
+        assert "/some/file" in str(caught.value)
+        await store.aclose()
 
     run(main)
 

@@ -27,6 +27,7 @@ from bridle._shell.spool import (
     spool_directory,
     spool_name,
 )
+from bridle._shell.store_calls import StoreCallTimeout, call_store
 from bridle._shell.store_loading import ConversationLoader, StartCalls
 from bridle._shell.store_writer import StoreWriter
 from bridle._store import Entry, SessionKey, SessionStore
@@ -320,6 +321,29 @@ def test_spools_that_cannot_be_read_are_reported(state: Path) -> None:
         assert str(state) in directory.detail
 
     play(main)
+
+
+def test_a_warning_has_rounded_seconds(state: Path) -> None:
+    """The time that is left for the store is computed."""
+
+    async def close(bench: Bench) -> None:
+        bench.store.mode = "hangs"
+        bench.put(1)
+        await bench.writer.aclose(0.0999999)
+        assert "within 0.1 s" in bench.warnings[0].detail
+
+    async def write(bench: Bench) -> None:
+        bench.store.mode = "hangs"
+        await bench.writer.write(JOURNAL, {"uuid": "1"}, 0.0999999)
+        assert "waited for 0.1 s" in bench.warnings[0].detail
+        await bench.writer.aclose(0.0)
+
+    async def call(bench: Bench) -> None:
+        with pytest.raises(StoreCallTimeout, match=r"within 0\.1 s"):
+            await call_store(0.0999999, asyncio.Event().wait)
+
+    for scene in (close, write, call):
+        play(scene)
 
 
 @pytest.mark.parametrize("what", ["locked", "damaged", "unreadable", "no directory"])

@@ -176,6 +176,23 @@ def called(entries: Iterable[JournalEntry | UnknownEntry]) -> set[str]:
     return {entry.tool_use_id for entry in entries if isinstance(entry, ToolCallEntry)}
 
 
+def last_directory(entries: Sequence[JournalEntry | UnknownEntry]) -> str | None:
+    """Return the working directory of the last prompt. None if there is no prompt."""
+    for entry in reversed(entries):
+        if isinstance(entry, PromptEntry):
+            return entry.cwd
+    return None
+
+
+def end_of_chain(name: str, following: Mapping[str, str]) -> str:
+    """Return the last of the names that follow each other. Ends in a circle too."""
+    seen: set[str] = set()
+    while name in following and name not in seen:
+        seen.add(name)
+        name = following[name]
+    return name
+
+
 def results_in(messages: Sequence[Message]) -> list[ToolResultBlock]:
     """Return the tool results in messages of the CLI."""
     return [
@@ -261,13 +278,14 @@ class CallKeys:
             for one in entries
             if isinstance(one, ToolCallEntry) and one.tool_use_id in finished
         }
+        # A spool file may reach the store late, so a call may come before its prompt.
+        prompts = [one for one in entries if isinstance(one, PromptEntry)]
+        continued = {one.prompt_uuid: one.continues for one in prompts if one.continues is not None}
+        for one in prompts:
+            self.open(one.prompt_uuid, end_of_chain(one.prompt_uuid, continued), one.named)
         seen: set[str] = set()
         for entry in entries:
-            if isinstance(entry, PromptEntry):
-                self.open(entry.prompt_uuid, entry.continues, entry.named)
-            elif isinstance(entry, ReceivedEntry):
-                self.close(entry.prompt_uuid)
-            elif isinstance(entry, ToolCallEntry):
+            if isinstance(entry, ToolCallEntry):
                 key, first = entry.idempotency_key, self._prompts.get(entry.prompt_uuid or "")
                 call = entry.call_hash or hash_of_call(entry.tool_name, entry.tool_input)
                 if first is not None and key not in seen:
@@ -276,6 +294,9 @@ class CallKeys:
                 if key not in done:
                     calls = self._cut_off.setdefault(call, {})
                     calls.setdefault(key, _CutOff(first, key, set())).ids.add(entry.tool_use_id)
+        for entry in entries:
+            if isinstance(entry, ReceivedEntry):
+                self.close(entry.prompt_uuid)
 
     def open(self, prompt: str, continues: str | None = None, named: Iterable[str] = ()) -> None:
         """Note a prompt that is about to be sent.

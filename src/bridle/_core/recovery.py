@@ -9,7 +9,7 @@ result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -23,11 +23,13 @@ from bridle._core.journal import (
     ToolCallEntry,
     ToolResultEntry,
     UnknownEntry,
+    end_of_chain,
     restore_outcome,
 )
 from bridle._core.transcript_turns import StoredTurn, ending_of, prompts_in, turns_of
 from bridle._core.transcripts import Transcript, TranscriptEntry, conversation
 from bridle._raw_line import JsonObject
+from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -35,7 +37,7 @@ MAX_INPUT_TEXT = 600
 """Characters of a tool call's input that a prompt quotes. Fewer if it names many calls."""
 
 MAX_CALLS = 300
-"""Calls with and calls without a result that a prompt names. It counts the others."""
+"""Calls with and calls without a result that a prompt names, the newest. It counts the others."""
 
 _MAX_INPUTS = 20_000
 _MAX_RESULTS = 20_000
@@ -113,8 +115,9 @@ class RecoveryPlan(Struct, frozen=True):
     """What to do, in this order."""
 
     steps: tuple[Step, ...]
-    #: The working directory of the last prompt. None if there is no prompt.
-    cwd: str | None
+    #: The tool call at the end of the conversation that waits for a decision. The CLI drops it when
+    #: it gets a prompt.
+    waiting: PendingApproval | None = None
 
 
 def plan_recovery(
@@ -126,8 +129,8 @@ def plan_recovery(
         journal: the journal of the session.
         transcript: everything that is known of the conversation. None if there is nothing.
     """
-    book = _Book(journal)
-    return RecoveryPlan(tuple(_Planner(book, transcript).steps()), book.cwd)
+    planner = _Planner(_Book(journal), transcript)
+    return RecoveryPlan(tuple(planner.steps()), planner.waiting())
 
 
 # ---------------------------------------------------------------- the journal
@@ -145,7 +148,12 @@ class _Book:
         self.outcomes: dict[str, Outcome[Any]] = {}
         self.calls: dict[str, ToolCallEntry] = {}
         self.results: dict[str, ToolResultEntry] = {}
-        self.cwd: str | None = None
+        #: The calls that waited for a decision at the end of a turn, and the prompt of the turn.
+        self.deferred: dict[str, tuple[PendingApproval, str]] = {}
+        #: The last of them, unless another turn has ended since then.
+        self.last_deferred: str | None = None
+        #: The prompts that were sent since then.
+        self.since_deferred: set[str] = set()
         self._sent: list[PromptEntry] = []
         self._received: set[str] = set()
         # The calls without a known prompt since the program last received an outcome.
@@ -160,8 +168,8 @@ class _Book:
     def _read(self, entry: JournalEntry) -> None:
         match entry:
             case PromptEntry(prompt_uuid=uuid):
-                self.cwd = entry.cwd
                 self._sent.append(entry)
+                self.since_deferred.add(uuid)
                 if entry.continues is None:
                     self.prompts.setdefault(uuid, entry)
             case ToolCallEntry():
@@ -170,6 +178,7 @@ class _Book:
             case ToolResultEntry():
                 self.results[entry.tool_use_id] = entry
             case OutcomeEntry(prompt_uuid=uuid):
+                self._read_deferral(entry)
                 # Entries may come late: a turn that has ended stays ended.
                 if entry.outcome.reason not in UNFINISHED or self.finished(uuid) is None:
                     self.outcomes[uuid] = restore_outcome(entry.outcome)
@@ -177,13 +186,22 @@ class _Book:
                 self._received.add(uuid)
                 self._since_received.clear()
 
+    def _read_deferral(self, entry: OutcomeEntry) -> None:
+        pending = entry.outcome.pending
+        if pending is not None:
+            self.deferred[pending.tool_use_id] = (pending, entry.prompt_uuid)
+            self.last_deferred = pending.tool_use_id
+            self.since_deferred.clear()
+        elif entry.outcome.reason not in UNFINISHED:
+            self.last_deferred = None
+
     def _find_owners(self) -> None:
         belongs: dict[str, str] = {}
         for one in self._sent:
             if one.continues is not None:
                 belongs |= dict.fromkeys((one.prompt_uuid, *one.together_with), one.continues)
         for one in self._sent:
-            self.owners[one.prompt_uuid] = _last(one.prompt_uuid, belongs)
+            self.owners[one.prompt_uuid] = end_of_chain(one.prompt_uuid, belongs)
 
     def open_prompts(self) -> list[str]:
         """Return the prompts of the program whose outcome it has not received."""
@@ -202,12 +220,16 @@ class _Book:
                 return outcome
         return None
 
-    def calls_to_name(self) -> Iterator[ToolCallEntry]:
-        """Yield the calls that no prompt of a recovery has named whose turn has ended."""
+    def calls_to_name(self, present: Container[str]) -> Iterator[ToolCallEntry]:
+        """Yield the calls that no prompt of a recovery has named whose turn has ended.
+
+        ``present`` are the prompts that reached the conversation. The others named nothing.
+        """
         named = {
             call
             for one in self._sent
-            if self.finished(self.owners[one.prompt_uuid]) is not None
+            if one.prompt_uuid in present
+            and self.finished(self.owners[one.prompt_uuid]) is not None
             for call in one.named
         }
         for call in self.calls.values():
@@ -306,16 +328,65 @@ class _Planner:
         call = entry.resumes
         if call is None or call in self._recorded or call in self._book.calls:
             return None
-        for outcome in self._book.outcomes.values():
-            if outcome.pending is not None and outcome.pending.tool_use_id == call:
-                return Outcome(
-                    reason=OutcomeReason.TOOL_DEFERRED,
-                    detail="the program stopped before the decision about the call took effect",
-                    uuid=entry.prompt_uuid,
-                    session_id=self._session_id,
-                    pending=outcome.pending,
-                )
-        return None
+        if call not in self._book.deferred:
+            return None
+        return Outcome(
+            reason=OutcomeReason.TOOL_DEFERRED,
+            detail="the program stopped before the decision about the call took effect",
+            uuid=entry.prompt_uuid,
+            session_id=self._session_id,
+            pending=self._book.deferred[call][0],
+        )
+
+    def waiting(self) -> PendingApproval | None:
+        """Return the tool call at the end of the conversation that waits for a decision."""
+        found = self._deferred_at_end()
+        if found is None:
+            return None
+        call, book = found.tool_use_id, self._book
+        is_decided = call in self._recorded or call in book.calls or call in book.results
+        return None if is_decided else found
+
+    def _deferred_at_end(self) -> PendingApproval | None:
+        """Return the last call that was deferred. None if the conversation went on after it.
+
+        The journal may lack the outcome of its turn, and the transcript may lack the call.
+        """
+        deferred = self._book.deferred
+        last = self._turns[-1] if self._turns else StoredTurn()
+        ending = ending_of(last, self._session_id)
+        if ending is not None:
+            pending = ending.pending
+            # The journal has more fields of it.
+            return pending and deferred.get(pending.tool_use_id, (pending,))[0]
+        places = {
+            name: pending
+            for pending, prompt in deferred.values()
+            for name in self._places(pending, prompt)
+        }
+        for entry in reversed(last.entries):
+            prompts = () if entry.is_meta else prompts_in(entry)
+            for name in (*entry.tool_calls, *prompts):
+                if name in places:
+                    return places[name]
+            if prompts:
+                break
+        call = self._book.last_deferred
+        if call is None:
+            return None
+        pending, prompt = deferred[call]
+        known = {name for turn in self._turns for name in (*turn.prompts, *turn.calls)}
+        later = {*self._places(pending, prompt), *self._book.since_deferred}
+        return pending if known.isdisjoint(later) else None
+
+    def _places(self, pending: PendingApproval, prompt: str) -> Iterable[str]:
+        """Return the calls and prompts of the conversation that a deferred call can come after."""
+        call = pending.tool_use_id
+        if any(call in turn.calls for turn in self._turns):
+            return (call,)
+        names = self._book.prompts_of(prompt) if prompt in self._book.owners else [prompt]
+        resumed = (self._book.prompts[one].resumes for one in names if one in self._book.prompts)
+        return (*names, *(one for one in resumed if one is not None))
 
     def _turn(self, prompt: str) -> StoredTurn | None:
         """Return the last turn that worked on a prompt."""
@@ -365,7 +436,7 @@ class _Planner:
         """Return what the model has to know about tool calls, and the ids of those it names."""
         unknown: list[ToolCallEntry] = []
         known: list[ToolCallEntry] = []
-        for call in self._book.calls_to_name():
+        for call in self._book.calls_to_name(self._present):
             # A background subagent works on after the program has received the outcome.
             if self._is_open(call):
                 unknown.append(call)
@@ -373,14 +444,14 @@ class _Planner:
                 continue
             elif self._book.is_of_open_prompt(call):
                 known.append(call)
-        # The results of the main agent are quoted first: subagents make many more calls.
-        known.sort(key=lambda call: call.agent_id is not None)
+        # Those of the main agent count as the newest: subagents make many more calls.
+        known.sort(key=lambda call: call.agent_id is None)
         parts: list[str] = []
         if unknown:
             parts.append("\n".join((_UNKNOWN, *_listed(unknown))))
         if known:
             parts.append("\n".join((_KNOWN, *_listed(known, self._book.results))))
-        named = (*unknown[:MAX_CALLS], *known[:MAX_CALLS])
+        named = (*unknown[-MAX_CALLS:], *known[-MAX_CALLS:])
         return "\n\n".join(parts), tuple(call.tool_use_id for call in named)
 
     def _is_shown(self, call: ToolCallEntry) -> bool:
@@ -389,15 +460,6 @@ class _Planner:
             return True
         started_by = self._agents.get(call.agent_id or "")
         return started_by is not None and started_by in self._shown
-
-
-def _last(name: str, following: Mapping[str, str]) -> str:
-    """Return the end of a chain of names. Ends in a circle too."""
-    seen: set[str] = set()
-    while name in following and name not in seen:
-        seen.add(name)
-        name = following[name]
-    return name
 
 
 def _uuids(entries: Iterable[TranscriptEntry]) -> set[str]:
@@ -414,20 +476,27 @@ def _results(entries: Iterable[TranscriptEntry]) -> set[str]:
 def _listed(
     calls: Sequence[ToolCallEntry], results: Mapping[str, ToolResultEntry] | None = None
 ) -> Iterator[str]:
-    """Yield a line for each of the first calls, with its result, and one that counts the others."""
-    shown, others = calls[:MAX_CALLS], calls[MAX_CALLS:]
+    """Yield a line for each of the newest calls, with its result, and one that counts the others.
+
+    The newest results are quoted as far as there is room.
+    """
+    others, shown = calls[:-MAX_CALLS], calls[-MAX_CALLS:]
     limit = min(MAX_INPUT_TEXT, _MAX_INPUTS // len(shown))
+    quoted: dict[str, str] = {}
     room = _MAX_RESULTS
-    for call in shown:
-        yield f"- {call.tool_name} {_cut(_quoted(call.tool_input), limit)}"
+    for call in reversed(shown):
         result = "" if results is None else _result(results[call.tool_use_id])
         if result and len(result) <= room:
             room -= len(result)
-            yield result
+            quoted[call.tool_use_id] = result
+    for call in shown:
+        yield f"- {call.tool_name} {_cut(_quoted(call.tool_input), limit)}"
+        if call.tool_use_id in quoted:
+            yield quoted[call.tool_use_id]
     if others:
         counts = Counter(call.tool_name for call in others).most_common()
         names = ", ".join(f"{number} {name}" for name, number in counts)
-        yield f"- and {len(others)} more calls: {_cut(names)}"
+        yield f"- and {len(others)} more, not listed here: {_cut(names)}"
 
 
 def _result(result: ToolResultEntry) -> str:

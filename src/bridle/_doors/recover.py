@@ -6,16 +6,14 @@ does with one prompt. After each step it makes a new plan, as a second recovery 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 from msgspec import structs
 
-from bridle._core.journal import OutcomeEntry, ToolCallEntry, ToolResultEntry
 from bridle._core.precedence import ResolvedOptions
-from bridle._core.recovery import UNFINISHED, Continue, Finished, RecoveryPlan, SendAgain
+from bridle._core.recovery import UNFINISHED, Continue, Finished, SendAgain
 from bridle._doors.run import OneTurn, StepRun
 from bridle._option_checks import is_uuid
 from bridle._shell.known_secrets import clean_outcome
@@ -65,7 +63,7 @@ class Recovery:
         # Prompts that another recovery has to finish.
         self._left_open: set[str] = set()
         # Checks the arguments. Its launch has the environment of the CLI.
-        self._first = self._make(SendAgain(str(uuid4()), "x"), History([], None), None, None)
+        self._first = self._make(SendAgain(str(uuid4()), "x"), History([], None), None)
 
     async def outcomes(self) -> list[Outcome[Any]]:
         """Return one outcome for each prompt whose outcome the program never received."""
@@ -103,14 +101,12 @@ class Recovery:
             step = next((one for one in to_do if not found.keys() >= set(one.prompts)), None)
             if step is None:
                 break
-            waiting = _waiting_call(history)
-            if waiting is not None:
-                # The CLI would drop the call when it gets a prompt.
+            if plan.waiting is not None:
                 for prompt in (one for one in order if one not in found):
                     self._left_open.add(prompt)
-                    found[prompt] = self._deferred(prompt, waiting)
+                    found[prompt] = self._deferred(prompt, plan.waiting)
                 break
-            outcome = await self._carry_out(step, history, plan, dead)
+            outcome = await self._carry_out(step, history, dead)
             for prompt in step.prompts:
                 others = tuple(one for one in step.prompts if one != prompt)
                 found[prompt] = structs.replace(outcome, uuid=prompt, merged_with=others)
@@ -122,15 +118,11 @@ class Recovery:
         return {prompt: found[prompt] for prompt in order if prompt in found}
 
     async def _carry_out(
-        self,
-        step: Continue | SendAgain,
-        history: History,
-        plan: RecoveryPlan,
-        dead: DeadSession,
+        self, step: Continue | SendAgain, history: History, dead: DeadSession
     ) -> Outcome[Any]:
         if history.transcript is None:
             await dead.remove_unused_file()
-        run = self._running = self._make(step, history, plan.cwd, dead.lend())
+        run = self._running = self._make(step, history, dead.lend())
         run.show = self.show or run.show
         shown = run.show(run)  # keeps it alive
         try:
@@ -140,18 +132,14 @@ class Recovery:
             self._running = None
 
     def _make(
-        self,
-        step: Continue | SendAgain,
-        history: History,
-        cwd: str | None,
-        leases: BorrowedLeases | None,
+        self, step: Continue | SendAgain, history: History, leases: BorrowedLeases | None
     ) -> StepRun:
         is_new = history.transcript is None
         changes: dict[str, Any] = {
             "session_id" if is_new else "resume_session_id": self._session_id
         }
-        if cwd is not None and os.path.isdir(cwd):
-            changes["cwd"] = cwd
+        if history.directory is not None:
+            changes["cwd"] = history.directory
         options = structs.replace(self._options, cli=self._options.cli.replace(**changes))
         return StepRun(
             step,
@@ -185,18 +173,3 @@ class Recovery:
         self._lost = error
         if self._running is not None:
             self._running.fail(error)
-
-
-def _waiting_call(history: History) -> PendingApproval | None:
-    """Return the tool call at the end of the conversation that waits for a decision."""
-    pending: PendingApproval | None = None
-    decided: set[str] = set()
-    for entry in history.journal:
-        if isinstance(entry, ToolCallEntry | ToolResultEntry):
-            decided.add(entry.tool_use_id)
-        elif isinstance(entry, OutcomeEntry) and entry.outcome.reason not in UNFINISHED:
-            is_deferred = entry.outcome.reason is OutcomeReason.TOOL_DEFERRED
-            pending = entry.outcome.pending if is_deferred else None
-    for one in () if history.transcript is None else history.transcript.entries:
-        decided.update(one.tool_results)
-    return None if pending is None or pending.tool_use_id in decided else pending

@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -25,6 +24,7 @@ from bridle._core.journal import (
     UnknownEntry,
     decode_entries,
     encode_entry,
+    last_directory,
     store_outcome,
 )
 from bridle._core.launch import Launch
@@ -35,6 +35,7 @@ from bridle._core.transcripts import (
     Transcript,
     entries_of_objects,
     is_linked,
+    objects_of_bytes,
     project_name,
     subagent_name,
     subagent_of_objects,
@@ -45,14 +46,13 @@ from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.session_locks import CannotLock, SessionLock, lock_session
-from bridle._shell.spool import Spool, spool_name
-from bridle._shell.store_loading import ConversationLoader, StartCalls
+from bridle._shell.spool import LeftSpool, Spool, damaged_name, left_behind, spool_name
+from bridle._shell.store_loading import ConversationLoader, StartCalls, naming_session
 from bridle._shell.store_writer import StoreWriter
-from bridle._shell.transcript_files import TranscriptFiles, subagent_files
-from bridle._shell.transcript_tail import TranscriptTail
+from bridle._shell.transcript_files import TranscriptFiles, read_file, subagent_files
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
 from bridle._stores.accept import subkeys_of
-from bridle.errors import SessionInUseError, SessionNotFoundError
+from bridle.errors import SessionInUseError, SessionLoadError, SessionNotFoundError
 from bridle.events import SdkWarning, WarningKind
 from bridle.options import CliOptions
 from bridle.outcomes import Outcome
@@ -67,6 +67,8 @@ class History(Struct, frozen=True):
 
     journal: list[JournalEntry | UnknownEntry]
     transcript: Transcript | None
+    #: The working directory of the last prompt. None if it is not known, or does not exist.
+    directory: str | None = None
 
     def plan(self) -> RecoveryPlan:
         """Return what is to do about the prompts without a received outcome."""
@@ -77,10 +79,15 @@ class CliFiles:
     """The files in which a CLI keeps its conversations on this machine."""
 
     def __init__(self, launch: Launch) -> None:
+        self._launch = launch
         #: Where the CLI runs.
         self.place = place_of(launch)
         #: The name of the project of the working directory.
         self.project = project_name(working_directory(launch))
+
+    def of_directory(self, directory: str) -> CliFiles:
+        """Return the files of the same CLI if it runs in another directory."""
+        return CliFiles(structs.replace(self._launch, cwd=directory))
 
     def read(self, session_id: str) -> dict[str, list[Entry]]:
         """Return the entries of a conversation by subkey, "" for the main one. Blocks."""
@@ -88,12 +95,12 @@ class CliFiles:
         if path is None:
             return {}
         files = {"": path, **subagent_files(path)}
-        return {subkey: TranscriptTail(str(one)).read().entries for subkey, one in files.items()}
+        return {subkey: _entries_in(one) for subkey, one in files.items()}
 
     def remove_unused(self, session_id: str) -> None:
         """Remove a file without a conversation, with which the CLI starts no new one. Blocks."""
         path = self._find(session_id)
-        if path is not None and not any(map(is_linked, TranscriptTail(str(path)).read().entries)):
+        if path is not None and not any(map(is_linked, _entries_in(path))):
             os.unlink(path)
 
     def _find(self, session_id: str) -> Path | None:
@@ -125,16 +132,17 @@ class CrashedSession:
         A file of the CLI without a conversation is removed, so that a new CLI can use the id.
 
         Raises:
-            SessionLoadError: the store failed.
+            SessionLoadError: the store or a file of the CLI failed.
         """
         loop = asyncio.get_running_loop()
-        if self._stored is not None:
-            transcript = (await self._stored.load()).transcript
-        else:
-            found = await loop.run_in_executor(None, self._files.read, self._session_id)
-            transcript = _transcript(self._session_id, self._files.project, found)
-        if transcript is None:
-            await loop.run_in_executor(None, self._files.remove_unused, self._session_id)
+        with naming_session(self._session_id):
+            if self._stored is not None:
+                transcript = (await self._stored.load()).transcript
+            else:
+                found = await loop.run_in_executor(None, self._files.read, self._session_id)
+                transcript = _transcript(self._session_id, self._files.project, found)
+            if transcript is None:
+                await loop.run_in_executor(None, self._files.remove_unused, self._session_id)
         return History(journal, transcript)
 
     async def receive(self, prompt: str) -> None:
@@ -186,6 +194,7 @@ class DeadSession:
         self._owner = uuid4().hex
         self._leases = Leases(store, self._owner, on_lost)
         self._lock: SessionLock | None = None
+        self._is_taken = False
 
     async def take_over(self) -> None:
         """Take the lock on this machine and the lease in the store.
@@ -194,10 +203,30 @@ class DeadSession:
 
         Raises:
             SessionInUseError: a program has the session.
-            SessionLoadError: the store failed.
+            SessionLoadError: the store failed, or a part of the journal cannot be read.
         """
+        self._is_taken = True
         self.lock()
         await self._leases.take_when_expired(self._session_id, self._ask)
+        loop = asyncio.get_running_loop()
+        damaged = await loop.run_in_executor(None, self._find_damaged)
+        if damaged is not None:
+            why = f"a part of its journal is in {damaged}, which has lines that cannot be read"
+            error = SessionLoadError(self._session_id, why)
+            error.fix = (
+                "Read the file to find out which prompts and tool calls it has, move it to another "
+                "directory, then try again. The prompts are lost, and tool calls may be repeated."
+            )
+            raise error
+
+    def _find_damaged(self) -> str | None:
+        """Return a spool file with the journal that an earlier session could not read. Blocks."""
+        name = damaged_name(f"{spool_name(self._store, self._session_id)}{JOURNAL}.")
+        for spool in left_behind(name):
+            if isinstance(spool, LeftSpool):
+                spool.close()
+            return spool.path
+        return None
 
     def lock(self) -> None:
         """Lock the session on this machine.
@@ -206,6 +235,7 @@ class DeadSession:
             SessionInUseError: a program has locked it.
         """
         place = self._files.place
+        self._lock = None
         try:
             self._lock = lock_session(place.config, self._session_id, place.account)
         except CannotLock as error:
@@ -228,23 +258,47 @@ class DeadSession:
 
         Raises:
             SessionNotFoundError: neither the store nor the files of the CLI have the session.
-            SessionLoadError: the store failed, or a spool file with the journal cannot be used.
+            SessionInUseError: a program has locked the session in the directory of the journal.
+            SessionLoadError: the store or a local file failed.
         """
+        with naming_session(self._session_id):
+            return await self._load()
+
+    async def _load(self) -> History:
         session_id = self._session_id
         calls = StartCalls(self._timeout)
         spools = spool_name(self._store, session_id)
         loader = ConversationLoader(self._store, self._key(), calls, spools, _log)
         await loader.send_left_behind(needs_journal=True)
+        journal = decode_entries(await loader.entries(self._key(JOURNAL)))
+        directory = await self._follow(last_directory(journal))
         stored = {"": await loader.entries(self._key())}
         for subkey in await calls.ask(session_id, subkeys_of, self._store, session_id):
             if subagent_name(subkey) is not None:
                 stored[subkey] = await loader.entries(self._key(subkey))
         await self._complete(stored, calls)
-        journal = await loader.entries(self._key(JOURNAL))
         transcript = _transcript(session_id, self._files.project, stored)
         if not journal and transcript is None:
             raise SessionNotFoundError(session_id)
-        return History(decode_entries(journal), transcript)
+        return History(journal, transcript, directory)
+
+    async def _follow(self, directory: str | None) -> str | None:
+        """Use the files of a CLI that runs in the directory of the journal, if it exists.
+
+        The path of the configuration directory may be relative.
+
+        Raises:
+            SessionInUseError: a program has locked the session there.
+        """
+        loop = asyncio.get_running_loop()
+        if directory is None or not await loop.run_in_executor(None, os.path.isdir, directory):
+            return None
+        before, self._files = self._files, self._files.of_directory(directory)
+        if self._is_taken and self._files.place.config != before.place.config:
+            if self._lock is not None:
+                self._lock.release()
+            self.lock()
+        return directory
 
     async def _complete(self, stored: dict[str, list[Entry]], calls: StartCalls) -> None:
         """Append the entries that only the files of the CLI have."""
@@ -267,9 +321,14 @@ class DeadSession:
         return await StartCalls(self._timeout).ask(self._session_id, method, *arguments)
 
     async def remove_unused_file(self) -> None:
-        """Remove the file of the CLI if it has no conversation."""
+        """Remove the file of the CLI if it has no conversation.
+
+        Raises:
+            SessionLoadError: the file cannot be removed.
+        """
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, partial(self._files.remove_unused, self._session_id))
+        with naming_session(self._session_id):
+            await loop.run_in_executor(None, self._files.remove_unused, self._session_id)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -317,6 +376,19 @@ def _transcript(
             if (name := subagent_name(subkey)) is not None
         ),
     )
+
+
+def _entries_in(path: Path) -> list[Entry]:
+    """Return the entries of a file without the last line if it is not complete. Blocks.
+
+    Raises:
+        OSError: the file exists and cannot be read.
+    """
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
+        return []
+    return objects_of_bytes(data[: data.rfind(b"\n") + 1])
 
 
 def _uuids(entries: Iterable[Entry]) -> set[object]:

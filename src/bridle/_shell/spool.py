@@ -72,6 +72,11 @@ def spool_name(store: object, session_id: str) -> str:
     return f"{session_id}.{hashlib.sha256(about).hexdigest()[:12]}."
 
 
+def damaged_name(name: str) -> str:
+    """Return the name under which a spool file is kept whose lines cannot all be read."""
+    return f"damaged.{name}"
+
+
 class Unstorable(Struct, frozen=True):
     """A batch with entries that can never be stored. ``storable`` are the others."""
 
@@ -379,7 +384,7 @@ class LeftSpool:
                 os.unlink(self.path)
                 return None
             directory, name = os.path.split(self.path)
-            kept = os.path.join(directory, f"damaged.{name}")
+            kept = os.path.join(directory, damaged_name(name))
             os.rename(self.path, kept)
             return kept
         except FileNotFoundError:  # another program was faster

@@ -51,7 +51,7 @@ async def call_store(
         calling.add_done_callback(lambda done: done.cancelled() or done.exception())
     name = getattr(method, "__name__", "the call")
     if not calling.done():
-        raise StoreCallTimeout(f"{name} did not end within {timeout:g} s")
+        raise StoreCallTimeout(f"{name} did not end within {round(timeout, 2):g} s")
     if calling.cancelled():
         raise StoreCallCancelled(f"{name} was cancelled")
     return calling.result()

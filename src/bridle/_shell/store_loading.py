@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -26,7 +27,7 @@ from bridle._shell.tree import remove_directory
 from bridle._shell.values import describe_error
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
 from bridle._stores.accept import subkeys_of
-from bridle.errors import SessionLoadError, SessionLoadTimeout
+from bridle.errors import BridleError, SessionLoadError, SessionLoadTimeout
 from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
@@ -75,6 +76,23 @@ class StartCalls:
             return False
         await asyncio.sleep(delay)
         return True
+
+
+@contextmanager
+def naming_session(session_id: str) -> Generator[None]:
+    """Let the error of a local file name the session that was to be loaded.
+
+    Raises:
+        SessionLoadError: instead of an OSError.
+    """
+    try:
+        yield
+    except BridleError:
+        raise
+    except OSError as error:
+        named = SessionLoadError(session_id, describe_error(error))
+        named.fix = "Check the file that the error names, then try again."
+        raise named from error
 
 
 class ConversationLoader:

@@ -20,7 +20,7 @@ from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.locate import version_of
 from bridle._shell.spool import Spool, spool_name
-from bridle._shell.store_loading import ConversationLoader, StartCalls
+from bridle._shell.store_loading import ConversationLoader, StartCalls, naming_session
 from bridle._shell.store_writer import StoreWriter
 from bridle._shell.transcript_files import TranscriptFiles, subagent_files
 from bridle._shell.transcript_tail import Addition, TranscriptTail, size_of
@@ -118,7 +118,7 @@ class StoreSession:
 
         Raises:
             SessionInUseError: another session has the lease.
-            SessionLoadError: the store failed.
+            SessionLoadError: the store or a local file failed.
         """
         self._config = place_of(launch).config
         self._cwd = working_directory(launch)
@@ -127,7 +127,8 @@ class StoreSession:
             self._following = self._loop.create_task(self._follow(), name="bridle-transcript")
         asking = StartCalls(self._load_timeout)
         if continues and resumed is None:
-            resumed = await self._last_session(asking)
+            with naming_session("the last session"):
+                resumed = await self._last_session(asking)
             if resumed is None:
                 # The journal needs the id of the session, so the CLI may not choose it.
                 launch = launch.starting(str(uuid4()))
@@ -136,7 +137,8 @@ class StoreSession:
         if resumed is not None:
             if not is_fork:
                 await self._leases.take(resumed, partial(asking.ask, resumed))
-            launch = await self._load(launch, resumed, asking)
+            with naming_session(resumed):
+                launch = await self._load(launch, resumed, asking)
             if is_fork:
                 self._tails.clear()  # the session does not write these files
         if launch.writes_id is not None:

@@ -110,7 +110,7 @@ class StoreWriter:
         self._is_urgent.set()
         done, _ = await asyncio.wait([kept], timeout=timeout)
         if not done:
-            self._start_spooling(f"an entry waited for {timeout:g} s")
+            self._start_spooling(f"an entry waited for {round(timeout, 2):g} s")
             await asyncio.wait([kept])
         problem = kept.result()
         if problem is not None:
@@ -138,7 +138,8 @@ class StoreWriter:
             while self._is_busy and (left := deadline - self._loop.time()) > 0:
                 await asyncio.wait([self._task()], timeout=left)
             if self._backlog and not self._backlog.is_spooling:
-                self._start_spooling(f"it did not take the last entries within {timeout:g} s")
+                limit = f"{round(timeout, 2):g} s"
+                self._start_spooling(f"it did not take the last entries within {limit}")
             while self._spooling is not None:
                 await asyncio.wait([self._spooling])
         finally:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from os import PathLike
 
 from bridle._core.transcript_changes import Fork
@@ -22,7 +23,7 @@ from bridle._core.transcripts import (
 )
 from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
-from bridle._shell.spool import LeftSpool, left_behind, spool_name
+from bridle._shell.spool import LeftSpool, damaged_name, left_behind, spool_name
 from bridle._shell.transcript_files import iso_time
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore, StoredSession
 from bridle._stores.accept import subkeys_of
@@ -165,7 +166,7 @@ def _key(stored: StoredSession, subkey: str = "") -> SessionKey:
 def _delete_spools(name: str) -> bool:
     """Delete the spool files that no process uses. Return whether there were any."""
     found = False
-    for spool in left_behind(name):
+    for spool in chain(left_behind(name), left_behind(damaged_name(name))):
         if isinstance(spool, LeftSpool):
             spool.remove()
             found = True

@@ -21,6 +21,7 @@ from bridle._core.journal import (
     decode_entries,
     encode_entry,
     hash_of_call,
+    last_directory,
     restore_outcome,
     results_in,
     store_outcome,
@@ -101,6 +102,12 @@ def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
 
 
 # ---------------------------------------------------------------- prompts and results
+
+
+def test_the_working_directory_of_the_last_prompt_is_found() -> None:
+    assert last_directory(ENTRIES[:1]) == "/work"
+    assert last_directory(ENTRIES) == "/"
+    assert last_directory([UnknownEntry({})]) is None
 
 
 def test_the_content_of_a_prompt_is_json() -> None:
@@ -343,6 +350,20 @@ def test_a_call_of_the_same_prompt_is_repeated_before_one_that_was_named() -> No
     keys = CallKeys([prompt("p"), call("k1", "t1", a=1), prompt("q"), call("k2", "t2", "q", a=1)])
     keys.open("c", "q", ["t1", "t2"])
     assert [key(keys, "c", a=1) for _ in range(2)] == ["k2", "k1"]
+
+
+def test_the_order_of_the_entries_does_not_matter() -> None:
+    """A spool file may reach the store late."""
+    first = key(opened("p"), a=1)
+    received = ReceivedEntry(uuid="x", at=0.0, prompt_uuid="o")
+    journal = [prompt("o"), prompt("p"), call(first, "t1", a=1), prompt("c", "p"), received]
+    journal += [prompt("d", "c"), call("k", "t2", "d", b=2), call("l", "t3", "o", a=1)]
+    for entries in (journal, journal[::-1]):
+        keys = CallKeys(entries)
+        assert key(keys, "d", a=1) == first
+        assert key(keys, "d", b=2) == "k"
+        assert keys.prompt_of_program("d") == "p"
+        assert key(keys, "o", "t4", a=1) == key_of_call(SESSION, "t4")
 
 
 def test_a_store_that_redacts_the_input_does_not_change_the_keys() -> None:
