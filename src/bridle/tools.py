@@ -84,6 +84,15 @@ class ToolContext(_Keyed, Struct, frozen=True, kw_only=True):
         return again, (kind, {**values, "session": None}, slots)
 
 
+class NotBound:
+    """In place of the session of a context until `bind_session` is called.
+
+    A class, because the garbage collector follows a struct only if one of the values that the
+    struct was created with may refer to others. Otherwise a context would keep its session for
+    ever.
+    """
+
+
 def bind_session(context: ToolContext, session: object) -> None:
     """Set the session of a context. Call it before the tool gets the context."""
     msgspec.structs.force_setattr(context, "session", session)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from tests.soak.endings import TAG, WAYS, Lab, children, descriptors, tagged, th
 from tests.soak.sessions import SOON, Clock, options
 from tests.support.processes import is_alive, open_descriptors, run, until, wait_until
 
-from bridle import BidirOptions, Session, SessionStopped, start_session
+import bridle
+from bridle import BidirOptions, Session, SessionStopped, ToolContext, start_session, tool
 from bridle.testing import FakeCli
 
 REPOSITORY = Path(__file__).parents[2]
@@ -231,3 +233,27 @@ def test_a_session_that_is_never_connected_leaves_nothing() -> None:
         gc.collect()
         assert descriptors() == before
         assert cli.pid is None
+
+
+def test_a_session_whose_tool_was_called_is_collected() -> None:
+    """The collector follows the tool's context, which refers to the session."""
+
+    @tool
+    def echo(word: str, context: ToolContext) -> str:
+        """Repeat a word."""
+        seen.append(weakref.ref(context.session))
+        return word
+
+    async def main() -> None:
+        with FakeCli.auto() as cli:
+            outcome = await bridle.run(
+                'CALL mcp__tools__echo {"word": "hello"}\nSAY done.',
+                cli_path=cli.path,
+                tools=[echo],
+            )
+            assert outcome.ok, outcome
+
+    seen: list[weakref.ref[object]] = []
+    run(main)
+    gc.collect()
+    assert [session() for session in seen] == [None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import stat
 import subprocess
@@ -713,6 +714,17 @@ def test_all_waits_of_a_stop_end_within_its_timeout(monkeypatch: pytest.MonkeyPa
         assert loop.time() - before < 2.0
 
     run(main)
+
+
+def test_the_spool_files_of_a_store_in_memory_end_with_the_store(home: Path) -> None:
+    async def main() -> None:
+        session = stored_session(Hanging())
+        await session.aclose(is_stopped=True)
+        assert len(left(home)) == 2
+
+    run(main)
+    gc.collect()
+    assert left(home) == []
 
 
 @pytest.mark.parametrize("has_outcome", [False, True])

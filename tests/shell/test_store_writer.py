@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import re
 import shutil
 import stat
@@ -402,6 +403,20 @@ def test_a_spool_is_not_sent_to_another_database(tmp_path: Path, state: Path) ->
     assert files(state) == []
 
 
+def test_a_spool_for_another_store_is_reported(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        other = leave(Store(), "a", {"uuid": "1"})
+        leave(bench.store, "b", {"uuid": "2"})
+        await send_left_behind(bench.store, bench.warnings.append)
+        [warning] = bench.warnings
+        assert warning.kind is WarningKind.STORE_FAILED
+        assert str(other) in warning.detail
+        assert files(state) == [other]
+        assert await bench.stored() == [2]
+
+    play(main)
+
+
 def test_every_spool_is_sent_after_the_store_failed_once(state: Path) -> None:
     async def main(bench: Bench) -> None:
         left = [leave(bench.store, str(number), {"uuid": str(number)}) for number in range(3)]
@@ -527,18 +542,42 @@ class Rejecting(Store):
         await super().append(key, entries)
 
 
-def test_a_session_can_resume_after_a_spool_with_a_rejected_entry_is_moved(state: Path) -> None:
+@pytest.mark.parametrize("is_one_batch", [True, False])
+@pytest.mark.parametrize("numbers", [[200], [1, 200], [200, 201, 202, 203, 4], [1, 200, 201, 3]])
+def test_rejected_entries_of_a_spool_do_not_prevent_a_resume(
+    state: Path, numbers: list[int], *, is_one_batch: bool
+) -> None:
+    """Also if they are the last ones, or several in a row."""
+    entries: list[Entry] = [{"uuid": str(number)} for number in numbers]
+
     async def main(bench: Bench) -> None:
-        bad = leave(bench.store, "a", {"uuid": "1"}, {"uuid": "200"})
-        with pytest.raises(SessionLoadError, match="too large") as caught:
-            await send_left_behind(bench.store, timeout=0.5)
-        assert str(bad) in str(caught.value)
-        bad.unlink()  # as the error says
-        leave(bench.store, "b", {"uuid": "4"})
-        await send_left_behind(bench.store)
-        assert sorted(await bench.stored()) == [1, 4]
+        spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "a")
+        parts = [entries] if is_one_batch else [[entry] for entry in entries]
+        spool.write([Batch(KEY, part, 10, len(part)) for part in parts])
+        spool.close()
+        await send_left_behind(bench.store, bench.warnings.append)
+        assert await bench.stored() == [number for number in numbers if number < 100]
+        [warning] = bench.warnings
+        assert spool.path in warning.detail
+        lines = Path(spool.path).read_bytes().splitlines()
+        kept = [json.loads(line[1:])["entries"] for line in lines if not line.startswith(b"-")]
+        assert kept == [[{"uuid": str(number)}] for number in numbers if number >= 100]
 
     play(main, Rejecting())
+
+
+def test_a_store_that_takes_nothing_fails_the_start(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        left = leave(bench.store, "a", {"uuid": "1"}, {"uuid": "2"})
+        bench.store.mode = "fails"
+        with pytest.raises(SessionLoadError, match="the server is down") as caught:
+            await send_left_behind(bench.store, timeout=0.5)
+        assert str(left) in str(caught.value)
+        bench.store.mode = "works"
+        await send_left_behind(bench.store)
+        assert await bench.stored() == [1, 2]
+
+    play(main)
 
 
 @pytest.mark.parametrize("is_one_batch", [True, False])
@@ -608,6 +647,99 @@ def test_a_session_sets_aside_only_the_entry_that_the_store_rejects(
     [file] = files(state)
     [line] = [one for one in file.read_bytes().splitlines() if not one.startswith(b"-")]
     assert (line[:1], json.loads(line[1:])["entries"]) == (b"!", [{"uuid": "200"}])
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
+@pytest.mark.parametrize("numbers", [[200], [1, 200], [200, 201, 202, 203, 4], [1, 200, 201, 3]])
+def test_rejected_entries_hold_up_no_others_and_keep_their_order(
+    state: Path, numbers: list[int], *, is_one_batch: bool
+) -> None:
+    """Also if they are the last ones, or several in a row."""
+
+    async def main(bench: Bench) -> None:
+        if is_one_batch:
+            bench.put(*numbers)
+        else:
+            for number in numbers:
+                bench.put(number)
+                await asyncio.sleep(0.01)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        assert await bench.stored() == [number for number in numbers if number < 100]
+        await bench.writer.aclose(0.5)
+        assert bench.spool.path in bench.warnings[-1].detail
+
+    play(main, Rejecting())
+    [file] = files(state)
+    lines = [line for line in file.read_bytes().splitlines() if not line.startswith(b"-")]
+    assert {line[:1] for line in lines} == {b"!"}
+    kept = [entry["uuid"] for line in lines for entry in json.loads(line[1:])["entries"]]
+    assert kept == [str(number) for number in numbers if number >= 100]
+
+
+class Flapping(Store):
+    """A store that fails for most appends."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.chance = random.Random(seed)
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if self.chance.random() < 0.7:
+            raise ConnectionError("try again")
+        await super().append(key, entries)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_store_that_fails_now_and_then_gets_entries_in_order(state: Path, seed: int) -> None:
+    """The spool has those that the store seems to reject."""
+    stored: list[int] = []
+
+    async def main(bench: Bench) -> None:
+        for number in range(8):
+            bench.put(number)
+            await asyncio.sleep(0.01)
+        await bench.writer.aclose(5.0)
+        stored.extend(await bench.stored())
+
+    play(main, Flapping(seed))
+    lines = [line for file in files(state) for line in file.read_bytes().splitlines()]
+    parts = [json.loads(line[1:])["entries"] for line in lines if not line.startswith(b"-")]
+    kept = [int(entry["uuid"]) for part in parts for entry in part]
+    assert stored == sorted(stored)
+    assert {*stored, *kept} == set(range(8))
+
+
+def test_an_entry_on_which_the_store_hangs_holds_up_no_others(state: Path) -> None:
+    class Hanging(Store):
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if any(entry["uuid"] == "2" for entry in entries):
+                await asyncio.Event().wait()
+            await super().append(key, entries)
+
+    async def main(bench: Bench) -> None:
+        bench.put(1, 2, 3)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        assert await bench.stored() == [1, 3]
+        await bench.writer.aclose(0.5)
+
+    play(main, Hanging())
+
+
+def test_rejected_entries_are_dropped_if_the_spool_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+
+    async def main(bench: Bench) -> None:
+        bench.put(1, 200, 3)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        assert await bench.stored() == [1, 3]
+        [lost] = [one.detail for one in bench.warnings if "1 entry is lost" in one.detail]
+        assert "too large" in lost
+        await bench.writer.aclose(0.5)
+
+    play(main, Rejecting())
 
 
 @pytest.mark.parametrize("mode", ["works", "fails"])
@@ -694,6 +826,22 @@ def test_an_old_spool_does_not_hide_newer_messages(state: Path, *, named: bool) 
         assert file.exists() is (str(file) in warning.detail) is not named
 
     play(main)
+
+
+def test_an_old_spool_does_not_replace_a_newer_title(state: Path) -> None:
+    first: dict[str, object] = {"uuid": "1", "type": "user", "timestamp": "2026-01-01T00:00:00Z"}
+    later = {"type": "custom-title", "customTitle": "new", "timestamp": "2026-01-03T00:00:00Z"}
+
+    async def main(bench: Bench) -> None:
+        await bench.store.append(KEY, [first, {"uuid": "3", **later}])
+        spooled = {**first, "uuid": "2", "parentUuid": "1", "timestamp": "2026-01-02T00:00:00Z"}
+        leave(bench.store, "a", spooled, {"type": "custom-title", "customTitle": "old"})
+        await send_left_behind(bench.store)
+        found = await bench.store.load(KEY) or []
+        assert [one.get("customTitle", one.get("uuid")) for one in found] == ["1", "new", "2"]
+
+    play(main)
+    assert files(state) == []
 
 
 def test_the_spool_of_a_journal_does_not_need_the_transcript(state: Path) -> None:
@@ -968,3 +1116,131 @@ def test_the_error_of_a_redaction_is_not_shown(state: Path) -> None:
         assert not any("secret" in text for text in told)
 
     play(main, Store(redact=redact))
+
+
+class Gated(Store):
+    """A store that answers when the test lets it."""
+
+    def __init__(self, **policy: Any) -> None:
+        super().__init__(**policy)
+        self.gate = asyncio.Event()
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if any(len(str(entry["uuid"])) == 3 for entry in entries):
+            raise ValueError("too large")
+        self.appends += 1
+        await self.gate.wait()
+        await MemoryStore.append(self, key, entries)
+
+
+def redact_all_but_two(entry: Entry) -> Entry:
+    if entry["uuid"] == "2":
+        raise KeyError("message")
+    return entry
+
+
+def test_each_caller_learns_what_happened_to_its_own_entry(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        assert isinstance(bench.store, Gated)
+        writing = [asyncio.ensure_future(write(bench, "0"))]
+        await until(lambda: bench.store.appends)
+        # The next entries wait together.
+        writing += [asyncio.ensure_future(write(bench, uuid)) for uuid in ("1", "2", "3")]
+        await asyncio.sleep(0)
+        bench.store.gate.set()
+        problems = await asyncio.gather(*writing, return_exceptions=True)
+        assert [type(one) for one in problems] == [type(None), type(None), StoreError, type(None)]
+        await bench.writer.aclose(0.5)
+        found = await bench.store.load(JOURNAL) or []
+        assert [entry["uuid"] for entry in found] == ["0", "1", "3"]
+
+    play(main, Gated(redact=redact_all_but_two))
+
+
+async def write(bench: Bench, uuid: str) -> None:
+    await bench.writer.write(JOURNAL, {"uuid": uuid}, 5.0)
+
+
+def test_an_entry_in_the_store_counts_as_kept_although_the_spool_fails(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 60.0)
+    gate = threading.Event()
+
+    def fail(_: object) -> list[Any]:
+        gate.wait()
+        raise OSError("full")
+
+    async def main(bench: Bench) -> None:
+        assert isinstance(bench.store, Gated)
+        monkeypatch.setattr(bench.spool, "write", fail)
+        writing = asyncio.ensure_future(bench.writer.write(JOURNAL, {"uuid": "1"}, 0.05))
+        await until(lambda: bench.writer._spooling is not None)
+        bench.store.gate.set()
+        await until(lambda: bench.store._sessions)
+        for _ in range(5):  # the task waits for the spool now
+            await asyncio.sleep(0)
+        gate.set()
+        await writing
+        monkeypatch.undo()
+        await bench.writer.aclose(0.5)
+
+    play(main, Gated())
+
+
+def test_a_batch_that_is_dropped_while_it_is_appended_stops_no_others(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 60.0)
+
+    async def main(bench: Bench) -> None:
+        assert isinstance(bench.store, Gated)
+        bench.put(200)
+        bench.store.gate.set()
+        await until(lambda: len(bench.writer._backlog) == 0)
+        bench.store.gate.clear()
+        appends = bench.store.appends
+        bench.put(2)
+        await until(lambda: bench.store.appends > appends)
+        bench.put(3, size=MAX_MEMORY + 1)  # goes to the spool at once, and with it the first one
+        await until(lambda: any("1 entry is lost" in one.detail for one in bench.warnings))
+        bench.store.gate.set()
+        await until(lambda: len(bench.writer._backlog) == 0)
+        assert await bench.stored() == [3]
+        await bench.writer.aclose(0.5)
+
+    play(main, Gated(redact=redact_all_but_two))
+
+
+def test_a_closed_spool_creates_no_file(state: Path) -> None:
+    spool = Spool("name.", "me")
+    batch = Batch(KEY, [{"uuid": "1"}], 10, 1)
+    assert spool.write([batch]) == []
+    assert batch.place is not None
+    spool.mark_done(batch.place)
+    spool.close()
+    calls: list[Callable[[], object]] = [
+        lambda: spool.write([Batch(KEY, [{"uuid": "2"}], 10, 1)]),
+        lambda: spool.write_rejected(KEY, [{"uuid": "2"}]),
+        lambda: spool.read((0, 1)),
+        lambda: spool.mark_done((0, 1)),
+    ]
+    for call in calls:
+        with pytest.raises(OSError, match="closed"):
+            call()
+    spool.close()
+    assert files(state) == []
+
+
+def test_entries_for_a_closed_writer_are_dropped_with_a_warning(state: Path) -> None:
+    async def main(bench: Bench) -> None:
+        await bench.writer.aclose(0.5)
+        bench.store.mode = "fails"
+        bench.put(1, 2)
+        [warning] = bench.warnings
+        assert "2 entries are lost" in warning.detail
+        with pytest.raises(StoreError, match="closed"):
+            await bench.writer.write(JOURNAL, {"uuid": "3"}, 0.1)
+
+    play(main)
+    assert files(state) == []

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +245,27 @@ asyncio.run(store.append(key, [{"n": 3}]))
 print([entry["n"] for entry in asyncio.run(store.load(key))])
 asyncio.run(store.aclose())
 """
+
+
+def test_a_forked_child_can_name_a_store_although_another_thread_did() -> None:
+    program = """
+import os, signal
+from bridle._stores import locations
+
+class Store: pass
+
+with locations._lock:  # as if another thread of the parent held it
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        locations.class_and_location(Store())
+        os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_forked_child_uses_connections_of_its_own(database: Place) -> None:
@@ -673,30 +694,39 @@ def test_no_driver_is_imported_before_a_store_needs_it() -> None:
 # ---------------------------------------------------------------- the threads of the stores
 
 
-def store_threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "bridle-store"]
+@pytest.fixture
+def new_threads() -> Callable[[], list[threading.Thread]]:
+    """Return the threads of stores that were started during the test."""
+    before = set(threading.enumerate())
+
+    def find() -> list[threading.Thread]:
+        new = set(threading.enumerate()) - before
+        return [thread for thread in new if thread.name == "bridle-store"]
+
+    return find
 
 
-def wait_for_no_threads() -> None:
-    for thread in store_threads():
+def wait_for_no_threads(find: Callable[[], list[threading.Thread]]) -> None:
+    for thread in find():
         thread.join(10)
-    assert store_threads() == []
+    assert find() == []
 
 
-def test_closing_ends_the_thread_and_the_store_stays_usable(database: Place) -> None:
+def test_closing_ends_the_thread_and_the_store_stays_usable(
+    database: Place, new_threads: Callable[[], list[threading.Thread]]
+) -> None:
     async def work() -> None:
         store = database.open()
         for number in range(3):
             await store.append(KEY, entries(number))
-            assert len(store_threads()) == 1
+            assert len(new_threads()) == 1
             await store.aclose()
-            wait_for_no_threads()
+            wait_for_no_threads(new_threads)
         assert await numbers(store) == [0, 1, 2]
         await store.aclose()
 
-    wait_for_no_threads()
     run(work)
-    wait_for_no_threads()
+    wait_for_no_threads(new_threads)
 
 
 def test_closing_waits_for_operations_that_have_begun(database: Place) -> None:
@@ -713,15 +743,15 @@ def test_closing_waits_for_operations_that_have_begun(database: Place) -> None:
     run(work)
 
 
-def test_a_store_that_is_not_closed_ends_its_thread_when_it_is_collected(database: Place) -> None:
-    wait_for_no_threads()
-
+def test_a_store_that_is_not_closed_ends_its_thread_when_it_is_collected(
+    database: Place, new_threads: Callable[[], list[threading.Thread]]
+) -> None:
     async def work() -> None:
         await database.open().append(KEY, entries(1))
 
     run(work)
     gc.collect()
-    wait_for_no_threads()
+    wait_for_no_threads(new_threads)
 
 
 def test_a_program_ends_although_a_store_is_open(database: Place) -> None:

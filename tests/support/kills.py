@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,9 @@ class Plan(Struct):
     def home(self) -> Path:
         return Path(self.directory)
 
-    def agent(self) -> bridle.Agent:
-        """The agent of the program, and of its recovery."""
+    @contextlib.asynccontextmanager
+    async def agent(self) -> AsyncIterator[bridle.Agent]:
+        """The agent of the program, and of its recovery. Closes its store at the end."""
         appended = self.home / "appended"
         chance = random.Random()
 
@@ -73,8 +74,8 @@ class Plan(Struct):
             await asyncio.sleep(chance.uniform(0, 0.06))
             return f"appended {line}"
 
-        store = SqliteStore(self.home / "store.db")
-        return bridle.Agent(store=store, tools=[append], **self.options)
+        async with contextlib.aclosing(SqliteStore(self.home / "store.db")) as store:
+            yield bridle.Agent(store=store, tools=[append], **self.options)
 
 
 def _append(path: Path, facts: Mapping[str, object]) -> None:
@@ -90,12 +91,12 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 async def play(plan: Plan) -> None:
-    agent = plan.agent()
-    if plan.recovers:
-        _append(plan.home / "recoveries", {"begun": True})
-        await asyncio.gather(*map(agent.recover, plan.recovers))
-        return
-    await asyncio.gather(*(_session(plan, agent, number) for number in range(plan.sessions)))
+    async with plan.agent() as agent:
+        if plan.recovers:
+            _append(plan.home / "recoveries", {"begun": True})
+            await asyncio.gather(*map(agent.recover, plan.recovers))
+            return
+        await asyncio.gather(*(_session(plan, agent, number) for number in range(plan.sessions)))
 
 
 async def _session(plan: Plan, agent: bridle.Agent, number: int) -> None:
@@ -272,10 +273,9 @@ async def recover_all(
     ``request_of`` returns the first text that the model got after the kill, for a session id.
     """
     before = {one: await left_by(killed, one, config) for one in killed.sessions}
-    agent = killed.plan.agent()
     found: list[Recovered] = []
 
-    async def recover(session_id: str) -> None:
+    async def recover(agent: bridle.Agent, session_id: str) -> None:
         left = before[session_id]
         outcomes = await agent.recover(session_id)
         store = SqliteStore(killed.plan.home / "store.db")
@@ -288,7 +288,8 @@ async def recover_all(
         assert await agent.recover(session_id) == []
 
     journaled = [one for one in killed.sessions if before[one].journal]
-    await asyncio.gather(*map(recover, journaled))
+    async with killed.plan.agent() as agent:
+        await asyncio.gather(*(recover(agent, one) for one in journaled))
     return found
 
 

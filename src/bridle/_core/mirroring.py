@@ -39,9 +39,6 @@ MAX_FAILING = 2.0
 LEASE = 30.0
 """Seconds for which a session takes the lease in the store. It renews the lease in time."""
 
-MAX_SUSPECTS = 3
-"""Entries in a row that a store may fail to take before it counts as a store that takes none."""
-
 _DELAYS = (0.1, 5.0)
 """The first and the longest pause, in seconds, between two attempts."""
 
@@ -170,11 +167,6 @@ class Backlog:
             self.size -= batch.size
             batch.entries = None
 
-    @property
-    def second(self) -> Batch | None:
-        """The batch after the first one."""
-        return self._batches[1] if len(self._batches) > 1 else None
-
     def keep_only(self, batch: Batch, entries: list[Entry]) -> None:
         """Drop the other entries of a batch, because they cannot be stored."""
         batch.entries, batch.count = entries, len(entries)
@@ -183,7 +175,7 @@ class Backlog:
 
     def remove(self, batch: Batch) -> None:
         """Remove a batch, because it does not wait any more. It may have been removed already."""
-        # The batch is the first or second one as a rule. Equal batches are not the same batch.
+        # The batch is the first one as a rule. Equal batches are not the same batch.
         for number, one in enumerate(self._batches):
             if one is batch:
                 del self._batches[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 from bridle._core.transcripts import TranscriptEntry, conversation, entries_of_objects
@@ -43,6 +43,46 @@ def choose_left(stored: Sequence[Entry], left: Sequence[Entry]) -> Choice:
 def without_last_prompt(entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries that do not choose the branch to resume."""
     return [entry for entry in entries if entry.get("type") != "last-prompt"]
+
+
+_TITLES = ("ai-title", "custom-title", "tag")
+"""Entries of which the last one counts. The CLI writes them without a time."""
+
+
+class NewerTitles:
+    """The titles and the tag in a store, to leave out older ones of a spool file.
+
+    Args:
+        stored: the entries in the store.
+        written: when the file was changed, as ISO 8601. It is the time of a title without one, if
+            no message is before it.
+    """
+
+    def __init__(self, stored: Iterable[Entry], written: str) -> None:
+        self._written = written
+        # The time of the last entry of each type.
+        self._times: dict[object, str] = {}
+        for entry, time in _timed(stored, ""):
+            if entry.get("type") in _TITLES:
+                self._times[entry["type"]] = time
+        # The time of the last message of the file.
+        self._last = ""
+
+    def leave_out_older(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Return the entries of the next batch of the file, without titles that are older."""
+        kept: list[Entry] = []
+        for entry, time in _timed(entries, self._last):
+            self._last = time
+            if (time or self._written) >= self._times.get(entry.get("type"), ""):
+                kept.append(entry)
+        return kept
+
+
+def _timed(entries: Iterable[Entry], time: str) -> Iterator[tuple[Entry, str]]:
+    """Yield each entry with its time, or that of the last entry before it that has one."""
+    for entry in entries:
+        time = max(time, _time(entry))
+        yield entry, time
 
 
 def _conversation(entries: Sequence[Entry]) -> list[TranscriptEntry]:

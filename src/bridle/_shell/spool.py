@@ -18,6 +18,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from threading import Lock
 
 import msgspec
@@ -77,6 +78,30 @@ def damaged_name(name: str) -> str:
     return f"damaged.{name}"
 
 
+def remove_spools_with(store: object) -> None:
+    """Remove the spool files of a store in memory when the store is gone or the program ends.
+
+    Does nothing for other stores. Can be called more than once.
+    """
+    if getattr(store, "ends_with_program", False) and store not in _stores_in_memory:
+        _stores_in_memory.add(store)
+        name, directory = spool_name(store, ""), spool_directory()
+        weakref.finalize(store, _remove_spools, directory, name, os.getpid())
+
+
+def _remove_spools(directory: str, name: str, process: int) -> None:
+    if os.getpid() != process:  # a forked child: the parent still has the store
+        return
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(directory):
+            if name in entry.name:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+_stores_in_memory: weakref.WeakSet[object] = weakref.WeakSet()
+
+
 class Unstorable(Struct, frozen=True):
     """A batch with entries that can never be stored. ``storable`` are the others."""
 
@@ -125,6 +150,8 @@ class Spool:
         self.redact = redact
         self.path = os.path.join(spool_directory(), f"{name}{owner}.jsonl")
         self._descriptor: int | None = None
+        # Set by `close`. A thread may still come to write.
+        self._is_closed = False
         self._end = 0
         # Batches that the store does not have.
         self._waiting = 0
@@ -175,17 +202,19 @@ class Spool:
     def _add(self, lines: Sequence[bytes]) -> None:
         if not lines:
             return
-        descriptor = self._create() if self._descriptor is None else self._descriptor
+        if self._descriptor is None and not self._is_closed:
+            self._create()
+        descriptor = self._open_descriptor()
         _write(descriptor, self._end, lines)
         self._end += sum(map(len, lines))
 
     def read(self, place: tuple[int, int]) -> list[Entry]:
         """Return the entries of a batch."""
-        assert self._descriptor is not None, "a batch has a place in the file"
+        descriptor = self._open_descriptor()
         start, length = place
         line = b""
         while len(line) < length:
-            part = os.pread(self._descriptor, length - len(line), start + len(line))
+            part = os.pread(descriptor, length - len(line), start + len(line))
             if not part:
                 raise OSError(f"the spool file {self.path} was cut off")
             line += part
@@ -194,8 +223,7 @@ class Spool:
     def mark_done(self, place: tuple[int, int]) -> None:
         """Note that a batch is in the store."""
         with self._lock:
-            assert self._descriptor is not None, "a batch has a place in the file"
-            os.pwrite(self._descriptor, _DONE, place[0])
+            os.pwrite(self._open_descriptor(), _DONE, place[0])
             self._waiting -= 1
 
     def remove_if_done(self) -> None:
@@ -209,6 +237,8 @@ class Spool:
     def close(self) -> None:
         """Close the file and leave it for the next session. Remove it if nothing waits in it.
 
+        The spool cannot be used any more.
+
         Raises:
             OSError: another program removed the file, and it could not be written again.
         """
@@ -219,7 +249,13 @@ class Spool:
                     self._write_again(self._descriptor)
         finally:
             with self._lock:
+                self._is_closed = True
                 self._close()
+
+    def _open_descriptor(self) -> int:
+        if self._descriptor is None:
+            raise OSError(f"the spool file {self.path} is closed")
+        return self._descriptor
 
     def _write_again(self, descriptor: int) -> None:
         """Write the file under its name again, because another program removed it."""
@@ -245,14 +281,13 @@ class Spool:
         if descriptor is not None:
             os.close(descriptor)
 
-    def _create(self) -> int:
+    def _create(self) -> None:
         directory = os.path.dirname(self.path)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._descriptor = descriptor = os.open(self.path, _CREATE, 0o600)
         _open_spools.add(self)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _sync(directory)
-        return descriptor
 
 
 def _write(descriptor: int, position: int, lines: Sequence[bytes]) -> None:
@@ -287,6 +322,20 @@ def left_behind(name: str) -> Iterator[LeftSpool | SkippedSpool]:
             yield spool
 
 
+def spools_for_others(name: str) -> list[str]:
+    """Return the spool files of the same session for other stores than that of ``name``."""
+    session_id = name.split(".")[0]
+    try:
+        found = os.listdir(spool_directory())
+    except OSError:
+        return []
+    return [
+        os.path.join(spool_directory(), one)
+        for one in sorted(found)
+        if one.startswith(f"{session_id}.") and not one.startswith(name)
+    ]
+
+
 def _age(path: str) -> int:
     """Return when a file was changed. A file that is gone is first."""
     try:
@@ -310,6 +359,9 @@ class LeftSpool:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        changed = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
+        #: When the file was changed, as the CLI writes times.
+        self.written = changed.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         #: Whether `batches` has found lines that cannot be read.
         self.is_damaged = False
         # Where the last complete line ends.

@@ -12,15 +12,21 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from bridle._core.mirroring import MAX_FAILING, MAX_SUSPECTS, deferred_call, delay_after
-from bridle._core.transcript_branches import Choice, choose_left, without_last_prompt
+from bridle._core.mirroring import MAX_FAILING, deferred_call, delay_after
+from bridle._core.transcript_branches import (
+    Choice,
+    NewerTitles,
+    choose_left,
+    without_last_prompt,
+)
 from bridle._core.transcripts import (
     SUBAGENTS,
     line_of_object,
     split_metadata,
     subagent_name,
 )
-from bridle._shell.spool import LeftSpool, SkippedSpool, left_behind
+from bridle._shell.rejections import append_singly
+from bridle._shell.spool import LeftSpool, SkippedSpool, left_behind, spools_for_others
 from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.transcript_files import SubagentFile, write_transcript
 from bridle._shell.tree import remove_directory
@@ -155,7 +161,7 @@ class ConversationLoader:
 
         One file at a time is open and locked, so that a failure leaves the others for the next
         attempt. A file that cannot be used, or whose entries would hide newer messages, stays, with
-        a warning.
+        a warning. So does a file of this session for another store.
 
         Args:
             needs_journal: True to fail if a file that may have entries of the journal cannot be
@@ -167,6 +173,12 @@ class ConversationLoader:
                 its messages would become another branch.
             SessionLoadTimeout: the store did not answer in time.
         """
+        others = await _in_thread(partial(spools_for_others, self._spools))
+        if others:
+            self._tell(
+                f"Entries of this session for another store are in {', '.join(others)}. They are "
+                f"not sent to this {self._name}, because its class or its location differs"
+            )
         left = left_behind(self._spools)
         while (spool := await _in_thread(partial(next, left, None), _close)) is not None:
             if isinstance(spool, SkippedSpool):
@@ -174,10 +186,10 @@ class ConversationLoader:
                 continue
             is_sent = False
             try:
-                choice = await self._choose(spool)
+                choice, newer = await self._choose(spool)
                 if spool.is_damaged and needs_journal and self._may_have_journal(spool.path):
                     raise self._unusable(spool.path, "it has lines that cannot be read")
-                is_sent = await self._send(spool, choice, needs_journal=needs_journal)
+                is_sent = await self._send(spool, choice, newer, needs_journal=needs_journal)
             finally:
                 if not is_sent:
                     spool.close()
@@ -201,7 +213,7 @@ class ConversationLoader:
         return not name.startswith(self._spools) or name.startswith(f"{self._spools}{JOURNAL}.")
 
     def _unusable(self, path: str, reason: str) -> SessionLoadError:
-        why = f"its journal may be in {path}, which cannot be used: {reason}"
+        why = f"the file {path} may contain a part of its journal, and cannot be used: {reason}"
         error = SessionLoadError(self._session_id, why)
         error.fix = (
             "Make the file usable, then try again. To go on without its entries, move the file to "
@@ -209,7 +221,9 @@ class ConversationLoader:
         )
         return error
 
-    async def _send(self, spool: LeftSpool, choice: Choice, *, needs_journal: bool) -> bool:
+    async def _send(
+        self, spool: LeftSpool, choice: Choice, newer: NewerTitles, *, needs_journal: bool
+    ) -> bool:
         """Send the entries of a spool file. Return whether the store has all of them."""
         if choice is Choice.NONE:
             self._tell(
@@ -217,7 +231,7 @@ class ConversationLoader:
                 "messages, which they would hide. They stay there"
             )
             return False
-        sender = _SpoolSender(self._session_id, self._store, self._asking, spool)
+        sender = _SpoolSender(self._session_id, self._store, self._asking, spool, newer)
         rejected = await sender.send(choice, needs_journal=needs_journal)
         if choice is Choice.WITHOUT_LAST_PROMPT:
             self._tell(
@@ -231,13 +245,14 @@ class ConversationLoader:
             )
         return not rejected
 
-    async def _choose(self, spool: LeftSpool) -> Choice:
+    async def _choose(self, spool: LeftSpool) -> tuple[Choice, NewerTitles]:
         """Choose which entries of the main transcript to send."""
         left = await _in_thread(partial(_main_entries, spool))
         if not left:
-            return Choice.ALL
+            return Choice.ALL, NewerTitles((), "")
         stored = await self.entries(self._key)
-        return await _in_thread(partial(choose_left, stored, left))
+        choice = await _in_thread(partial(choose_left, stored, left))
+        return choice, NewerTitles(stored, spool.written)
 
     async def entries(self, key: SessionKey) -> list[Entry]:
         """Return the entries of a key.
@@ -266,84 +281,64 @@ class ConversationLoader:
         self._warn(SdkWarning(WarningKind.STORE_FAILED, detail))
 
 
-class _Suspect(Struct, frozen=True):
-    """An entry that the store did not take, in the batch at ``position``."""
-
-    position: int
-    key: SessionKey
-    entry: Entry
-
-
 class _SpoolSender:
     """Sends the entries of one spool file to the store."""
 
     def __init__(
-        self, session_id: str, store: SessionStore, asking: StartCalls, spool: LeftSpool
+        self,
+        session_id: str,
+        store: SessionStore,
+        asking: StartCalls,
+        spool: LeftSpool,
+        newer: NewerTitles,
     ) -> None:
         self._session_id = session_id
         self._store = store
         self._asking = asking
         self._spool = spool
-        self._suspects: list[_Suspect] = []
-        # Whether the store has taken an entry after it did not take another one.
-        self._has_taken = False
+        self._newer = newer
+        # The entries that the store rejects, and the positions of their batches.
+        self._rejected: list[tuple[SessionKey, Entry]] = []
+        self._positions: list[int] = []
 
     async def send(self, choice: Choice, *, needs_journal: bool) -> str:
         """Send the entries. Return why the store rejects some, which stay in the file, or "".
 
-        An entry of a transcript counts as rejected if the store fails for it and takes another one.
-        Entries of the journal must be taken, unless an earlier session found that the store rejects
-        them and the journal is not needed.
+        Entries of the journal must be taken if the session needs the journal.
 
         Raises:
             SessionLoadError: the store did not take entries before the deadline.
             SessionLoadTimeout: the store did not answer in time.
         """
-        rejected = ""
+        reason = ""
         batches = self._spool.batches()
         while (batch := await _in_thread(partial(next, batches, None))) is not None:
             key, entries = batch.key, batch.entries
-            if choice is Choice.WITHOUT_LAST_PROMPT and not key.subkey:
-                entries = without_last_prompt(entries)
-            is_journal = key.subkey == JOURNAL
-            if batch.is_rejected and not (is_journal and needs_journal):
+            if not key.subkey:
+                entries = self._newer.leave_out_older(entries)
+                if choice is Choice.WITHOUT_LAST_PROMPT:
+                    entries = without_last_prompt(entries)
+            if key.subkey == JOURNAL and needs_journal:
+                await self._append(key, entries, None)
+            elif batch.is_rejected:
                 problem = await self._append(key, entries, 0.0)
-                rejected = problem or rejected
-            else:
-                problem = await self._append(key, entries, None if is_journal else MAX_FAILING)
                 if problem:
-                    await self._append_singly(batch.position, key, entries)
-            if not problem:
-                self._has_taken = self._has_taken or len(self._suspects) > 0
-                await self._mark_done(batch.position)
-        return await self._set_aside() or rejected
-
-    async def _append_singly(
-        self, position: int, key: SessionKey, entries: Sequence[Entry]
-    ) -> None:
-        for entry in entries:
-            # A single entry has failed already.
-            if len(entries) > 1 and not await self._append(key, [entry], 0.0):
-                self._has_taken = self._has_taken or len(self._suspects) > 0
-                continue
-            self._suspects.append(_Suspect(position, key, entry))
-            if len(self._suspects) >= MAX_SUSPECTS and not self._has_taken:
-                await self._append(key, [entry], None)
-                self._has_taken = True
-
-    async def _set_aside(self) -> str:
-        """Mark the entries that the store rejects. Return why it rejects them, or ""."""
-        rejected: list[tuple[SessionKey, Entry]] = []
-        reason = ""
-        for one in self._suspects:
-            problem = await self._append(one.key, [one.entry], 0.0 if self._has_taken else None)
-            if problem:
-                rejected.append((one.key, one.entry))
-                reason = problem
-        if rejected:
-            await _in_thread(partial(self._spool.write_rejected, rejected))
-        for position in {one.position for one in self._suspects}:
-            await self._mark_done(position)
+                    reason = problem
+                    continue
+            elif await self._append(key, entries, MAX_FAILING):
+                found = await append_singly(key, entries, partial(self._append, patience=0.0))
+                if found is None:
+                    await self._append(key, entries, None)
+                elif found.entries:
+                    reason = found.reason
+                    self._rejected += [(key, entry) for entry in found.entries]
+                    self._positions.append(batch.position)
+                    continue
+            await self._mark_done(batch.position)
+        if self._rejected:
+            await _in_thread(partial(self._spool.write_rejected, self._rejected))
+            for position in self._positions:
+                await self._mark_done(position)
         return reason
 
     async def _mark_done(self, position: int) -> None:
@@ -364,7 +359,7 @@ class _SpoolSender:
             try:
                 await self._asking.ask(self._session_id, self._store.append, key, entries)
             except SessionLoadTimeout as error:
-                when = f"while it got the entries of {self._spool.path}"
+                when = f"while Bridle sent the entries of the spool file {self._spool.path}"
                 raise SessionLoadTimeout(self._session_id, error.timeout, when) from None
             except SessionLoadError as error:
                 failures += 1
@@ -378,7 +373,7 @@ class _SpoolSender:
 
     def _not_taken(self, reason: str) -> SessionLoadError:
         path = self._spool.path
-        why = f"it did not take the entries of the spool file {path} ({reason.removesuffix('.')})"
+        why = f"the store did not accept the entries of the spool file {path} ({reason.removesuffix('.')})"
         error = SessionLoadError(self._session_id, why)
         error.fix = (
             "Check that the store works, then try again. To go on without these entries, move the "

@@ -19,7 +19,7 @@ from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.locate import version_of
-from bridle._shell.spool import Spool, spool_name
+from bridle._shell.spool import Spool, remove_spools_with, spool_name
 from bridle._shell.store_loading import ConversationLoader, StartCalls, naming_session
 from bridle._shell.store_writer import StoreWriter
 from bridle._shell.transcript_files import TranscriptFiles, subagent_files
@@ -232,6 +232,7 @@ class StoreSession:
     def _writer(self, session_id: str, lane: str) -> StoreWriter:
         writer = self._writers.get((session_id, lane))
         if writer is None:
+            remove_spools_with(self._store)
             name = f"{spool_name(self._store, session_id)}{lane}."
             spool = Spool(name, self._owner, getattr(self._store, "redact", None))
             writer = StoreWriter(self._store, spool, self._warn)

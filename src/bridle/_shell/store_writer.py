@@ -2,9 +2,9 @@
 
 Adding entries never waits. One task appends them, batch by batch, and repeats what failed. If the
 store fails for longer than a moment, or too much waits in memory, the entries go to a spool file,
-from which the task appends them once the store works again. An entry that the store rejects while
-it takes others stays in the spool file, and one that cannot be redacted is dropped. An append may
-be repeated although the store has done it. Stores skip entries whose uuid they have.
+from which the task appends them once the store works again. An entry that the store rejects stays
+in the spool file (see ``rejections``), and one that cannot be redacted is dropped. An append may be
+repeated although the store has done it. Stores skip entries whose uuid they have.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bridle._core.mirroring import (
     LINGER,
     MAX_BATCH_BYTES,
     MAX_FAILING,
-    MAX_SUSPECTS,
     Backlog,
     Batch,
     delay_after,
 )
+from bridle._shell.rejections import Rejected, append_singly
 from bridle._shell.spool import Spool, Unstorable, split_storable
 from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.values import describe_error
@@ -35,20 +35,16 @@ from bridle.events import SdkWarning, WarningKind
 _T = TypeVar("_T")
 
 
-class _Failure(NamedTuple):
-    """Why an append failed."""
-
-    reason: str
-    #: Whether the store may have rejected an entry. False if it did not answer.
-    may_be_rejection: bool
-
-
 _LAST_DELAY = 0.25
 """Longest pause, in seconds, between two attempts while the writer closes."""
 
 
-class _NotRejected(Exception):
-    """The store does not fail because of an entry."""
+class _Caller(NamedTuple):
+    """A caller that waits until its entry is in the store or in the spool."""
+
+    entry: Entry
+    #: The result is None, or why neither has the entry.
+    kept: asyncio.Future[str | None]
 
 
 class StoreWriter:
@@ -65,19 +61,24 @@ class StoreWriter:
         self._appending: asyncio.Task[None] | None = None
         # The write to the spool that runs in a thread.
         self._spooling: asyncio.Future[list[Unstorable]] | None = None
-        # Callers that wait until a batch is in the store or in the spool, by the id of the batch.
-        # The result is None, or why neither has it.
-        self._waiting: dict[int, asyncio.Future[str | None]] = {}
+        # By the id of the batch that has their entry.
+        self._callers: dict[int, list[_Caller]] = {}
         self._failures = 0
         self._failing_since = 0.0
+        # Whether the store has rejected an entry. Then it is asked sooner which others it rejects.
+        self._rejects = False
         # Set when the writer closes, to end a pause.
         self._is_closing = asyncio.Event()
         # Set to append at once, without a wait for more entries.
         self._is_urgent = asyncio.Event()
+        self._is_closed = False
 
     def put(self, key: SessionKey, entries: Sequence[Entry], size: int) -> Batch | None:
         """Add entries of about ``size`` bytes. Never waits. Return None if nothing was added."""
         if not entries:
+            return None
+        if self._is_closed:
+            self._tell(f"{_entries(len(entries))} lost: the session is closed")
             return None
         batch = self._backlog.add(key, entries, size)
         if batch is None:
@@ -103,10 +104,10 @@ class StoreWriter:
         [row] = to_rows(type(self._store).__name__, [entry], None)
         batch = self.put(key, [entry], len(row.body))
         if batch is None:
-            raise self._not_kept(f"too many entries wait, and the spool {self._spool.path} fails")
-        kept = self._waiting.get(id(batch))
-        if kept is None:
-            kept = self._waiting[id(batch)] = self._loop.create_future()
+            full = f"too many entries wait, and the spool {self._spool.path} fails"
+            raise self._not_kept("the session is closed" if self._is_closed else full)
+        kept: asyncio.Future[str | None] = self._loop.create_future()
+        self._callers.setdefault(id(batch), []).append(_Caller(entry, kept))
         self._is_urgent.set()
         done, _ = await asyncio.wait([kept], timeout=timeout)
         if not done:
@@ -149,6 +150,7 @@ class StoreWriter:
 
     def _finish(self) -> None:
         """Write what only memory has to the spool file, and close it."""
+        self._is_closed = True
         problem: str | None = None
         try:
             try:
@@ -177,7 +179,7 @@ class StoreWriter:
     def _is_in_haste(self) -> bool:
         """Whether entries must not wait for more."""
         is_large = self._backlog.size >= MAX_BATCH_BYTES
-        return is_large or len(self._waiting) > 0 or self._is_closing.is_set()
+        return is_large or len(self._callers) > 0 or self._is_closing.is_set()
 
     def _task(self) -> asyncio.Task[None]:
         """Return the task that appends. Start it if it does not run."""
@@ -189,14 +191,20 @@ class StoreWriter:
         while self._backlog:
             if not (self._failures or self._is_in_haste):
                 await self._linger()
+            if not self._backlog:
+                break  # what waited cannot be stored
             batch = self._backlog.first
-            failure = await self._append(batch)
-            if failure is None:
-                await self._finish_batch(batch)
-            elif not failure.may_be_rejection or not (
-                await self._drop_unstorable(batch) or await self._set_aside(batch)
-            ):
-                await self._failed(failure.reason)
+            batch.is_sealed = True
+            try:
+                problem = await self._append(batch.key, await self._entries_of(batch))
+                if not problem:
+                    await self._finish_batch(batch)
+                    continue
+                if await self._drop_unstorable(batch) or await self._set_aside(batch):
+                    continue
+            except OSError as error:  # the spool was removed or changed by another program
+                problem = describe_error(error)
+            await self._failed(problem)
 
     async def _linger(self) -> None:
         """Wait a moment for more entries."""
@@ -210,27 +218,18 @@ class StoreWriter:
     async def _finish_batch(self, batch: Batch) -> None:
         """Remove a batch whose entries are in the store, or in the spool as rejected."""
         self._failures = 0
+        self._release(batch)
         if self._spooling is not None:  # this batch may get its place in the spool just now
             await asyncio.wait([self._spooling])
         with contextlib.suppress(OSError):  # then the next session sends the batch again
             if batch.place is not None:
                 await self._in_thread(self._spool.mark_done, batch.place)
         self._backlog.remove(batch)
-        self._keep(batch)
         if not self._backlog and self._backlog.is_spooling:
             with contextlib.suppress(OSError):
                 await self._in_thread(self._spool.remove_if_done)
             # Entries that came meanwhile are in the spool.
             self._backlog.is_spooling = bool(self._backlog)
-
-    async def _append(self, batch: Batch) -> _Failure | None:
-        """Append a batch. Return what went wrong, or None."""
-        batch.is_sealed = True
-        try:
-            entries = await self._entries_of(batch)
-        except Exception as error:  # the file was removed or changed by another program
-            return _Failure(describe_error(error), may_be_rejection=False)
-        return await self._append_entries(batch.key, entries)
 
     async def _entries_of(self, batch: Batch) -> list[Entry]:
         if batch.entries is not None:
@@ -238,29 +237,37 @@ class StoreWriter:
         assert batch.place is not None, "the entries are in the spool"
         return await self._in_thread(self._spool.read, batch.place)
 
-    async def _append_entries(self, key: SessionKey, entries: list[Entry]) -> _Failure | None:
+    async def _append(self, key: SessionKey, entries: Sequence[Entry]) -> str:
+        """Append entries. Return what went wrong, or ""."""
         try:
             await call_store(APPEND_TIMEOUT, self._store.append, key, entries)
         except StoreCallTimeout as error:
             self._start_spooling(str(error))
-            return _Failure(str(error), may_be_rejection=False)
+            return str(error)
         except StoreCallCancelled as error:
-            return _Failure(str(error), may_be_rejection=False)
+            return str(error)
         except Exception as error:
-            return _Failure(describe_error(error), may_be_rejection=True)
-        return None
+            return describe_error(error)
+        return ""
 
     async def _drop_unstorable(self, batch: Batch) -> bool:
-        """Drop the entries of a batch that can never be stored. Return whether there were any."""
-        await self._wait_until_spooled()
-        entries = batch.entries
-        if entries is None:  # the spool has dropped them
-            return False
-        storable, _, reason = await self._in_thread(split_storable, entries, self._spool.redact)
-        if not reason or self._spooling is not None or batch.entries is not entries:
-            return False
-        self._drop([Unstorable(batch, storable, reason)])
-        return True
+        """Drop the entries of the first batch that can never be stored.
+
+        Return whether there were any.
+        """
+        while True:
+            await self._wait_until_spooled()
+            if not self._backlog or self._backlog.first is not batch:
+                return True  # the spool could write none of its entries
+            entries = batch.entries
+            if entries is None:  # the spool has dropped them
+                return False
+            storable, _, reason = await self._in_thread(split_storable, entries, self._spool.redact)
+            if self._spooling is None and batch.entries is entries:
+                break
+        if reason:
+            self._drop([Unstorable(batch, storable, reason)])
+        return bool(reason)
 
     async def _wait_until_spooled(self) -> None:
         while self._spooling is not None:
@@ -270,72 +277,44 @@ class StoreWriter:
         """Drop entries that can never be stored, with one warning."""
         before = self._backlog.entries
         for one in unstorable:
+            self._release(one.batch, one.reason, one.storable)
             self._backlog.keep_only(one.batch, one.storable)
-            self._release(one.batch, one.reason)
         if unstorable:
             lost = _entries(before - self._backlog.entries)
             self._tell(f"{lost} lost: {unstorable[-1].reason}")
 
     async def _set_aside(self, batch: Batch) -> bool:
-        """Find the entries of the first batch that the store rejects while it takes others.
+        """Append the entries of the first batch that the store takes. Keep the others in the spool.
 
-        Leave them in the spool file, with one warning. Return False if the store takes none: then
-        it does not fail because of an entry.
+        Return False if the store takes none: then it does not fail because of an entry.
         """
-        if not self._failures or self._loop.time() - self._failing_since < MAX_FAILING:
+        is_failing = self._failures and self._loop.time() - self._failing_since >= MAX_FAILING
+        if not (is_failing or self._rejects):
             return False
-        try:
-            entries = await self._entries_of(batch)
-            rejected, reason = await self._find_rejected(batch.key, entries)
-            if rejected:
-                await self._in_thread(self._spool.write_rejected, batch.key, rejected)
-                self._tell(
-                    f"{_entries(len(rejected))} rejected ({reason}) and kept in {self._spool.path}"
-                )
-        except (_NotRejected, OSError, StoreError):
+        entries = await self._entries_of(batch)
+        found = await append_singly(batch.key, entries, self._append)
+        if found is None:
             return False
+        if found.entries:
+            self._rejects = True
+            await self._keep_rejected(batch, entries, found)
         await self._finish_batch(batch)
         return True
 
-    async def _find_rejected(
-        self, key: SessionKey, entries: list[Entry]
-    ) -> tuple[list[Entry], str]:
-        """Append entries one by one. Return those that the store rejects, and why.
-
-        Raises:
-            _NotRejected: the store takes no other entry, or does not answer.
-        """
-        suspects: list[Entry] = []
-        has_taken = False
-        for entry in entries:
-            # A single entry has failed already.
-            if len(entries) > 1 and await self._is_taken(key, entry):
-                has_taken = has_taken or len(suspects) > 0
-            else:
-                suspects.append(entry)
-                if len(suspects) >= MAX_SUSPECTS and not has_taken:
-                    raise _NotRejected
-        if suspects and not has_taken:
-            other = self._backlog.second
-            if other is None or await self._append(other) is not None:
-                raise _NotRejected
-            await self._finish_batch(other)
-        rejected: list[Entry] = []
-        reason = ""
-        for entry in suspects:
-            failure = await self._append_entries(key, [entry])
-            if failure is not None:
-                if not failure.may_be_rejection:
-                    raise _NotRejected
-                rejected.append(entry)
-                reason = failure.reason
-        return rejected, reason
-
-    async def _is_taken(self, key: SessionKey, entry: Entry) -> bool:
-        failure = await self._append_entries(key, [entry])
-        if failure is not None and not failure.may_be_rejection:
-            raise _NotRejected
-        return failure is None
+    async def _keep_rejected(self, batch: Batch, entries: Sequence[Entry], found: Rejected) -> None:
+        """Write entries that the store rejects to the spool. Drop them if that fails."""
+        try:
+            await self._in_thread(self._spool.write_rejected, batch.key, found.entries)
+        except (OSError, StoreError) as error:
+            problem = f"the store rejects them ({found.reason}), and {self._spool_problem(error)}"
+            self._tell(f"{_entries(len(found.entries))} lost: {problem}")
+            rejected = set(map(id, found.entries))
+            self._release(batch, problem, [one for one in entries if id(one) not in rejected])
+        else:
+            self._tell(
+                f"{_entries(len(found.entries))} rejected ({found.reason}) and kept in "
+                f"{self._spool.path}"
+            )
 
     async def _failed(self, problem: str) -> None:
         """Wait before the next attempt. Use the spool if the store fails for too long."""
@@ -386,7 +365,7 @@ class StoreWriter:
         self._drop(done.result())
         for batch in batches:
             self._backlog.forget_entries(batch)
-            self._keep(batch)
+            self._release(batch)
         self._spool_soon()
 
     def _spool_problem(self, error: BaseException) -> str:
@@ -396,22 +375,32 @@ class StoreWriter:
 
     # -- callers -----------------------------------------------------------------------------------
 
-    def _keep(self, batch: Batch) -> None:
-        """Release the callers that wait until this batch is kept."""
-        self._release(batch, None)
+    def _release(
+        self,
+        batch: Batch,
+        problem: str | None = None,
+        but: Sequence[Entry] = (),
+    ) -> None:
+        """Release the callers of a batch, except those of the entries in ``but``.
 
-    def _release(self, batch: Batch, problem: str | None) -> None:
-        """Release the callers of a batch. ``problem`` is why it is not kept, None if it is."""
-        waiting = self._waiting.pop(id(batch), None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(problem)
+        ``problem`` is why their entries are not kept, None if they are.
+        """
+        waiting: list[_Caller] = []
+        others = set(map(id, but))
+        for caller in self._callers.pop(id(batch), ()):
+            if id(caller.entry) in others:
+                waiting.append(caller)
+            elif not caller.kept.done():
+                caller.kept.set_result(problem)
+        if waiting:
+            self._callers[id(batch)] = waiting
 
     def _release_callers(self, problem: str | None) -> None:
         """Release all callers. ``problem`` is why their entries are not kept, None if they are."""
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_result(problem)
-        self._waiting.clear()
+        for caller in [caller for callers in self._callers.values() for caller in callers]:
+            if not caller.kept.done():
+                caller.kept.set_result(problem)
+        self._callers.clear()
 
     def _tell(self, what: str) -> None:
         self._warn(SdkWarning(WarningKind.STORE_FAILED, f"{type(self._store).__name__}: {what}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from threading import Lock
 from uuid import uuid4
@@ -45,3 +46,11 @@ def _word(store: object) -> str:
         extra={"bridle_event": "store_without_location"},
     )
     return word
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = Lock()  # another thread of the parent may hold it
+
+
+os.register_at_fork(after_in_child=_after_fork)

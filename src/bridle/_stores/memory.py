@@ -35,6 +35,9 @@ class MemoryStore:
         clock: Returns the seconds since the epoch. For tests.
     """
 
+    #: Tells Bridle to remove the spool files of the store together with it.
+    ends_with_program = True
+
     def __init__(
         self,
         *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridle._core.transcript_branches import Choice, choose_left
+from bridle._core.transcript_branches import Choice, NewerTitles, choose_left
 from bridle._store import Entry
 
 
@@ -36,3 +36,34 @@ def test_entries_of_an_old_spool_must_not_hide_newer_messages(
     stored: list[Entry], left: list[Entry], expected: Choice
 ) -> None:
     assert choose_left(stored, left) is expected
+
+
+def title(text: str, time: str | None = None) -> Entry:
+    entry = {"type": "custom-title", "customTitle": text}
+    return entry if time is None else {**entry, "timestamp": time}
+
+
+@pytest.mark.parametrize(
+    ("stored", "left", "is_kept"),
+    [
+        # The messages around a title tell its time.
+        ([said("1", None, "1")], [title("a")], True),
+        ([said("1", None, "1"), title("b")], [said("2", "1", "2"), title("a")], True),
+        ([said("1", None, "3"), title("b")], [said("2", "1", "2"), title("a")], False),
+        # So does a timestamp of its own.
+        ([said("1", None, "1"), title("b", "4")], [said("2", "1", "2"), title("a")], False),
+        ([title("b", "4")], [said("2", "1", "2"), title("a", "5")], True),
+        # Otherwise, the time of the file.
+        ([said("1", None, "1"), title("b")], [title("a")], True),
+        ([said("1", None, "4"), title("b")], [title("a")], False),
+        # A tag is not a title.
+        ([{"type": "tag", "tag": "b", "timestamp": "4"}], [title("a")], True),
+    ],
+)
+def test_a_title_of_an_old_spool_does_not_replace_a_newer_one(
+    stored: list[Entry], left: list[Entry], *, is_kept: bool
+) -> None:
+    newer = NewerTitles(stored, "3")
+    # The entries come in several batches.
+    kept = [entry for one in left for entry in newer.leave_out_older([one])]
+    assert kept == (left if is_kept else left[:-1])

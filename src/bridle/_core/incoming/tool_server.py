@@ -24,7 +24,7 @@ from bridle._core.incoming.mcp_messages import (
 from bridle._core.wire import Unencodable, encode_json, utf8
 from bridle._raw_line import JsonObject
 from bridle.permissions import bind_raw
-from bridle.tools import Tool, ToolContext, ToolServer
+from bridle.tools import NotBound, Tool, ToolContext, ToolServer
 
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
@@ -127,7 +127,8 @@ def arguments_of(params: JsonObject) -> JsonObject | None:
 
 
 def _context(server: str, tool: str, message: JsonObject, params: JsonObject) -> ToolContext:
-    context = ToolContext(name=tool, server=server, tool_use_id=tool_use_of(params))
+    tool_use = tool_use_of(params)
+    context = ToolContext(name=tool, server=server, tool_use_id=tool_use, session=NotBound)
     bind_raw(context, dict(message))
     return context
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from bridle._core.incoming.tool_server import (
 )
 from bridle._core.wire import encode_json, encode_success
 from bridle.events import WarningKind
-from bridle.tools import ToolContext, ToolServer, tool
+from bridle.tools import ToolContext, ToolServer, bind_session, tool
 
 
 @tool
@@ -163,8 +164,16 @@ def test_an_empty_server_has_no_tools_to_name() -> None:
 def test_a_call_knows_whom_it_comes_from() -> None:
     params = {"name": "who", "_meta": {"claudecode/toolUseId": "toolu_1", "progressToken": 2}}
     call = called(**params)
+    bind_session(call.context, None)
     assert call.context == ToolContext(name="who", server="calc", tool_use_id="toolu_1")
     assert call.context.raw == request("tools/call", params)
+
+
+def test_the_garbage_collector_follows_the_context_of_a_call() -> None:
+    """Otherwise a context that refers to its session keeps the session for ever."""
+    context = called(name="who").context
+    bind_session(context, [])
+    assert gc.is_tracked(context)
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"claudecode/toolUseId": 3}, "x"])

@@ -1,0 +1,53 @@
+"""Find the entries that a store rejects, for example because they are too large.
+
+A store that fails for an entry may be down, or may not accept this entry. Bridle tells the two
+apart with a probe: a small entry in the journal. A store that takes the probe, and fails for the
+entry before and after it, rejects the entry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+from uuid import uuid4
+
+from bridle._store import JOURNAL, Entry, SessionKey
+
+
+class Rejected(NamedTuple):
+    """The entries that a store rejects, which may be none, and why it rejected the last one."""
+
+    entries: list[Entry]
+    reason: str
+
+
+async def append_singly(
+    key: SessionKey,
+    entries: Sequence[Entry],
+    append: Callable[[SessionKey, Sequence[Entry]], Awaitable[str]],
+) -> Rejected | None:
+    """Append entries one by one, in order, and leave out those that the store rejects.
+
+    Return None if the store takes nothing: then it does not fail because of an entry.
+
+    Args:
+        key: the key of the entries.
+        entries: entries that the store did not take together.
+        append: appends entries to the store and returns what went wrong, or "".
+    """
+    journal = SessionKey(key.session_id, JOURNAL, key.project)
+    # Recovery ignores entries of this type.
+    probe: Entry = {"type": "probe", "uuid": str(uuid4()), "at": time.time()}
+    rejected: list[Entry] = []
+    reason = ""
+    for entry in entries:
+        if not await append(key, [entry]):
+            continue
+        if await append(journal, [probe]):
+            return None
+        problem = await append(key, [entry])
+        if problem:
+            rejected.append(entry)
+            reason = problem
+    return Rejected(rejected, reason)
