@@ -373,7 +373,8 @@ class _SpoolSender:
 
     def _not_taken(self, reason: str) -> SessionLoadError:
         path = self._spool.path
-        why = f"the store did not accept the entries of the spool file {path} ({reason.removesuffix('.')})"
+        reason = reason.removesuffix(".")
+        why = f"the store did not accept the entries of the spool file {path} ({reason})"
         error = SessionLoadError(self._session_id, why)
         error.fix = (
             "Check that the store works, then try again. To go on without these entries, move the "
