@@ -236,6 +236,35 @@ def test_a_tool_knows_its_session_and_its_call() -> None:
     run(main)
 
 
+def test_calls_without_a_tool_use_have_different_keys_also_in_another_session() -> None:
+    keys: list[str] = []
+
+    @tool
+    async def pay(context: ToolContext) -> str:
+        """Pay."""
+        keys.append(context.idempotency_key)
+        assert context.tool_use_id is None
+        assert context.idempotency_key == keys[-1]
+        return "paid"
+
+    async def main() -> None:
+        message = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "pay"}}
+        said = {"content": [{"type": "text", "text": "paid"}]}
+        for _ in range(2):
+            script = FakeCli(patience=5.0).expect_initialize().start_turn()
+            for number in range(2):
+                script = script.ask_mcp("shop", {**message, "id": number}).expect_mcp_result(said)
+            with script.result() as cli:
+                bidir = BidirOptions(mcp_servers={"shop": ToolServer([pay])})
+                async with start_session(options(cli), bidir=bidir) as session:
+                    assert (await (await session.send_user_message("go"))).ok
+                    cli.check()
+
+    run(main)
+    assert len(set(keys)) == 4
+    assert all(len(bytes.fromhex(key)) == 16 for key in keys)
+
+
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
 def test_calls_that_come_together_run_together(is_async: bool) -> None:
     """R336, C06: three calls that can only end when all three have begun."""

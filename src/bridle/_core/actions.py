@@ -232,27 +232,25 @@ class Outbox:
     hundreds of messages, and the cost of reading is the work done for each of them.
     """
 
-    __slots__ = ("_actions", "emit")
+    __slots__ = ("actions", "emit")
 
     def __init__(self) -> None:
-        self._actions: list[Action] = []
+        #: The actions so far.
+        self.actions: list[Action] = []
         #: Adds an action.
-        self.emit: Callable[[Action], None] = self._actions.append
+        self.emit: Callable[[Action], None] = self.actions.append
 
     def deliver(self, messages: list[Message], turns: tuple[str, ...], size: int) -> None:
         """Add the delivery of messages whose lines have ``size`` bytes. Keeps the list."""
-        last = self._actions[-1] if self._actions else None
+        last = self.actions[-1] if self.actions else None
         if type(last) is Deliver and last.turns is turns:
             last.messages += messages
             last.size += size
         else:
-            self._actions.append(Deliver(messages, turns, size))
-
-    def __len__(self) -> int:
-        return len(self._actions)
+            self.actions.append(Deliver(messages, turns, size))
 
     def take(self) -> list[Action]:
         """Remove and return the actions so far."""
-        actions = self._actions.copy()
-        self._actions.clear()
+        actions = self.actions.copy()
+        self.actions.clear()
         return actions

@@ -210,7 +210,7 @@ class Engine:
             error = self.delivery.account(taken)
             if error is not None:
                 self._break_off(error, now)
-            if not outbox:
+            if not outbox.actions:
                 return actions
             taken = outbox.take() if budget is None else budget.take(now)
             actions += taken

@@ -115,6 +115,8 @@ class Actor:
             self._loop,
             CallReports(engine, self.observer, self._senders, self._loop.time, self._do),
         )
+        # Begins the idempotency keys of tool calls that the CLI does not identify.
+        self._key_prefix = uuid4().hex[:20]
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._guard: asyncio.Task[None] | None = None
@@ -505,7 +507,8 @@ class Actor:
             if self.journal is not None:
                 self.journal.bind_key(action.argument)
             elif action.argument.tool_use_id is None:
-                bind_key(action.argument, uuid4().hex)  # nothing else identifies the call
+                # Nothing else identifies the call. A uuid for each call takes much longer.
+                bind_key(action.argument, f"{self._key_prefix}{action.call_id:012x}")
         self._callbacks.start(action)
 
     def _cancel_call(self, action: act.CancelCall) -> None:

@@ -153,7 +153,11 @@ class Callbacks:
         An async function starts at once. If it returns without waiting, its end is reported before
         this method returns. A plain function starts in a thread when a slot is free.
         """
-        if self._is_async(call):
+        function = call.callback.function if call.kind is _TOOL else call.callback
+        known = self._are_async.get(id(function))
+        if known is None:
+            known = self._are_async[id(function)] = (function, is_async(function))
+        if known[1]:
             self._start_at_once(call)
         else:
             lane = self._lanes[call.kind]
@@ -181,17 +185,11 @@ class Callbacks:
                 self._events.call_goes_on(call_id, started_at)
 
     def _begin(self, call: Call) -> Running:
-        running = Running(self._loop, call, *self._events.call_starts(call))
+        sender = self._events.call_starts(call)
+        running = Running(self._loop, call, sender.context, sender.deps)
         if isinstance(call.argument, Withdrawable):
             bind_withdrawal(call.argument, running)
         return running
-
-    def _is_async(self, call: Call) -> bool:
-        function = call.callback.function if call.kind is _TOOL else call.callback
-        known = self._are_async.get(id(function))
-        if known is None:
-            known = self._are_async[id(function)] = (function, is_async(function))
-        return known[1]
 
     async def _finish(self, call: Call, returned: Awaitable[object] | None = None) -> object:
         """Await an async function, or what a plain one returned, and serialise the result."""

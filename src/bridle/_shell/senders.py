@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 
-class Sender(NamedTuple):
+class Sender(Struct, frozen=True):
     """The code that sent a prompt: the context it ran in, and the ``deps`` it gave."""
 
     context: Context
@@ -51,8 +53,9 @@ class Senders:
         Work that belongs to no open prompt gets the sender of the last prompt. Before the first
         prompt it gets the current context and the deps of the session.
         """
-        known = self._open.get(prompt or "") or self._ended.get(prompt or "")
-        sender = known or self._last
+        sender = self._open.get(prompt or "")
         if sender is None:
-            return Sender(copy_context(), self._deps)
+            sender = self._ended.get(prompt or "", self._last)
+            if sender is None:
+                return Sender(copy_context(), self._deps)
         return Sender(sender.context.copy(), sender.deps)

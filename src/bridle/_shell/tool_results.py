@@ -29,7 +29,8 @@ def serialise_tool(result: object, request: McpMessage) -> Answer:
     """Return the answer to a call of a tool. A `ToolFailure` is a failure that the model reads."""
     response = result_response(request.message, encode_result(result))
     try:
-        return Answer(one_line(_encode({"mcp_response": response})))
+        body = _encode({"mcp_response": response})
+        return Answer(body if type(result) in _LEAVES else one_line(body))
     except Exception as error:  # half of a surrogate pair in a text
         raise _unencodable(describe_error(error)) from error
 
@@ -85,7 +86,7 @@ def encode_result(value: object) -> JsonObject:
     """
     if type(value) is str:
         return {"content": [_text(value)]}
-    if type(value) not in _SCALARS and (ready := _ready_made(value)) is not None:
+    if type(value) not in _LEAVES and (ready := _ready_made(value)) is not None:
         _json(ready)
         return ready
     if isinstance(value, float):
@@ -102,7 +103,8 @@ def encode_result(value: object) -> JsonObject:
     return result
 
 
-_SCALARS = frozenset({int, float, bool, NoneType})
+_LEAVES = frozenset({str, int, float, bool, NoneType})
+"""Types whose values hold no values of other types."""
 
 _EXACT = 2**53
 """Floats from this number on cannot represent every integer."""

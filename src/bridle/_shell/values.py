@@ -93,6 +93,8 @@ def check_json(value: object) -> None:
         ValueError: a number is infinite or not a number, which would become null; or two keys of a
             mapping, such as 1 and "1", would become the same one. The text names them.
     """
+    if type(value) in _SCALARS and (not isinstance(value, float) or math.isfinite(value)):
+        return
     waiting: list[tuple[str, object]] = [("", msgspec.to_builtins(value, enc_hook=_builtin))]
     while waiting:
         path, item = waiting.pop()

@@ -5,7 +5,7 @@ A field that does not fit takes its default. Only a request without a required f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -68,7 +68,9 @@ _MCP_SERVER = CanUseToolRequest.__struct_fields__.index("mcp_server")
 
 def _decode_updates(request: CanUseToolRequest) -> tuple[PermissionUpdate, ...]:
     try:
-        updates = msgspec.convert(request, _Updates, from_attributes=True).permission_suggestions
+        updates = msgspec.convert(
+            {"permission_suggestions": request.permission_suggestions}, _Updates
+        ).permission_suggestions
     except msgspec.ValidationError:  # one of them is unknown or malformed
         return tuple(map(decode_update, request.permission_suggestions))
     for update, wire in zip(updates, request.permission_suggestions, strict=True):
@@ -141,6 +143,5 @@ def convert_update(wire: object) -> PermissionUpdate:
     return update
 
 
-def copied(value: JsonObject) -> JsonObject:
-    """Return a deep copy of a JSON object, so that a callback may change its argument."""
-    return cast("JsonObject", msgspec.to_builtins(value))
+copied = cast("Callable[[JsonObject], JsonObject]", msgspec.to_builtins)
+"""Return a deep copy of a JSON object, so that a callback may change its argument."""
