@@ -152,6 +152,23 @@ def test_entries_that_no_caller_waits_for_are_appended_together(
     play(main)
 
 
+def test_entries_of_two_files_do_not_wait_once_for_each_change_of_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_writer, "LINGER", 0.5)
+
+    async def main(bench: Bench) -> None:
+        started = asyncio.get_running_loop().time()
+        for number in range(200):
+            key = KEY if number % 2 else SessionKey(ID, "subagents/agent-a", "-p")
+            bench.writer.put(key, [{"uuid": str(number)}], 10)
+        await until(lambda: bench.store.appends == 200)
+        assert asyncio.get_running_loop().time() - started < 20.0  # 100 s if each waits
+        await bench.writer.aclose(5.0)
+
+    play(main)
+
+
 def test_entries_reach_the_store_in_order_one_append_at_a_time(state: Path) -> None:
     async def main(bench: Bench) -> None:
         for number in range(200):

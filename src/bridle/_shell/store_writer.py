@@ -189,10 +189,10 @@ class StoreWriter:
 
     async def _append_all(self) -> None:
         while self._backlog:
-            if not (self._failures or self._is_in_haste):
+            if len(self._backlog) == 1 and not (self._failures or self._is_in_haste):
                 await self._linger()
-            if not self._backlog:
-                break  # what waited cannot be stored
+                if not self._backlog:
+                    break  # what waited cannot be stored
             batch = self._backlog.first
             batch.is_sealed = True
             try:
