@@ -82,8 +82,8 @@ check: lint types  ## the quick tier, for editing: lint, types, unit and propert
 unit: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the test suite; PYTEST_ARGS=... to choose
 	$(PY) -m pytest $(PYTEST_ARGS)
 
-soak: $(STAMP) $(OLDER)  ## hundreds of sessions, ended in every way, leave nothing behind
-	BRIDLE_SOAK=1 $(PY) -m pytest $(PYTEST_ARGS) tests/soak tests/leaks
+soak: $(STAMP) $(OLDER)  ## hundreds of sessions that leave nothing behind; every program for the official SDK
+	BRIDLE_SOAK=1 $(PY) -m pytest $(PYTEST_ARGS) tests/soak tests/leaks tests/compat
 
 simulate: $(STAMP)  ## seeded simulation of the engine; SEEDS=100000 for a long one
 	$(PY) -m tests.simulation.run --seeds $(SEEDS)

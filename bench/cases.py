@@ -49,6 +49,7 @@ class Case(Struct, frozen=True):
 
 
 PAIR = ("official", "ours")
+DROP_IN = ("official", "drop-in")
 BASE = (*PAIR, "floor")
 ALL = (*BASE, "uvloop")
 
@@ -277,6 +278,12 @@ CASES = (
     _case("turns/one session", turning, PAIR, (10_000, 2_000, 20), (2, 1, 1)),
     _case("real CLI/session", living, _REAL, (1, 1, 1), (7, 2, 1)),
     _case("real CLI/whole program", running, _REAL, (1, 1, 0), (7, 2, 0)),
+    _case("drop-in/small", streaming("small"), DROP_IN, (40_000, 10_000, 20), (5, 2, 1)),
+    _case("drop-in/delta", streaming("delta"), DROP_IN, (40_000, 10_000, 0), (5, 2, 0)),
+    _case("drop-in/small, query", _door("small", "query"), DROP_IN, (40_000, 10_000, 0), (5, 2, 0)),
+    _case("drop-in/hook", _HOOK, DROP_IN, (4_000, 1_000, 5), (5, 2, 1)),
+    _case("drop-in/permission", _PERMISSION, DROP_IN, (4_000, 1_000, 5), (5, 2, 0)),
+    _case("drop-in/MCP tool call", _MCP, DROP_IN, (2_000, 400, 5), (5, 1, 1)),
     _case("instructions/small", counting(streaming("small")), BASE, (2_000, 0, 0), (1, 0, 0)),
     _case("instructions/delta", counting(streaming("delta")), BASE, (2_000, 0, 0), (1, 0, 0)),
     _case("instructions/small, turn", _counted("small", "turn"), BASE, (2_000, 0, 0), (1, 0, 0)),

@@ -51,6 +51,7 @@ class Side(Struct, frozen=True):
 SIDES = {
     "official": Side("official SDK", "official", needs="claude_agent_sdk"),
     "ours": Side("Bridle", "ours"),
+    "drop-in": Side("drop-in for the official SDK", "drop_in"),
     "uvloop": Side("Bridle on uvloop", "ours", needs="uvloop", loop="uvloop"),
     "floor": Side("floor: asyncio + msgspec", "floor"),
     "bare": Side("bare pipe", "bare"),

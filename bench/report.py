@@ -74,6 +74,7 @@ COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
         ("CPU us/turn", "cpu_us", 0),
         ("growth MiB", "growth_mib", 2),
     ),
+    "drop-in": (("CPU us", "cpu_us", 1), ("p50 us", "p50", 1)),
     "instructions": (("instructions", "instructions", 0),),
     "real CLI": (
         ("start s", "start_wall", 3),

@@ -154,6 +154,11 @@ def _as_fast(what: str, step: str) -> Target:
     return Target("real CLI/session", what, checks)
 
 
+def _drop_in(name: str, least: float) -> Target:
+    check = Check("official.cpu_us", least, other="drop-in.cpu_us")
+    return Target(f"drop-in/{name}", "CPU, official / drop-in", (check,))
+
+
 def _instructions(name: str, least: float) -> Target:
     what = "official / Bridle"
     return _less(f"instructions/{name}", what, "instructions", least, None, "")
@@ -237,6 +242,12 @@ TARGETS = (
     _most(
         "real CLI/whole program", "wall time, Bridle / official", "ours.wall", 0.5, "official.wall"
     ),
+    _drop_in("small", 4),
+    _drop_in("delta", 4),
+    _drop_in("small, query", 4),
+    _drop_in("hook", 2.5),
+    _drop_in("permission", 2.5),
+    _drop_in("MCP tool call", 30),
     *(_instructions(f"small{door}", 7) for door in ("", ", turn", ", query")),
     *(_instructions(f"delta{door}", 8) for door in ("", ", turn", ", query")),
     _instructions("hook", 3),

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import compat_table
 import doc_lifecycle
 import doc_tables
 import surface
@@ -54,6 +55,7 @@ PARTS: dict[str, Callable[..., str]] = {
         doc_lifecycle.ladder,
         doc_lifecycle.moves,
         surface.official_surface,
+        compat_table.compat_names,
     )
 }
 

@@ -415,6 +415,7 @@ PUBLIC_MODULES = {
     "bridle.otel": "OpenTelemetry",
     "bridle.sync": "blocking versions of `run`, `query` and sessions",
     "bridle.sessions": "stored sessions: list, read, change, export; session stores",
+    "bridle.compat": "programs for the official SDK",
     "bridle.testing": "scripted model, fake CLI",
     "bridle.testing.recording": "recordings",
     "bridle.testing.replaying": "replay of recordings",

@@ -255,10 +255,11 @@ class CliOptions(Record):
         "such as 'mcp__auth__approve'.",
         weakens=always,
     )
-    permission_prompts: Literal["host", "none"] | None = option(
-        one_of("host", "none"),
+    permission_prompts: Literal["host", "none", "cli"] | None = option(
+        one_of("host", "none", "cli"),
         flag("--permission-prompts"),
-        "'host' sends permission requests to your callbacks. 'none' denies the tool call instead.",
+        "'host' sends permission requests to your callbacks. 'none' denies the tool call instead. "
+        "'cli' leaves the answer to the CLI, which denies the call with its own text.",
     )
     allow_dangerously_skip_permissions: bool = switch(
         flag("--allow-dangerously-skip-permissions"),

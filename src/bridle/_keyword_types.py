@@ -54,7 +54,7 @@ class AgentOptions(TypedDict, total=False):
     tool_config: Mapping[str, Json] | None
     permission_mode: PermissionMode | str | None
     permission_prompt_tool_name: str | None
-    permission_prompts: Literal["host", "none"] | None
+    permission_prompts: Literal["host", "none", "cli"] | None
     allow_dangerously_skip_permissions: bool
     mcp_config: StrPath | Json | None
     strict_mcp_config: bool
@@ -108,6 +108,7 @@ class AgentOptions(TypedDict, total=False):
     on_subagent_stop: HookCallback | None
     on_pre_compact: HookCallback | None
     hooks: Mapping[str, Sequence[Hook]] | None
+    parallel_hooks: bool
     hook_timeouts: Mapping[str, float] | None
     callback_timeout: float
     on_can_use_tool: CanUseToolCallback | None
@@ -152,7 +153,7 @@ class AgentChanges(TypedDict, total=False):
     tool_config: Mapping[str, Json] | None
     permission_mode: PermissionMode | str | None
     permission_prompt_tool_name: str | None
-    permission_prompts: Literal["host", "none"] | None
+    permission_prompts: Literal["host", "none", "cli"] | None
     allow_dangerously_skip_permissions: bool | None
     mcp_config: StrPath | Json | None
     strict_mcp_config: bool | None
@@ -206,6 +207,7 @@ class AgentChanges(TypedDict, total=False):
     on_subagent_stop: HookCallback | None
     on_pre_compact: HookCallback | None
     hooks: Mapping[str, Sequence[Hook]] | None
+    parallel_hooks: bool | None
     hook_timeouts: Mapping[str, float] | None
     callback_timeout: float | None
     on_can_use_tool: CanUseToolCallback | None

@@ -51,6 +51,8 @@ class SessionStore(Protocol):
       A session whose subagents are concerned warns once (``store_failed``).
     - ``acquire`` and ``release`` (see `LeasingStore`).
     - ``aclose``.
+    - An attribute ``has_journals``: False if the store is for transcripts only. Sessions then write
+      no journal, so `bridle.recover` cannot continue their turns.
     - An attribute ``location``: a string that differs for different databases, without a password.
       Bridle sends entries that it kept in a local file only to a store of the same class with the
       same ``location``. Without this attribute, it sends them only to the same object, so entries

@@ -278,6 +278,12 @@ class BidirOptions(Record):
         "the hooks in options such as `on_stop`.",
         config=False,
     )
+    parallel_hooks: bool = switch(
+        _HOOKS,
+        "Let the CLI call all hooks of an event at the same time and combine their results. "
+        "Default: Bridle calls them in order, and the first decision wins. With a store or a "
+        "retry, or to resume a call that waits for approval, PreToolUse can have one hook.",
+    )
     hook_timeouts: Mapping[str, float] | None = option(
         mapping(positive, key=forms.name),
         _SDK,
@@ -380,9 +386,9 @@ def check_session(cli: CliOptions, bidir: BidirOptions) -> None:
             fix = "The tool would answer in place of the callback. Set only one of them."
             problem = f"cannot be used together with {name}"
             raise OptionsError("permission_prompt_tool_name", problem, fix=fix)
-        if cli.permission_prompts == "none":
+        if cli.permission_prompts in ("none", "cli"):
             fix = "The CLI would never call the callback. Set only one of them."
-            problem = f"cannot be 'none' together with {name}"
+            problem = f"cannot be {cli.permission_prompts!r} together with {name}"
             raise OptionsError("permission_prompts", problem, fix=fix)
     if isinstance(cli.mcp_config, Mapping):
         configured = cast("dict[str, object]", cli.mcp_config["mcpServers"])

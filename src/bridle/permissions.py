@@ -401,13 +401,14 @@ class AllowAll(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """Let the tool run with another input.
+    """Let the tool run with another input, and apply `updated_permissions` to the rules.
 
     If `new_input` is empty and the original is not, Bridle denies the call: the CLI would ignore
     the empty input and use the original.
     """
 
     new_input: Mapping[str, Any]
+    updated_permissions: Sequence[PermissionUpdate] = ()
 
 
 class Deny(msgspec.Struct, frozen=True):

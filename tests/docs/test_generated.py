@@ -136,7 +136,10 @@ def test_every_public_module_is_in_the_table_of_modules() -> None:
         for path in package.rglob("[!_]*.py")
         if "\n__all__" in path.read_text("utf-8") and "/_" not in path.as_posix()
     }
-    assert {"bridle", "bridle.testing", *public} == set(doc_tables.PUBLIC_MODULES)
+    # The drop-in has a page of its own: its names are those of the official SDK.
+    public = {name for name in public if not name.startswith("bridle.compat.")}
+    packages = {"bridle", "bridle.compat", "bridle.testing"}
+    assert packages | public == set(doc_tables.PUBLIC_MODULES)
 
 
 def test_a_table_cell_cannot_end_its_table() -> None:

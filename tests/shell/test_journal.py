@@ -496,11 +496,23 @@ def test_every_door_writes_the_journal() -> None:
     run(main)
 
 
-def test_a_session_without_a_store_has_no_journal_and_no_hook() -> None:
+class TranscriptsOnly(MemoryStore):
+    """A store that is not for journals."""
+
+    has_journals = False
+
+
+@pytest.mark.parametrize("store", [None, TranscriptsOnly()])
+def test_a_session_without_a_store_for_journals_has_no_journal_and_no_hook(
+    store: MemoryStore | None,
+) -> None:
     async def main() -> None:
         with FakeCli.auto() as cli:
-            agent = bridle.Agent(cli_path=cli.path)
-            assert (await agent.run("one")).ok
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            outcome = await agent.run("one")
+            assert outcome.ok
+            if store is not None:
+                assert "journal" not in await store.subkeys(outcome.session_id or "")
             (greeting,) = [
                 line["request"]
                 for line in cli.received

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.processes import Programs, is_alive, plan, run, until
 
+import bridle.compat
 from bridle._core.versions import Version
 from bridle._shell import locate, tree
 from bridle._shell.locate import (
@@ -24,6 +25,7 @@ from bridle._shell.locate import (
     version_of,
 )
 from bridle._shell.process import CliProcess, _live  # pyright: ignore[reportPrivateUsage]
+from bridle.compat import claude_agent_sdk
 from bridle.errors import CliNotFoundError, SpawnError
 
 HOME_PLACES = (
@@ -99,6 +101,16 @@ def test_the_wheel_is_found_without_importing_it(
     (tmp_path / "site/claude_agent_sdk/__init__.py").write_text("raise SystemExit")
     assert find_cli(environ=environ, home=str(home)) == bundled
     assert "claude_agent_sdk" not in sys.modules
+
+
+def test_the_wheel_is_found_although_the_drop_in_replaces_its_module(
+    tmp_path: Path, home: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = install(tmp_path / "site/claude_agent_sdk/_bundled/claude")
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    bridle.compat.install()
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", claude_agent_sdk)
+    assert find_cli(environ=environ, home=str(home)) == bundled
 
 
 def test_a_module_made_by_hand_in_place_of_the_wheel_is_no_trouble(

@@ -210,6 +210,27 @@ def test_a_store_that_comes_back_gets_every_entry_once(mode: str, state: Path) -
     play(main)
 
 
+def test_a_flush_waits_until_the_store_works_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_writer, "MAX_FAILING", 10.0)
+    monkeypatch.setattr(store_writer, "LINGER", 3600.0)
+
+    async def main() -> None:
+        bench = Bench()
+        await bench.writer.flush()  # nothing to do
+        bench.store.mode = "fails"
+        bench.put(1)
+        bench.put(2)
+        flushing = asyncio.ensure_future(bench.writer.flush())
+        await until(lambda: bench.store.appends > 1)
+        assert not flushing.done()
+        bench.store.mode = "works"
+        await flushing
+        assert await bench.stored() == [1, 2]
+        await bench.writer.aclose(1.0)
+
+    run(main)
+
+
 def test_a_short_failure_needs_no_spool(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
     monkeypatch.setattr(store_writer, "MAX_FAILING", 60.0)
 

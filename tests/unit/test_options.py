@@ -722,7 +722,11 @@ def test_what_only_looks_like_a_contradiction_is_accepted(given: dict[str, Any])
 @pytest.mark.parametrize("handler", ["on_can_use_tool", "on_question", "on_plan"])
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("permission_prompt_tool_name", "mcp__a__b"), ("permission_prompts", "none")],
+    [
+        ("permission_prompt_tool_name", "mcp__a__b"),
+        ("permission_prompts", "none"),
+        ("permission_prompts", "cli"),
+    ],
 )
 def test_permissions_are_answered_in_one_place(handler: str, field: str, value: Any) -> None:
     """C33: two who answer are a contradiction."""

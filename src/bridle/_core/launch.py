@@ -202,7 +202,7 @@ def plan_session(
     asks = bidir.on_can_use_tool is not None or "PermissionRequest" in (hooks or {})
     if asks and cli.permission_mode is None and not _has_default_mode(cli, settings_text):
         ours["permission_mode"] = "default"
-    if cli.permission_prompt_tool_name is None:
+    if cli.permission_prompt_tool_name is None and cli.permission_prompts != "cli":
         ours["permission_prompt_tool_name"] = STDIO
     resumes = cli.resume_session_id is not None or cli.continue_session
     if cli.session_id is None and (cli.fork_session or not resumes):
@@ -584,10 +584,17 @@ def _permission_mode(value: object) -> Iterator[str]:
     yield f"--permission-mode={'default' if value == 'manual' else value}"
 
 
+def _permission_prompts(value: object) -> Iterator[str]:
+    """Pass no flag for "cli": it is what the CLI does without one."""
+    if value != "cli":
+        yield f"--permission-prompts={value}"
+
+
 _SPELLINGS: dict[str, Callable[[object], Iterator[str]]] = {
     "thinking": _thinking,
     "plugins": _plugins,
     "permission_mode": _permission_mode,
+    "permission_prompts": _permission_prompts,
 }
 
 

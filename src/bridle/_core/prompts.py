@@ -19,6 +19,9 @@ _SHAPE = '{"type": "user", "message": {"role": "user", "content": ...}}'
 
 _BYTES = (bytes, bytearray, memoryview)  # iterables, but of numbers
 
+# Fields of a user message that are sent as they are.
+_PASSED_ON = ("origin", "shouldQuery", "timestamp", "tool_use_result")
+
 # Other fields of a user message, with the matching arguments of the encoder.
 _MEMBERS = {
     "uuid": "uuid",
@@ -82,7 +85,8 @@ def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:
     if message.get("type") != "user" or not is_mapping(inner) or inner.get("role") != "user":
         raise OptionsError("prompt", "is a mapping, but not a user message", fix=f"Write {_SHAPE}.")
     content = inner.get("content")
-    strays = {*message} - {*_MEMBERS, "type", "message"} | {*inner} - {"role", "content"}
+    known = {*_MEMBERS, *_PASSED_ON, "type", "message"}
+    strays = {*message} - known | {*inner} - {"role", "content"}
     if strays:
         names = ", ".join(sorted(map(str, strays)))
         raise OptionsError("prompt", f"has unknown keys: {names}", fix=f"Write {_SHAPE}.")
@@ -91,9 +95,11 @@ def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:
         for name, value in message.items()
         if name in _MEMBERS and value is not None
     }
+    more = {name: message[name] for name in _PASSED_ON if name in message}
     encode = cast("Callable[..., bytes]", encode_user_message)
     return encode(
-        content if isinstance(content, str) else _blocks(content), **{"uuid": uuid, **said}
+        content if isinstance(content, str) else _blocks(content),
+        **{"uuid": uuid, **said, "more": more},
     )
 
 

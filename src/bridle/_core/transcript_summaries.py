@@ -139,13 +139,23 @@ def _tag(members: Sequence[JsonObject]) -> str | None:
 
 def _first_prompt(members: Iterable[JsonObject]) -> str | None:
     command: str | None = None
-    for one in filter(_is_of_user, members):
-        for text in _texts(one):
-            if found := command_of(text):
-                command = command or found[0]
-            elif text.strip() and is_prompt_text(text):
-                return _shortened(text)
+    for one in members:
+        prompt, name = prompt_of(one)
+        if prompt is not None:
+            return prompt
+        command = command or name
     return command
+
+
+def prompt_of(entry: JsonObject) -> tuple[str | None, str | None]:
+    """Return the start of the prompt in an entry, and the first slash command before it."""
+    command: str | None = None
+    for text in _texts(entry) if _is_of_user(entry) else ():
+        if found := command_of(text):
+            command = command or found[0]
+        elif text.strip() and is_prompt_text(text):
+            return _shortened(text), command
+    return None, command
 
 
 def _is_of_user(entry: JsonObject) -> bool:

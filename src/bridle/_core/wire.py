@@ -427,11 +427,12 @@ def encode_user_message(
     priority: str | None = None,
     is_synthetic: bool = False,
     client_composed: bool = False,
+    more: Mapping[str, object] | None = None,
 ) -> bytes:
     """Return the line of a prompt: text, or blocks as our structs or as plain mappings.
 
     A block that was decoded from the wire is written unchanged. `client_composed` keeps the CLI
-    from interpreting slash commands and `@paths` in the text.
+    from interpreting slash commands and `@paths` in the text. `more` has other fields of the line.
     """
     if not isinstance(content, str):
         content = _blocks(content)
@@ -448,7 +449,7 @@ def encode_user_message(
         line["isSynthetic"] = True
     if client_composed:
         line["client_composed"] = True
-    return _line(line)
+    return _line({**line, **more} if more else line)
 
 
 def _blocks(content: object) -> list[Any]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import Any
-from uuid import uuid4
 
 from msgspec import structs
 
 from bridle._core.config import EngineConfig
 from bridle._core.precedence import ResolvedOptions
-from bridle._core.prompts import encode_prompt, prompts_at_hand, uuid_of
+from bridle._core.prompts import encode_prompt, prompts_at_hand
 from bridle._doors.drawing import draw
 from bridle._doors.session import InnerSession
-from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor
 from bridle._shell.subscriptions import Closed
 from bridle.content import Prompts
@@ -81,13 +79,8 @@ class QuerySession(InnerSession):
     async def _draw_and_send(self, waiting: list[asyncio.Task[Outcome[Any]]]) -> None:
         async with contextlib.aclosing(draw(self._prompts)) as prompts:
             async for prompt in prompts:
-                turn = await self._send_prompt(prompt)
+                turn = await self.send_prompt(prompt)
                 waiting.append(asyncio.ensure_future(turn.outcome()))
-
-    async def _send_prompt(self, prompt: object) -> Turn:
-        uuid = uuid_of(prompt) or str(uuid4())
-        line = encode_prompt(prompt, uuid, is_verbatim=self._cli.verbatim_prompts)
-        return await self._send(uuid, line, None, self.deps)
 
 
 class RunningQuery:

@@ -22,6 +22,7 @@ from bridle._core.incoming.tool_server import manifest
 from bridle._core.launch import Launch, ResumedCall, ask_rules, plan_session
 from bridle._core.operations import APPLY_FLAG_SETTINGS, MCP_SET_SERVERS, check_timeout
 from bridle._core.precedence import ResolvedOptions
+from bridle._core.prompts import encode_prompt, uuid_of
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
 from bridle._core.wire import decode_reply
@@ -116,7 +117,7 @@ class Session(OperationGroups):
         self._output_retries = checked_retries(output_retries)
         self._cli, self._sdk, self._bidir = options.cli, options.sdk, options.bidir
         self._store = _checked_store(self._sdk.store)
-        self._journal = _new_journal(self._sdk, self._retry)
+        self._journal = _new_journal(self._store, self._retry, self._sdk.control_timeout)
         self._warnings = option_warnings(options)
         self._plan = self._plan_hooks()
         self._launch = self._plan_launch()
@@ -206,6 +207,7 @@ class Session(OperationGroups):
             bidir.hook_timeouts,
             needed,
             last=None if self._journal is None else self._journal.hook(),
+            parallel=bidir.parallel_hooks,
         )
 
     async def _announce(self, write: Callable[..., Awaitable[None]]) -> None:
@@ -612,13 +614,16 @@ def _checked_store(store: object) -> SessionStore | None:
     return as_store(store)
 
 
-def _new_journal(sdk: SdkOptions, retry: Retry | None) -> SessionJournal | None:
+def _new_journal(
+    store: SessionStore | None, retry: Retry | None, start_timeout: float
+) -> SessionJournal | None:
     """Return the journal of a session that can be recovered or retried."""
-    if sdk.store is None and retry is None:
+    is_stored = store is not None and getattr(store, "has_journals", True)
+    if not is_stored and retry is None:
         return None
     from bridle._shell.journal import SessionJournal  # few sessions have one
 
-    return SessionJournal(sdk.control_timeout, keeps_entries=retry is not None)
+    return SessionJournal(start_timeout, keeps_entries=retry is not None)
 
 
 class InnerSession(Session):
@@ -635,6 +640,17 @@ class InnerSession(Session):
         output_retries: int = 1,
     ) -> None:
         self._set_up(options, deps, output_type, output_retries)
+
+    async def send_prompt(self, prompt: object) -> Turn:
+        """Send a prompt in any form that `query` takes: text, blocks, or a whole user message.
+
+        Raises:
+            OptionsError: the prompt is invalid.
+            ControlError: the session has stopped, or its input is closed.
+        """
+        uuid = uuid_of(prompt) or str(uuid4())
+        line = encode_prompt(prompt, uuid, is_verbatim=self._cli.verbatim_prompts)
+        return await self._send(uuid, line, None, self.deps)
 
     def show_as(self, owner: object) -> None:
         """Set the object that tools get. Call it before the session connects."""

@@ -116,13 +116,13 @@ def _expanded(path: str, home: str) -> str:
 
 
 def _wheel() -> list[str]:
-    """Return the directory of the installed claude-agent-sdk, without importing it."""
-    from importlib.util import find_spec  # asyncio does not load it, and it is rarely needed
+    """Return the directory of the installed claude-agent-sdk, without importing it.
 
-    try:
-        spec = find_spec("claude_agent_sdk")
-    except ValueError:  # a module of that name has no spec
-        return []
+    Searches the path, because `bridle.compat.install` replaces the module.
+    """
+    from importlib.machinery import PathFinder  # asyncio does not load it, and it is rarely needed
+
+    spec = PathFinder.find_spec("claude_agent_sdk")
     return list(spec.submodule_search_locations or ()) if spec else []
 
 

@@ -79,7 +79,7 @@ def _payload(result: object, context: CanUseToolContext) -> tuple[JsonObject, tu
     if isinstance(result, Allow | AllowOnce | AllowAll):
         return _allow(Raw(_sent_back(context.tool_input)), _updates(result, context)), ()
     if isinstance(result, Edit):
-        return _allow(_edited(result.new_input, context)), ()
+        return _allow(_edited(result.new_input, context), result.updated_permissions), ()
     if isinstance(result, Answers) and isinstance(context, QuestionContext):
         answers, warnings = _answers(result.answers, context)
         return _allow({**context.tool_input, "answers": answers}), warnings

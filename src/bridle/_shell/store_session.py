@@ -313,6 +313,11 @@ class StoreSession:
                 after = None if self._has_lost_lines else self._last.get(path)
                 self._put(tail, await self._in_thread(tail.read_after, after))
 
+    async def flush(self) -> None:
+        """Wait until the store has all entries so far. While the store fails, this waits."""
+        for writer in list(self._writers.values()):
+            await writer.flush()
+
     async def aclose(self, *, is_stopped: bool) -> None:
         """Wait for the store, then give the leases back and remove the files.
 

@@ -71,6 +71,8 @@ class StoreWriter:
         self._is_closing = asyncio.Event()
         # Set to append at once, without a wait for more entries.
         self._is_urgent = asyncio.Event()
+        # Callers of `flush`.
+        self._flushes = 0
         self._is_closed = False
 
     def put(self, key: SessionKey, entries: Sequence[Entry], size: int) -> Batch | None:
@@ -124,6 +126,16 @@ class StoreWriter:
             problem,
             fix="Check that the store can be reached and that the spool file can be written.",
         )
+
+    async def flush(self) -> None:
+        """Wait until the store has everything. While the store fails, this waits."""
+        self._flushes += 1
+        self._is_urgent.set()
+        try:
+            while self._is_busy:
+                await asyncio.wait([self._task()])
+        finally:
+            self._flushes -= 1
 
     async def aclose(self, timeout: float) -> None:
         """Wait up to ``timeout`` seconds until the store has everything.
@@ -179,7 +191,8 @@ class StoreWriter:
     def _is_in_haste(self) -> bool:
         """Whether entries must not wait for more."""
         is_large = self._backlog.size >= MAX_BATCH_BYTES
-        return is_large or len(self._callers) > 0 or self._is_closing.is_set()
+        is_awaited = self._flushes > 0 or len(self._callers) > 0
+        return is_large or is_awaited or self._is_closing.is_set()
 
     def _task(self) -> asyncio.Task[None]:
         """Return the task that appends. Start it if it does not run."""

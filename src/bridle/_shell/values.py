@@ -86,6 +86,10 @@ def encode(value: object) -> bytes:
     return _encode(value)
 
 
+_UNCHANGED = frozenset({str, int, bool, type(None)})
+"""Types whose values JSON holds as they are."""
+
+
 def check_json(value: object) -> None:
     """Check that JSON can hold a value without changing it.
 
@@ -110,10 +114,15 @@ def check_json(value: object) -> None:
                     problem = f"the keys {texts[text]!r:.40} and {key!r:.40}{place}"
                     raise ValueError(f"{problem} are the same key in JSON")
                 texts[text] = key
-                waiting.append((f"{path}.{text:.40}" if path else f"{text:.40}", member))
+                if type(member) not in _UNCHANGED:
+                    waiting.append((f"{path}.{text:.40}" if path else f"{text:.40}", member))
         elif isinstance(item, list | tuple):
             items = cast("Sequence[object]", item)
-            waiting += [(f"{path}[{index}]", each) for index, each in enumerate(items)]
+            waiting += [
+                (f"{path}[{index}]", each)
+                for index, each in enumerate(items)
+                if type(each) not in _UNCHANGED
+            ]
 
 
 def _builtin(value: object) -> object:

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "record": ("bridle.cli.record", "Run one prompt and record the session in a file."),
         "replay": ("bridle.cli.replay", "Show a recorded session as text, JSON or a page."),
         "sessions": ("bridle.cli.sessions", "List, show, export and delete stored sessions."),
+        "port": ("bridle.cli.port", "Show the Bridle form beside each use of claude_agent_sdk."),
     }
 )
 """Name → (module, one-line description)."""

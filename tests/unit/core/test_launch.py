@@ -177,6 +177,12 @@ def test_a_session_that_contradicts_itself_is_not_planned() -> None:
         session(CliOptions(permission_prompts="none"), BidirOptions(on_plan=answer))
 
 
+def test_the_cli_answers_permission_requests_itself_if_it_gets_no_flag() -> None:
+    assert "--permission-prompt-tool=stdio" in session().argv
+    argv = session(CliOptions(permission_prompts="cli")).argv
+    assert [arg for arg in argv if arg.startswith("--permission-prompt")] == []
+
+
 # ---------------------------------------------------------------- every row
 
 FLAGS: list[Any] = [

@@ -107,6 +107,11 @@ def test_a_message_keeps_what_it_says() -> None:
     assert written(message) == message
 
 
+def test_members_that_only_the_cli_understands_are_sent_as_they_are() -> None:
+    more = {"origin": {"kind": "human"}, "shouldQuery": False}
+    assert written({**MESSAGE, **more}).items() >= more.items()
+
+
 def test_a_member_that_says_nothing_counts_as_absent() -> None:
     assert written({**MESSAGE, "uuid": None})["uuid"] == "u-1"
 

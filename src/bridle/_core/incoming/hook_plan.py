@@ -2,7 +2,8 @@
 
 The CLI sees one callback per event, because it would run several callbacks of one event at the
 same time. Bridle calls the hooks of the event one after another (:mod:`hook_run`), so that they
-run in order and the first decision wins.
+run in order and the first decision wins. With ``parallel`` the CLI sees every hook, with its
+matcher, calls them at the same time and combines their results itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bridle._core.incoming.hook_rules import rule_of
 from bridle._core.incoming.hook_run import HookRun, PlannedHook, decode_context
 from bridle._core.tool_names import names_of
 from bridle._raw_line import JsonObject
+from bridle.errors import OptionsError
 from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, compile_matcher
 
 #: Seconds that the CLI waits beyond the deadlines of our hooks. A deadline starts when its hook
@@ -31,8 +33,10 @@ _LONGEST_TIMEOUT = (2**31 - 1) // 1000
 class _PlannedEvent(msgspec.Struct, frozen=True):
     event: str
     hooks: tuple[PlannedHook, ...]
-    has_matchers: bool
-    label: str
+    has_matchers: bool = False
+    label: str = ""
+    #: The matcher that the CLI applies. None: it calls the hooks for every subject.
+    matcher: str | None = None
 
     def cli_timeout(self) -> int:
         total = sum(planned.timeout for planned in self.hooks) + _CLI_MARGIN
@@ -54,12 +58,19 @@ class HookPlan(msgspec.Struct, frozen=True):
         hook_timeouts: Mapping[str, float] | None = None,
         needed: str | None = None,
         last: Hook | None = None,
+        *,
+        parallel: bool = False,
     ) -> HookPlan:
         """Plan one callback id for each event that has hooks, in the order given.
 
         The timeout of a hook wins over that of its event, which wins over ``callback_timeout``.
         ``needed`` is an event that gets a callback id even without hooks. ``last`` is called after
-        the hooks of PreToolUse, which is then needed.
+        the hooks of PreToolUse, which is then needed. With ``parallel``, plan one callback id for
+        each hook.
+
+        Raises:
+            OptionsError: ``parallel``, and the needed event has several hooks. Something has to
+                follow all of them, and only the CLI would know when they have ended.
         """
         needed = needed if last is None else "PreToolUse"
         timeouts = hook_timeouts or {}
@@ -69,6 +80,19 @@ class HookPlan(msgspec.Struct, frozen=True):
                 continue
             default = timeouts.get(event, callback_timeout)
             every = tuple(_planned(hook, default) for hook in listed)
+            if parallel and event == needed and len(every) > 1:
+                problem = f"cannot be used with {len(every)} hooks of {event} in this session"
+                fix = (
+                    "Bridle acts after all of them: it writes the call to the journal of a store "
+                    "or a retry, or decides a resumed call. Leave out parallel_hooks."
+                )
+                raise OptionsError("parallel_hooks", problem, fix=fix)
+            if parallel and event != needed:
+                for one in every:
+                    planned[f"hook_{len(planned)}"] = _PlannedEvent(
+                        event, (one,), label=f"{event} hook", matcher=one.hook.matcher
+                    )
+                continue
             has_matchers = any(hook.matcher is not None for hook in every)
             planned[f"hook_{len(planned)}"] = _PlannedEvent(
                 event, every, has_matchers, f"{event} hook"
@@ -80,14 +104,14 @@ class HookPlan(msgspec.Struct, frozen=True):
         registered: JsonObject = {}
         for callback_id, planned in self.by_callback_id.items():
             matcher: JsonObject = {
-                "matcher": None,
+                "matcher": planned.matcher,
                 "hookCallbackIds": [callback_id],
                 "timeout": planned.cli_timeout(),
             }
             if rule_of(planned.event).is_gate:
                 # Newer CLIs then block if our answer is an error. Older ones ignore the field.
                 matcher["onFailure"] = "block"
-            registered[planned.event] = [matcher]
+            registered.setdefault(planned.event, []).append(matcher)
         return registered or None
 
     def begin(self, callback_id: str, hook_input: JsonObject, tool_use_id: str | None) -> HookRun:

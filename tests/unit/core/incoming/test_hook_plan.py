@@ -20,6 +20,7 @@ from tests.support.hook_runs import (
 
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import decode_context
+from bridle.errors import OptionsError
 from bridle.hooks import (
     CONTEXTS,
     HOOK_EVENTS,
@@ -71,6 +72,50 @@ def test_each_event_with_hooks_has_one_callback_in_the_order_given() -> None:
             }
         ],
     }
+
+
+def test_parallel_hooks_are_registered_one_by_one_with_their_matchers() -> None:
+    plan = HookPlan.from_options(
+        {"PreToolUse": (Hook(callback, matcher="Bash"), Hook(callback, timeout=5.0))},
+        60.0,
+        parallel=True,
+    )
+    payload = plan.initialize_payload()
+    assert payload is not None
+    assert [(one["matcher"], one["hookCallbackIds"]) for one in payload["PreToolUse"]] == [
+        ("Bash", ["hook_0"]),
+        (None, ["hook_1"]),
+    ]
+    assert [one["timeout"] for one in payload["PreToolUse"]] == [DAY + 60, DAY + 5]
+    # The CLI has applied the matcher already.
+    assert len(plan.begin("hook_0", {**BASE, **TOOL, "tool_name": "Read"}, None).waiting) == 1
+
+
+def test_with_a_last_hook_one_hook_of_pre_tool_use_is_planned_in_order() -> None:
+    plan = HookPlan.from_options(
+        {"PreToolUse": (Hook(callback, matcher="Bash"),), "Stop": (Hook(callback),) * 2},
+        60.0,
+        last=Hook(callback),
+        parallel=True,
+    )
+    payload = plan.initialize_payload()
+    assert payload is not None
+    # The CLI has to ask for every tool, because the last hook follows every call.
+    assert [one["matcher"] for one in payload["PreToolUse"]] == [None]
+    assert len(payload["Stop"]) == 2
+    [callback_id] = payload["PreToolUse"][0]["hookCallbackIds"]
+    run = plan.begin(callback_id, {**BASE, **TOOL, "tool_name": "Read"}, None)
+    assert run.waiting == ()
+    assert run.needs_last
+
+
+@pytest.mark.parametrize("follower", [{"last": Hook(callback)}, {"needed": "PreToolUse"}])
+def test_parallel_hooks_of_pre_tool_use_are_rejected_if_something_follows_them(
+    follower: Any,
+) -> None:
+    hooks = {"PreToolUse": (Hook(callback), Hook(callback))}
+    with pytest.raises(OptionsError, match="parallel_hooks cannot be used with 2 hooks"):
+        HookPlan.from_options(hooks, 60.0, parallel=True, **follower)
 
 
 def test_the_six_single_callbacks_are_announced_under_the_names_of_the_wire() -> None:

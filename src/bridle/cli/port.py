@@ -1,0 +1,49 @@
+"""``bridle port``: show the native form beside each use of the official SDK."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bridle.cli._port.report import report
+from bridle.cli._port.uses import Use, uses
+from bridle.cli.exits import ExitCode
+from bridle.errors import OptionsError
+
+_EPILOG = """\
+  bridle port agent.py            the uses in one program
+  bridle port src                 those in all programs below a directory
+
+The command changes nothing. To run a program on Bridle as it is, add one line before it imports
+claude_agent_sdk: `import bridle.compat; bridle.compat.install()`
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="A program, or a directory of programs."
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the report."""
+    found: list[tuple[str, list[Use]]] = []
+    for path in _programs(options.files):
+        try:
+            source = path.read_text("utf-8")
+            found.append((str(path), uses(source)))
+        except (OSError, SyntaxError, ValueError) as problem:
+            fix = "Name Python programs or directories of them."
+            raise OptionsError("FILE", f"cannot read {path}: {problem}", fix=fix) from problem
+    print(report(found), end="")
+    return ExitCode.OK
+
+
+def _programs(paths: list[Path]) -> list[Path]:
+    return [
+        program
+        for path in paths
+        for program in (sorted(path.rglob("*.py")) if path.is_dir() else [path])
+    ]

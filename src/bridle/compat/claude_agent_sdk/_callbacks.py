@@ -1,0 +1,124 @@
+"""Wrap hooks and permission callbacks of the official form as callbacks of Bridle."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import CoroutineType
+from typing import Any, TypeVar, cast
+
+from bridle.compat.claude_agent_sdk._bridge import Bridge
+from bridle.compat.claude_agent_sdk._hook_types import HookCallback, HookContext, HookMatcher
+from bridle.compat.claude_agent_sdk._permission_types import (
+    CanUseTool,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    PermissionUpdate,
+    ToolPermissionContext,
+)
+from bridle.hooks import Hook
+from bridle.hooks import HookContext as NativeContext
+from bridle.permissions import (
+    Allow,
+    CanUseToolContext,
+    Deny,
+    Edit,
+    PermissionResult,
+    UnknownPermissionUpdate,
+)
+
+_COROUTINES: type = CoroutineType
+"""The usual kind of awaitable, which is quicker to recognise than the others."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+HOOK_TIMEOUT = 600.0
+"""Seconds that a hook without a timeout may take: what the CLI itself allows."""
+
+
+async def settled(value: object) -> Any:
+    """Return what a callback of the user returned. Plain functions are accepted too."""
+    waits = isinstance(value, _COROUTINES) or inspect.isawaitable(value)
+    return await cast("Awaitable[Any]", value) if waits else value
+
+
+# ---------------------------------------------------------------- hooks
+
+
+def native_hooks(
+    hooks: Mapping[Any, Sequence[HookMatcher]], bridge: Bridge
+) -> dict[str, list[Hook]]:
+    """Return the hooks by event."""
+    return {
+        event: [
+            Hook(
+                _hook(callback, bridge),
+                matcher=matcher.matcher,
+                timeout=matcher.timeout or HOOK_TIMEOUT,
+                on_error="block" if matcher.on_failure == "block" else "continue",
+            )
+            for matcher in matchers
+            for callback in matcher.hooks
+        ]
+        for event, matchers in hooks.items()
+    }
+
+
+def _hook(function: HookCallback, bridge: Bridge) -> Callable[[NativeContext], Awaitable[Any]]:
+    async def call(context: NativeContext) -> Any:
+        given = function(cast("Any", context.raw), context.tool_use_id, HookContext(signal=None))
+        # An empty output decides nothing, as None does.
+        return await settled(given) or None
+
+    return _named(bridge.callback(call), function)
+
+
+def _named(callback: _F, function: object) -> _F:
+    """Give a callback the name of the user's function, for warnings."""
+    callback.__name__ = callback.__qualname__ = getattr(function, "__name__", "callback")
+    return callback
+
+
+# ---------------------------------------------------------------- permissions
+
+
+def native_permission(
+    function: CanUseTool, bridge: Bridge
+) -> Callable[[CanUseToolContext], Awaitable[PermissionResult]]:
+    """Return the permission callback."""
+
+    async def call(context: CanUseToolContext) -> PermissionResult:
+        given = function(context.tool_name, context.tool_input, _context(context))
+        return _result(await settled(given))
+
+    return _named(bridge.callback(call), function)
+
+
+def _context(context: CanUseToolContext) -> ToolPermissionContext:
+    return ToolPermissionContext(
+        suggestions=[
+            PermissionUpdate.from_dict(update.raw) for update in context.permission_suggestions
+        ],
+        tool_use_id=context.tool_use_id,
+        agent_id=context.agent_id,
+        blocked_path=context.blocked_path,
+        decision_reason=context.decision_reason,
+        title=context.title,
+        display_name=context.display_name,
+        description=context.description,
+    )
+
+
+def _result(given: object) -> PermissionResult:
+    if isinstance(given, PermissionResultAllow):
+        updates = [
+            UnknownPermissionUpdate(update.to_dict()) for update in given.updated_permissions or ()
+        ]
+        # The CLI runs the original input if it gets an empty one.
+        return Edit(given.updated_input, updates) if given.updated_input else Allow(updates)
+    if isinstance(given, PermissionResultDeny):
+        return Deny(given.message, interrupt=given.interrupt)
+    raise TypeError(
+        f"can_use_tool returned {type(given).__name__}. Return a PermissionResultAllow or a "
+        "PermissionResultDeny."
+    )

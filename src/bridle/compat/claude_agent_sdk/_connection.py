@@ -1,0 +1,404 @@
+"""One conversation with the CLI, for `query` and for `ClaudeSDKClient`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar, cast
+from uuid import uuid4
+
+from bridle import messages as native
+from bridle._core.prompts import uuid_of
+from bridle._doors.query import QueryStream, session_of, stream
+from bridle._doors.query_session import QuerySession
+from bridle._doors.session import InnerSession
+from bridle._doors.subscription import Subscription
+from bridle.compat.claude_agent_sdk._agent_options import ClaudeAgentOptions
+from bridle.compat.claude_agent_sdk._bridge import Bridge
+from bridle.compat.claude_agent_sdk._errors import (
+    CLIConnectionError,
+    process_error,
+    result_error,
+    translated,
+)
+from bridle.compat.claude_agent_sdk._message_types import Message, ResultMessage
+from bridle.compat.claude_agent_sdk._options import native_options, wants_replay
+from bridle.compat.claude_agent_sdk._parsing import parse, parse_alike
+from bridle.compat.claude_agent_sdk._stores import AdaptedStore, flush
+from bridle.compat.claude_agent_sdk._transport import AdaptedTransport, Transport
+from bridle.errors import (
+    BridleError,
+    OptionsError,
+    ProcessInfo,
+    SessionInUseError,
+    SpawnError,
+)
+
+_T = TypeVar("_T")
+
+_BUSY_TIMEOUT = 10.0
+_BUSY_PAUSE = 0.05
+"""Seconds to wait for a session that this program still uses, and between two attempts."""
+
+_STOPPED = ("SIGTERM", "SIGKILL")
+"""The signals with which Bridle ends a CLI that does not exit."""
+
+
+_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+"""The connections of this program that have not ended."""
+
+
+class _Source(Protocol):
+    """Where the messages of a conversation come from."""
+
+    async def batch(self) -> list[native.Message]:
+        """Return the next messages, or an empty list at the end."""
+        ...
+
+    async def close(self) -> None:
+        """End the CLI."""
+        ...
+
+    @property
+    def process(self) -> ProcessInfo:
+        """What is known about the CLI process."""
+        ...
+
+    @property
+    def session(self) -> InnerSession | None:
+        """The session, or None for a one-way query."""
+        ...
+
+
+class _Query:
+    """The messages of a query, which ends by itself."""
+
+    def __init__(self, messages: QueryStream) -> None:
+        self._stream = messages
+
+    async def batch(self) -> list[native.Message]:
+        try:
+            first = await self._stream.__anext__()
+        except StopAsyncIteration:
+            return []
+        ready = self._stream._ready  # pyright: ignore[reportPrivateUsage]
+        rest = ready[::-1]
+        ready.clear()
+        return [first, *rest]
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+    @property
+    def process(self) -> ProcessInfo:
+        plan: Any = self._stream._plan  # pyright: ignore[reportPrivateUsage]
+        return cast("ProcessInfo", plan._engine.process)
+
+    @property
+    def session(self) -> InnerSession | None:
+        return session_of(self._stream)
+
+
+class _Session:
+    """The messages of a session, which ends when it is closed."""
+
+    def __init__(self, session: InnerSession, messages: Subscription[native.Message]) -> None:
+        self._session = session
+        self._messages = messages
+
+    @property
+    def session(self) -> InnerSession | None:
+        return self._session
+
+    async def batch(self) -> list[native.Message]:
+        try:
+            first = await self._messages.__anext__()
+        except StopAsyncIteration:
+            return []
+        ready = self._messages._queue.ready  # pyright: ignore[reportPrivateUsage]
+        rest = ready[::-1]
+        ready.clear()
+        return [first, *rest]
+
+    async def close(self) -> None:
+        await self._session.aclose()
+
+    @property
+    def process(self) -> ProcessInfo:
+        return self._session._engine.process  # pyright: ignore[reportPrivateUsage]
+
+
+class Connection:
+    """One conversation. The methods run in the program's event loop."""
+
+    def __init__(
+        self, options: ClaudeAgentOptions, transport: Transport | None, bridge: Bridge
+    ) -> None:
+        self._bridge = bridge
+        self._options = options
+        self._transport = None if transport is None else AdaptedTransport(transport, bridge)
+        given = options.session_store
+        self._store = None if given is None else AdaptedStore(given, bridge)
+        try:
+            self._resolved = native_options(options, bridge, self._transport, self._store)
+        except OptionsError as error:
+            raise self._official(error) from error
+        self._shows_replay = wants_replay(options)
+        self._source: _Source | None = None
+        # Starts a query and returns its first messages. None after the start.
+        self._first: Callable[[], Awaitable[list[native.Message]]] | None = None
+        #: The session of a client; None for a query.
+        self.session: InnerSession | None = None
+        #: What to await before each message. None: nothing.
+        self.checkpoint = bridge.checkpoint
+        #: The messages that have arrived and that the program has not taken.
+        self.pending: deque[Message] = deque()
+        # The prompts that were sent. Bridle lets the CLI repeat them, to follow the turns.
+        self._sent: set[str] = set()
+        # The last message that the program gets.
+        self._last: native.Message | None = None
+        # False from the moment a prompt is sent until there is a result.
+        self._is_answered = True
+        self._has_shown = False
+        self._is_over = False
+        self._is_closed = False
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def start_query(self, prompt: object) -> None:
+        """Prepare a query. Reading the first message starts the CLI."""
+        prompts = self._prompts(prompt, "")
+
+        async def start() -> list[native.Message]:
+            if self._shows_replay:
+                self._source = _Query(QueryStream(QuerySession(prompts, self._resolved, None)))
+            else:
+                self._source = _Query(stream(prompts, self._resolved, None))
+            return await self._source.batch()
+
+        self._first = start
+
+    async def start_client(self, prompt: object) -> None:
+        """Start the CLI. Send the prompt, unless it is None."""
+
+        async def start() -> _Source:
+            if prompt is None or isinstance(prompt, str):
+                session = InnerSession(self._resolved)
+                messages = session.messages()
+                await session.connect()
+                return _Session(session, messages)
+            session = QuerySession(self._prompts(prompt, "default"), self._resolved, None)
+            await session.connect()
+            return _Query(await QueryStream(session).__aenter__())
+
+        source: _Source = await self.call(lambda: self._when_free(start))
+        self._source, self.session = source, source.session
+        if isinstance(prompt, str):
+            await self.send(prompt, "default")
+
+    async def _when_free(self, start: Callable[[], Awaitable[_T]]) -> _T:
+        """Start the CLI. If the session is still in use by this program, wait for its end.
+
+        A program may leave the loop of a query and resume the session at once. The first CLI then
+        ends in the background.
+        """
+        _OPEN.add(self)
+        deadline = time.monotonic() + _BUSY_TIMEOUT
+        while True:
+            try:
+                return await start()
+            except SessionInUseError:
+                if len(_OPEN) == 1 or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_BUSY_PAUSE)
+
+    # -- prompts -----------------------------------------------------------------------------------
+
+    async def send(self, prompt: object, session_id: str) -> None:
+        """Send a prompt, or every prompt of an iterable."""
+        session = self.session
+        assert session is not None, "a client is connected"
+
+        async def send() -> None:
+            prompts = self._prompts(prompt, session_id)
+            if isinstance(prompt, AsyncIterable):
+                async for one in prompts:
+                    _ = await session.send_prompt(one)
+            else:
+                _ = await session.send_prompt(prompts)
+
+        await self.call(send)
+
+    def _prompts(self, prompt: object, session_id: str) -> Any:
+        """Return the prompts as whole user messages, each with an id."""
+        if isinstance(prompt, AsyncIterable):
+            source = self._bridge.pull(cast("AsyncIterable[object]", prompt))
+
+            async def marked() -> AsyncIterator[object]:
+                async for one in source:
+                    yield self._marked(one, session_id)
+
+            return marked()
+        if isinstance(prompt, list | tuple):
+            return [self._marked(one, session_id) for one in cast("list[object]", prompt)]
+        return self._marked(prompt, session_id)
+
+    def _marked(self, prompt: object, session_id: str) -> object:
+        if isinstance(prompt, str):
+            prompt = {"type": "user", "message": {"role": "user", "content": prompt}}
+        if not isinstance(prompt, Mapping):
+            return prompt  # Bridle rejects it
+        message = {"session_id": session_id, **cast("Mapping[str, Any]", prompt)}
+        uuid = message["uuid"] = uuid_of(message) or str(uuid4())
+        self._sent.add(uuid)
+        self._is_answered = False
+        return message
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    async def more(self) -> bool:
+        """Wait until `pending` has messages. Return False if the CLI has ended.
+
+        Raises:
+            ClaudeSDKError: the CLI failed.
+        """
+        if self._is_over:
+            self._judge()
+            return False
+        batch: list[native.Message]
+        if self._first is not None:
+            first, self._first = self._first, None
+            batch = await self.call(lambda: self._when_free(first))
+        else:
+            assert self._source is not None, "it was started"
+            batch = await self.call(self._source.batch)
+        self._is_over = not batch
+        try:
+            if self._store is not None:
+                await self._report_store(self._store, batch)
+        finally:  # a cancelled wait for the store must not lose the messages
+            self._add(batch)
+        if self.session is None and self._is_refusal():
+            return await self.more()
+        self._has_shown = True
+        return True
+
+    def _add(self, batch: list[native.Message]) -> None:
+        """Add messages that have arrived to those that the program can take."""
+        if not batch:
+            return
+        alike = parse_alike(batch)
+        if alike is not None:
+            self.pending.extend(alike)
+            self._note(batch[-1])
+            return
+        for one in batch:
+            if type(one) is native.UserMessage and self._is_echo(one):
+                continue
+            message = parse(one)
+            if message is not None:
+                self._note(one)
+                self.pending.append(message)
+
+    def _note(self, last: native.Message) -> None:
+        self._last = last
+        self._is_answered = self._is_answered or type(last) is native.ResultMessage
+
+    def _is_echo(self, message: native.UserMessage) -> bool:
+        is_sent = message.is_replay and message.uuid in self._sent
+        return is_sent and not self._shows_replay
+
+    def _is_refusal(self) -> bool:
+        """Return whether the first message may say that the CLI refused to start.
+
+        The program gets an error in place of it, if the CLI then ends with one.
+        """
+        first = self.pending[0] if len(self.pending) == 1 and not self._has_shown else None
+        return not self._is_over and isinstance(first, ResultMessage) and first.is_error
+
+    async def _report_store(self, store: AdaptedStore, batch: list[native.Message]) -> None:
+        """Let the store have the entries of a turn before the program sees its result.
+
+        Add messages about entries that the store does not take.
+        """
+        session = None if self._source is None else self._source.session
+        if session is not None and any(type(one) is native.ResultMessage for one in batch):
+            await self._bridge.run(lambda: flush(session, store))
+        if not batch:  # the last entries of the CLI
+            store.note_failing()
+        while store.problems:
+            self.pending.append(store.problems.popleft())
+
+    def _judge(self) -> None:
+        """Raise an error if the CLI failed by itself."""
+        assert self._source is not None, "it was started"
+        process = self._source.process
+        code = process.exit_code
+        if self._transport is not None and self._transport.error is not None:
+            raise self._transport.error
+        if not code or self._is_closed:
+            return
+        if isinstance(self._last, native.ResultMessage) and self._last.is_error:
+            raise result_error(self._last.raw, code)
+        if process.signal in _STOPPED and self._is_answered:
+            return
+        raise process_error(code, process.stderr_tail)
+
+    # -- requests and the end ----------------------------------------------------------------------
+
+    async def call(self, work: Any) -> Any:
+        """Run a coroutine of Bridle, and translate its errors."""
+        try:
+            return await self._bridge.run(work)
+        except BridleError as error:
+            raise self._official(error) from error
+
+    async def close(self) -> None:
+        """End the CLI. Messages that have arrived can still be read.
+
+        Cancellation: the CLI ends even if the wait is cancelled.
+        """
+        self._is_closed = True
+        source = self._source
+        if source is None:
+            return
+
+        async def end() -> None:
+            try:
+                await source.close()
+            finally:
+                _OPEN.discard(self)
+
+        async def wait() -> None:
+            await asyncio.shield(ending[0])
+
+        ending: list[asyncio.Task[None]] = []
+        self._bridge.post(lambda: ending.append(_start(end())))
+        await self._bridge.run(wait)
+
+    def _official(self, error: BridleError) -> BaseException:
+        """Return the error that the program gets."""
+        if self._transport is not None and self._transport.error is not None:
+            return self._transport.error
+        is_settings = isinstance(error, OptionsError) and error.field == "settings"
+        if is_settings and self._options.sandbox is not None:
+            return CLIConnectionError(f"The settings cannot be loaded. {error}")
+        place = self._options.cwd
+        if isinstance(error, SpawnError) and place and not os.path.isdir(place):
+            return CLIConnectionError(f"cwd is {place}, which is not a directory. Create it first.")
+        return translated(error)
+
+
+_ending: set[asyncio.Task[None]] = set()
+
+
+def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task and keep it until it ends. The event loop has only weak references."""
+    task = asyncio.get_running_loop().create_task(work)
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)
+    return task

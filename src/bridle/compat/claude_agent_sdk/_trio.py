@@ -1,0 +1,153 @@
+"""The bridge for programs that use trio. Bridle runs on the event loop of `bridle.sync`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+import outcome
+import trio
+
+from bridle._doors.portal import portal
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+_END: Any = object()
+
+
+def trio_bridge() -> TrioBridge | None:
+    """Return the bridge of the running trio task, or None outside trio."""
+    return TrioBridge(trio.lowlevel.current_trio_token()) if trio.lowlevel.in_trio_run() else None
+
+
+class TrioBridge:
+    """The bridge between one run of trio and the background loop."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self._token = token
+        self.checkpoint = trio.lowlevel.checkpoint_if_cancelled
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run a coroutine on the background loop.
+
+        Cancellation: cancels the coroutine, and waits for its end.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        waiting = trio.lowlevel.current_task()
+        running: list[asyncio.Task[_T]] = []
+        raise_cancel: list[Callable[[], object]] = []
+
+        def finish(done: asyncio.Task[_T]) -> None:
+            if done.cancelled() and raise_cancel:
+                result: Any = outcome.capture(raise_cancel[0])
+            elif done.cancelled():
+                result = outcome.Error(RuntimeError("the background loop has ended"))
+            elif (error := done.exception()) is not None:
+                result = outcome.Error(error)
+            else:
+                result = outcome.Value(done.result())
+            self._in_trio(trio.lowlevel.reschedule, waiting, result)
+
+        def start() -> None:
+            task = asyncio.get_running_loop().create_task(work())
+            running.append(task)
+            task.add_done_callback(finish)
+
+        def cancel() -> None:
+            running[0].cancel()
+
+        def abort(raises: Callable[[], object]) -> trio.lowlevel.Abort:
+            raise_cancel.append(raises)
+            portal().post(cancel)
+            return trio.lowlevel.Abort.FAILED
+
+        portal().post(start)
+        result: _T = await trio.lowlevel.wait_task_rescheduled(abort)
+        return result
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Call a function on the background loop."""
+        portal().post(function)
+
+    def _in_trio(self, function: Callable[..., object], *args: object) -> bool:
+        """Call a function in the thread of trio. Return False if trio has ended."""
+        try:
+            self._token.run_sync_soon(lambda: function(*args))
+        except trio.RunFinishedError:
+            return False
+        return True
+
+    def callback(self, function: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
+        """Return an asyncio function that calls ``function`` in a task of trio.
+
+        Cancellation: cancels the task.
+        """
+
+        async def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            loop = asyncio.get_running_loop()
+            done: asyncio.Future[_T] = loop.create_future()
+            scope = trio.CancelScope()
+            context = contextvars.copy_context()
+
+            def settle(result: outcome.Outcome[_T]) -> None:
+                if done.done():
+                    return
+                if isinstance(result, outcome.Error):
+                    done.set_exception(result.error)
+                else:
+                    done.set_result(result.unwrap())
+
+            async def work() -> _T:
+                return await function(*args, **kwargs)
+
+            async def run() -> None:
+                # A system task must not raise, so the result and every error go to the caller.
+                result: Any = outcome.Error(RuntimeError("the callback was cancelled"))
+                try:
+                    with scope:
+                        result = await outcome.acapture(work)
+                        if isinstance(result, outcome.Error) and isinstance(
+                            result.error, trio.Cancelled
+                        ):
+                            result = outcome.Error(RuntimeError("the callback was cancelled"))
+                            await trio.lowlevel.checkpoint()
+                finally:
+                    portal().post(lambda: settle(result))
+
+            def start() -> None:
+                trio.lowlevel.spawn_system_task(run, name=function, context=context)
+
+            if not self._in_trio(start):
+                raise RuntimeError("the trio program of this callback has ended")
+            try:
+                return await done
+            except asyncio.CancelledError:
+                self._in_trio(scope.cancel)
+                raise
+
+        return call
+
+    def pull(self, source: AsyncIterable[_T]) -> AsyncIterable[_T]:
+        """Return an asyncio iterable that reads ``source`` in tasks of trio."""
+        iterator = aiter(source)
+
+        async def following() -> _T:
+            return await anext(iterator, _END)
+
+        async def close() -> None:
+            aclose = getattr(iterator, "aclose", None)
+            if aclose is not None:
+                await aclose()
+
+        take, end = self.callback(following), self.callback(close)
+
+        async def items() -> AsyncIterator[_T]:
+            try:
+                while (item := await take()) is not _END:
+                    yield item
+            finally:
+                await end()
+
+        return items()

@@ -1,0 +1,22 @@
+"""A hook that fails and must not be passed."""
+
+# model: [[tool_use("Bash", command="echo ran")], [text("Done.")]]
+# not compared: messages and requests, because Bridle blocks the call with a text of its own.
+
+import anyio
+from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, ToolResultBlock, UserMessage, query
+
+
+async def broken(input_data, tool_use_id, context):
+    raise KeyError("oops")
+
+
+async def main():
+    matcher = HookMatcher(matcher="Bash", hooks=[broken], on_failure="block")
+    options = ClaudeAgentOptions(allowed_tools=["Bash"], hooks={"PreToolUse": [matcher]})
+    async for message in query(prompt="Run it.", options=options):
+        if isinstance(message, UserMessage) and isinstance(message.content[0], ToolResultBlock):
+            print(message.content[0].is_error)
+
+
+anyio.run(main)

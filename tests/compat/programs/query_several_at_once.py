@@ -1,0 +1,21 @@
+"""Ask several questions at the same time."""
+
+# model: lambda request: [text(request.last_user_text.upper())]
+# not compared: messages and requests, because their order differs from run to run.
+
+import asyncio
+
+from claude_agent_sdk import ResultMessage, query
+
+
+async def ask(word):
+    async for message in query(prompt=word):
+        if isinstance(message, ResultMessage):
+            return message.result
+
+
+async def main():
+    print(await asyncio.gather(ask("a"), ask("b")))
+
+
+asyncio.run(main())

@@ -1,0 +1,276 @@
+"""The client and `query` of the drop-in, on a transport without a process, under both libraries."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from bridle.compat.claude_agent_sdk import (
+    AssistantMessage,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    ClaudeSDKError,
+    CLIConnectionError,
+    HookMatcher,
+    PermissionResultAllow,
+    ProcessError,
+    ResultError,
+    ResultMessage,
+    TextBlock,
+    Transport,
+    query,
+)
+
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "duration_ms": 1,
+    "duration_api_ms": 1,
+    "is_error": False,
+    "num_turns": 1,
+    "session_id": "s",
+}
+
+
+def spoken(text: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"type": "assistant", "message": {"model": "m", "content": content}}
+
+
+class Echo(Transport):
+    """Answers every prompt with its own text. Works under asyncio and trio."""
+
+    def __init__(
+        self, *, asks: dict[str, Any] | None = None, fails: Exception | None = None
+    ) -> None:
+        self.asks = asks
+        self.fails = fails
+        self.written: list[dict[str, Any]] = []
+        self.is_closed = False
+        self._lines: deque[dict[str, Any] | None] = deque()
+        self._prompt = ""
+
+    async def connect(self) -> None:
+        pass
+
+    async def write(self, data: str) -> None:
+        line = json.loads(data)
+        self.written.append(line)
+        if line["type"] == "user":
+            self._prompt = line["message"]["content"]
+            if self.asks is None:
+                self._answer()
+            else:
+                ask = {"type": "control_request", "request_id": "q1", "request": self.asks}
+                self._lines.append(ask)
+        elif line["type"] == "control_response":
+            self._answer()
+        elif line["request"]["subtype"] == "set_model":
+            problem = {"subtype": "error", "request_id": line["request_id"], "error": "no model"}
+            self._lines.append({"type": "control_response", "response": problem})
+        else:
+            done = {"subtype": "success", "request_id": line["request_id"], "response": {"a": 1}}
+            self._lines.append({"type": "control_response", "response": done})
+
+    def _answer(self) -> None:
+        self._lines += [spoken(self._prompt), RESULT]
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            while not self._lines:
+                await anyio.sleep(0.001)
+            line = self._lines.popleft()
+            if line is None:
+                return
+            if self.fails is not None and line["type"] == "assistant":
+                raise self.fails
+            yield line
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    def is_ready(self) -> bool:
+        return True
+
+    async def end_input(self) -> None:
+        self._lines.append(None)
+
+
+def run(library: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with anyio.fail_after(60):
+            await work()
+
+    anyio.run(bounded, backend=library)
+
+
+both = pytest.mark.parametrize("library", ["asyncio", "trio"])
+
+
+@both
+def test_a_query_yields_the_messages_and_closes_the_transport(library: str) -> None:
+    transport = Echo()
+
+    async def work() -> None:
+        got = [message async for message in query(prompt="hi", transport=transport)]
+        assert [type(one) for one in got] == [AssistantMessage, ResultMessage]
+        assert isinstance(got[0], AssistantMessage)
+        assert got[0].content == [TextBlock("hi")]
+
+    run(library, work)
+    assert transport.is_closed
+
+
+@both
+def test_a_client_asks_several_times(library: str) -> None:
+    transport = Echo()
+
+    async def prompts() -> AsyncIterator[dict[str, Any]]:
+        await anyio.sleep(0.001)
+        yield {"type": "user", "message": {"role": "user", "content": "b"}}
+
+    async def work() -> None:
+        async with ClaudeSDKClient(transport=transport) as client:
+            for prompt in ("a", prompts()):
+                await client.query(prompt)
+                got = [one async for one in client.receive_response()]
+                assert len(got) == 2
+            assert await client.get_server_info() == {"a": 1}
+            assert dict(await client.get_mcp_status()) == {"a": 1}
+            with pytest.raises(ClaudeSDKError, match=r"^no model$"):
+                await client.set_model("x")
+            with anyio.move_on_after(0.05) as scope:
+                async for _ in client.receive_messages():
+                    raise AssertionError("nothing was asked")
+            assert scope.cancelled_caught
+            await client.query("c")
+            assert len([one async for one in client.receive_response()]) == 2
+        with pytest.raises(CLIConnectionError):
+            await client.query("d")
+
+    run(library, work)
+    texts = [one["message"]["content"] for one in transport.written if one["type"] == "user"]
+    assert texts == ["a", "b", "c"]
+    assert transport.is_closed
+
+
+@both
+def test_callbacks_run_in_the_event_loop_of_the_program(library: str) -> None:
+    seen: list[object] = []
+
+    async def hook(given: Any, tool_use_id: str | None, context: Any) -> Any:
+        await anyio.sleep(0.001)
+        seen.append((given["tool_name"], tool_use_id, context))
+        return {}
+
+    async def decide(name: str, given: Any, context: Any) -> PermissionResultAllow:
+        await anyio.sleep(0.001)
+        seen.append((name, given, context.tool_use_id))
+        return PermissionResultAllow(updated_input={"command": "pwd"})
+
+    call = {"tool_name": "Bash", "tool_use_id": "t1"}
+    hooked = {
+        "subtype": "hook_callback",
+        "callback_id": "hook_0",
+        "input": {"hook_event_name": "PreToolUse", "tool_input": {}, **call},
+        "tool_use_id": "t1",
+    }
+    asked = {"subtype": "can_use_tool", "input": {"command": "ls"}, **call}
+    options = ClaudeAgentOptions(
+        hooks={"PreToolUse": [HookMatcher(hooks=[hook])]}, can_use_tool=decide
+    )
+    answers: list[Any] = []
+
+    async def work() -> None:
+        for request in (hooked, asked):
+            transport = Echo(asks=request)
+            async for _ in query(prompt="go", options=options, transport=transport):
+                pass
+            answers.append(next(o for o in transport.written if o["type"] == "control_response"))
+
+    run(library, work)
+    assert seen == [("Bash", "t1", {"signal": None}), ("Bash", {"command": "ls"}, "t1")]
+    assert answers[1]["response"]["response"] == {
+        "behavior": "allow",
+        "updatedInput": {"command": "pwd"},
+    }
+
+
+@both
+def test_the_error_of_a_transport_is_raised(library: str) -> None:
+    async def work() -> None:
+        failure = ProcessError("boom", exit_code=3)
+        with pytest.raises(ProcessError, match="boom") as caught:
+            async for _ in query(prompt="hi", transport=Echo(fails=failure)):
+                pass
+        assert caught.value is failure
+
+    run(library, work)
+
+
+@both
+def test_leaving_a_query_early_closes_it(library: str) -> None:
+    transport = Echo()
+
+    async def work() -> None:
+        messages: Any = query(prompt="hi", transport=transport)
+        async for _ in messages:
+            break
+        await messages.aclose()
+        assert transport.is_closed
+
+    run(library, work)
+
+
+def test_connecting_again_ends_the_first_connection() -> None:
+    transport = Echo()
+
+    async def work() -> None:
+        client = ClaudeSDKClient(transport=transport)
+        await client.connect("a")
+        await client.connect("b")
+        assert transport.is_closed
+        await client.disconnect()
+        await client.disconnect()
+
+    run("asyncio", work)
+
+
+def test_a_dropped_client_is_collected() -> None:
+    async def work() -> None:
+        client = ClaudeSDKClient(transport=Echo())
+        await client.connect()
+        gone = weakref.ref(client)
+        del client
+        gc.collect()
+        assert gone() is None
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    run("asyncio", work)
+
+
+def test_an_iterable_that_is_not_async_is_accepted() -> None:
+    async def work() -> None:
+        prompts: Any = [{"type": "user", "message": {"role": "user", "content": "a"}}]
+        got = [one async for one in query(prompt=prompts, transport=Echo())]
+        assert len(got) == 2
+
+    run("asyncio", work)
+
+
+def test_the_error_of_a_result_has_its_data_and_can_be_pickled() -> None:
+    import pickle
+
+    error = ResultError("m", {"subtype": "x", "errors": ["a", 1], "session_id": "s"}, 1)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.subtype, copy.errors, copy.session_id, copy.exit_code) == ("x", ["a", "1"], "s", 1)
+    assert str(copy) == str(error)

@@ -1,0 +1,89 @@
+"""Programs for the official SDK do the same on the drop-in.
+
+Each program in `programs` is run twice, on the real CLI with a scripted model: on the official
+package, and with `bridle.compat.install()`. What it prints, the messages that it receives and the
+requests that reach the model must be equal, apart from ids, paths and times. A program that uses
+`anyio.run` is run on trio, too. `make test` runs some of them, `make soak` all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.sdk_runs import Program, difference, newest_cli, run
+
+PROGRAMS = {path.stem: path for path in sorted(Path(__file__).parent.glob("programs/*.py"))}
+SOAK = bool(os.environ.get("BRIDLE_SOAK"))
+
+ALWAYS = {
+    "agent_hooks",
+    "ask_with_read_tool",
+    "client_interrupt",
+    "client_two_turns",
+    "error_api",
+    "error_no_cli",
+    "hook_block_command",
+    "mcp_calculator",
+    "options_max_turns",
+    "partial_text",
+    "permission_decide",
+    "session_list",
+    "store_mirror",
+    "stream_two_prompts",
+    "structured_output",
+}
+"""The programs that `make test` runs: one for each part of the SDK."""
+
+ALWAYS_ON_TRIO = {"client_two_turns", "hook_block_command", "mcp_calculator", "mcp_own_server"}
+
+
+def cases() -> Iterator[Any]:
+    """Yield each program with each backend that it runs on."""
+    for name, path in PROGRAMS.items():
+        for backend in Program.read(path).backends:
+            always = ALWAYS if backend == "asyncio" else ALWAYS_ON_TRIO
+            marks = [] if name in always else [needs_soak]
+            yield pytest.param(name, backend, id=f"{name}-{backend}", marks=marks)
+
+
+needs_cli = pytest.mark.skipif(
+    newest_cli() is None, reason="the official SDK is not installed: `make setup` installs it"
+)
+needs_soak = pytest.mark.skipif(not SOAK, reason="takes minutes: `make soak` runs it")
+
+
+@needs_cli
+@pytest.mark.parametrize(("name", "backend"), list(cases()))
+def test_a_program_does_the_same_on_the_drop_in(name: str, backend: str, tmp_path: Path) -> None:
+    program = Program.read(PROGRAMS[name])
+    # The directories have names of one length: the CLI counts tokens of paths.
+    official = run(program, "official", backend, tmp_path / "a")
+    assert official.exit_code == 0, official.stderr
+    ours = run(program, "drop-in", backend, tmp_path / "b")
+    assert ours.exit_code == 0, ours.stderr
+    assert difference(ours, official) == ""
+
+
+@needs_cli
+@needs_soak
+@pytest.mark.parametrize("name", sorted(ALWAYS))
+def test_a_program_does_the_same_when_it_is_run_again(name: str, tmp_path: Path) -> None:
+    """Otherwise the comparison above would show differences that mean nothing."""
+    program = Program.read(PROGRAMS[name])
+    first, second = (run(program, "official", "asyncio", tmp_path / again) for again in "ab")
+    assert difference(first, second) == ""
+
+
+def test_the_programs_cover_every_part_of_the_sdk() -> None:
+    assert len(PROGRAMS) >= 60
+    assert len(ALWAYS) >= 15
+    assert PROGRAMS.keys() >= ALWAYS | ALWAYS_ON_TRIO
+    parts = {name.partition("_")[0] for name in PROGRAMS}
+    assert parts >= {
+        *("agent", "ask", "client", "error", "hook", "mcp", "options", "partial", "permission"),
+        *("session", "store", "stream", "structured", "transport"),
+    }

@@ -1,0 +1,232 @@
+"""Run one program on the official SDK and on the drop-in, and bring what it did into one form.
+
+A run has three parts: what the program printed, the messages it received, and the requests that
+reached the model. `normalised` replaces what differs between two runs of the same implementation:
+ids, paths, times. Equal ids stay equal: the first id of a run becomes `<id 1>`, and so on.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bridle.testing
+from bridle._shell.locate import VARIABLE, candidates
+from bridle.testing import FORBID_REAL_API, ScriptedModel
+
+REPOSITORY = Path(__file__).parents[2]
+TIMEOUT = 120.0
+"""Seconds that a program may run. It is only reached if the program hangs."""
+
+_WORDS = {name: getattr(bridle.testing, name) for name in bridle.testing.__all__}
+
+
+# ---------------------------------------------------------------- programs
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, and the replies of the model that its comment `# model: ...` holds."""
+
+    path: Path
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> Program:
+        """Read a program."""
+        return cls(path, path.read_text("utf-8"))
+
+    @property
+    def name(self) -> str:
+        """The name of the file without its suffix."""
+        return self.path.stem
+
+    @property
+    def backends(self) -> list[str]:
+        """The backends that the program runs on: `anyio.run` can use either."""
+        return ["asyncio", "trio"] if "anyio.run(" in self.text else ["asyncio"]
+
+    @property
+    def not_compared(self) -> set[str]:
+        """The parts of a run that differ on purpose: `# not compared: messages, because ...`."""
+        lines = re.findall(r"^# not compared: (.*?), because ", self.text, re.MULTILINE)
+        return {part for line in lines for part in line.split(" and ")}
+
+    def model(self) -> ScriptedModel:
+        """Return a new model with the replies of the program."""
+        lines = re.findall(r"^# model:(.*(?:\n#   .*)*)", self.text, re.MULTILINE)
+        options = re.findall(r"^# model options:(.*)", self.text, re.MULTILINE)
+        script = "".join(re.sub(r"\n#   ", "\n", one) for one in lines).strip() or "[]"
+        given = eval(f"dict({options[0] if options else ''})", dict(_WORDS))
+        return ScriptedModel(eval(script, dict(_WORDS)), **given)
+
+    def uses(self) -> set[str]:
+        """Return the names that the program imports from the official SDK."""
+        return {
+            alias.name
+            for node in ast.walk(ast.parse(self.text))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("claude_agent")
+            for alias in node.names
+        }
+
+
+# ---------------------------------------------------------------- running
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run did. `stderr` is for people; the rest is compared."""
+
+    exit_code: int
+    printed: list[str]
+    messages: list[Any]
+    requests: list[Any]
+    stderr: str
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """Return the parts that must be equal. Those that are not compared are empty."""
+        return {
+            "exit code": self.exit_code,
+            "printed": self.printed,
+            "messages": self.messages,
+            "requests": self.requests,
+        }
+
+
+def difference(ours: Run, official: Run) -> str:
+    """Return the lines of JSON that differ; "" if nothing does."""
+    theirs, mine = (
+        json.dumps(one.compared, indent=1, sort_keys=True).splitlines() for one in (official, ours)
+    )
+    return "\n".join(difflib.unified_diff(theirs, mine, "official", "drop-in", lineterm="", n=2))
+
+
+def newest_cli() -> Path | None:
+    """Return the CLI inside the wheel of the official SDK, which both implementations use."""
+    wheels = (Path(place.path) for place in candidates() if place.origin == "claude-agent-sdk")
+    return next((path for path in wheels if path.exists()), None)
+
+
+def run(program: Program, implementation: str, backend: str, place: Path) -> Run:
+    """Run a program in a directory of its own, and return what it did, normalised."""
+    work, record = place / "work", place / "messages.ndjson"
+    work.mkdir(parents=True)
+    (work / "notes.txt").write_text("Saddles are in aisle 7.\n")
+    with program.model() as model:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.support.sdk_program"),
+                *(implementation, backend, str(program.path), str(record)),
+            ],
+            cwd=work,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(REPOSITORY),
+                **model.env,
+                VARIABLE: str(newest_cli()),
+                FORBID_REAL_API: "1",
+                "CLAUDE_AGENT_SDK_CLIENT_APP": "tests/1.0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+        lines = record.read_text("utf-8").splitlines() if record.exists() else []
+        found: dict[str, Any] = {
+            "printed": done.stdout.splitlines(),
+            "messages": [_message(line) for line in lines],
+            "requests": [_request(one) for one in model.requests],
+        }
+        found |= {part: [] for part in program.not_compared}  # otherwise they would use up ids
+        places = {
+            str(model.home): "<home>",
+            str(work): "<work>",
+            model.url.removeprefix("http://"): "<api>",
+        }
+    return Run(exit_code=done.returncode, stderr=done.stderr, **normalised(found, places))
+
+
+def _request(one: bridle.testing.ModelRequest) -> dict[str, Any]:
+    return {"betas": one.headers.get("anthropic-beta", ""), **one.raw, **_tools(one.raw)}
+
+
+def _message(line: str) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(line)
+    data = message.get("data")
+    return {**message, "data": {**data, **_tools(data)}} if isinstance(data, dict) else message
+
+
+def _tools(owner: dict[str, Any]) -> dict[str, Any]:
+    """Return the tools in the order of their names.
+
+    The tool for structured output has another place if its schema is not an argument of the CLI.
+    """
+    tools = owner.get("tools")
+    return {"tools": sorted(tools, key=json.dumps)} if isinstance(tools, list) else {}
+
+
+# ---------------------------------------------------------------- one form
+
+_IDS = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # uuids
+    r"|\b(?:msg|toolu|req)_[0-9a-f]{8,}"  # of the scripted model
+    r"|\b[0-9a-f]{64}\b|\ba[0-9a-f]{16}\b|\b0[0-9a-z]{8}-[0-9a-f]{8}\b"  # machine, tasks, runs
+    r"|(?<=/cc-socks/)\d+(?=\.sock)|(?<=/plans/)[a-z-]+(?=\.md)|(?<=-blob-)\d+-\w+"  # files
+)
+_TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
+_DURATIONS = re.compile(r"(duration_ms: )\d+")
+_MEASURED = {
+    *("duration_ms", "duration_api_ms", "totalDurationMs", "ttft_ms", "ttft_stream_ms"),
+    *("time_to_request_ms", "start_time", "end_time", "last_modified"),
+}
+"""Numbers that a run measures. Their value is replaced, whatever the key belongs to."""
+
+
+TOLERATED = {
+    "user_message_uuid": "Bridle names each prompt, and the CLI repeats the name in some messages.",
+    "user_message_uuids": "Bridle names each prompt, and the CLI repeats the name in init.",
+}
+"""Fields that only the drop-in's messages have, with the reason."""
+
+
+def normalised(found: Any, places: dict[str, str]) -> Any:
+    """Return the same JSON without what differs between two runs."""
+    text = json.dumps(_without(found, TOLERATED))
+    for path, name in places.items():
+        text = text.replace(path, name)
+        text = text.replace(re.sub(r"[^0-9A-Za-z]", "-", path), f"{name} as a key")
+    # The official SDK resumes from a store in a temporary configuration directory.
+    text = re.sub(r"<home>/claude-resume-\w+", "<home>/.claude", text)
+    seen: dict[str, str] = {}
+    text = _IDS.sub(lambda match: seen.setdefault(match[0], f"<id {len(seen) + 1}>"), text)
+    text = _DURATIONS.sub(r"\1<measured>", _TIMES.sub("<time>", text))
+    return _without_measurements(json.loads(text))
+
+
+def _without(value: Any, names: Collection[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(item, names) for key, item in value.items() if key not in names}
+    return [_without(item, names) for item in value] if isinstance(value, list) else value
+
+
+def _without_measurements(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "<measured>"
+            if key in _MEASURED and isinstance(item, int | float)
+            else _without_measurements(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_measurements(item) for item in value]
+    return value
