@@ -562,6 +562,68 @@ def test_a_recovery_does_not_go_on_without_a_damaged_part_of_the_journal(home: P
     run(main)
 
 
+def test_a_recovery_sends_the_readable_lines_of_a_damaged_spool_file(home: Path) -> None:
+    store = SqliteStore(home / "store.db")
+
+    async def main() -> None:
+        await keep(store, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
+        path = Path(spool_journal(store, prompt("p2"), ended("p2")))
+        path.write_bytes(b"+not json\n" + path.read_bytes())
+        agent = bridle.Agent(store=store, cli_path="/nowhere/claude")
+        kept = path.with_name(f"damaged.{path.name}")
+        for _ in range(2):
+            with pytest.raises(SessionLoadError) as caught:
+                await agent.recover(ID)
+            assert str(kept) in str(caught.value)
+            assert "move it to another directory" in str(caught.value.fix)
+        kept.rename(home / "elsewhere")
+        assert len(await agent.recover(ID)) == 2
+        await store.aclose()
+
+    run(main)
+
+
+def test_a_recovery_does_not_go_on_without_a_journal_for_another_location(home: Path) -> None:
+    old, new = SqliteStore(home / "old.db"), SqliteStore(home / "new.db")
+
+    async def main() -> None:
+        await keep(new, [prompt("p1"), ended("p1")], [user("p1"), answer("a1", "p1")])
+        path = Path(spool_journal(old, prompt("p2")))
+        agent = bridle.Agent(store=new, cli_path="/nowhere/claude")
+        with pytest.raises(SessionLoadError) as caught:
+            await agent.recover(ID)
+        assert str(path) in str(caught.value)
+        assert "another location" in str(caught.value)
+        assert "move the file to another directory" in str(caught.value.fix)
+        path.rename(home / "elsewhere")
+        assert len(await agent.recover(ID)) == 1
+        for store in (old, new):
+            await store.aclose()
+
+    run(main)
+
+
+def test_a_recovery_warns_once_of_a_spool_for_another_store(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It loads the session once more after each step."""
+    store = SqliteStore(home / "store.db")
+
+    async def main() -> None:
+        other = Spool(f"{spool_name(MemoryStore(), ID)}transcript.", "dead", None)
+        other.write([Batch(SessionKey(ID), [{"uuid": "1"}], 10, 1)])
+        other.close()
+        await keep(store, [prompt("p1"), prompt("p2")])
+        with FakeCli.auto(transcripts=True) as cli:
+            assert len(await bridle.Agent(cli_path=cli.path, store=store).recover(ID)) == 2
+        logged = [one for one in caplog.records if other.path in one.getMessage()]
+        # The session of the second step resumes the conversation, and warns too.
+        assert [one.module for one in logged] == ["recovering", "log_records"]
+        await store.aclose()
+
+    run(main)
+
+
 # ---------------------------------------------------------------- with a CLI
 
 
@@ -1044,6 +1106,22 @@ def test_a_run_continues_in_a_new_process_after_a_crash(has_store: bool, seconds
     run(main)
 
 
+def test_a_run_continues_after_a_crash_without_the_journal_for_another_location() -> None:
+    """The program has the journal of the run in memory."""
+    crash, _ = crash_after(LATER)
+
+    async def main() -> None:
+        other = MemoryStore()
+        spool_journal(other, prompt("p9"))
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=MemoryStore(), tools=[crash])
+            retry = Retry(attempts=2, max_wait=0.1)
+            outcome = await agent.run(CALL, retry=retry, session_id=ID)
+            assert outcome.ok, outcome
+
+    run(main)
+
+
 @pytest.mark.parametrize("has_store", [False, True])
 def test_a_run_with_nothing_to_continue_keeps_its_id_after_a_crash(has_store: bool) -> None:
     store = MemoryStore() if has_store else None
@@ -1097,8 +1175,8 @@ def test_a_turn_that_finished_before_the_crash_is_not_repeated(
     store = MemoryStore()
     load = recovering.DeadSession.load
 
-    async def finished(self: recovering.DeadSession) -> recovering.History:
-        history = await load(self)
+    async def finished(self: recovering.DeadSession, **options: bool) -> recovering.History:
+        history = await load(self, **options)
         (entry,) = [one for one in history.journal if isinstance(one, PromptEntry)]
         entries = [user(entry.prompt_uuid), answer("a1", entry.prompt_uuid, "was there")]
         return recovering.History(history.journal, recovering._transcript(ID, "-", {"": entries}))

@@ -74,6 +74,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(store_writer, "MAX_FAILING", 0.05)
     monkeypatch.setattr(store_loading, "MAX_FAILING", 0.05)
     monkeypatch.setattr(store_writer, "APPEND_TIMEOUT", 0.2)
+    monkeypatch.setattr(store_loading, "APPEND_TIMEOUT", 0.05)
     return Path(spool_directory())
 
 
@@ -400,12 +401,13 @@ def test_a_recovery_needs_every_spool_of_the_journal(state: Path, what: str) -> 
         else:
             state.mkdir(parents=True)
             path.write_text("+not json\n") if what == "damaged" else path.symlink_to(state)
+        named = path.with_name(f"damaged.{path.name}") if what == "damaged" else path
         loader = ConversationLoader(
             bench.store, KEY, StartCalls(5.0), spool_name(bench.store, ID), bench.warnings.append
         )
-        with pytest.raises(SessionLoadError, match=re.escape(str(path))):
+        with pytest.raises(SessionLoadError, match=re.escape(str(named))):
             await loader.send_left_behind(needs_journal=True)
-        assert path.is_symlink() or path.exists()
+        assert named.is_symlink() or named.exists()
         spool.close()
 
     play(main)
@@ -580,6 +582,15 @@ class Rejecting(Store):
         await super().append(key, entries)
 
 
+class Hanging(Store):
+    """A store that hangs for the entries with a uuid of three digits."""
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if any(len(str(entry["uuid"])) == 3 for entry in entries):
+            await asyncio.Event().wait()
+        await super().append(key, entries)
+
+
 @pytest.mark.parametrize("is_one_batch", [True, False])
 @pytest.mark.parametrize("numbers", [[200], [1, 200], [200, 201, 202, 203, 4], [1, 200, 201, 3]])
 def test_rejected_entries_of_a_spool_do_not_prevent_a_resume(
@@ -643,6 +654,62 @@ def test_a_resume_sets_aside_only_the_entry_that_the_store_rejects(
         assert kept["entries"] == [{"uuid": "200"}]
 
     play(main, Rejecting())
+
+
+@pytest.mark.parametrize("is_rejected", [True, False])
+def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
+    state: Path, *, is_rejected: bool
+) -> None:
+    async def main(bench: Bench) -> None:
+        hanging: list[Entry] = [{"uuid": str(number)} for number in range(200, 206)]
+        spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "a")
+        if is_rejected:
+            spool.write_rejected(KEY, hanging)
+        else:
+            spool.write([Batch(KEY, [entry], 10, 1) for entry in hanging])
+        spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
+        spool.close()
+        await send_left_behind(bench.store, bench.warnings.append, timeout=2.0)
+        assert await bench.stored() == [1]
+        [warning] = bench.warnings
+        assert spool.path in warning.detail
+        assert "append did not end within" in warning.detail
+        lines = Path(spool.path).read_bytes().splitlines()
+        kept = [json.loads(line[1:])["entries"] for line in lines if line.startswith(b"!")]
+        assert kept == [[entry] for entry in hanging]
+
+    play(main, Hanging())
+
+
+def test_many_rejected_batches_do_not_prevent_a_resume(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store gets time to recover only for the first of them."""
+    monkeypatch.setattr(store_loading, "MAX_FAILING", 0.4)
+
+    async def main(bench: Bench) -> None:
+        numbers = range(200, 210)
+        file = leave(bench.store, "a", *[{"uuid": str(number)} for number in numbers])
+        await send_left_behind(bench.store, bench.warnings.append, timeout=2.0)
+        assert [line[:1] for line in file.read_bytes().splitlines()] == [b"-"] * 10 + [b"!"] * 10
+
+    play(main, Rejecting())
+
+
+def test_a_resume_that_fails_keeps_what_it_learned_about_rejected_entries(state: Path) -> None:
+    class Breaking(Rejecting):
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if any(entry["uuid"] == "1" for entry in entries):
+                self.mode = "fails"
+            await super().append(key, entries)
+
+    async def main(bench: Bench) -> None:
+        file = leave(bench.store, "a", {"uuid": "200"}, {"uuid": "1"})
+        with pytest.raises(SessionLoadError):
+            await send_left_behind(bench.store, timeout=0.5)
+        assert [line[:1] for line in file.read_bytes().splitlines()] == [b"-", b"+", b"!"]
+
+    play(main, Breaking())
 
 
 def test_a_recovery_needs_a_rejected_entry_of_the_journal(state: Path) -> None:
@@ -728,9 +795,19 @@ class Flapping(Store):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_store_that_fails_now_and_then_gets_entries_in_order(state: Path, seed: int) -> None:
-    """The spool has those that the store seems to reject."""
+def test_a_store_that_fails_now_and_then_gets_entries_in_order(
+    state: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Those that it seems to reject come later, or stay in the spool."""
     stored: list[int] = []
+    rejected: set[int] = set()
+    write_rejected = Spool.write_rejected
+
+    def note(spool: Spool, key: SessionKey, entries: Sequence[Entry]) -> Any:
+        rejected.update(int(str(entry["uuid"])) for entry in entries)
+        return write_rejected(spool, key, entries)
+
+    monkeypatch.setattr(Spool, "write_rejected", note)
 
     async def main(bench: Bench) -> None:
         for number in range(8):
@@ -743,24 +820,116 @@ def test_a_store_that_fails_now_and_then_gets_entries_in_order(state: Path, seed
     lines = [line for file in files(state) for line in file.read_bytes().splitlines()]
     parts = [json.loads(line[1:])["entries"] for line in lines if not line.startswith(b"-")]
     kept = [int(entry["uuid"]) for part in parts for entry in part]
-    assert stored == sorted(stored)
+    in_order = [one for one in stored if one not in rejected]
+    assert in_order == sorted(in_order)
+    assert len(stored) == len(set(stored))
     assert {*stored, *kept} == set(range(8))
 
 
 def test_an_entry_on_which_the_store_hangs_holds_up_no_others(state: Path) -> None:
-    class Hanging(Store):
-        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
-            if any(entry["uuid"] == "2" for entry in entries):
-                await asyncio.Event().wait()
-            await super().append(key, entries)
-
     async def main(bench: Bench) -> None:
-        bench.put(1, 2, 3)
+        bench.put(1, 200, 3)
         await until(lambda: len(bench.writer._backlog) == 0)
         assert await bench.stored() == [1, 3]
         await bench.writer.aclose(0.5)
 
     play(main, Hanging())
+
+
+class PartlyDown(Store):
+    """A store that can fail for transcripts while it takes the journal."""
+
+    is_down = True
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if self.is_down and not key.subkey:
+            raise ConnectionError("a part of the database is down")
+        await super().append(key, entries)
+
+
+@pytest.mark.parametrize("when", ["later", "at the end"])
+def test_entries_that_seemed_to_be_rejected_are_sent_again(state: Path, when: str) -> None:
+    store = PartlyDown()
+
+    async def main(bench: Bench) -> None:
+        for number in (1, 2):
+            bench.put(number)
+            await until(lambda: len(bench.writer._backlog) == 0)
+        assert b"!" in files(state)[0].read_bytes()
+        store.is_down = False
+        if when == "later":
+            bench.put(3)
+            await until(lambda: not files(state))
+            assert sorted(await bench.stored()) == [1, 2, 3]
+        await bench.writer.aclose(5.0)
+        assert sorted(await bench.stored()) == ([1, 2, 3] if when == "later" else [1, 2])
+
+    play(main, store)
+    assert files(state) == []
+
+
+def test_a_rejected_entry_is_sent_again_once(state: Path) -> None:
+    class Counting(Rejecting):
+        tries = 0
+
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            self.tries += {"uuid": "200"} in entries
+            await super().append(key, entries)
+
+    store = Counting()
+
+    async def main(bench: Bench) -> None:
+        bench.put(200)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        before = store.tries
+        for number in (1, 2, 3):
+            bench.put(number)
+            await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.writer.aclose(5.0)
+        assert store.tries == before + 1
+        assert await bench.stored() == [1, 2, 3]
+
+    play(main, store)
+    assert b'"uuid":"200"' in files(state)[0].read_bytes()
+
+
+@pytest.mark.parametrize("how", ["changed", "cut off"])
+def test_a_batch_that_the_spool_has_no_more_stops_no_others(state: Path, how: str) -> None:
+    async def main(bench: Bench) -> None:
+        bench.store.mode = "fails"
+        for number in (1, 2):
+            bench.put(number)
+            await until(lambda: bench.writer._backlog.size == 0)
+        [file] = files(state)
+        with file.open("r+b") as stream:
+            stream.seek(5)
+            stream.write(b"\0") if how == "changed" else stream.truncate()
+        bench.store.mode = "works"
+        await until(lambda: len(bench.writer._backlog) == 0)
+        lost = [one.detail for one in bench.warnings if "lost" in one.detail]
+        assert len(lost) == (1 if how == "changed" else 2)
+        assert str(file) in lost[0]
+        bench.put(3)
+        await bench.writer.aclose(5.0)
+        assert await bench.stored() == ([2, 3] if how == "changed" else [3])
+
+    play(main)
+
+
+def test_a_redaction_that_rejects_unknown_types_holds_up_no_entries(state: Path) -> None:
+    """A probe has nothing to redact, so the function does not get it."""
+
+    def redact(entry: Entry) -> Entry:
+        assert "type" not in entry
+        return entry
+
+    async def main(bench: Bench) -> None:
+        bench.put(200, 1, 2)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        assert await bench.stored() == [1, 2]
+        await bench.writer.aclose(0.5)
+
+    play(main, Rejecting(redact=redact))
 
 
 def test_rejected_entries_are_dropped_if_the_spool_fails_too(

@@ -49,6 +49,24 @@ _TITLES = ("ai-title", "custom-title", "tag")
 """Entries of which the last one counts. The CLI writes them without a time."""
 
 
+def choose_again(later: Sequence[Entry], rejected: Sequence[Entry]) -> list[Entry] | None:
+    """Choose which entries to send again that a store rejected before it took the ``later`` ones.
+
+    Leave out those that a later entry replaces. Return None if they would hide later messages.
+    """
+    both = (*later, *rejected)
+    parents = {parent for entry in both if isinstance(parent := entry.get("parentUuid"), str)}
+    # Stand for messages that the store took before. Without them, branches could not be told apart.
+    earlier = sorted(parents.difference(str(entry.get("uuid")) for entry in both))
+    roots: list[Entry] = [{"type": "user", "uuid": uuid} for uuid in earlier]
+    choice = choose_left([*roots, *later], rejected)
+    if choice is Choice.NONE:
+        return None
+    chosen = rejected if choice is Choice.ALL else without_last_prompt(rejected)
+    replaced = {entry.get("type") for entry in later}.intersection(_TITLES)
+    return [entry for entry in chosen if entry.get("type") not in replaced]
+
+
 class NewerTitles:
     """The titles and the tag in a store, to leave out older ones of a spool file.
 

@@ -47,12 +47,17 @@ from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.session_locks import CannotLock, SessionLock, lock_session
 from bridle._shell.spool import LeftSpool, Spool, damaged_name, left_behind, spool_name
-from bridle._shell.store_loading import ConversationLoader, StartCalls, naming_session
+from bridle._shell.store_loading import (
+    ConversationLoader,
+    StartCalls,
+    damaged_journal,
+    naming_session,
+)
 from bridle._shell.store_writer import StoreWriter
 from bridle._shell.transcript_files import TranscriptFiles, read_file, subagent_files
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
 from bridle._stores.accept import subkeys_of
-from bridle.errors import SessionInUseError, SessionLoadError, SessionNotFoundError
+from bridle.errors import SessionInUseError, SessionNotFoundError
 from bridle.events import SdkWarning, WarningKind
 from bridle.options import CliOptions
 from bridle.outcomes import Outcome
@@ -137,7 +142,7 @@ class CrashedSession:
         loop = asyncio.get_running_loop()
         with naming_session(self._session_id):
             if self._stored is not None:
-                transcript = (await self._stored.load()).transcript
+                transcript = (await self._stored.load(needs_journal=False)).transcript
             else:
                 found = await loop.run_in_executor(None, self._files.read, self._session_id)
                 transcript = _transcript(self._session_id, self._files.project, found)
@@ -195,6 +200,8 @@ class DeadSession:
         self._leases = Leases(store, self._owner, on_lost)
         self._lock: SessionLock | None = None
         self._is_taken = False
+        # The details of the warnings that were logged while the session was loaded.
+        self._logged: set[str] = set()
 
     async def take_over(self) -> None:
         """Take the lock on this machine and the lease in the store.
@@ -211,13 +218,7 @@ class DeadSession:
         loop = asyncio.get_running_loop()
         damaged = await loop.run_in_executor(None, self._find_damaged)
         if damaged is not None:
-            why = f"a part of its journal is in {damaged}, which has lines that cannot be read"
-            error = SessionLoadError(self._session_id, why)
-            error.fix = (
-                "Read the file to find out which prompts and tool calls it has, move it to another "
-                "directory, then try again. The prompts are lost, and tool calls may be repeated."
-            )
-            raise error
+            raise damaged_journal(self._session_id, damaged)
 
     def _find_damaged(self) -> str | None:
         """Return a spool file with the journal that an earlier session could not read. Blocks."""
@@ -253,8 +254,11 @@ class DeadSession:
 
     # -- loading -----------------------------------------------------------------------------------
 
-    async def load(self) -> History:
+    async def load(self, *, needs_journal: bool = True) -> History:
         """Complete the store from this machine, and return what it has.
+
+        Args:
+            needs_journal: True to fail if a part of the journal on this machine cannot be sent.
 
         Raises:
             SessionNotFoundError: neither the store nor the files of the CLI have the session.
@@ -262,14 +266,14 @@ class DeadSession:
             SessionLoadError: the store or a local file failed.
         """
         with naming_session(self._session_id):
-            return await self._load()
+            return await self._load(needs_journal=needs_journal)
 
-    async def _load(self) -> History:
+    async def _load(self, *, needs_journal: bool) -> History:
         session_id = self._session_id
         calls = StartCalls(self._timeout)
         spools = spool_name(self._store, session_id)
-        loader = ConversationLoader(self._store, self._key(), calls, spools, _log)
-        await loader.send_left_behind(needs_journal=True)
+        loader = ConversationLoader(self._store, self._key(), calls, spools, self._log_once)
+        await loader.send_left_behind(needs_journal=needs_journal)
         journal = decode_entries(await loader.entries(self._key(JOURNAL)))
         directory = await self._follow(last_directory(journal))
         stored = {"": await loader.entries(self._key())}
@@ -281,6 +285,12 @@ class DeadSession:
         if not journal and transcript is None:
             raise SessionNotFoundError(session_id)
         return History(journal, transcript, directory)
+
+    def _log_once(self, warning: SdkWarning) -> None:
+        """Log a warning. A recovery loads the session after each step, and would repeat it."""
+        if warning.detail not in self._logged:
+            self._logged.add(warning.detail)
+            _log(warning)
 
     async def _follow(self, directory: str | None) -> str | None:
         """Use the files of a CLI that runs in the directory of the journal, if it exists.

@@ -2,7 +2,9 @@
 
 A store that fails for an entry may be down, or may not accept this entry. Bridle tells the two
 apart with a probe: a small entry in the journal. A store that takes the probe, and fails for the
-entry before and after it, rejects the entry.
+entry before and after it, rejects the entry. A store may also fail for one key only, for example
+because a part of a database is down. So Bridle sends a rejected entry again when the store has
+taken a later one of the same key, and at the latest when the session ends.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from bridle._store import JOURNAL, Entry, SessionKey
+from bridle._stores.entries import Probe
 
 
 class Rejected(NamedTuple):
@@ -20,6 +23,16 @@ class Rejected(NamedTuple):
 
     entries: list[Entry]
     reason: str
+
+
+class SetAside:
+    """The entries of one key that a store rejected, until Bridle sends them again."""
+
+    def __init__(self) -> None:
+        #: Where they are in the spool.
+        self.places: list[tuple[int, int]] = []
+        #: Entries of the key that the store has taken since then.
+        self.later: list[Entry] = []
 
 
 async def append_singly(
@@ -38,7 +51,7 @@ async def append_singly(
     """
     journal = SessionKey(key.session_id, JOURNAL, key.project)
     # Recovery ignores entries of this type.
-    probe: Entry = {"type": "probe", "uuid": str(uuid4()), "at": time.time()}
+    probe = Probe({"type": "probe", "uuid": str(uuid4()), "at": time.time()})
     rejected: list[Entry] = []
     reason = ""
     for entry in entries:

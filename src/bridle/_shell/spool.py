@@ -19,6 +19,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from threading import Lock
 
 import msgspec
@@ -135,6 +136,10 @@ def _line(mark: bytes, key: SessionKey, bodies: Sequence[str]) -> bytes:
     return mark + f'{{"key":{named},"entries":[{",".join(bodies)}]}}\n'.encode()
 
 
+class SpoolDamaged(OSError):
+    """A batch is not in its spool file any more, because another program changed the file."""
+
+
 class Spool:
     """One spool file. It is created with the first batch.
 
@@ -153,10 +158,8 @@ class Spool:
         # Set by `close`. A thread may still come to write.
         self._is_closed = False
         self._end = 0
-        # Batches that the store does not have.
+        # Lines whose entries the store does not have. The file stays while there are any.
         self._waiting = 0
-        # Whether the file has entries that the store rejected. Then it stays.
-        self._has_rejected = False
         # Held while the file is changed: calls come from several threads.
         self._lock = Lock()
 
@@ -187,8 +190,10 @@ class Spool:
             self._waiting += len(new)
             return unstorable
 
-    def write_rejected(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+    def write_rejected(self, key: SessionKey, entries: Sequence[Entry]) -> list[tuple[int, int]]:
         """Add entries that the store rejected. Wait until they are on the disk.
+
+        Return the place of each entry.
 
         Raises:
             OSError: they could not be written.
@@ -196,8 +201,11 @@ class Spool:
         """
         with self._lock:
             rows = to_rows("spool", entries, self.redact)
-            self._add([_line(_REJECTED, key, [row.body]) for row in rows])
-            self._has_rejected = True
+            lines = [_line(_REJECTED, key, [row.body]) for row in rows]
+            self._add(lines)
+            self._waiting += len(lines)
+            ends = list(accumulate(map(len, lines), initial=self._end - sum(map(len, lines))))
+            return [(start, len(line)) for start, line in zip(ends, lines, strict=False)]
 
     def _add(self, lines: Sequence[bytes]) -> None:
         if not lines:
@@ -209,16 +217,24 @@ class Spool:
         self._end += sum(map(len, lines))
 
     def read(self, place: tuple[int, int]) -> list[Entry]:
-        """Return the entries of a batch."""
+        """Return the entries of a batch.
+
+        Raises:
+            SpoolDamaged: another program changed the file.
+            OSError: the file cannot be read.
+        """
         descriptor = self._open_descriptor()
         start, length = place
         line = b""
         while len(line) < length:
             part = os.pread(descriptor, length - len(line), start + len(line))
             if not part:
-                raise OSError(f"the spool file {self.path} was cut off")
+                raise SpoolDamaged(f"the spool file {self.path} was cut off")
             line += part
-        return list(_decode(line[1:]).entries)
+        try:
+            return list(_decode(line[1:]).entries)
+        except msgspec.DecodeError:
+            raise SpoolDamaged(f"the spool file {self.path} was changed") from None
 
     def mark_done(self, place: tuple[int, int]) -> None:
         """Note that a batch is in the store."""
@@ -229,7 +245,7 @@ class Spool:
     def remove_if_done(self) -> None:
         """Remove the file if the store has all its batches. The next batch creates it again."""
         with self._lock:
-            if not (self._waiting or self._has_rejected) and self._descriptor is not None:
+            if not self._waiting and self._descriptor is not None:
                 with contextlib.suppress(FileNotFoundError):  # another program was faster
                     os.unlink(self.path)
                 self._close()
@@ -344,6 +360,13 @@ def _age(path: str) -> int:
         return 0
 
 
+def _end_of_lines(descriptor: int) -> int:
+    """Return the position after the last complete line of a file."""
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        return sum(len(line) for line in file if line.endswith(b"\n"))
+
+
 class LeftBatch(Struct, frozen=True):
     """A line of a spool file that was left behind. ``is_rejected`` tells if its mark is ``!``."""
 
@@ -365,7 +388,7 @@ class LeftSpool:
         #: Whether `batches` has found lines that cannot be read.
         self.is_damaged = False
         # Where the last complete line ends.
-        self._end = 0
+        self._end = _end_of_lines(descriptor)
         _open_spools.add(self)
 
     @classmethod
@@ -392,15 +415,15 @@ class LeftSpool:
         return skipped
 
     def batches(self) -> Iterator[LeftBatch]:
-        """Yield the batches that the store does not have.
+        """Yield the batches that the store does not have, without those that are added meanwhile.
 
         The last line may be cut off, because the process died while it was written.
         """
-        position = 0
+        position, end = 0, self._end
         with open(self._descriptor, "rb", closefd=False) as file:
             file.seek(0)
             for line in file:
-                if not line.endswith(b"\n"):
+                if position >= end:
                     break
                 if line.startswith((_WAITING, _REJECTED)):
                     try:
@@ -411,16 +434,12 @@ class LeftSpool:
                         is_rejected = line.startswith(_REJECTED)
                         yield LeftBatch(position, found.key, found.entries, is_rejected)
                 position += len(line)
-        self._end = position
 
-    def write_rejected(self, rejected: Sequence[tuple[SessionKey, Entry]]) -> None:
-        """Add entries that the store rejected. Call it after all batches were read."""
-        lines = [
-            _line(_REJECTED, key, [row.body])
-            for key, entry in rejected
-            for row in to_rows("spool", [entry], None)
-        ]
+    def write_rejected(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        """Add entries that the store rejected. Wait until they are on the disk."""
+        lines = [_line(_REJECTED, key, [row.body]) for row in to_rows("spool", entries, None)]
         _write(self._descriptor, self._end, lines)
+        self._end += sum(map(len, lines))
 
     def mark_done(self, position: int) -> None:
         """Note that a batch is in the store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from bridle._core.mirroring import MAX_FAILING, deferred_call, delay_after
+from bridle._core.mirroring import APPEND_TIMEOUT, MAX_FAILING, deferred_call, delay_after
 from bridle._core.transcript_branches import (
     Choice,
     NewerTitles,
@@ -57,19 +58,36 @@ class StartCalls:
         self._timeout = timeout
         self._deadline = asyncio.get_running_loop().time() + timeout
 
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self._deadline - asyncio.get_running_loop().time())
+
     async def ask(
-        self, session_id: str, method: Callable[..., Awaitable[_T]], *arguments: object
+        self,
+        session_id: str,
+        method: Callable[..., Awaitable[_T]],
+        *arguments: object,
+        limit: float = math.inf,
     ) -> _T:
         """Call a method of the store and return its result. Errors name the session.
 
+        Args:
+            session_id: the id of the session.
+            method: the method of the store.
+            arguments: its arguments.
+            limit: seconds after which the call counts as failed, if the deadline is not earlier.
+
         Raises:
-            SessionLoadError: the store failed.
-            SessionLoadTimeout: the store did not answer in time.
+            SessionLoadError: the store failed, or did not answer within ``limit`` seconds.
+            SessionLoadTimeout: the store did not answer before the deadline.
         """
-        left = self._deadline - asyncio.get_running_loop().time()
+        left = self.left
         try:
-            return await call_store(max(left, 0.0), method, *arguments)
-        except StoreCallTimeout:
+            return await call_store(min(left, limit), method, *arguments)
+        except StoreCallTimeout as error:
+            if limit < left:
+                raise SessionLoadError(session_id, str(error)) from None
             raise SessionLoadTimeout(session_id, self._timeout) from None
         except StoreCallCancelled as error:
             raise SessionLoadError(session_id, str(error)) from None
@@ -99,6 +117,18 @@ def naming_session(session_id: str) -> Generator[None]:
         named = SessionLoadError(session_id, describe_error(error))
         named.fix = "Check the file that the error names, then try again."
         raise named from error
+
+
+def damaged_journal(session_id: str, path: str) -> SessionLoadError:
+    """Return the error for a spool file of the journal that has unreadable lines."""
+    why = f"a part of its journal is in {path}, which has lines that cannot be read"
+    error = SessionLoadError(session_id, why)
+    error.fix = (
+        "The store has the other lines. Read the file to find out which prompts and tool calls the "
+        "unreadable lines have, move it to another directory, then try again. The prompts are "
+        "lost, and tool calls may be repeated."
+    )
+    return error
 
 
 class ConversationLoader:
@@ -165,7 +195,7 @@ class ConversationLoader:
 
         Args:
             needs_journal: True to fail if a file that may have entries of the journal cannot be
-                used.
+                used, has unreadable lines, or is for another store. The readable lines are sent.
 
         Raises:
             SessionLoadError: the store failed, or did not take the entries of a file before the
@@ -173,12 +203,7 @@ class ConversationLoader:
                 its messages would become another branch.
             SessionLoadTimeout: the store did not answer in time.
         """
-        others = await _in_thread(partial(spools_for_others, self._spools))
-        if others:
-            self._tell(
-                f"Entries of this session for another store are in {', '.join(others)}. They are "
-                f"not sent to this {self._name}, because its class or its location differs"
-            )
+        await self._report_others(needs_journal=needs_journal)
         left = left_behind(self._spools)
         while (spool := await _in_thread(partial(next, left, None), _close)) is not None:
             if isinstance(spool, SkippedSpool):
@@ -187,8 +212,6 @@ class ConversationLoader:
             is_sent = False
             try:
                 choice, newer = await self._choose(spool)
-                if spool.is_damaged and needs_journal and self._may_have_journal(spool.path):
-                    raise self._unusable(spool.path, "it has lines that cannot be read")
                 is_sent = await self._send(spool, choice, newer, needs_journal=needs_journal)
             finally:
                 if not is_sent:
@@ -196,7 +219,31 @@ class ConversationLoader:
             if is_sent:
                 damaged = await _in_thread(spool.remove)
                 if damaged is not None:
+                    if needs_journal and self._may_have_journal(spool.path):
+                        raise damaged_journal(self._session_id, damaged)
                     self._tell(f"A spool file has lines that cannot be read. It is now {damaged}")
+
+    async def _report_others(self, *, needs_journal: bool) -> None:
+        """Report the files of this session for other stores. Raise if one has needed entries."""
+        others = await _in_thread(partial(spools_for_others, self._spools))
+        journals = [path for path in others if f".{JOURNAL}." in os.path.basename(path)]
+        if needs_journal and journals:
+            why = (
+                f"a part of its journal is in {', '.join(journals)}, which was written for a store "
+                "of another class or with another location"
+            )
+            error = SessionLoadError(self._session_id, why)
+            error.fix = (
+                "Recover the session with that store, which then gets the entries. To go on "
+                "without them, move the file to another directory. Then prompts may be lost, and "
+                "tool calls may be repeated."
+            )
+            raise error
+        if others:
+            self._tell(
+                f"Entries of this session for another store are in {', '.join(others)}. They are "
+                f"not sent to this {self._name}, because its class or its location differs"
+            )
 
     def _skip(self, spool: SkippedSpool, *, needs_journal: bool) -> None:
         """Report a file that cannot be used. Raise if the session must not go on without it."""
@@ -297,9 +344,6 @@ class _SpoolSender:
         self._asking = asking
         self._spool = spool
         self._newer = newer
-        # The entries that the store rejects, and the positions of their batches.
-        self._rejected: list[tuple[SessionKey, Entry]] = []
-        self._positions: list[int] = []
 
     async def send(self, choice: Choice, *, needs_journal: bool) -> str:
         """Send the entries. Return why the store rejects some, which stay in the file, or "".
@@ -325,46 +369,42 @@ class _SpoolSender:
                 if problem:
                     reason = problem
                     continue
-            elif await self._append(key, entries, MAX_FAILING):
-                found = await append_singly(key, entries, partial(self._append, patience=0.0))
+            # A store that has rejected an entry is asked at once which others it rejects.
+            elif await self._append(key, entries, 0.0 if reason else MAX_FAILING):
+                found = await append_singly(key, entries, partial(self._append, retry_for=0.0))
                 if found is None:
                     await self._append(key, entries, None)
                 elif found.entries:
                     reason = found.reason
-                    self._rejected += [(key, entry) for entry in found.entries]
-                    self._positions.append(batch.position)
-                    continue
-            await self._mark_done(batch.position)
-        if self._rejected:
-            await _in_thread(partial(self._spool.write_rejected, self._rejected))
-            for position in self._positions:
-                await self._mark_done(position)
+                    await _in_thread(partial(self._spool.write_rejected, key, found.entries))
+            await _in_thread(partial(self._spool.mark_done, batch.position))
         return reason
 
-    async def _mark_done(self, position: int) -> None:
-        await _in_thread(partial(self._spool.mark_done, position))
-
     async def _append(
-        self, key: SessionKey, entries: Sequence[Entry], patience: float | None
+        self, key: SessionKey, entries: Sequence[Entry], retry_for: float | None
     ) -> str:
-        """Append entries. Repeat it for ``patience`` seconds if the store fails.
+        """Append entries. Repeat it for ``retry_for`` seconds if the store fails.
 
-        Return what went wrong, or "". If ``patience`` is None, repeat it until the deadline, then
+        Return what went wrong, or "". If ``retry_for`` is None, repeat it until the deadline, then
         raise.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
         failures = 0
         while True:
+            # An append that may fail leaves time for the others, although the store hangs.
+            left = math.inf if retry_for is None else self._asking.left / 2
+            limit = min(APPEND_TIMEOUT, left)
+            append = self._store.append
             try:
-                await self._asking.ask(self._session_id, self._store.append, key, entries)
+                await self._asking.ask(self._session_id, append, key, entries, limit=limit)
             except SessionLoadTimeout as error:
                 when = f"while Bridle sent the entries of the spool file {self._spool.path}"
                 raise SessionLoadTimeout(self._session_id, error.timeout, when) from None
             except SessionLoadError as error:
                 failures += 1
                 delay = delay_after(failures)
-                if patience is not None and loop.time() + delay - began > patience:
+                if retry_for is not None and loop.time() + delay - began > retry_for:
                     return error.reason
                 if not await self._asking.pause(delay):
                     raise self._not_taken(error.reason) from error

@@ -3,8 +3,9 @@
 Adding entries never waits. One task appends them, batch by batch, and repeats what failed. If the
 store fails for longer than a moment, or too much waits in memory, the entries go to a spool file,
 from which the task appends them once the store works again. An entry that the store rejects stays
-in the spool file (see ``rejections``), and one that cannot be redacted is dropped. An append may be
-repeated although the store has done it. Stores skip entries whose uuid they have.
+in the spool file and is sent again once (see ``rejections``). One that cannot be redacted is
+dropped. An append may be repeated although the store has done it. Stores skip entries whose uuid
+they have.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from bridle._core.mirroring import (
     Batch,
     delay_after,
 )
-from bridle._shell.rejections import Rejected, append_singly
-from bridle._shell.spool import Spool, Unstorable, split_storable
+from bridle._core.transcript_branches import choose_again
+from bridle._shell.rejections import Rejected, SetAside, append_singly
+from bridle._shell.spool import Spool, SpoolDamaged, Unstorable, split_storable
 from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.values import describe_error
 from bridle._store import Entry, SessionKey, SessionStore
@@ -67,6 +69,8 @@ class StoreWriter:
         self._failing_since = 0.0
         # Whether the store has rejected an entry. Then it is asked sooner which others it rejects.
         self._rejects = False
+        # The rejected entries that were not sent again yet.
+        self._rejected: dict[SessionKey, SetAside] = {}
         # Set when the writer closes, to end a pause.
         self._is_closing = asyncio.Event()
         # Set to append at once, without a wait for more entries.
@@ -185,7 +189,8 @@ class StoreWriter:
     @property
     def _is_busy(self) -> bool:
         is_running = self._appending is not None and not self._appending.done()
-        return is_running or len(self._backlog) > 0
+        is_last_try_due = self._is_closing.is_set() and len(self._rejected) > 0
+        return is_running or is_last_try_due or len(self._backlog) > 0
 
     @property
     def _is_in_haste(self) -> bool:
@@ -209,15 +214,24 @@ class StoreWriter:
             batch = self._backlog.first
             batch.is_sealed = True
             try:
-                problem = await self._append(batch.key, await self._entries_of(batch))
+                entries = await self._entries_of(batch)
+                problem = await self._append(batch.key, entries)
                 if not problem:
                     await self._finish_batch(batch)
+                    await self._send_again(batch.key, entries)
                     continue
                 if await self._drop_unstorable(batch) or await self._set_aside(batch):
                     continue
-            except OSError as error:  # the spool was removed or changed by another program
+            except SpoolDamaged as error:
+                self._tell(f"{_entries(batch.count)} lost: {error}")
+                await self._remove(batch)
+                continue
+            except OSError as error:
                 problem = describe_error(error)
             await self._failed(problem)
+        if self._is_closing.is_set():
+            for key in list(self._rejected):
+                await self._send_again(key, ())
 
     async def _linger(self) -> None:
         """Wait a moment for more entries."""
@@ -237,6 +251,10 @@ class StoreWriter:
         with contextlib.suppress(OSError):  # then the next session sends the batch again
             if batch.place is not None:
                 await self._in_thread(self._spool.mark_done, batch.place)
+        await self._remove(batch)
+
+    async def _remove(self, batch: Batch) -> None:
+        """Remove a batch from the backlog. Remove the spool file if it has nothing more."""
         self._backlog.remove(batch)
         if not self._backlog and self._backlog.is_spooling:
             with contextlib.suppress(OSError):
@@ -308,26 +326,68 @@ class StoreWriter:
         found = await append_singly(batch.key, entries, self._append)
         if found is None:
             return False
-        if found.entries:
+        rejected = set(map(id, found.entries))
+        taken = [entry for entry in entries if id(entry) not in rejected]
+        if taken:
+            await self._send_again(batch.key, taken)
+        if rejected:
             self._rejects = True
-            await self._keep_rejected(batch, entries, found)
+            await self._keep_rejected(batch, taken, found)
         await self._finish_batch(batch)
         return True
 
-    async def _keep_rejected(self, batch: Batch, entries: Sequence[Entry], found: Rejected) -> None:
-        """Write entries that the store rejects to the spool. Drop them if that fails."""
+    async def _keep_rejected(self, batch: Batch, taken: Sequence[Entry], found: Rejected) -> None:
+        """Write entries that the store rejects to the spool. Drop them if that fails.
+
+        ``taken`` are the other entries of the batch.
+        """
         try:
-            await self._in_thread(self._spool.write_rejected, batch.key, found.entries)
+            places = await self._in_thread(self._spool.write_rejected, batch.key, found.entries)
         except (OSError, StoreError) as error:
             problem = f"the store rejects them ({found.reason}), and {self._spool_problem(error)}"
             self._tell(f"{_entries(len(found.entries))} lost: {problem}")
-            rejected = set(map(id, found.entries))
-            self._release(batch, problem, [one for one in entries if id(one) not in rejected])
+            self._release(batch, problem, taken)
         else:
+            aside = self._rejected.setdefault(batch.key, SetAside())
+            aside.places += places
+            aside.later += taken
             self._tell(
                 f"{_entries(len(found.entries))} rejected ({found.reason}) and kept in "
                 f"{self._spool.path}"
             )
+
+    async def _send_again(self, key: SessionKey, taken: Sequence[Entry]) -> None:
+        """Send the entries of a key that the store rejected once more. ``taken`` it has taken.
+
+        Those that fail again, or would hide later messages, stay in the spool.
+        """
+        aside = self._rejected.pop(key, None)
+        if aside is None:
+            return
+        is_all_taken = True
+        with contextlib.suppress(OSError):  # then the next session sends them
+            entries: list[Entry] = []
+            for place in aside.places:
+                entries += await self._in_thread(self._spool.read, place)
+            chosen: list[Entry] | None = entries
+            if not key.subkey:
+                chosen = await self._in_thread(choose_again, [*aside.later, *taken], entries)
+            if chosen is None:
+                return
+            to_send = set(map(id, chosen))
+            for place, entry in zip(aside.places, entries, strict=True):
+                if id(entry) in to_send:
+                    try:
+                        await call_store(APPEND_TIMEOUT, self._store.append, key, [entry])
+                    except StoreCallTimeout:
+                        return
+                    except Exception:
+                        is_all_taken = False
+                        continue
+                await self._in_thread(self._spool.mark_done, place)
+            if is_all_taken:
+                self._rejects = False
+            await self._in_thread(self._spool.remove_if_done)
 
     async def _failed(self, problem: str) -> None:
         """Wait before the next attempt. Use the spool if the store fails for too long."""

@@ -34,6 +34,10 @@ class Row(NamedTuple):
     body: str
 
 
+class Probe(dict[str, object]):
+    """An entry of Bridle that shows whether a store works. It has nothing to redact."""
+
+
 def check_policy(store: str, redact: object, retention: object) -> None:
     """Check the keywords that all stores have. Raises `OptionsError`."""
     if redact is not None and not callable(redact):
@@ -64,7 +68,7 @@ def to_rows(store: str, entries: Iterable[Entry], redact: Redact | None) -> list
 
 def _to_row(store: str, entry: Entry, redact: Redact | None) -> Row:
     problem = ""
-    if redact is not None:
+    if redact is not None and not isinstance(entry, Probe):
         try:
             entry = redact(entry)
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridle._core.transcript_branches import Choice, NewerTitles, choose_left
+from bridle._core.transcript_branches import Choice, NewerTitles, choose_again, choose_left
 from bridle._store import Entry
 
 
@@ -67,3 +67,22 @@ def test_a_title_of_an_old_spool_does_not_replace_a_newer_one(
     # The entries come in several batches.
     kept = [entry for one in left for entry in newer.leave_out_older([one])]
     assert kept == (left if is_kept else left[:-1])
+
+
+def test_rejected_entries_that_a_later_one_replaces_are_not_sent_again() -> None:
+    old: list[Entry] = [{"type": "custom-title", "customTitle": "old"}, {"type": "mode"}]
+    new: list[Entry] = [{"type": "custom-title", "customTitle": "new"}]
+    assert choose_again(new, old) == [{"type": "mode"}]
+    assert choose_again([], old) == old
+
+
+def test_a_rejected_message_is_sent_again_unless_it_hides_later_ones() -> None:
+    later = [said("3", "2", "3"), said("4", "3", "4")]
+    missing = said("2", "1", "2")
+    assert choose_again(later, [missing]) == [missing]
+    assert choose_again(later, [said("other", "1", "2")]) is None
+    named: Entry = {"type": "last-prompt", "leafUuid": "2"}
+    assert choose_again(later, [missing, named]) == [missing, named]
+    branched = [said("1", None, "1"), said("other", "1", "2"), said("3", "1", "3")]
+    named_older: Entry = {"type": "last-prompt", "leafUuid": "other"}
+    assert choose_again(branched, [{"type": "mode"}, named_older]) == [{"type": "mode"}]
