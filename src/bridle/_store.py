@@ -57,6 +57,8 @@ class SessionStore(Protocol):
       Bridle sends entries that it kept in a local file only to a store of the same class with the
       same ``location``. Without this attribute, it sends them only to the same object, so entries
       that are in the file when the program ends stay there.
+    - An attribute ``ends_with_program``: True if the store keeps sessions only in the memory of the
+      program. Then Bridle keeps entries that the store did not take in memory, not in a file.
 
     Objects that implement the store protocol of the official SDK are accepted in its place.
     """

@@ -326,12 +326,16 @@ class SessionInUseError(StartError):
 
 
 class SessionLoadError(StartError):
-    """The session `session_id` could not be loaded from its store. `reason` says why."""
+    """The session `session_id` could not be loaded from its store. `reason` says why.
+
+    `session_id` is empty if the last session of the working directory could not be found.
+    """
 
     def __init__(self, session_id: str, reason: str) -> None:
+        last = "The last session of the working directory"
+        name = f"The session {session_id!r}" if session_id else last
         super().__init__(
-            f"The session {session_id!r} could not be loaded from its store: "
-            f"{reason.removesuffix('.')}.",
+            f"{name} could not be loaded: {reason.removesuffix('.')}.",
             fix="Check that the store can be reached, then resume again. Nothing was changed.",
         )
         self.session_id = session_id

@@ -309,6 +309,7 @@ def test_what_a_killed_cli_had_saved_is_in_the_store(lab: Lab) -> None:
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)
 def test_a_store_that_fails_in_the_middle_of_a_turn_harms_nothing(lab: Lab, state: Path) -> None:
     class Flaky(MemoryStore):
+        ends_with_program = False  # it has a spool file
         is_down = False
 
         async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
@@ -429,6 +430,8 @@ def test_a_store_that_fails_for_good_leaves_the_session_and_the_spool(
     monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.5)
 
     class Broken(MemoryStore):
+        ends_with_program = False  # it has a spool file
+
         async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
             raise ConnectionError("down")
 

@@ -60,6 +60,7 @@ class Broken(MemoryStore):
     """A store that cannot be written."""
 
     is_broken = True
+    ends_with_program = False  # it has a spool file
 
     async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
         if self.is_broken:

@@ -37,10 +37,10 @@ from bridle._core.journal import (
 )
 from bridle._core.mirroring import Batch
 from bridle._core.transcripts import project_name
-from bridle._shell import recovering, transcript_files
+from bridle._shell import recovering, store_session, transcript_files
 from bridle._shell.config_directory import config_directory
 from bridle._shell.leases import BorrowedLeases
-from bridle._shell.recovering import CliFiles, received_entry
+from bridle._shell.recovering import CliFiles, DeadSession, received_entry
 from bridle._shell.session_locks import lock_session
 from bridle._shell.spool import LeftSpool, Spool, spool_name
 from bridle.errors import SessionLoadError
@@ -179,6 +179,18 @@ def test_a_session_that_is_nowhere_is_not_found() -> None:
     async def main() -> None:
         with pytest.raises(SessionNotFoundError):
             await bridle.Agent(store=MemoryStore()).recover(ID)
+
+    run(main)
+
+
+def test_a_session_of_which_only_a_probe_is_stored_is_not_found() -> None:
+    """Bridle writes the probe to find out if a store rejects an entry."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        await store.append(SessionKey(ID, "journal"), [{"type": "probe", "uuid": "x", "at": 1.0}])
+        with pytest.raises(SessionNotFoundError):
+            await bridle.Agent(store=store).recover(ID)
 
     run(main)
 
@@ -412,6 +424,7 @@ class FlakyStore(MemoryStore):
     """A store whose next appends fail."""
 
     failures = 0
+    ends_with_program = False
 
     async def append(self, key: SessionKey, entries: Sequence[Any]) -> None:
         if self.failures:
@@ -465,6 +478,26 @@ def test_a_recovery_does_not_go_on_without_the_journal_in_a_spool_file() -> None
         assert path in str(caught.value)
         store.failures = 0
         assert len(await agent.recover(ID)) == 1
+
+    run(main)
+
+
+def test_each_write_of_a_recovery_has_its_own_spool_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_session, "CLOSE_TIMEOUT", 0.1)
+    store = FlakyStore()
+
+    async def main() -> None:
+        files = CliFiles(plan())
+        dead = DeadSession(store, ID, files, 5.0, lambda _: None)
+        store.failures = 10**6
+        for name in ("p1", "p2"):
+            await dead.write([prompt(name)])
+        assert len(list((home / "state/bridle/spool").iterdir())) == 2
+        store.failures = 0
+        journal = (await dead.load()).journal
+        assert {one.prompt_uuid for one in journal if isinstance(one, PromptEntry)} == {"p1", "p2"}
 
     run(main)
 
@@ -1232,3 +1265,42 @@ def test_a_file_is_removed_only_if_it_has_no_conversation(
     files = CliFiles(plan(env={"CLAUDE_CONFIG_DIR": str(home / "config")}))
     files.remove_unused(ID)
     assert file.exists() is is_used
+
+
+def test_a_run_that_crashed_keeps_a_call_that_waits_for_approval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prompt would drop the call. Another call of the turn has no result."""
+    store = MemoryStore()
+    load = recovering.CrashedSession.load
+
+    async def deferred(self: recovering.CrashedSession, journal: Any) -> recovering.History:
+        history = await load(self, journal)
+        (entry,) = [one for one in journal if isinstance(one, PromptEntry)]
+        prompt = entry.prompt_uuid
+        is_open = ToolCallEntry(
+            uuid=str(uuid4()),
+            at=time.time(),
+            prompt_uuid=prompt,
+            tool_use_id="open",
+            tool_name="Bash",
+            tool_input={},
+            idempotency_key="k",
+        )
+        shown = [user(prompt), *deferral("waits", prompt)]
+        transcript = recovering._transcript(ID, "-", {"": shown})
+        return recovering.History([*history.journal, is_open], transcript)
+
+    monkeypatch.setattr(recovering.CrashedSession, "load", deferred)
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            agent = bridle.Agent(cli_path=cli.path, store=store)
+            outcome = await agent.run("EXIT -9", retry=Retry(attempts=2, max_wait=0.05))
+            assert (outcome.reason, len(cli.runs)) == (OutcomeReason.TOOL_DEFERRED, 1)
+            assert outcome.pending is not None
+            assert outcome.pending.tool_use_id == "waits"
+            (named,) = [one for one in cli.argv if one.startswith("--session-id=")]
+            assert (await kinds(store, named.partition("=")[2]))[-1] == "received #1"
+
+    run(main)

@@ -24,7 +24,7 @@ from bridle import OptionsError, SessionInUseError, SessionNotFoundError, Sessio
 from bridle._core.actions import Mirror
 from bridle._core.mirroring import LEASE, Batch
 from bridle._shell import journal, leases, store_loading, store_session, store_writer
-from bridle._shell.spool import LeftSpool, Spool, spool_name
+from bridle._shell.spool import LeftSpool, Spool, left_behind, spool_name
 from bridle._shell.store_session import StoreSession
 from bridle._shell.transcript_files import TranscriptFiles, write_transcript
 from bridle._store import Entry, SessionKey, SessionStore
@@ -489,6 +489,28 @@ def test_a_file_that_fails_while_a_session_is_loaded_is_named(
     run(main)
 
 
+@pytest.mark.parametrize("place", ["store", "file"])
+def test_a_last_session_that_cannot_be_found_out_is_reported(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def fail(*_: object) -> Any:
+        raise OSError(errno.EIO, "Input/output error", "/some/file")
+
+    monkeypatch.setattr(MemoryStore if place == "store" else TranscriptFiles, "list", fail)
+
+    async def main() -> None:
+        with FakeCli.auto() as cli, pytest.raises(SessionLoadError) as caught:
+            await bridle.start_session(
+                cli_path=cli.path, store=MemoryStore(), continue_session=True
+            )
+        assert str(caught.value).startswith(
+            "The last session of the working directory could not be loaded: OSError"
+        )
+        assert caught.value.session_id == ""
+
+    run(main)
+
+
 def test_a_session_that_is_stopped_while_it_loads_does_not_start(home: Path) -> None:
     class Hanging(MemoryStore):
         async def load(self, key: SessionKey) -> Any:
@@ -616,6 +638,7 @@ class Failing(MemoryStore):
     """A store that can fail."""
 
     is_down = True
+    ends_with_program = False
 
     async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
         if self.is_down:
@@ -681,6 +704,8 @@ def test_stopping_a_session_does_not_wait_long_for_a_store_that_hangs(
 class Hanging(MemoryStore):
     """A store that never ends an append."""
 
+    ends_with_program = False
+
     async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
         await asyncio.Event().wait()
 
@@ -716,15 +741,106 @@ def test_all_waits_of_a_stop_end_within_its_timeout(monkeypatch: pytest.MonkeyPa
     run(main)
 
 
-def test_the_spool_files_of_a_store_in_memory_end_with_the_store(home: Path) -> None:
+def test_entries_for_a_store_in_memory_wait_in_memory(home: Path) -> None:
+    """The next session of the program sends them. There is no file that could be left."""
+
+    class InMemory(Failing):
+        ends_with_program = True
+
     async def main() -> None:
-        session = stored_session(Hanging())
-        await session.aclose(is_stopped=True)
-        assert len(left(home)) == 2
+        store, other = InMemory(), InMemory()
+        for one in (store, other):
+            await stored_session(one).aclose(is_stopped=True)
+        assert left(home) == []
+        for session_id in (ID, OTHER):  # the store still fails; another session
+            agent = bridle.Agent(store=store, load_timeout=0.2)
+            with pytest.raises(bridle.BridleError):
+                await agent.recover(session_id)
+        store.is_down = False
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            assert await uuids(store, ID) == ["1"]
+            assert await uuids(store, ID, "journal") == ["2"]
+        assert left(home) == []
 
     run(main)
     gc.collect()
+    assert list(left_behind("")) == []
+
+
+def test_a_cancelled_close_loses_nothing_for_a_store_in_memory(home: Path) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        closing = asyncio.create_task(stored_session(store).aclose(is_stopped=False))
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert left(home) == []
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            assert await uuids(store, ID) == ["1"]
+
+    run(main)
+
+
+def test_a_forked_child_has_its_own_copy_of_the_entries_for_a_store_in_memory(home: Path) -> None:
+    class InMemory(Failing):
+        ends_with_program = True
+
+    store = InMemory()
+
+    async def close() -> None:
+        await stored_session(store).aclose(is_stopped=True)
+
+    async def resume() -> None:
+        store.is_down = False
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            assert await uuids(store, ID) == ["1"]
+
+    run(close)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            run(resume)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    run(resume)
     assert left(home) == []
+
+
+class Unhashable:
+    """A store in memory that has no hash and no weak references."""
+
+    __slots__ = ("is_down", "store")
+    __hash__ = None  # type: ignore[assignment]
+    ends_with_program = True
+    location = "here"
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.is_down = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+        if self.is_down:
+            raise ConnectionError("down")
+        await self.store.append(key, entries)
+
+
+def test_a_store_of_a_user_that_ends_with_the_program_can_be_any_object(home: Path) -> None:
+    async def main() -> None:
+        store: Any = Unhashable()
+        await stored_session(store).aclose(is_stopped=True)
+        assert left(home) == []
+        store.is_down = False
+        async with open_session(FakeTransport(), store, resume_session_id=ID):
+            assert await uuids(store, ID) == ["1"]
+
+    run(main)
 
 
 @pytest.mark.parametrize("has_outcome", [False, True])
@@ -979,15 +1095,7 @@ def test_a_report_that_is_too_long_is_read_from_the_file(home: Path) -> None:
 def test_the_spool_of_an_earlier_process_is_sent_before_the_conversation_is_loaded(
     home: Path,
 ) -> None:
-    class Flaky(MemoryStore):
-        is_down = True
-
-        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
-            if self.is_down:
-                raise ConnectionError("down")
-            await super().append(key, entries)
-
-    store = Flaky()
+    store = Failing()
 
     async def main() -> None:
         transport = FakeTransport()
@@ -1005,15 +1113,7 @@ def test_the_spool_of_an_earlier_process_is_sent_before_the_conversation_is_load
 
 
 def test_entries_after_a_clear_are_spooled_under_the_new_id(home: Path) -> None:
-    class Flaky(MemoryStore):
-        is_down = True
-
-        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
-            if self.is_down:
-                raise ConnectionError("down")
-            await super().append(key, entries)
-
-    store = Flaky()
+    store = Failing()
 
     async def main() -> None:
         transport = FakeTransport()

@@ -160,6 +160,11 @@ def _decoded(entry: Entry) -> JournalEntry | UnknownEntry:
         return UnknownEntry(entry)
 
 
+def is_probe(entry: JournalEntry | UnknownEntry) -> bool:
+    """Return whether an entry only shows that the store works. See ``_shell/rejections.py``."""
+    return isinstance(entry, UnknownEntry) and entry.raw.get("type") == "probe"
+
+
 def content_of(prompt: Content | bytes) -> str | list[JsonObject]:
     """Return the content of a prompt, or of its encoded line, as JSON.
 
@@ -169,11 +174,6 @@ def content_of(prompt: Content | bytes) -> str | list[JsonObject]:
     line = prompt if isinstance(prompt, bytes) else encode_user_message(prompt, "")
     content: str | list[JsonObject] = msgspec.json.decode(line)["message"]["content"]
     return content
-
-
-def called(entries: Iterable[JournalEntry | UnknownEntry]) -> set[str]:
-    """Return the ids of the tool calls that a journal has."""
-    return {entry.tool_use_id for entry in entries if isinstance(entry, ToolCallEntry)}
 
 
 def last_directory(entries: Sequence[JournalEntry | UnknownEntry]) -> str | None:

@@ -119,6 +119,18 @@ class RecoveryPlan(Struct, frozen=True):
     #: it gets a prompt.
     waiting: PendingApproval | None = None
 
+    def held_back(self, prompt: str, session_id: str) -> Outcome[Any] | None:
+        """Return the outcome of a prompt if nothing may be sent, because a call waits."""
+        if self.waiting is None:
+            return None
+        return Outcome(
+            reason=OutcomeReason.TOOL_DEFERRED,
+            detail="a tool call of the session waits for a decision",
+            uuid=prompt,
+            session_id=session_id,
+            pending=self.waiting,
+        )
+
 
 def plan_recovery(
     journal: Iterable[JournalEntry | UnknownEntry], transcript: Transcript | None
@@ -131,6 +143,15 @@ def plan_recovery(
     """
     planner = _Planner(_Book(journal), transcript)
     return RecoveryPlan(tuple(planner.steps()), planner.waiting())
+
+
+def decided_calls(journal: Iterable[JournalEntry | UnknownEntry]) -> set[str]:
+    """Return the tool calls of a journal that do not wait for a decision.
+
+    They ran, or the turn that continued after the decision has ended. A call that was denied has
+    no entry of its own.
+    """
+    return _Book(journal).decided
 
 
 # ---------------------------------------------------------------- the journal
@@ -203,6 +224,18 @@ class _Book:
         for one in self._sent:
             self.owners[one.prompt_uuid] = end_of_chain(one.prompt_uuid, belongs)
 
+    @property
+    def decided(self) -> set[str]:
+        """The calls that do not wait for a decision, as far as the journal tells."""
+        found = {*self.calls, *self.results}
+        for uuid, prompt in self.prompts.items():
+            outcome = self.finished(uuid)
+            if prompt.resumes is not None and outcome is not None:
+                pending = outcome.pending
+                if pending is None or pending.tool_use_id != prompt.resumes:
+                    found.add(prompt.resumes)
+        return found
+
     def open_prompts(self) -> list[str]:
         """Return the prompts of the program whose outcome it has not received."""
         return [uuid for uuid in self.prompts if uuid not in self._received]
@@ -259,6 +292,8 @@ class _Planner:
         self._turns = turns_of(branch)
         # Also those of other branches: the CLI remembers the uuid of every prompt in the file.
         self._present = _uuids(entries)
+        # Also those before a compaction.
+        self._called = {call for entry in entries for call in entry.tool_calls}
         self._shown = _results(branch)
         self._recorded = self._shown | _results(entries)
         self._agents: dict[str, str | None] = {}
@@ -339,45 +374,45 @@ class _Planner:
         )
 
     def waiting(self) -> PendingApproval | None:
-        """Return the tool call at the end of the conversation that waits for a decision."""
-        found = self._deferred_at_end()
-        if found is None:
-            return None
-        call, book = found.tool_use_id, self._book
-        is_decided = call in self._recorded or call in book.calls or call in book.results
-        return None if is_decided else found
-
-    def _deferred_at_end(self) -> PendingApproval | None:
-        """Return the last call that was deferred. None if the conversation went on after it.
+        """Return the tool call at the end of the conversation that waits for a decision.
 
         The journal may lack the outcome of its turn, and the transcript may lack the call.
         """
+        decided = self._recorded | self._book.decided
+        found = (one for one in self._deferred_at_end() if one.tool_use_id not in decided)
+        return next(found, None)
+
+    def _deferred_at_end(self) -> Iterator[PendingApproval]:
+        """Yield the calls that may have been deferred last: first those that entries show."""
         deferred = self._book.deferred
         last = self._turns[-1] if self._turns else StoredTurn()
         ending = ending_of(last, self._session_id)
-        if ending is not None:
-            pending = ending.pending
+        if ending is not None and ending.pending is not None:
             # The journal has more fields of it.
-            return pending and deferred.get(pending.tool_use_id, (pending,))[0]
+            yield deferred.get(ending.pending.tool_use_id, (ending.pending,))[0]
+        if ending is None or ending.pending is not None:
+            yield from self._deferred_in(last)
+        if self._book.last_deferred is not None:
+            pending, prompt = deferred[self._book.last_deferred]
+            later = {*self._places(pending, prompt), *self._book.since_deferred}
+            if later.isdisjoint(self._present | self._called):
+                yield pending  # the transcript has neither its turn nor a later one
+
+    def _deferred_in(self, turn: StoredTurn) -> Iterator[PendingApproval]:
+        """Yield the call that the journal has as deferred after the last entries of a turn."""
         places = {
             name: pending
-            for pending, prompt in deferred.values()
+            for pending, prompt in self._book.deferred.values()
             for name in self._places(pending, prompt)
         }
-        for entry in reversed(last.entries):
+        for entry in reversed(turn.entries):
             prompts = () if entry.is_meta else prompts_in(entry)
             for name in (*entry.tool_calls, *prompts):
                 if name in places:
-                    return places[name]
+                    yield places[name]
+                    return
             if prompts:
-                break
-        call = self._book.last_deferred
-        if call is None:
-            return None
-        pending, prompt = deferred[call]
-        known = {name for turn in self._turns for name in (*turn.prompts, *turn.calls)}
-        later = {*self._places(pending, prompt), *self._book.since_deferred}
-        return pending if known.isdisjoint(later) else None
+                return
 
     def _places(self, pending: PendingApproval, prompt: str) -> Iterable[str]:
         """Return the calls and prompts of the conversation that a deferred call can come after."""

@@ -20,10 +20,9 @@ from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.leases import BorrowedLeases
 from bridle._shell.recovering import CliFiles, DeadSession, History, outcome_entry, received_entry
 from bridle._shell.typed_output import OutputType
-from bridle.approvals import PendingApproval
 from bridle.errors import OptionsError, SessionInUseError
 from bridle.options import Retry
-from bridle.outcomes import Outcome, OutcomeReason
+from bridle.outcomes import Outcome
 
 
 class Recovery:
@@ -101,10 +100,15 @@ class Recovery:
             step = next((one for one in to_do if not found.keys() >= set(one.prompts)), None)
             if step is None:
                 break
-            if plan.waiting is not None:
-                for prompt in (one for one in order if one not in found):
-                    self._left_open.add(prompt)
-                    found[prompt] = self._deferred(prompt, plan.waiting)
+            held_back = {
+                prompt: outcome
+                for prompt in order
+                if prompt not in found
+                and (outcome := plan.held_back(prompt, self._session_id)) is not None
+            }
+            if held_back:
+                self._left_open.update(held_back)
+                found |= held_back
                 break
             outcome = await self._carry_out(step, history, dead)
             for prompt in step.prompts:
@@ -157,16 +161,6 @@ class Recovery:
         if self._output is not None:
             outcome = self._output.convert_stored(outcome)
         return clean_outcome(outcome, self._first.redact)
-
-    def _deferred(self, prompt: str, pending: PendingApproval) -> Outcome[Any]:
-        """Return the outcome of a prompt that cannot be sent yet."""
-        return Outcome(
-            reason=OutcomeReason.TOOL_DEFERRED,
-            detail="another tool call of the session waits for a decision",
-            uuid=prompt,
-            session_id=self._session_id,
-            pending=pending,
-        )
 
     def _on_lost(self, error: SessionInUseError) -> None:
         """End the recovery, because another program has taken the session over."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bridle._core.recovery import Continue, SendAgain
     from bridle._shell.actor import Actor
     from bridle._shell.leases import BorrowedLeases
+    from bridle._shell.recovering import CrashedSession
     from bridle._shell.transport import Transport
 
 
@@ -254,7 +255,10 @@ class OneTurn(InnerSession, ABC):
         outcome: Outcome[Any],
         began: float,
     ) -> StepRun | Outcome[Any] | None:
-        """Return the session that continues, not started; or the outcome if the turn had ended."""
+        """Return the session that continues, not started; or the outcome if the turn had ended.
+
+        A turn with a tool call that waits for a decision has ended.
+        """
         from bridle._shell import recovering  # needed only after a crash
 
         session_id = self._engine.session_id
@@ -264,14 +268,17 @@ class OneTurn(InnerSession, ABC):
             self._store, session_id, self._launch, self._sdk.load_timeout
         )
         history = await crashed.load(entries)
-        steps = history.plan().steps
-        step = next((one for one in steps if self._first_prompt in one.prompts), None)
+        to_do = history.plan()
+        step = next((one for one in to_do.steps if self._first_prompt in one.prompts), None)
         if step is None:
             return None
         if isinstance(step, recovering.Finished):
-            if self._leases is None:
-                await crashed.receive(step.prompt)
-            return self._converted(step.outcome)
+            return await self._ended(crashed, step.prompt, step.outcome)
+        # The call may be one of this turn. A prompt that is sent again drops an earlier one, as the
+        # program wanted.
+        held_back = to_do.held_back(step.prompts[0], session_id)
+        if held_back is not None and step.is_new_prompt:
+            return await self._ended(crashed, step.prompts[0], held_back)
         again = StepRun(
             step,
             entries,
@@ -286,6 +293,14 @@ class OneTurn(InnerSession, ABC):
         )
         again.show = self.show
         return again
+
+    async def _ended(
+        self, crashed: CrashedSession, prompt: str, outcome: Outcome[Any]
+    ) -> Outcome[Any]:
+        """Return the outcome of a turn that had ended. Write that the program has it."""
+        if self._leases is None:
+            await crashed.receive(prompt)
+        return self._converted(outcome)
 
     # -- the turn ----------------------------------------------------------------------------------
 
@@ -425,11 +440,11 @@ class StepRun(OneTurn):
 
     async def connect(self) -> None:
         """Start the CLI."""
-        from bridle._core.journal import called  # few sessions have a journal
+        from bridle._core.recovery import decided_calls  # few sessions need it
 
         store = self._actor.store
         if store is not None:
-            store.recover(self._leases, called(self._journal_before))
+            store.recover(self._leases, decided_calls(self._journal_before))
         await super().connect()
 
     async def _prepare(self) -> Callable[[Actor], Transport]:

@@ -24,6 +24,7 @@ from bridle._core.journal import (
     UnknownEntry,
     decode_entries,
     encode_entry,
+    is_probe,
     last_directory,
     store_outcome,
 )
@@ -46,7 +47,7 @@ from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.session_locks import CannotLock, SessionLock, lock_session
-from bridle._shell.spool import LeftSpool, Spool, damaged_name, left_behind, spool_name
+from bridle._shell.spool import LeftSpool, damaged_name, left_behind, make_spool, spool_name
 from bridle._shell.store_loading import (
     ConversationLoader,
     StartCalls,
@@ -196,8 +197,7 @@ class DeadSession:
         self._session_id = session_id
         self._files = files
         self._timeout = timeout
-        self._owner = uuid4().hex
-        self._leases = Leases(store, self._owner, on_lost)
+        self._leases = Leases(store, uuid4().hex, on_lost)
         self._lock: SessionLock | None = None
         self._is_taken = False
         # The details of the warnings that were logged while the session was loaded.
@@ -282,7 +282,7 @@ class DeadSession:
                 stored[subkey] = await loader.entries(self._key(subkey))
         await self._complete(stored, calls)
         transcript = _transcript(session_id, self._files.project, stored)
-        if not journal and transcript is None:
+        if transcript is None and all(map(is_probe, journal)):
             raise SessionNotFoundError(session_id)
         return History(journal, transcript, directory)
 
@@ -348,8 +348,7 @@ class DeadSession:
         Raises:
             StoreError: the spool file could not be written either.
         """
-        name = f"{spool_name(self._store, self._session_id)}{JOURNAL}."
-        spool = Spool(name, self._owner, getattr(self._store, "redact", None))
+        spool = make_spool(self._store, self._session_id, JOURNAL)
         writer = StoreWriter(self._store, spool, _log)
         journal = Journal(writer, self._key(JOURNAL))
         try:

@@ -2,8 +2,9 @@
 
 A spool is a private file with one line for each batch: a mark, and the batch as JSON. The mark is
 ``+``, or ``-`` once the batch is in the store. It is ``!`` if the store rejected the batch while it
-took others. The file is locked while its process lives, so that
-another process can tell whether it was left behind. It is removed when the store has everything.
+took others. The file is locked while its process lives, so that another process can tell whether it
+was left behind. It is removed when the store has everything. The spool of a store that ends with
+the program is in memory.
 
 Everything here blocks. Call it in a thread.
 """
@@ -13,14 +14,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from threading import Lock
+from typing import BinaryIO
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -77,30 +82,6 @@ def spool_name(store: object, session_id: str) -> str:
 def damaged_name(name: str) -> str:
     """Return the name under which a spool file is kept whose lines cannot all be read."""
     return f"damaged.{name}"
-
-
-def remove_spools_with(store: object) -> None:
-    """Remove the spool files of a store in memory when the store is gone or the program ends.
-
-    Does nothing for other stores. Can be called more than once.
-    """
-    if getattr(store, "ends_with_program", False) and store not in _stores_in_memory:
-        _stores_in_memory.add(store)
-        name, directory = spool_name(store, ""), spool_directory()
-        weakref.finalize(store, _remove_spools, directory, name, os.getpid())
-
-
-def _remove_spools(directory: str, name: str, process: int) -> None:
-    if os.getpid() != process:  # a forked child: the parent still has the store
-        return
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(directory):
-            if name in entry.name:
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
-
-
-_stores_in_memory: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 class Unstorable(Struct, frozen=True):
@@ -223,24 +204,29 @@ class Spool:
             SpoolDamaged: another program changed the file.
             OSError: the file cannot be read.
         """
+        try:
+            return list(_decode(self._line_at(*place)[1:]).entries)
+        except msgspec.DecodeError:
+            raise SpoolDamaged(f"the spool file {self.path} was changed") from None
+
+    def _line_at(self, start: int, length: int) -> bytes:
         descriptor = self._open_descriptor()
-        start, length = place
         line = b""
         while len(line) < length:
             part = os.pread(descriptor, length - len(line), start + len(line))
             if not part:
                 raise SpoolDamaged(f"the spool file {self.path} was cut off")
             line += part
-        try:
-            return list(_decode(line[1:]).entries)
-        except msgspec.DecodeError:
-            raise SpoolDamaged(f"the spool file {self.path} was changed") from None
+        return line
 
     def mark_done(self, place: tuple[int, int]) -> None:
         """Note that a batch is in the store."""
         with self._lock:
-            os.pwrite(self._open_descriptor(), _DONE, place[0])
+            self._mark_done(place[0])
             self._waiting -= 1
+
+    def _mark_done(self, position: int) -> None:
+        _mark_done(self._open_descriptor(), position)
 
     def remove_if_done(self) -> None:
         """Remove the file if the store has all its batches. The next batch creates it again."""
@@ -283,6 +269,7 @@ class Spool:
             removed.seek(0)
             shutil.copyfileobj(removed, again)
             again.flush()
+            _set_time(again.fileno(), os.fstat(descriptor).st_mtime_ns)
             os.fsync(again.fileno())
 
     def forget(self) -> None:
@@ -306,6 +293,79 @@ class Spool:
         _sync(directory)
 
 
+class MemorySpool(Spool):
+    """The spool of a store that ends with the program. It has no file.
+
+    Args:
+        store: the store.
+        name: see `Spool`.
+        owner: see `Spool`.
+        redact: see `Spool`.
+    """
+
+    def __init__(
+        self,
+        store: object,
+        name: str,
+        owner: str,
+        redact: Callable[[Entry], Entry] | None = None,
+    ) -> None:
+        super().__init__(name, owner, redact)
+        self.path = os.path.join("<memory>", os.path.basename(self.path))
+        self._store = store
+        self._data = bytearray()
+        self._added = 0
+        _open_spools.add(self)
+
+    def _add(self, lines: Sequence[bytes]) -> None:
+        if lines and self._is_closed:
+            raise OSError(f"the spool {self.path} is closed")
+        self._data += b"".join(lines)
+        self._end = len(self._data)
+        self._added = time.time_ns()
+
+    def _line_at(self, start: int, length: int) -> bytes:
+        return bytes(self._data[start : start + length])
+
+    def _mark_done(self, position: int) -> None:
+        self._data[position : position + 1] = _DONE
+
+    def remove_if_done(self) -> None:
+        """Free the memory if the store has all batches."""
+        with self._lock:
+            if not self._waiting:
+                self._data = bytearray()
+                self._end = 0
+
+    def close(self) -> None:
+        """Leave what waits for the next session of the program. The spool cannot be used any more.
+
+        It is freed with the store.
+        """
+        self.remove_if_done()
+        with self._lock:
+            if self._data and not self._is_closed:
+                left = LeftInMemory(self.path, self._data, self._added)
+                _left_in_memory.append(left)
+                with contextlib.suppress(TypeError):  # then it stays until the program ends
+                    weakref.finalize(self._store, left.free).atexit = False
+            self._is_closed = True
+            self._data = bytearray()
+
+    def forget(self) -> None:
+        """Free the lock in a forked child, which has a copy of the spool and of the store."""
+        self._lock = Lock()  # another thread of the parent may hold it
+
+
+def make_spool(store: object, session_id: str, lane: str) -> Spool:
+    """Return a new spool for entries of a session. ``lane`` tells what they are about."""
+    name, owner = f"{spool_name(store, session_id)}{lane}.", uuid4().hex
+    redact = getattr(store, "redact", None)
+    if getattr(store, "ends_with_program", False):
+        return MemorySpool(store, name, owner, redact)
+    return Spool(name, owner, redact)
+
+
 def _write(descriptor: int, position: int, lines: Sequence[bytes]) -> None:
     """Write lines at a position, and wait until they are on the disk."""
     data = b"".join(lines)
@@ -313,6 +373,18 @@ def _write(descriptor: int, position: int, lines: Sequence[bytes]) -> None:
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], position + written)
     os.fsync(descriptor)
+
+
+def _mark_done(descriptor: int, position: int) -> None:
+    """Mark the line at a position as done. The file keeps the time when entries were added."""
+    added = os.fstat(descriptor).st_mtime_ns
+    os.pwrite(descriptor, _DONE, position)
+    _set_time(descriptor, added)
+
+
+def _set_time(descriptor: int, time: int) -> None:
+    """Set when a file was changed, in nanoseconds."""
+    os.utime(descriptor, ns=(time, time))
 
 
 class SkippedSpool(Struct, frozen=True):
@@ -323,7 +395,13 @@ class SkippedSpool(Struct, frozen=True):
 
 
 def left_behind(name: str) -> Iterator[LeftSpool | SkippedSpool]:
-    """Yield the spool files of earlier processes whose names begin with ``name``, oldest first."""
+    """Yield the spools of earlier sessions whose names begin with ``name``, oldest first.
+
+    Their processes have ended, or the spools are in memory.
+    """
+    for one in list(_left_in_memory):
+        if os.path.basename(one.path).startswith(name) and one.take_from_memory():
+            yield one
     directory = spool_directory()
     try:
         found = [entry.path for entry in os.scandir(directory) if entry.name.startswith(name)]
@@ -353,18 +431,11 @@ def spools_for_others(name: str) -> list[str]:
 
 
 def _age(path: str) -> int:
-    """Return when a file was changed. A file that is gone is first."""
+    """Return when entries were added to a file. A file that is gone is first."""
     try:
         return os.stat(path, follow_symlinks=False).st_mtime_ns
     except OSError:
         return 0
-
-
-def _end_of_lines(descriptor: int) -> int:
-    """Return the position after the last complete line of a file."""
-    with open(descriptor, "rb", closefd=False) as file:
-        file.seek(0)
-        return sum(len(line) for line in file if line.endswith(b"\n"))
 
 
 class LeftBatch(Struct, frozen=True):
@@ -380,16 +451,22 @@ class LeftSpool:
     """A spool file that an earlier process left behind, locked by this process."""
 
     def __init__(self, path: str, descriptor: int) -> None:
-        self.path = path
         self._descriptor = descriptor
-        changed = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
-        #: When the file was changed, as the CLI writes times.
-        self.written = changed.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._prepare(path, os.fstat(descriptor).st_mtime_ns)
+        _open_spools.add(self)
+
+    def _prepare(self, path: str, time: int) -> None:
+        self.path = path
+        self._added = time
+        added = datetime.fromtimestamp(self._added / 1e9, UTC)
+        #: When the last entries were added, as the CLI writes times.
+        self.written = added.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         #: Whether `batches` has found lines that cannot be read.
         self.is_damaged = False
         # Where the last complete line ends.
-        self._end = _end_of_lines(descriptor)
-        _open_spools.add(self)
+        with self._open() as file:
+            file.seek(0)
+            self._end = sum(len(line) for line in file if line.endswith(b"\n"))
 
     @classmethod
     def take(cls, path: str) -> LeftSpool | SkippedSpool | None:
@@ -420,30 +497,39 @@ class LeftSpool:
         The last line may be cut off, because the process died while it was written.
         """
         position, end = 0, self._end
-        with open(self._descriptor, "rb", closefd=False) as file:
+        with self._open() as file:
             file.seek(0)
             for line in file:
                 if position >= end:
                     break
-                if line.startswith((_WAITING, _REJECTED)):
+                mark = line[:1]
+                if mark in (_WAITING, _REJECTED):
                     try:
                         found = _decode(line[1:])
                     except msgspec.DecodeError:
                         self.is_damaged = True
                     else:
-                        is_rejected = line.startswith(_REJECTED)
-                        yield LeftBatch(position, found.key, found.entries, is_rejected)
+                        yield LeftBatch(position, found.key, found.entries, mark == _REJECTED)
+                elif mark != _DONE:
+                    self.is_damaged = True
                 position += len(line)
 
     def write_rejected(self, key: SessionKey, entries: Sequence[Entry]) -> None:
         """Add entries that the store rejected. Wait until they are on the disk."""
         lines = [_line(_REJECTED, key, [row.body]) for row in to_rows("spool", entries, None)]
-        _write(self._descriptor, self._end, lines)
+        self._write(lines)
         self._end += sum(map(len, lines))
+
+    def _open(self) -> BinaryIO:
+        return open(self._descriptor, "rb", closefd=False)
+
+    def _write(self, lines: Sequence[bytes]) -> None:
+        _write(self._descriptor, self._end, lines)
+        _set_time(self._descriptor, self._added)  # the entries are as old as before
 
     def mark_done(self, position: int) -> None:
         """Note that a batch is in the store."""
-        os.pwrite(self._descriptor, _DONE, position)
+        _mark_done(self._descriptor, position)
 
     def remove(self) -> str | None:
         """Remove the file, because the store has everything.
@@ -473,6 +559,48 @@ class LeftSpool:
         os.close(self._descriptor)
 
 
+class LeftInMemory(LeftSpool):
+    """The entries of a `MemorySpool` that the store does not have."""
+
+    def __init__(self, path: str, data: bytearray, added: int) -> None:
+        self._data = data
+        self._prepare(path, added)
+
+    def take_from_memory(self) -> bool:
+        """Take it, so that no other session does. Return False if one has."""
+        try:
+            _left_in_memory.remove(self)
+        except ValueError:
+            return False
+        return True
+
+    def _open(self) -> BinaryIO:
+        return io.BytesIO(self._data)
+
+    def _write(self, lines: Sequence[bytes]) -> None:
+        self._data += b"".join(lines)
+
+    def mark_done(self, position: int) -> None:
+        """Note that a batch is in the store."""
+        self._data[position : position + 1] = _DONE
+
+    def remove(self) -> str | None:
+        """Free the memory, because the store has everything."""
+        self._data.clear()
+        return None
+
+    def close(self) -> None:
+        """Leave it for the next session."""
+        if self._data:  # otherwise the store is gone
+            _left_in_memory.append(self)
+
+    def free(self) -> None:
+        """Free the memory, because the store is gone."""
+        self.take_from_memory()
+        self._data.clear()
+
+
+_left_in_memory: list[LeftInMemory] = []
 _open_spools: weakref.WeakSet[Spool | LeftSpool] = weakref.WeakSet()
 
 

@@ -19,7 +19,7 @@ from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.locate import version_of
-from bridle._shell.spool import Spool, remove_spools_with, spool_name
+from bridle._shell.spool import make_spool, spool_name
 from bridle._shell.store_loading import ConversationLoader, StartCalls, naming_session
 from bridle._shell.store_writer import StoreWriter
 from bridle._shell.transcript_files import TranscriptFiles, subagent_files
@@ -72,8 +72,7 @@ class StoreSession:
         self._load_timeout = load_timeout
         self._session_id = session_id
         self._warn = warn
-        self._owner = uuid4().hex
-        self._leases: Leases | BorrowedLeases = Leases(store, self._owner, fail)
+        self._leases: Leases | BorrowedLeases = Leases(store, uuid4().hex, fail)
         # By session id and lane. The spool of each has the session id in its name.
         self._writers: dict[tuple[str, str], StoreWriter] = {}
         self._directory = ""
@@ -127,7 +126,7 @@ class StoreSession:
             self._following = self._loop.create_task(self._follow(), name="bridle-transcript")
         asking = StartCalls(self._load_timeout)
         if continues and resumed is None:
-            with naming_session("the last session"):
+            with naming_session(""):
                 resumed = await self._last_session(asking)
             if resumed is None:
                 # The journal needs the id of the session, so the CLI may not choose it.
@@ -151,7 +150,7 @@ class StoreSession:
 
     async def _last_session(self, asking: StartCalls) -> str | None:
         """Return the id of the last conversation of the working directory, in the store or here."""
-        listed = await asking.ask("the last session", self._list)
+        listed = await asking.ask("", self._list)
         if listed is not None or self._config is None:
             return listed
         found = await self._in_thread(TranscriptFiles(self._cwd, self._config).list, 1, 0)
@@ -232,9 +231,7 @@ class StoreSession:
     def _writer(self, session_id: str, lane: str) -> StoreWriter:
         writer = self._writers.get((session_id, lane))
         if writer is None:
-            remove_spools_with(self._store)
-            name = f"{spool_name(self._store, session_id)}{lane}."
-            spool = Spool(name, self._owner, getattr(self._store, "redact", None))
+            spool = make_spool(self._store, session_id, lane)
             writer = StoreWriter(self._store, spool, self._warn)
             self._writers[session_id, lane] = writer
         return writer

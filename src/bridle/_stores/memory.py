@@ -35,7 +35,7 @@ class MemoryStore:
         clock: Returns the seconds since the epoch. For tests.
     """
 
-    #: Tells Bridle to remove the spool files of the store together with it.
+    #: Tells Bridle to keep entries that wait for the store in memory, not in a spool file.
     ends_with_program = True
 
     def __init__(

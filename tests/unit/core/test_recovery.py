@@ -25,6 +25,7 @@ from bridle._core.recovery import (
     Finished,
     SendAgain,
     Step,
+    decided_calls,
     plan_recovery,
 )
 from bridle._core.transcripts import (
@@ -598,3 +599,47 @@ def test_the_last_of_several_deferred_calls_waits() -> None:
     second = said("a3", call("t2"), stop="tool_use")
     assert waiting(journal, transcript(P1, CALL, P2, second)) == "t2"
     assert waiting(journal[::-1], transcript(P1, CALL, P2, second)) == "t2"
+
+
+def test_a_call_waits_although_the_transcript_lacks_its_turn() -> None:
+    """The program died before it copied the turn. The turn before it has an end."""
+    before = (user("p0", None, "first"), said("a0", {"type": "text", "text": "hi"}))
+    earlier = [sent("p0"), ended("p0"), received("p0")]
+    journal = [*earlier, sent("p1"), sent("p2"), LAST]
+    assert waiting(journal, transcript(*before)) == "t1"
+    assert waiting([*journal, sent("p3")], transcript(*before)) == "t1"
+    # The conversation went on.
+    assert waiting(journal, transcript(*before, P1, CALL, DEFERRED, RESULT, ANSWER)) is None
+    assert waiting([*journal, sent("p3")], transcript(*before, user("p3", None), ANSWER)) is None
+
+
+def test_a_call_on_another_branch_does_not_wait() -> None:
+    """The program that wrote the branch may have had no journal."""
+    first = (user("p0", None, "first"), said("a0"))
+    branch = (user("p5", "a0", "other"), said("a5"))
+    journal = [sent("p0"), ended("p0"), received("p0"), sent("p1"), LAST, received("p1")]
+    assert waiting(journal, transcript(*first, P1, CALL, DEFERRED, *branch)) is None
+
+
+def test_a_second_call_of_a_resumed_turn_waits_although_the_transcript_lacks_it() -> None:
+    other = msgspec.structs.replace(PENDING, tool_use_id="t2")
+    second = ended("d2", OutcomeReason.TOOL_DEFERRED, pending=other)
+    journal = [*deferred_then_resumed(), called("t1", "d2"), returned("t1"), second]
+    assert waiting(journal, transcript(P1, CALL, DEFERRED)) == "t2"
+
+
+def test_a_call_whose_decision_has_an_outcome_does_not_wait() -> None:
+    """The transcript may lack the result of a call that was denied."""
+    history = transcript(P1, CALL, DEFERRED)
+    journal = deferred_then_resumed()
+    denied = [*journal, ended("d2"), received("d2"), sent("p2")]
+    assert waiting(denied, history) is None
+    assert decided_calls(denied) == {"t1"}
+    assert [type(step) for step in steps(denied, history)] == [SendAgain]
+    # The turn ended with its process, or the call was deferred again.
+    for outcome in (
+        ended("d2", OutcomeReason.CLI_EXITED),
+        ended("d2", OutcomeReason.TOOL_DEFERRED, pending=PENDING),
+    ):
+        assert waiting([*journal, outcome], history) == "t1"
+        assert decided_calls([*journal, outcome]) == set()
