@@ -26,12 +26,14 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types unit soak simulate fuzz mutate bench micro surface docs cov fmt lock clean
+.PHONY: help setup demo test check lint types mypy pyright unit soak simulate fuzz mutate bench micro surface docs cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-test: lint types unit simulate  ## everything that must hold before a merge
+test:  ## everything that must hold before a merge
+	$(MAKE) -j 2 lint types
+	$(MAKE) unit simulate
 
 # The tour needs Bridle and a CLI and none of the tools; `make setup` installs all of them.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## a tour on the real CLI: offline, without a key
@@ -71,8 +73,12 @@ lint: $(STAMP)  ## format, lint rules, import contracts
 	$(PY) -m ruff check $(SOURCES)
 	$(VENV)/bin/lint-imports --no-logo
 
-types: $(STAMP)  ## mypy and pyright, both strict; what only newer Pythons run, too
+types: mypy pyright  ## mypy and pyright, both strict; what only newer Pythons run, too
+
+mypy: $(STAMP)
 	$(PY) -m mypy
+
+pyright: $(STAMP)
 	$(PY) -m pyright
 	$(PY) -m pyright --pythonversion 3.13 src/bridle/_shell/tasks.py
 
