@@ -107,3 +107,8 @@ class LeasingStore(Protocol):
     def release(self, session_id: str, owner: str) -> Awaitable[None]:
         """Give the lease back. Does nothing if another owner holds it."""
         ...
+
+
+def has_journals(store: object) -> bool:
+    """Return whether sessions write their journals to a store."""
+    return bool(getattr(store, "has_journals", True))

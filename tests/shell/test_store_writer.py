@@ -658,10 +658,13 @@ def test_a_resume_sets_aside_only_the_entry_that_the_store_rejects(
 
 @pytest.mark.parametrize("is_rejected", [True, False])
 def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
-    state: Path, *, is_rejected: bool
+    state: Path, monkeypatch: pytest.MonkeyPatch, *, is_rejected: bool
 ) -> None:
+    monkeypatch.setattr(store_loading, "APPEND_TIMEOUT", 0.2)
+
     async def main(bench: Bench) -> None:
-        hanging: list[Entry] = [{"uuid": str(number)} for number in range(200, 206)]
+        count = 100 if is_rejected else 6
+        hanging: list[Entry] = [{"uuid": str(200 + number)} for number in range(count)]
         spool = Spool(f"{spool_name(bench.store, ID)}transcript.", "a")
         if is_rejected:
             spool.write_rejected(KEY, hanging)
@@ -669,7 +672,7 @@ def test_entries_on_which_the_store_hangs_do_not_prevent_a_resume(
             spool.write([Batch(KEY, [entry], 10, 1) for entry in hanging])
         spool.write([Batch(KEY, [{"uuid": "1"}], 10, 1)])
         spool.close()
-        await send_left_behind(bench.store, bench.warnings.append, timeout=2.0)
+        await send_left_behind(bench.store, bench.warnings.append, timeout=10.0)
         assert await bench.stored() == [1]
         [warning] = bench.warnings
         assert spool.path in warning.detail
@@ -890,6 +893,55 @@ def test_a_rejected_entry_is_sent_again_once(state: Path) -> None:
         assert await bench.stored() == [1, 2, 3]
 
     play(main, store)
+    assert b'"uuid":"200"' in files(state)[0].read_bytes()
+
+
+def test_a_hanging_entry_does_not_keep_other_rejected_ones_back(state: Path) -> None:
+    """The others are sent again when the store takes the next entry, or at the end."""
+
+    class Shard(Hanging):
+        """Hangs for one entry, and rejects others until it is repaired."""
+
+        is_broken = True
+
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            if self.is_broken and key == KEY and {"uuid": "200"} not in entries:
+                raise ValueError("this part of the database is down")
+            await super().append(key, entries)
+
+    store = Shard()
+
+    async def main(bench: Bench) -> None:
+        bench.put(200)
+        bench.put(1)
+        bench.put(2)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        store.is_broken = False
+        bench.put(3)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        await bench.writer.aclose(5.0)
+        assert sorted(await bench.stored()) == [1, 2, 3]
+
+    play(main, store)
+
+
+def test_a_store_without_journals_gets_no_probe(state: Path) -> None:
+    class Transcripts(Rejecting):
+        has_journals = False
+
+        async def append(self, key: SessionKey, entries: Sequence[Entry]) -> None:
+            assert key == KEY
+            await super().append(key, entries)
+
+    async def main(bench: Bench) -> None:
+        bench.put(1, 200, 2)
+        await until(lambda: len(bench.writer._backlog) == 0)
+        assert await bench.stored() == [1, 2]
+        bench.put(3)
+        await bench.writer.aclose(5.0)
+        assert await bench.stored() == [1, 2, 3]
+
+    play(main, Transcripts())
     assert b'"uuid":"200"' in files(state)[0].read_bytes()
 
 

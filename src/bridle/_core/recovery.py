@@ -227,14 +227,14 @@ class _Book:
     @property
     def decided(self) -> set[str]:
         """The calls that do not wait for a decision, as far as the journal tells."""
-        found = {*self.calls, *self.results}
+        resumed: dict[str, bool] = {}
         for uuid, prompt in self.prompts.items():
             outcome = self.finished(uuid)
             if prompt.resumes is not None and outcome is not None:
+                # The last decision counts: an earlier one may not have found the call.
                 pending = outcome.pending
-                if pending is None or pending.tool_use_id != prompt.resumes:
-                    found.add(prompt.resumes)
-        return found
+                resumed[prompt.resumes] = pending is None or pending.tool_use_id != prompt.resumes
+        return {*self.calls, *self.results, *(call for call in resumed if resumed[call])}
 
     def open_prompts(self) -> list[str]:
         """Return the prompts of the program whose outcome it has not received."""
@@ -392,7 +392,8 @@ class _Planner:
             yield deferred.get(ending.pending.tool_use_id, (ending.pending,))[0]
         if ending is None or ending.pending is not None:
             yield from self._deferred_in(last)
-        if self._book.last_deferred is not None:
+        # Without a conversation the call cannot be resumed, so it holds no prompt back.
+        if self._book.last_deferred is not None and self._turns:
             pending, prompt = deferred[self._book.last_deferred]
             later = {*self._places(pending, prompt), *self._book.since_deferred}
             if later.isdisjoint(self._present | self._called):

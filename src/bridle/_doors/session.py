@@ -49,7 +49,7 @@ from bridle._shell.spawning import Spawner
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
-from bridle._store import SessionStore
+from bridle._store import SessionStore, has_journals
 from bridle.content import Content
 from bridle.controls import McpServerChanges
 from bridle.errors import ControlRejected, SessionStopped, StartError, UsageError
@@ -289,7 +289,8 @@ class Session(OperationGroups):
                 fail=actor.fail,
             )
         if self._journal is not None:
-            self._journal.connect(engine, actor.store.journal if actor.store else None)
+            keeps = actor.store is not None and has_journals(self._store)
+            self._journal.connect(engine, actor.store.journal if actor.store and keeps else None)
             actor.keep_journal(self._journal)
         # The process keeps the actor alive, but not the session, so that it can be collected.
         weakref.finalize(self, actor.abandon).atexit = False
@@ -618,7 +619,7 @@ def _new_journal(
     store: SessionStore | None, retry: Retry | None, start_timeout: float
 ) -> SessionJournal | None:
     """Return the journal of a session that can be recovered or retried."""
-    is_stored = store is not None and getattr(store, "has_journals", True)
+    is_stored = store is not None and has_journals(store)
     if not is_stored and retry is None:
         return None
     from bridle._shell.journal import SessionJournal  # few sessions have one

@@ -417,17 +417,33 @@ def left_behind(name: str) -> Iterator[LeftSpool | SkippedSpool]:
 
 
 def spools_for_others(name: str) -> list[str]:
-    """Return the spool files of the same session for other stores than that of ``name``."""
+    """Return the spool files of the same session for other stores than that of ``name``.
+
+    Files without entries that wait are left out.
+    """
     session_id = name.split(".")[0]
     try:
         found = os.listdir(spool_directory())
     except OSError:
         return []
-    return [
+    paths = [
         os.path.join(spool_directory(), one)
         for one in sorted(found)
         if one.startswith(f"{session_id}.") and not one.startswith(name)
     ]
+    return [path for path in paths if _has_waiting_lines(path)]
+
+
+def _has_waiting_lines(path: str) -> bool:
+    """Return whether a file may have entries that a store does not have."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with open(descriptor, "rb") as file:
+            return any(line.endswith(b"\n") and line[:1] != _DONE for line in file)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _age(path: str) -> int:
@@ -503,15 +519,15 @@ class LeftSpool:
                 if position >= end:
                     break
                 mark = line[:1]
-                if mark in (_WAITING, _REJECTED):
-                    try:
-                        found = _decode(line[1:])
-                    except msgspec.DecodeError:
-                        self.is_damaged = True
-                    else:
-                        yield LeftBatch(position, found.key, found.entries, mark == _REJECTED)
-                elif mark != _DONE:
+                try:
+                    found = _decode(line[1:])
+                except msgspec.DecodeError:
                     self.is_damaged = True
+                else:
+                    if mark in (_WAITING, _REJECTED):
+                        yield LeftBatch(position, found.key, found.entries, mark == _REJECTED)
+                    elif mark != _DONE:
+                        self.is_damaged = True
                 position += len(line)
 
     def write_rejected(self, key: SessionKey, entries: Sequence[Entry]) -> None:

@@ -32,12 +32,14 @@ from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call
 from bridle._shell.transcript_files import SubagentFile, write_transcript
 from bridle._shell.tree import remove_directory
 from bridle._shell.values import describe_error
-from bridle._store import JOURNAL, Entry, SessionKey, SessionStore
+from bridle._store import JOURNAL, Entry, SessionKey, SessionStore, has_journals
 from bridle._stores.accept import subkeys_of
 from bridle.errors import BridleError, SessionLoadError, SessionLoadTimeout
 from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
+
+_MOVE = "To go on without these entries, move the file to another directory."
 
 
 class LoadedConversation(Struct, frozen=True):
@@ -234,9 +236,9 @@ class ConversationLoader:
             )
             error = SessionLoadError(self._session_id, why)
             error.fix = (
-                "Recover the session with that store, which then gets the entries. To go on "
-                "without them, move the file to another directory. Then prompts may be lost, and "
-                "tool calls may be repeated."
+                "Recover the session with that store, which then gets the entries. A store without "
+                "`location` ends with its program: then, or to go on without the entries, move the "
+                "file to another directory. Prompts may be lost, and tool calls may be repeated."
             )
             raise error
         if others:
@@ -344,6 +346,12 @@ class _SpoolSender:
         self._asking = asking
         self._spool = spool
         self._newer = newer
+        # Seconds that are left for entries that the store has rejected before.
+        self._for_rejected = min(APPEND_TIMEOUT, asking.left / 4)
+        # Why the last one of them was rejected.
+        self._rejection = ""
+        # Seconds that the store gets at least. With less, a slow store would seem to reject them.
+        self._least = min(1.0, asking.left / 8)
 
     async def send(self, choice: Choice, *, needs_journal: bool) -> str:
         """Send the entries. Return why the store rejects some, which stay in the file, or "".
@@ -365,13 +373,18 @@ class _SpoolSender:
             if key.subkey == JOURNAL and needs_journal:
                 await self._append(key, entries, None)
             elif batch.is_rejected:
-                problem = await self._append(key, entries, 0.0)
+                problem = await self._append_rejected(key, entries)
                 if problem:
                     reason = problem
                     continue
             # A store that has rejected an entry is asked at once which others it rejects.
             elif await self._append(key, entries, 0.0 if reason else MAX_FAILING):
-                found = await append_singly(key, entries, partial(self._append, retry_for=0.0))
+                found = await append_singly(
+                    key,
+                    entries,
+                    partial(self._append, retry_for=0.0),
+                    has_journals=has_journals(self._store),
+                )
                 if found is None:
                     await self._append(key, entries, None)
                 elif found.entries:
@@ -380,27 +393,48 @@ class _SpoolSender:
             await _in_thread(partial(self._spool.mark_done, batch.position))
         return reason
 
+    async def _append_rejected(self, key: SessionKey, entries: Sequence[Entry]) -> str:
+        """Append entries that the store has rejected before. Return what went wrong, or "".
+
+        All entries of this kind share a few seconds, because the store may hang for each of them.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._for_rejected > 0.0:
+            self._rejection = await self._append(key, entries, 0.0, self._for_rejected)
+            self._for_rejected -= loop.time() - began
+        return self._rejection
+
     async def _append(
-        self, key: SessionKey, entries: Sequence[Entry], retry_for: float | None
+        self,
+        key: SessionKey,
+        entries: Sequence[Entry],
+        retry_for: float | None,
+        limit: float = math.inf,
     ) -> str:
         """Append entries. Repeat it for ``retry_for`` seconds if the store fails.
 
-        Return what went wrong, or "". If ``retry_for`` is None, repeat it until the deadline, then
-        raise.
+        Return what went wrong, or "". If ``retry_for`` is None, or little time is left, repeat it
+        until the deadline, then raise. ``limit`` is in seconds, for one attempt.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
         failures = 0
         while True:
             # An append that may fail leaves time for the others, although the store hangs.
-            left = math.inf if retry_for is None else self._asking.left / 2
-            limit = min(APPEND_TIMEOUT, left)
+            most = math.inf if retry_for is None else self._asking.left / 2
+            if most < self._least:
+                retry_for, most = None, math.inf
             append = self._store.append
             try:
-                await self._asking.ask(self._session_id, append, key, entries, limit=limit)
+                await self._asking.ask(
+                    self._session_id, append, key, entries, limit=min(APPEND_TIMEOUT, limit, most)
+                )
             except SessionLoadTimeout as error:
                 when = f"while Bridle sent the entries of the spool file {self._spool.path}"
-                raise SessionLoadTimeout(self._session_id, error.timeout, when) from None
+                late = SessionLoadTimeout(self._session_id, error.timeout, when)
+                late.fix = f"{late.fix} {_MOVE}"
+                raise late from None
             except SessionLoadError as error:
                 failures += 1
                 delay = delay_after(failures)
@@ -416,10 +450,7 @@ class _SpoolSender:
         reason = reason.removesuffix(".")
         why = f"the store did not accept the entries of the spool file {path} ({reason})"
         error = SessionLoadError(self._session_id, why)
-        error.fix = (
-            "Check that the store works, then try again. To go on without these entries, move the "
-            "file to another directory."
-        )
+        error.fix = f"Check that the store works, then try again. {_MOVE}"
         return error
 
 

@@ -29,7 +29,7 @@ from bridle._shell.rejections import Rejected, SetAside, append_singly
 from bridle._shell.spool import Spool, SpoolDamaged, Unstorable, split_storable
 from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.values import describe_error
-from bridle._store import Entry, SessionKey, SessionStore
+from bridle._store import Entry, SessionKey, SessionStore, has_journals
 from bridle._stores.entries import to_rows
 from bridle.errors import StoreError
 from bridle.events import SdkWarning, WarningKind
@@ -323,7 +323,9 @@ class StoreWriter:
         if not (is_failing or self._rejects):
             return False
         entries = await self._entries_of(batch)
-        found = await append_singly(batch.key, entries, self._append)
+        found = await append_singly(
+            batch.key, entries, self._append, has_journals=has_journals(self._store)
+        )
         if found is None:
             return False
         rejected = set(map(id, found.entries))
@@ -375,11 +377,15 @@ class StoreWriter:
             if chosen is None:
                 return
             to_send = set(map(id, chosen))
-            for place, entry in zip(aside.places, entries, strict=True):
+            for number, (place, entry) in enumerate(zip(aside.places, entries, strict=True)):
                 if id(entry) in to_send:
                     try:
                         await call_store(APPEND_TIMEOUT, self._store.append, key, [entry])
                     except StoreCallTimeout:
+                        # The others wait for the next entry that the store takes.
+                        rest = self._rejected.setdefault(key, SetAside())
+                        rest.places[:0] = aside.places[number + 1 :]
+                        rest.later[:0] = [*aside.later, *taken]
                         return
                     except Exception:
                         is_all_taken = False

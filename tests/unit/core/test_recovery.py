@@ -560,8 +560,10 @@ def test_a_waiting_call_of_the_journal_has_all_fields() -> None:
 def test_a_call_of_the_journal_waits_at_the_end_of_the_conversation(reason: OutcomeReason) -> None:
     """The last entries of the transcript may be missing."""
     journal = [sent("p0"), sent("p1"), ended("p1", reason, pending=PENDING), received("p1")]
-    for history in (transcript(P1, CALL), transcript(P1), None):
+    for history in (transcript(P1, CALL), transcript(P1)):
         assert waiting(journal, history) == "t1"
+    # Nobody can resume a call without its conversation.
+    assert waiting(journal, None) is None
     # An outcome of an earlier turn that reached the store late.
     assert waiting([*journal, ended("p0")], transcript(P1, CALL, DEFERRED)) == "t1"
 
