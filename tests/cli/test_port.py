@@ -217,7 +217,7 @@ async def main(other: sdk.ClaudeSDKClient):
 """
     found = uses(program)
     assert [use.native for use in found] == [
-        "import bridle",
+        "from bridle import Agent",
         'agent = Agent(model="opus")',
         "async with agent.session() as session:",
         'turn = await session.send_user_message("hi")',
@@ -376,6 +376,24 @@ def test_a_program_without_the_sdk_has_no_uses() -> None:
     assert uses("from bridle import query\nquery('hi')\n") == []
 
 
+@pytest.mark.parametrize(
+    ("head", "prefix"),
+    [
+        ("import claude_agent_sdk as sdk", "sdk."),
+        ("import claude_agent_sdk", "claude_agent_sdk."),
+        ("from claude_agent_sdk import types", "types."),
+        ("from claude_agent_sdk import *", ""),
+    ],
+)
+def test_an_import_of_the_whole_module_imports_the_names_that_are_used(
+    head: str, prefix: str
+) -> None:
+    program = f"{head}\nagent = {prefix}ClaudeAgentOptions(model='m')\nx = {prefix}TextBlock\n"
+    first, *rest = uses(program)
+    assert first.native == "from bridle import Agent, TextBlock"
+    assert rest[0].native == 'agent = Agent(model="m")'
+
+
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_the_native_forms_of_a_real_program_are_python_with_names_of_bridle(path: Path) -> None:
     for use in uses(path.read_text("utf-8")):
@@ -443,3 +461,22 @@ def test_the_command_names_a_file_that_is_not_a_program(
     (tmp_path / "a.py").write_bytes(content)
     assert cli.main(["port", str(tmp_path / "a.py")]) == 2
     assert "a.py" in capsys.readouterr().err
+
+
+def test_the_report_covers_the_other_files_if_one_is_not_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.py").write_text("def (:\n")
+    (tmp_path / "b.py").write_text("from claude_agent_sdk import query\n")
+    assert cli.main(["port", str(tmp_path)]) == 2
+    shown = capsys.readouterr()
+    assert "1 use in 1 program" in shown.out
+    assert "a.py" in shown.err
+
+
+def test_the_command_reads_a_file_with_a_byte_order_mark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.py").write_bytes(b"\xef\xbb\xbffrom claude_agent_sdk import query\n")
+    assert cli.main(["port", str(tmp_path / "a.py")]) == 0
+    assert "1 use in 1 program" in capsys.readouterr().out

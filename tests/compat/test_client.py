@@ -272,5 +272,121 @@ def test_the_error_of_a_result_has_its_data_and_can_be_pickled() -> None:
 
     error = ResultError("m", {"subtype": "x", "errors": ["a", 1], "session_id": "s"}, 1)
     copy = pickle.loads(pickle.dumps(error))
-    assert (copy.subtype, copy.errors, copy.session_id, copy.exit_code) == ("x", ["a", "1"], "s", 1)
+    assert (copy.subtype, copy.errors, copy.session_id, copy.exit_code) == ("x", ["a"], "s", 1)
     assert str(copy) == str(error)
+
+
+@both
+def test_two_readers_share_the_messages(library: str) -> None:
+    got: list[Any] = []
+
+    async def work() -> None:
+        async with ClaudeSDKClient(transport=Echo()) as client:
+
+            async def read() -> None:
+                async for message in client.receive_messages():
+                    got.append(message)
+                    if len(got) == 4:
+                        readers.cancel_scope.cancel()
+
+            async with anyio.create_task_group() as readers:
+                readers.start_soon(read)
+                readers.start_soon(read)
+                await anyio.sleep(0.01)
+                await client.query("a")
+                await client.query("b")
+
+    run(library, work)
+    kinds = [type(one) for one in got]
+    assert kinds == [AssistantMessage, ResultMessage] * 2
+
+
+@both
+def test_prompts_may_wait_for_a_result_that_is_an_error(library: str) -> None:
+    class Failing(Echo):
+        def _answer(self) -> None:
+            self._lines.append({**RESULT, "is_error": True})
+
+    async def work() -> None:
+        seen = anyio.Event()
+
+        async def prompts() -> AsyncIterator[dict[str, Any]]:
+            for word in "ab":
+                yield {"type": "user", "message": {"role": "user", "content": word}}
+                await seen.wait()
+
+        count = 0
+        async for _ in query(prompt=prompts(), transport=Failing()):
+            count += 1
+            seen.set()
+        assert count == 2
+
+    run(library, work)
+
+
+@both
+def test_fields_of_a_prompt_that_are_not_known_are_sent(library: str) -> None:
+    transport = Echo()
+
+    async def prompts() -> AsyncIterator[dict[str, Any]]:
+        message = {"role": "user", "content": "a", "id": "m1"}
+        yield {"type": "user", "message": message, "novel": [1]}
+
+    async def work() -> None:
+        assert len([one async for one in query(prompt=prompts(), transport=transport)]) == 2
+
+    run(library, work)
+    [line] = [one for one in transport.written if one["type"] == "user"]
+    assert (line["novel"], line["message"]["id"]) == ([1], "m1")
+
+
+@both
+def test_prompts_that_raise_are_logged_and_the_answer_arrives(
+    library: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def prompts() -> AsyncIterator[dict[str, Any]]:
+        yield {"type": "user", "message": {"role": "user", "content": "a"}}
+        raise ValueError("no more hay")
+
+    async def work() -> None:
+        assert len([one async for one in query(prompt=prompts(), transport=Echo())]) == 2
+        client = ClaudeSDKClient(transport=Echo())
+        await client.connect(prompts())
+        assert len([one async for one in client.receive_response()]) == 2
+        await client.disconnect()
+        async with ClaudeSDKClient(transport=Echo()) as client:
+            with pytest.raises(ValueError, match="no more hay"):
+                await client.query(prompts())
+
+    run(library, work)
+    assert caplog.text.count("The iterable of prompts failed") == 2
+
+
+@both
+def test_a_prompt_that_connect_cannot_send_leaves_nothing_open(library: str) -> None:
+    transport = Echo()
+
+    async def work() -> None:
+        with pytest.raises(ValueError, match="prompt"):
+            await ClaudeSDKClient(transport=transport).connect("\ud800")
+
+    run(library, work)
+    assert transport.is_closed
+
+
+def test_repeated_prompts_are_not_kept() -> None:
+    class Repeating(Echo):
+        def _answer(self) -> None:
+            prompt = {**self.written[-1], "isReplay": True}
+            self._lines += [prompt, prompt]
+            super()._answer()
+
+    async def work() -> None:
+        async with ClaudeSDKClient(transport=Repeating()) as client:
+            for word in "ab":
+                await client.query(word)
+                assert len([one async for one in client.receive_response()]) == 2
+            assert client._connection is not None
+            assert not client._connection._sent
+
+    run("asyncio", work)

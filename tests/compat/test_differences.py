@@ -98,6 +98,44 @@ def test_a_message_longer_than_one_mebibyte_arrives(place: Path) -> None:
     assert len(large_message.data["text"]) == 2 << 20
 
 
+def test_a_prompt_may_wait_for_a_first_result_that_is_an_error(place: Path) -> None:
+    """The CLI has accepted the session, so the result belongs to the conversation."""
+    fields = "result='no', duration_ms=1, duration_api_ms=1, num_turns=1, session_id='s'"
+    failing = f"say(type='result', subtype='success', is_error=True, {fields}); continue"
+    given = options(place, f"if kind == 'user': {failing}")
+
+    async def main() -> list[sdk.Message]:
+        seen = asyncio.Event()
+        messages: list[sdk.Message] = []
+
+        async def prompts() -> AsyncIterator[dict[str, Any]]:
+            yield {"type": "user", "message": {"role": "user", "content": "a"}}
+            await seen.wait()
+
+        async with asyncio.timeout(30):
+            async for message in query(prompt=prompts(), options=given):
+                messages.append(message)
+                seen.set()
+        return messages
+
+    assert asyncio.run(main())
+
+
+def test_a_line_over_the_limit_ends_a_query_and_not_a_client(place: Path) -> None:
+    large = "say(type='system', subtype='large', text='x' * 5000)"
+    given = options(place, f"if kind == 'user': {large}", max_buffer_size=2000)
+
+    async def main() -> None:
+        with pytest.raises(sdk.CLIJSONDecodeError):
+            await read("hi", given)
+        async with ClaudeSDKClient(given) as client:
+            await client.query("hi")
+            [result] = [message async for message in client.receive_response()]
+            assert isinstance(result, sdk.ResultMessage)
+
+    asyncio.run(main())
+
+
 def test_a_plain_list_of_prompts_is_sent(place: Path) -> None:
     prompts = [{"type": "user", "message": {"role": "user", "content": word}} for word in "ab"]
     messages = asyncio.run(read(prompts, options(place)))
@@ -330,3 +368,19 @@ def test_under_trio_a_cancelled_loop_gets_no_more_messages(place: Path) -> None:
 
     anyio.run(main, backend="trio")
     assert len(seen) == 1
+
+
+def test_requests_after_the_end_of_the_cli_raise_a_connection_error(place: Path) -> None:
+    """The reader raises the error of the process."""
+    end = "import signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+    async def main() -> None:
+        async with ClaudeSDKClient(options(place, f"if kind == 'user': {end}")) as client:
+            await client.query("hi")
+            with pytest.raises(sdk.ProcessError):
+                await anext(client.receive_messages())
+            for request in (client.interrupt, client.get_context_usage, lambda: client.query("x")):
+                with pytest.raises(sdk.CLIConnectionError):
+                    await request()
+
+    asyncio.run(main())

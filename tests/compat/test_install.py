@@ -20,6 +20,23 @@ def printed(code: str) -> str:
 INSTALL = "import bridle.compat; bridle.compat.install(); "
 
 
+def test_the_module_and_the_function_query_can_both_be_imported() -> None:
+    code = f"{INSTALL}import claude_agent_sdk.query, claude_agent_sdk; "
+    code += "from claude_agent_sdk.query import query; import sys; "
+    code += "print(claude_agent_sdk.query is query, query.__module__)"
+    assert printed(code) == f"True {OURS}.query"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("_version", "__version__"), ("_cli_version", "__cli_version__")]
+)
+def test_the_versions_are_those_of_the_official_package(module: str, name: str) -> None:
+    theirs = printed(f"from claude_agent_sdk.{module} import {name}; print({name})")
+    assert (
+        printed(f"{INSTALL}from claude_agent_sdk.{module} import {name}; print({name})") == theirs
+    )
+
+
 @pytest.mark.parametrize("module", ["", ".types", ".testing", ".client"])
 def test_imports_of_the_official_package_get_the_drop_in(module: str) -> None:
     code = f"{INSTALL}import claude_agent_sdk{module}; print(claude_agent_sdk{module}.__name__)"
@@ -29,7 +46,7 @@ def test_imports_of_the_official_package_get_the_drop_in(module: str) -> None:
 def test_the_official_package_does_not_have_to_be_installed() -> None:
     hide = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; "
     code = f"import bridle.sync, msgspec; {INSTALL}{hide}from claude_agent_sdk import query; "
-    assert printed(f"{code}print(query.__module__)") == f"{OURS}._query"
+    assert printed(f"{code}print(query.__module__)") == f"{OURS}.query"
 
 
 def test_classes_are_the_same_under_both_names() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import warnings
 from typing import Any
 
@@ -11,11 +13,15 @@ from bridle.compat.claude_agent_sdk import (
     AgentDefinition,
     CanUseToolShadowedWarning,
     ClaudeAgentOptions,
+    ClaudeSDKError,
     HookMatcher,
+    InMemorySessionStore,
     PermissionResultAllow,
+    ProcessError,
+    query,
 )
 from bridle.compat.claude_agent_sdk._bridge import AsyncioBridge
-from bridle.compat.claude_agent_sdk._options import native_options
+from bridle.compat.claude_agent_sdk._options import _print_line, native_options
 from bridle.options import CliOptions
 
 
@@ -39,6 +45,9 @@ async def allow(*_: object) -> PermissionResultAllow:
             "More.",
         ),
         ({"max_turns": 0}, "max_turns", None),
+        ({"max_turns": -1}, "max_turns", 1),
+        ({"extra_args": {"fork-session": None}}, "fork_session", False),
+        ({"extra_args": {"permission-prompt-tool": "stdio"}}, "permission_prompts", None),
         ({"tools": []}, "tools", ()),
         ({"tools": {"type": "preset", "preset": "claude_code"}}, "tools", "default"),
         (
@@ -60,6 +69,36 @@ async def allow(*_: object) -> PermissionResultAllow:
             {"extra_args": {"dangerously-skip-permissions": None}},
             "permission_mode",
             "bypassPermissions",
+        ),
+        (
+            {"disallowed_tools": ["Bash"], "extra_args": {"disallowedTools": "Write"}},
+            "disallowed_tools",
+            ("Bash", "Write"),
+        ),
+        (
+            {"allowed_tools": ["Bash"], "extra_args": {"allowed-tools": "Write Read"}},
+            "allowed_tools",
+            ("Bash", "Write", "Read"),
+        ),
+        ({"add_dirs": ["/a"], "extra_args": {"add-dir": "/b,c"}}, "add_dirs", ("/a", "/b,c")),
+        (
+            {
+                "mcp_servers": {"a": {"command": "x"}},
+                "extra_args": {"mcp-config": '{"mcpServers": {"b": {"command": "y"}}}'},
+            },
+            "mcp_config",
+            {"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}},
+        ),
+        ({"resume": "s", "continue_conversation": True}, "resume_session_id", None),
+        ({"resume": "s", "extra_args": {"continue": None}}, "continue_session", True),
+        (
+            {
+                "resume": "11111111-1111-4111-8111-111111111111",
+                "continue_conversation": True,
+                "session_store": InMemorySessionStore(),
+            },
+            "resume_session_id",
+            "11111111-1111-4111-8111-111111111111",
         ),
         ({"env": {"CLAUDECODE": "", "A": "b"}}, "env", {"A": "b"}),
         ({"thinking": {"type": "disabled"}, "max_thinking_tokens": 5}, "max_thinking_tokens", None),
@@ -139,3 +178,47 @@ def test_a_callback_that_is_not_always_called_is_reported(
         warnings.simplefilter("always")
         cli(can_use_tool=allow, **given)
     assert [one.category for one in caught] == [CanUseToolShadowedWarning] * warns
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"settings": "/no/such/mcp_config"}, "settings names /no/such/mcp_config,"),
+        ({"mcp_servers": "/no/such/file"}, "mcp_servers names /no/such/file,"),
+        ({"resume_session_at": "x"}, "Set resume as well"),
+        ({"extra_args": {"max-turns": "many"}}, "max_turns has the value 'many'"),
+    ],
+)
+def test_a_rejected_option_is_reported_under_its_official_name(
+    given: dict[str, Any], text: str
+) -> None:
+    """The error has the class of the official SDK, and is a ValueError as well."""
+
+    async def ask() -> None:
+        async for _ in query(prompt="Hi", options=ClaudeAgentOptions(**given)):
+            pass
+
+    with pytest.raises(ProcessError) as caught:
+        asyncio.run(ask())
+    assert isinstance(caught.value, ValueError)
+    assert text in str(caught.value)
+
+
+def test_the_warning_names_the_line_of_the_program() -> None:
+    given = ClaudeAgentOptions(can_use_tool=allow, allowed_tools=["Read"], cli_path="/no/such/cli")
+
+    async def ask() -> None:
+        async for _ in query(prompt="Hi", options=given):
+            pass
+
+    with pytest.warns(CanUseToolShadowedWarning) as caught, pytest.raises(ClaudeSDKError):
+        asyncio.run(ask())
+    assert caught[0].filename == __file__
+
+
+def test_stderr_of_the_cli_is_not_printed_without_a_console(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    _print_line("a line")
+    assert capsys.readouterr().out == ""

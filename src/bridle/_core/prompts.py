@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import cast
 
-from bridle._core.wire import Unencodable, encode_user_message
+from bridle._core.wire import Unencodable, encode_user_mapping, encode_user_message
 from bridle._fields import is_list, is_mapping
 from bridle.content import Block
 from bridle.errors import OptionsError
@@ -31,6 +31,10 @@ _MEMBERS = {
     "isSynthetic": "is_synthetic",
     "client_composed": "client_composed",
 }
+
+
+class UncheckedMessage(dict[str, object]):
+    """A whole user message with a uuid. It is sent as it is, with fields that are not known."""
 
 
 def prompts_at_hand(prompts: object) -> Sequence[object] | None:
@@ -66,6 +70,9 @@ def encode_prompt(prompt: object, uuid: str, *, is_verbatim: bool = False) -> by
             return encode_user_message(prompt, uuid, client_composed=is_verbatim)
         if is_mapping(prompt):
             own = {**prompt, "client_composed": True} if is_verbatim else prompt
+            if isinstance(prompt, UncheckedMessage):
+                _check_shape(prompt)
+                return encode_user_mapping(cast("Mapping[str, object]", own))
             return _encode_message(own, uuid)
         if is_list(prompt):
             return encode_user_message(_blocks(prompt), uuid, client_composed=is_verbatim)
@@ -80,10 +87,16 @@ def uuid_of(prompt: object) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:
+def _check_shape(message: Mapping[object, object] | UncheckedMessage) -> Mapping[object, object]:
+    """Return the inner message of a user message."""
     inner = message.get("message")
     if message.get("type") != "user" or not is_mapping(inner) or inner.get("role") != "user":
         raise OptionsError("prompt", "is a mapping, but not a user message", fix=f"Write {_SHAPE}.")
+    return inner
+
+
+def _encode_message(message: Mapping[object, object], uuid: str) -> bytes:
+    inner = _check_shape(message)
     content = inner.get("content")
     known = {*_MEMBERS, *_PASSED_ON, "type", "message"}
     strays = {*message} - known | {*inner} - {"role", "content"}

@@ -452,6 +452,11 @@ def encode_user_message(
     return _line({**line, **more} if more else line)
 
 
+def encode_user_mapping(message: Mapping[str, object]) -> bytes:
+    """Return the line of a prompt that is a whole user message, unchanged."""
+    return _line(dict(message))
+
+
 def _blocks(content: object) -> list[Any]:
     """Return blocks as plain JSON. Rejects other values, because the CLI would exit on them."""
     if not isinstance(content, list | tuple):

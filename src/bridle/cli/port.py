@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import tokenize
 from pathlib import Path
 
 from bridle.cli._port.report import report
 from bridle.cli._port.uses import Use, uses
 from bridle.cli.exits import ExitCode
+from bridle.cli.printable import printable
 from bridle.errors import OptionsError
 
 _EPILOG = """\
@@ -28,17 +31,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the report."""
+    """Print the report. A file that cannot be read is named at its end."""
     found: list[tuple[str, list[Use]]] = []
+    problems: list[str] = []
     for path in _programs(options.files):
         try:
-            source = path.read_text("utf-8")
-            found.append((str(path), uses(source)))
+            with tokenize.open(path) as file:  # as Python reads it: a declared encoding, or a BOM
+                found.append((str(path), uses(file.read())))
         except (OSError, SyntaxError, ValueError) as problem:
-            fix = "Name Python programs or directories of them."
-            raise OptionsError("FILE", f"cannot read {path}: {problem}", fix=fix) from problem
+            problems.append(f"cannot read {path}: {problem}")
+    if problems and not found:
+        fix = "Name Python programs or directories of them."
+        raise OptionsError("FILE", "; ".join(problems), fix=fix)
     print(report(found), end="")
-    return ExitCode.OK
+    for line in problems:
+        print(f"bridle: {printable(line)}", file=sys.stderr)
+    return ExitCode.USAGE if problems else ExitCode.OK
 
 
 def _programs(paths: list[Path]) -> list[Path]:

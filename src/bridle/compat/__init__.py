@@ -56,3 +56,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 raise
             problem = f"No module named {module.__name__!r} in bridle.compat"
             raise ModuleNotFoundError(problem, name=module.__name__) from None
+        if module.__name__ == _OFFICIAL:
+            # Importing a submodule later would set it as an attribute of the package. The function
+            # `query` has the name of its module.
+            loaded = [name for name in sys.modules if name.startswith(f"{_OURS}.")]
+            for name in loaded:
+                sys.modules[_OFFICIAL + name.removeprefix(_OURS)] = sys.modules[name]

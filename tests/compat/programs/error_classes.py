@@ -24,3 +24,5 @@ for problem in problems:
 print(problems[3].exit_code, problems[3].stderr, problems[4].line)
 same = pickle.loads(pickle.dumps(problems[5]))
 print(same.subtype, same.errors, same.session_id, same.exit_code, same.data == problems[5].data)
+for errors in ("x", " x ", ["a", " b ", "", 3, None], ("a",), {"a": 1}):
+    print([ResultError("j", {"errors": errors}).errors, ResultError("k", {"subtype": 3}).subtype])

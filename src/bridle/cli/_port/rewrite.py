@@ -55,6 +55,8 @@ class Imports:
                 for alias in node.names:
                     if alias.name in ("types", "testing"):
                         self._modules.add(alias.asname or alias.name)
+                    elif alias.name == "*":
+                        self._names |= {name: name for name in NAMES}
                     else:
                         self._names[alias.asname or alias.name] = alias.name
 

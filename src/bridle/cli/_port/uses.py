@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -148,27 +148,49 @@ class _Finder:
         for statement in ast.walk(self._tree):
             if isinstance(statement, ast.Import):
                 if any(is_sdk(alias.name) for alias in statement.names):
-                    yield self._use(statement, "import bridle", [])
+                    yield self._import(statement, self._used(ast.Attribute), needed, words)
+                    needed = {}
             elif isinstance(statement, ast.ImportFrom) and is_sdk(statement.module or ""):
-                yield self._import(statement, needed, words)
+                yield self._import(statement, self._imported(statement), needed, words)
                 needed = {}
 
-    def _import(self, statement: ast.ImportFrom, needed: Mapping[str, str], words: set[str]) -> Use:
+    def _used(self, kind: type[ast.expr]) -> set[str]:
+        """Return the official names that the program uses: ``name``, or ``sdk.name``."""
+        nodes = (node for node in ast.walk(self._tree) if isinstance(node, kind))
+        return {self._imports.official(node) for node in nodes} - {""}
+
+    def _imported(self, statement: ast.ImportFrom) -> Iterator[str]:
+        for alias in statement.names:
+            if alias.name == "*":
+                yield from self._used(ast.Name)
+            elif alias.name in ("types", "testing"):
+                yield from self._used(ast.Attribute)
+            else:
+                yield alias.name
+
+    def _import(
+        self,
+        statement: ast.Import | ast.ImportFrom,
+        official: Iterable[str],
+        needed: Mapping[str, str],
+        words: set[str],
+    ) -> Use:
         wanted = dict(needed)
         notes: list[str] = []
-        for alias in statement.names:
-            native = NAMES.get(alias.name)
+        for name in official:
+            native = NAMES.get(name)
             if native is None or not native.name:
-                notes.append(f"{alias.name}: {native.note if native else 'no native name.'}")
+                notes.append(f"{name}: {native.note if native else 'no native name.'}")
             elif native.module == "bridle.sessions" and native.name.islower():
                 continue  # the native forms have `sessions` or `sync` before them
-            elif native.name not in RESULTS and (native.name == alias.name or native.name in words):
+            elif native.name not in RESULTS and (native.name == name or native.name in words):
                 wanted[native.name] = native.module
         lines: list[str] = []
         for module in sorted(set(wanted.values())):
             names = sorted((one for one in wanted if wanted[one] == module), key=str.lower)
             lines.append(f"from {module} import {', '.join(names)}")
-        return self._use(statement, "\n".join(lines), notes)
+        whole = "import bridle" if isinstance(statement, ast.Import) else ""
+        return self._use(statement, "\n".join(lines) or whole, sorted(notes))
 
     def _function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Use]:
         for decorator in function.decorator_list:

@@ -12,17 +12,15 @@ from bridle.compat.claude_agent_sdk._errors import *
 from bridle.compat.claude_agent_sdk._hook_types import *
 from bridle.compat.claude_agent_sdk._message_types import *
 from bridle.compat.claude_agent_sdk._permission_types import *
-from bridle.compat.claude_agent_sdk._query import query
 from bridle.compat.claude_agent_sdk._session_types import *
 from bridle.compat.claude_agent_sdk._sessions import *
 from bridle.compat.claude_agent_sdk._stores import *
 from bridle.compat.claude_agent_sdk._summaries import fold_session_summary
 from bridle.compat.claude_agent_sdk._tools import *
 from bridle.compat.claude_agent_sdk._transport import Transport
+from bridle.compat.claude_agent_sdk._version import __version__
 from bridle.compat.claude_agent_sdk.client import ClaudeSDKClient
-
-__version__ = "0.2.182"
-"""The version of the official SDK whose names these are."""
+from bridle.compat.claude_agent_sdk.query import query
 
 __all__ = ["ClaudeSDKClient", "Transport", "__version__", "fold_session_summary", "query"]
 __all__ += _errors.__all__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 import weakref
@@ -12,7 +13,8 @@ from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from bridle import messages as native
-from bridle._core.prompts import uuid_of
+from bridle._core.engine import Engine
+from bridle._core.prompts import UncheckedMessage, uuid_of
 from bridle._doors.query import QueryStream, session_of, stream
 from bridle._doors.query_session import QuerySession
 from bridle._doors.session import InnerSession
@@ -21,6 +23,8 @@ from bridle.compat.claude_agent_sdk._agent_options import ClaudeAgentOptions
 from bridle.compat.claude_agent_sdk._bridge import Bridge
 from bridle.compat.claude_agent_sdk._errors import (
     CLIConnectionError,
+    OptionsRejected,
+    ProcessError,
     process_error,
     result_error,
     translated,
@@ -40,9 +44,14 @@ from bridle.errors import (
 
 _T = TypeVar("_T")
 
+_log = logging.getLogger("bridle.query")
+
 _BUSY_TIMEOUT = 10.0
 _BUSY_PAUSE = 0.05
 """Seconds to wait for a session that this program still uses, and between two attempts."""
+
+_REPEATED = 64
+"""Number of repeated prompts to remember, in case the CLI repeats one again."""
 
 _STOPPED = ("SIGTERM", "SIGKILL")
 """The signals with which Bridle ends a CLI that does not exit."""
@@ -66,6 +75,11 @@ class _Source(Protocol):
     @property
     def process(self) -> ProcessInfo:
         """What is known about the CLI process."""
+        ...
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the CLI has accepted the session."""
         ...
 
     @property
@@ -95,8 +109,16 @@ class _Query:
 
     @property
     def process(self) -> ProcessInfo:
+        return self._engine.process
+
+    @property
+    def is_accepted(self) -> bool:
+        return self._engine.handshake.is_done
+
+    @property
+    def _engine(self) -> Engine:
         plan: Any = self._stream._plan  # pyright: ignore[reportPrivateUsage]
-        return cast("ProcessInfo", plan._engine.process)
+        return cast("Engine", plan._engine)
 
     @property
     def session(self) -> InnerSession | None:
@@ -105,6 +127,8 @@ class _Query:
 
 class _Session:
     """The messages of a session, which ends when it is closed."""
+
+    is_accepted = True
 
     def __init__(self, session: InnerSession, messages: Subscription[native.Message]) -> None:
         self._session = session
@@ -159,11 +183,15 @@ class Connection:
         self.pending: deque[Message] = deque()
         # The prompts that were sent. Bridle lets the CLI repeat them, to follow the turns.
         self._sent: set[str] = set()
+        # The last ones that the CLI has repeated.
+        self._repeated: deque[str] = deque(maxlen=_REPEATED)
         # The last message that the program gets.
         self._last: native.Message | None = None
         # False from the moment a prompt is sent until there is a result.
         self._is_answered = True
+        # False until the program has got the first messages.
         self._has_shown = False
+        self._receiving = asyncio.Lock()
         self._is_over = False
         self._is_closed = False
 
@@ -171,7 +199,7 @@ class Connection:
 
     def start_query(self, prompt: object) -> None:
         """Prepare a query. Reading the first message starts the CLI."""
-        prompts = self._prompts(prompt, "")
+        prompts = self._prompts(prompt, "", ends_on_error=True)
 
         async def start() -> list[native.Message]:
             if self._shows_replay:
@@ -191,14 +219,19 @@ class Connection:
                 messages = session.messages()
                 await session.connect()
                 return _Session(session, messages)
-            session = QuerySession(self._prompts(prompt, "default"), self._resolved, None)
+            prompts = self._prompts(prompt, "default", ends_on_error=True)
+            session = QuerySession(prompts, self._resolved, None)
             await session.connect()
             return _Query(await QueryStream(session).__aenter__())
 
         source: _Source = await self.call(lambda: self._when_free(start))
         self._source, self.session = source, source.session
         if isinstance(prompt, str):
-            await self.send(prompt, "default")
+            try:
+                await self.send(prompt, "default")
+            except BaseException:
+                await self.close()
+                raise
 
     async def _when_free(self, start: Callable[[], Awaitable[_T]]) -> _T:
         """Start the CLI. If the session is still in use by this program, wait for its end.
@@ -231,16 +264,25 @@ class Connection:
             else:
                 _ = await session.send_prompt(prompts)
 
-        await self.call(send)
+        await self.request(send)
 
-    def _prompts(self, prompt: object, session_id: str) -> Any:
-        """Return the prompts as whole user messages, each with an id."""
+    def _prompts(self, prompt: object, session_id: str, *, ends_on_error: bool = False) -> Any:
+        """Return the prompts as whole user messages, each with an id.
+
+        With ``ends_on_error``, an exception of an async iterable is logged and ends the prompts, so
+        that the program gets the answers to the earlier ones.
+        """
         if isinstance(prompt, AsyncIterable):
             source = self._bridge.pull(cast("AsyncIterable[object]", prompt))
 
             async def marked() -> AsyncIterator[object]:
-                async for one in source:
-                    yield self._marked(one, session_id)
+                try:
+                    async for one in source:
+                        yield self._marked(one, session_id)
+                except Exception:
+                    if not ends_on_error:
+                        raise
+                    _log.exception("The iterable of prompts failed. No more prompts are sent.")
 
             return marked()
         if isinstance(prompt, list | tuple):
@@ -249,10 +291,11 @@ class Connection:
 
     def _marked(self, prompt: object, session_id: str) -> object:
         if isinstance(prompt, str):
-            prompt = {"type": "user", "message": {"role": "user", "content": prompt}}
+            content = {"role": "user", "content": prompt}
+            prompt = {"type": "user", "message": content, "parent_tool_use_id": None}
         if not isinstance(prompt, Mapping):
             return prompt  # Bridle rejects it
-        message = {"session_id": session_id, **cast("Mapping[str, Any]", prompt)}
+        message = UncheckedMessage({"session_id": session_id, **cast("Mapping[str, Any]", prompt)})
         uuid = message["uuid"] = uuid_of(message) or str(uuid4())
         self._sent.add(uuid)
         self._is_answered = False
@@ -261,31 +304,43 @@ class Connection:
     # -- messages ----------------------------------------------------------------------------------
 
     async def more(self) -> bool:
-        """Wait until `pending` has messages. Return False if the CLI has ended.
+        """Wait until messages have arrived. Return False if the CLI has ended.
+
+        `pending` may be empty afterwards, if another task has taken the messages.
 
         Raises:
             ClaudeSDKError: the CLI failed.
         """
-        if self._is_over:
+        if not self._is_over:
+            await self.call(self._receive)
+        elif not self.pending:
             self._judge()
             return False
+        return True
+
+    async def _receive(self) -> None:
+        """Add messages to `pending`. Runs on the loop of Bridle, for one task at a time."""
+        async with self._receiving:
+            while not self.pending and not self._is_over:
+                await self._receive_batch()
+            while self._is_refusal():
+                await self._receive_batch()
+            self._has_shown = True
+
+    async def _receive_batch(self) -> None:
         batch: list[native.Message]
         if self._first is not None:
             first, self._first = self._first, None
-            batch = await self.call(lambda: self._when_free(first))
+            batch = await self._when_free(first)
         else:
             assert self._source is not None, "it was started"
-            batch = await self.call(self._source.batch)
-        self._is_over = not batch
+            batch = await self._source.batch()
         try:
             if self._store is not None:
                 await self._report_store(self._store, batch)
         finally:  # a cancelled wait for the store must not lose the messages
+            self._is_over = not batch
             self._add(batch)
-        if self.session is None and self._is_refusal():
-            return await self.more()
-        self._has_shown = True
-        return True
 
     def _add(self, batch: list[native.Message]) -> None:
         """Add messages that have arrived to those that the program can take."""
@@ -309,16 +364,26 @@ class Connection:
         self._is_answered = self._is_answered or type(last) is native.ResultMessage
 
     def _is_echo(self, message: native.UserMessage) -> bool:
-        is_sent = message.is_replay and message.uuid in self._sent
-        return is_sent and not self._shows_replay
+        """Return whether the CLI repeats a prompt of the program, which did not ask for it."""
+        uuid = message.uuid
+        if uuid is None or not message.is_replay or self._shows_replay:
+            return False
+        if uuid in self._sent:
+            self._sent.remove(uuid)
+            self._repeated.append(uuid)
+        return uuid in self._repeated
 
     def _is_refusal(self) -> bool:
-        """Return whether the first message may say that the CLI refused to start.
+        """Return whether the only message says that the CLI did not accept the session.
 
         The program gets an error in place of it, if the CLI then ends with one.
         """
-        first = self.pending[0] if len(self.pending) == 1 and not self._has_shown else None
-        return not self._is_over and isinstance(first, ResultMessage) and first.is_error
+        assert self._source is not None, "it was started"
+        if self._has_shown or self._is_over or self._source.is_accepted:
+            return False
+        messages = list(self.pending)
+        first = messages[0] if len(messages) == 1 else None
+        return isinstance(first, ResultMessage) and first.is_error
 
     async def _report_store(self, store: AdaptedStore, batch: list[native.Message]) -> None:
         """Let the store have the entries of a turn before the program sees its result.
@@ -327,7 +392,7 @@ class Connection:
         """
         session = None if self._source is None else self._source.session
         if session is not None and any(type(one) is native.ResultMessage for one in batch):
-            await self._bridge.run(lambda: flush(session, store))
+            await flush(session, store)
         if not batch:  # the last entries of the CLI
             store.note_failing()
         while store.problems:
@@ -356,6 +421,18 @@ class Connection:
             return await self._bridge.run(work)
         except BridleError as error:
             raise self._official(error) from error
+
+    async def request(self, work: Any) -> Any:
+        """Run a coroutine of Bridle that sends something to the CLI, and translate its errors.
+
+        Only reading raises the error of a CLI that has failed.
+        """
+        try:
+            return await self.call(work)
+        except OptionsRejected:
+            raise
+        except ProcessError as error:
+            raise CLIConnectionError(f"The CLI has ended. {error}") from error
 
     async def close(self) -> None:
         """End the CLI. Messages that have arrived can still be read.

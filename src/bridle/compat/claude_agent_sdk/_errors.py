@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from errno import ENOENT
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from bridle import errors
 
@@ -17,6 +17,11 @@ __all__ = [
     "ProcessError",
     "ResultError",
 ]
+
+_T = TypeVar("_T")
+
+_QUOTED = 100
+"""Characters of a line that the text of an error contains."""
 
 
 class ClaudeSDKError(Exception):
@@ -41,13 +46,18 @@ class ProcessError(ClaudeSDKError):
     def __init__(
         self, message: str, exit_code: int | None = None, stderr: str | None = None
     ) -> None:
-        self.exit_code = exit_code
-        self.stderr = stderr
-        if exit_code is not None:
-            message = f"{message} (exit code: {exit_code})"
-        if stderr:
-            message = f"{message}\nError output: {stderr}"
-        super().__init__(message)
+        code = "" if exit_code is None else f" (exit code: {exit_code})"
+        output = f"\nError output: {stderr}" if stderr else ""
+        super().__init__(message + code + output)
+        self.exit_code, self.stderr = exit_code, stderr
+
+
+class OptionsRejected(ProcessError, ValueError):
+    """Bridle rejected an option, a prompt or a file that they name.
+
+    With the official SDK the CLI rejects most of them, and the program gets a `ProcessError`. The
+    others are `ValueError`.
+    """
 
 
 class ResultError(ProcessError):
@@ -56,16 +66,19 @@ class ResultError(ProcessError):
     def __init__(
         self, message: str, data: dict[str, Any] | None = None, exit_code: int | None = None
     ) -> None:
-        result = data or {}
-        self.data = result
-        self.subtype: str | None = result.get("subtype")
-        self.errors: list[str] = texts_of(result.get("errors"))
-        self.result: str | None = result.get("result")
-        self.api_error_status: int | None = result.get("api_error_status")
-        self.terminal_reason: str | None = result.get("terminal_reason")
-        self.session_id: str | None = result.get("session_id")
+        self.data = data or {}
+        self.subtype: str | None = self._member("subtype", str)
+        self.errors: list[str] = texts_of(self.data.get("errors"))
+        self.result: str | None = self._member("result", str)
+        self.api_error_status: int | None = self._member("api_error_status", int)
+        self.terminal_reason: str | None = self._member("terminal_reason", str)
+        self.session_id: str | None = self._member("session_id", str)
         self._message = message
         super().__init__(message, exit_code)
+
+    def _member(self, name: str, kind: type[_T]) -> _T | None:
+        value = self.data.get(name)
+        return value if isinstance(value, kind) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._message, self.data, self.exit_code)
@@ -75,9 +88,9 @@ class CLIJSONDecodeError(ClaudeSDKError):
     """A line of the CLI cannot be read."""
 
     def __init__(self, line: str, original_error: Exception) -> None:
-        self.line = line
-        self.original_error = original_error
-        super().__init__(f"Failed to decode JSON: {line[:100]}...")
+        start = line[:_QUOTED]
+        super().__init__(f"Failed to decode JSON: {start}...")
+        self.line, self.original_error = line, original_error
 
 
 class MessageParseError(ClaudeSDKError):
@@ -89,11 +102,10 @@ class MessageParseError(ClaudeSDKError):
 
 
 def texts_of(value: object) -> list[str]:
-    """Return the texts in the ``errors`` of a result."""
-    if isinstance(value, str):
-        return [value]
-    items = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
-    return [item if isinstance(item, str) else str(item) for item in items]
+    """Return the texts in the ``errors`` of a result, without blank ones and other values."""
+    given = cast("list[object]", value if isinstance(value, list) else [value])
+    texts = (item.strip() for item in given if isinstance(item, str))
+    return [text for text in texts if text]
 
 
 def result_error(result: dict[str, Any], exit_code: int | None) -> ResultError:
@@ -112,7 +124,7 @@ def result_error(result: dict[str, Any], exit_code: int | None) -> ResultError:
 
 def translated(error: BaseException) -> BaseException:
     """Return the official error for an error of Bridle, or the same error if there is none."""
-    if not isinstance(error, errors.BridleError) or isinstance(error, errors.UsageError):
+    if not isinstance(error, errors.BridleError):
         return error
     made = _translated(error)
     made.__cause__ = error
@@ -122,7 +134,7 @@ def translated(error: BaseException) -> BaseException:
 def _translated(error: errors.BridleError) -> Exception:
     process = error.process
     if isinstance(error, errors.OptionsError):
-        return ValueError(str(error))
+        return OptionsRejected(_official_names(str(error)))
     if isinstance(error, errors.CliNotFoundError):
         return CLINotFoundError(str(error))
     if isinstance(error, errors.SpawnError):
@@ -146,6 +158,33 @@ def _translated(error: errors.BridleError) -> Exception:
     if exit_code:
         return process_error(exit_code, error.stderr_tail)
     return CLIConnectionError(str(error))
+
+
+_NAMES = {
+    "allow_dangerously_skip_permissions": "permission_mode",
+    "append_system_prompt": "system_prompt",
+    "continue_session": "continue_conversation",
+    "file_checkpointing_enabled": "enable_file_checkpointing",
+    "json_schema": "output_format",
+    "load_timeout": "load_timeout_ms",
+    "mcp_config": "mcp_servers",
+    "on_can_use_tool": "can_use_tool",
+    "on_stderr": "stderr",
+    "resume_session_id": "resume",
+    "store": "session_store",
+    "system_prompt_file": "system_prompt",
+}
+"""Names of options of Bridle, and of the options of the official SDK that set them."""
+
+_NAME = re.compile(
+    rf"(?<![\w/.'\"-])(?:(?:Cli|Sdk|Bidir)Options\.)?({'|'.join(_NAMES)})(?![\w/'\"-]|\.\w)"
+)
+"""The name of an option. Paths and quoted values are left as they are."""
+
+
+def _official_names(text: str) -> str:
+    """Return the text of an error with the names of the official options."""
+    return _NAME.sub(lambda found: _NAMES[found[1]], text)
 
 
 def process_error(exit_code: int, stderr: str) -> ProcessError:

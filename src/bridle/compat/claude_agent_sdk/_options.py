@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
+import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from bridle._core.precedence import ResolvedOptions
@@ -18,7 +21,9 @@ from bridle.compat.claude_agent_sdk._callbacks import native_hooks, native_permi
 from bridle.compat.claude_agent_sdk._permission_types import CanUseToolShadowedWarning
 from bridle.compat.claude_agent_sdk._stores import AdaptedStore, has_method
 from bridle.compat.claude_agent_sdk._tools import bridged_server
-from bridle.options import BidirOptions, CliOptions, SdkOptions
+from bridle.errors import OptionsError
+from bridle.options import STDIO, BidirOptions, CliOptions, SdkOptions
+from bridle.permissions import Deny
 
 CONTROL_TIMEOUT = 60.0
 """Seconds that the CLI has to answer a request, as in the official SDK."""
@@ -58,7 +63,10 @@ def native_options(
     if transport is not None:
         bidir["transport_factory"] = transport
     cli = _cli(options)
-    if options.can_use_tool is None and cli.get("permission_prompt_tool_name") is None:
+    if cli["permission_prompt_tool_name"] == STDIO:  # Bridle sets it for a callback
+        cli["permission_prompt_tool_name"] = None
+        bidir.setdefault("on_can_use_tool", _deny)
+    elif options.can_use_tool is None and cli["permission_prompt_tool_name"] is None:
         cli["permission_prompts"] = "cli"
     return settle_options(
         CliOptions(**{name: value for name, value in cli.items() if value is not None}),
@@ -66,6 +74,11 @@ def native_options(
         BidirOptions(**bidir),
         environ={},  # the official SDK takes no options from the environment
     )
+
+
+async def _deny(_: object) -> Deny:
+    """Answer the permission requests of a program that wants them and has no callback."""
+    return Deny("The program has no callback for permission requests.")
 
 
 def wants_replay(options: ClaudeAgentOptions) -> bool:
@@ -114,8 +127,18 @@ def _warn_if_shadowed(options: ClaudeAgentOptions) -> None:
         f"can_use_tool is not called for every tool, because {reason}. Use a PreToolUse hook to "
         "see every call.",
         CanUseToolShadowedWarning,
-        stacklevel=2,
+        stacklevel=_level_of_program(),
     )
+
+
+def _level_of_program() -> int:
+    """Return the ``stacklevel`` with which the caller warns about the line of the program."""
+    frame = inspect.currentframe()
+    frame = None if frame is None else frame.f_back
+    level = 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("bridle."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _checked_skill(name: object) -> str:
@@ -171,9 +194,7 @@ def _cli(options: ClaudeAgentOptions) -> dict[str, Any]:
     }
     cli["resume_session_id"] = options.resume or None
     cli["continue_session"] = options.continue_conversation
-    cli["fork_session"] = options.fork_session and bool(
-        options.resume or options.continue_conversation
-    )
+    cli["fork_session"] = options.fork_session
     if options.task_budget is not None:
         cli["task_budget"] = options.task_budget["total"]
     if options.agents is not None:
@@ -191,7 +212,20 @@ def _cli(options: ClaudeAgentOptions) -> dict[str, Any]:
     if schema.get("type") == "json_schema":
         cli["json_schema"] = schema.get("schema")
     cli["env"] = _environment(options) or None
-    return cli | _extra(options)
+    return _settled(_with_flags(cli, options), options)
+
+
+def _settled(cli: dict[str, Any], options: ClaudeAgentOptions) -> dict[str, Any]:
+    """Remove what has no effect in the CLI. Bridle would reject it."""
+    if cli["resume_session_id"] and cli["continue_session"]:
+        # The CLI continues the last session. With a store, the official SDK resumes the given one.
+        loser = "resume_session_id" if options.session_store is None else "continue_session"
+        cli[loser] = None
+    if not cli["resume_session_id"] and not cli["continue_session"]:
+        cli["fork_session"] = False
+    if cli["max_turns"] is not None:
+        cli["max_turns"] = max(1, cli["max_turns"])
+    return cli
 
 
 def _prompt(options: ClaudeAgentOptions) -> dict[str, Any]:
@@ -268,36 +302,85 @@ def _environment(options: ClaudeAgentOptions) -> dict[str, str]:
     return {"PWD": str(options.cwd), **env} if options.cwd else env
 
 
-def _extra(options: ClaudeAgentOptions) -> dict[str, Any]:
-    """Return the fields for ``extra_args``. A flag that has an option of Bridle sets the option."""
+def _with_flags(cli: dict[str, Any], options: ClaudeAgentOptions) -> dict[str, Any]:
+    """Return the fields with those of ``extra_args``.
+
+    A flag that belongs to an option of Bridle sets the option. As in the CLI, a flag that can be
+    repeated adds to what is there. Any other flag replaces it.
+    """
     rows = {
         name: row
         for row in CliOptions.fields.values()
         for name in (row.channel.name, *row.channel.also)
     }
-    fields: dict[str, Any] = {}
     rest: list[str] = []
     for flag, value in options.extra_args.items():
         if flag in _ALWAYS_SET:
             continue
         row = rows.get(f"--{flag}")
         if flag == "dangerously-skip-permissions":
-            fields["permission_mode"] = "bypassPermissions"
+            cli["permission_mode"] = "bypassPermissions"
         elif row is None:
             rest.append(f"--{flag}" if value is None else f"--{flag}={value}")
+        elif value is None:
+            cli[row.name] = True
         else:
-            fields[row.name] = True if value is None else _parsed(row.name, value)
-    return {**fields, "extra_args": rest or None}
+            before, given = cli.get(row.name), _parsed(row.name, value)
+            if row.name in _REPEATED and isinstance(before, list | tuple):
+                given = [*cast("list[object]", before), *given]
+            elif row.name == "mcp_config" and before:
+                given = _joined_servers(before, given, options.cwd)
+            cli[row.name] = given
+    return {**cli, "extra_args": rest or None}
 
 
-_LISTS = frozenset({"tools", "betas", "setting_sources", "add_dirs", "plugins"})
+def _joined_servers(first: Any, second: Any, cwd: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return one MCP configuration for two. Of two servers with one name, the second is used."""
+    servers: dict[str, Any] = {}
+    for config in (first, second):
+        if isinstance(config, dict):
+            servers |= cast("dict[str, Any]", config)["mcpServers"]
+        else:
+            servers |= _read_servers(str(cast("object", config)), cwd)
+    return {"mcpServers": servers}
+
+
+def _read_servers(config: str, cwd: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return the servers of a configuration, which is JSON or the path of a file with it."""
+    fix = 'Use JSON of the form {"mcpServers": {...}}, or the path of a file with it.'
+    try:
+        is_json = config.lstrip().startswith("{")
+        text = config if is_json else Path(cwd or "", config).read_text("utf-8")
+        servers = json.loads(text)["mcpServers"]
+    except OSError as error:
+        problem = f"names {config}, which cannot be read: {error.strerror}"
+        raise OptionsError("mcp_config", problem, fix=fix) from None
+    except (ValueError, KeyError, TypeError):
+        raise OptionsError("mcp_config", "is not an MCP configuration", fix=fix) from None
+    return dict(servers)
+
+
+_REPEATED = frozenset(
+    {"allowed_tools", "disallowed_tools", "tools", "add_dirs", "betas", "plugins"}
+)
+_LISTS = frozenset({"tools", "betas", "setting_sources"})
 _NUMBERS = frozenset({"max_turns", "max_thinking_tokens", "task_budget"})
 
 
 def _parsed(name: str, value: str) -> Any:
     """Return the value of an option from the value of its flag."""
+    try:
+        return _read_value(name, value)
+    except ValueError:
+        problem = f"has the value {value!r} in extra_args, which cannot be read"
+        raise OptionsError(name, problem, fix="Use the form that the CLI accepts.") from None
+
+
+def _read_value(name: str, value: str) -> Any:
     if name in ("allowed_tools", "disallowed_tools"):
         return _RULE.findall(value)
+    if name in ("add_dirs", "plugins"):
+        return [value]
     if name in _LISTS:
         return [item for item in value.split(",") if item]
     if name in _NUMBERS:
@@ -331,7 +414,8 @@ def _sdk(options: ClaudeAgentOptions, bridge: Bridge, store: AdaptedStore | None
 
 def _print_line(line: str) -> None:
     """Show a line of stderr where the CLI would write it without Bridle."""
-    print(line, file=sys.stderr)
+    if cast("object", sys.stderr) is not None:  # it is None in a program without a console
+        print(line, file=sys.stderr)
 
 
 def _bidir(options: ClaudeAgentOptions, bridge: Bridge) -> dict[str, Any]:

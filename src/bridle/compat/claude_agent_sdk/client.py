@@ -117,7 +117,7 @@ class ClaudeSDKClient:
 
     async def _control(self, subtype: str, **fields: Any) -> dict[str, Any]:
         session = self._session
-        reply: Mapping[str, Any] | None = await self._connected.call(
+        reply: Mapping[str, Any] | None = await self._connected.request(
             lambda: session.control(subtype, **fields)
         )
         return dict(reply or {})
