@@ -156,11 +156,12 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.HOOK_FAILED: (
         "warning",
-        "A hook raised (its on_error applied) or returned an invalid value (a gate blocked).",
+        "A hook raised (its on_error applied) or returned an invalid value (a gate blocked, "
+        "unless its on_invalid lets the CLI decide).",
     ),
     WarningKind.HOOK_TIMED_OUT: (
         "warning",
-        "A hook timed out, and its on_error applied. The default is to continue.",
+        "A hook timed out, and its on_timeout or on_error applied. The default is to continue.",
     ),
     WarningKind.PERMISSION_FAILED: (
         "error",

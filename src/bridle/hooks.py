@@ -8,7 +8,7 @@ which order hooks run and which result counts, and encodes the results.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
@@ -549,6 +549,8 @@ class _HookConditions(msgspec.Struct, frozen=True, kw_only=True):
     matcher: str | None = None
     timeout: float | None = None
     on_error: Literal["continue", "block"] = "continue"
+    on_timeout: Literal["continue", "block"] | None = None
+    on_invalid: Literal["block", "send"] = "block"
 
 
 class Hook(_HookConditions, frozen=True):
@@ -557,9 +559,16 @@ class Hook(_HookConditions, frozen=True):
     - `callback`: a plain or async function with one parameter, the context.
     - `matcher`: names of tools, or a regular expression; None matches all. Some events match
       something else than tools, such as the trigger of a compaction, or ignore it.
+      With `parallel_hooks` the CLI reads the matcher, so it may be a JavaScript expression.
     - `timeout`: seconds that the callback may take. Default: `BidirOptions.hook_timeouts`, then
       `callback_timeout`.
-    - `on_error`: what happens if the callback raises or times out: "continue" or "block".
+    - `on_error`: what happens if the callback raises: "continue" or "block".
+    - `on_timeout`: what happens if the callback times out: "continue" or "block". Default: as
+      `on_error`.
+    - `on_invalid`: what happens at a gate if the callback returns a dict that is not a valid
+      output: "block", or "send" to let the CLI decide. An output with an unknown member that
+      blocks, denies or ends the turn does so in either case. "send" needs `parallel_hooks` if the
+      event has several hooks.
 
     Raises:
         OptionsError: an argument is invalid.
@@ -569,23 +578,52 @@ class Hook(_HookConditions, frozen=True):
 
     def __post_init__(self) -> None:
         callback("Hook.callback", self.callback)
-        _check_matcher(self.matcher)
+        _check_type(self.matcher)
         if self.timeout is not None:
             positive("Hook.timeout", self.timeout)
-        if self.on_error not in ("continue", "block"):
-            raise OptionsError(
-                "Hook.on_error",
-                f"is {self.on_error!r}",
-                fix='Use "continue" or "block".',
-            )
+        for name, possible in _POSSIBLE.items():
+            if (value := getattr(self, name)) not in possible:
+                fix = " or ".join(f'"{one}"' for one in possible if one is not None)
+                raise OptionsError(f"Hook.{name}", f"is {value!r}", fix=f"Use {fix}.")
 
 
-def _check_matcher(matcher: object) -> None:
-    fix = 'Use None, a name, several names ("Write|Edit") or a regular expression.'
+_MATCHER_FIX = 'Use None, a name, several names ("Write|Edit") or a regular expression.'
+
+_POSSIBLE: Mapping[str, tuple[str | None, ...]] = {
+    "on_error": ("continue", "block"),
+    "on_timeout": (None, "continue", "block"),
+    "on_invalid": ("block", "send"),
+}
+
+
+def _check_type(matcher: object) -> None:
     if matcher is not None and not isinstance(matcher, str):
         problem = f"must be a string or None, got {type(matcher).__name__}"
-        raise OptionsError("Hook.matcher", problem, fix=fix)
+        raise OptionsError("Hook.matcher", problem, fix=_MATCHER_FIX)
+
+
+def checked_matcher(hook: Hook) -> Matcher:
+    """Return the compiled matcher of a hook.
+
+    Raises:
+        OptionsError: the matcher is invalid.
+    """
     try:
-        compile_matcher(matcher)
+        return compile_matcher(hook.matcher)
     except ValueError as error:
-        raise OptionsError("Hook.matcher", f"is invalid: {error}", fix=fix) from error
+        raise OptionsError("Hook.matcher", f"is invalid: {error}", fix=_MATCHER_FIX) from error
+
+
+def check_hooks(hooks: Mapping[str, Sequence[Hook]]) -> None:
+    """Check hooks that Bridle calls in order, without ``parallel_hooks``.
+
+    Raises:
+        OptionsError: a matcher is invalid, or a hook with ``on_invalid="send"`` is not the only one
+            of its event. An output that Bridle does not understand cannot be combined with others.
+    """
+    for event, listed in hooks.items():
+        for hook in listed:
+            checked_matcher(hook)
+            if hook.on_invalid == "send" and len(listed) > 1:
+                problem = f'is "send", and {event} has {len(listed)} hooks'
+                raise OptionsError("Hook.on_invalid", problem, fix="Set parallel_hooks.")

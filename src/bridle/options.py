@@ -49,7 +49,7 @@ from bridle._option_checks import Effort, PermissionMode, SettingSource, Thinkin
 from bridle._store import SessionStore as SessionStore
 from bridle.errors import OptionsError
 from bridle.events import SdkWarning, SessionEvent
-from bridle.hooks import Hook, HookCallback
+from bridle.hooks import Hook, HookCallback, check_hooks
 from bridle.permissions import (
     CanUseToolCallback,
     ElicitationCallback,
@@ -354,6 +354,8 @@ class BidirOptions(Record):
         if self.on_user_dialog is not None and not self.supported_dialog_kinds:
             fix = "List the kinds that the callback can show: the CLI sends no others."
             raise OptionsError("on_user_dialog", "needs supported_dialog_kinds", fix=fix)
+        if not self.parallel_hooks:
+            check_hooks(self.all_hooks())
 
     def all_hooks(self) -> dict[str, tuple[Hook, ...]]:
         """Return the hooks by event, in the order in which they run."""

@@ -384,3 +384,64 @@ def test_requests_after_the_end_of_the_cli_raise_a_connection_error(place: Path)
                     await request()
 
     asyncio.run(main())
+
+
+ASKS_FOR_PERMISSION = """\
+if kind == 'user':
+    say(type="control_request", request_id="1", request={"subtype": "can_use_tool",
+        "tool_name": "Bash", "tool_use_id": "t", "input": {"command": "ls"}})
+if kind == 'control_response':
+    with open("answers", "a") as answers:
+        print(json.dumps(asked["response"].get("response")), file=answers)
+    result()
+    continue
+if kind == 'user':
+    continue"""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_exit_in_a_callback_ends_a_program_of_trio(place: Path, error: BaseException) -> None:
+    async def leave(*_: object) -> Any:
+        raise error
+
+    async def main() -> None:
+        with anyio.fail_after(30):
+            async with ClaudeSDKClient(
+                options(place, ASKS_FOR_PERMISSION, can_use_tool=leave)
+            ) as client:
+                await client.query("go")
+                async for _ in client.receive_response():
+                    pass
+
+    with pytest.raises(type(error)) as caught:
+        anyio.run(main, backend="trio")
+    assert caught.value is error
+    for pid in (place / "pids").read_text().split():
+        assert not is_alive(int(pid))
+
+    # The background loop still works.
+    messages: list[sdk.Message] = []
+
+    async def again() -> None:
+        messages.extend(await read("hi", options(place)))
+
+    anyio.run(again, backend="trio")
+    assert len(messages) == 1
+
+
+def test_an_exit_in_a_callback_denies_the_call(place: Path) -> None:
+    async def leave(*_: object) -> Any:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        async with ClaudeSDKClient(
+            options(place, ASKS_FOR_PERMISSION, can_use_tool=leave)
+        ) as client:
+            await client.query("go")
+            while not (place / "answers").exists():
+                await anyio.sleep(0.05)
+            with pytest.raises(SystemExit):
+                await client.interrupt()
+
+    anyio.run(main, backend="trio")
+    assert '"deny"' in (place / "answers").read_text()

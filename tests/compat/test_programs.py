@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.sdk_runs import Program, difference, newest_cli, run
+from tests.support.sdk_runs import OLDER_CLI, Program, difference, newest_cli, run
 
 PROGRAMS = {path.stem: path for path in sorted(Path(__file__).parent.glob("programs/*.py"))}
 SOAK = bool(os.environ.get("BRIDLE_SOAK"))
@@ -27,16 +27,27 @@ ALWAYS = {
     "error_api",
     "error_no_cli",
     "hook_block_command",
+    "hook_timeout",
+    "hook_unusual_output",
     "mcp_calculator",
     "options_max_turns",
     "partial_text",
     "permission_decide",
+    "permission_edited_in_place",
     "session_list",
     "store_mirror",
     "stream_two_prompts",
     "structured_output",
 }
-"""The programs that `make test` runs: one for each part of the SDK."""
+"""The programs that `make test` runs: one for each part of the SDK, and guards."""
+
+GUARDS = [
+    "hook_failure_blocks",
+    "hook_timeout",
+    "permission_edited_in_place",
+    "permission_fails",
+]
+"""Programs that print whether something was prevented."""
 
 ALWAYS_ON_TRIO = {"client_two_turns", "hook_block_command", "mcp_calculator", "mcp_own_server"}
 
@@ -66,6 +77,19 @@ def test_a_program_does_the_same_on_the_drop_in(name: str, backend: str, tmp_pat
     ours = run(program, "drop-in", backend, tmp_path / "b")
     assert ours.exit_code == 0, ours.stderr
     assert difference(ours, official) == ""
+
+
+@needs_cli
+@pytest.mark.skipif(
+    not OLDER_CLI.exists(), reason="CLI 2.1.197 is not installed: `make setup` fetches it"
+)
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_guards_on_the_older_cli(name: str, tmp_path: Path) -> None:
+    program = Program.read(PROGRAMS[name])
+    official = run(program, "official", "asyncio", tmp_path / "a")
+    ours = run(program, "drop-in", "asyncio", tmp_path / "b", OLDER_CLI)
+    assert (ours.exit_code, official.exit_code) == (0, 0), ours.stderr
+    assert ours.printed == official.printed
 
 
 @needs_cli

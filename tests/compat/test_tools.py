@@ -140,3 +140,14 @@ def test_annotations_take_both_spellings() -> None:
     [definition] = server.definitions()
     assert definition["annotations"] == {"readOnlyHint": True}
     assert definition["_meta"] == {"anthropic/maxResultSizeChars": 9}
+
+
+def test_annotations_have_the_methods_of_a_model() -> None:
+    hints = ToolAnnotations(title="List", readOnlyHint=True)
+    assert hints.model_dump(exclude_none=True) == {"title": "List", "readOnlyHint": True}
+    assert hints.model_dump_json(exclude_none=True) == '{"title":"List","readOnlyHint":true}'
+    changed = hints.model_copy(update={"read_only_hint": False})
+    assert (changed.readOnlyHint, changed.title, hints.readOnlyHint) == (False, "List", True)
+    assert hints.model_copy(deep=True) == hints
+    assert ToolAnnotations.model_validate({"title": "List", "readOnlyHint": True}) == hints
+    assert ToolAnnotations.model_validate(hints) == hints

@@ -210,6 +210,36 @@ def test_a_failing_hook_fails_open_unless_told_otherwise_and_is_warned_about(
     assert "the guard fell asleep" in scene.warnings[0].detail
 
 
+@pytest.mark.parametrize("parallel", [False, True], ids=["in order", "parallel"])
+def test_a_guard_that_does_not_answer_in_time_blocks(lab: Lab, *, parallel: bool) -> None:
+    hook = Hook(misbehave, timeout=0.3, on_timeout="block")
+    scene = play(
+        lab,
+        [*([write(lab, name)] for name in ("raise.txt", "slow.txt", "fine.txt")), [text("done")]],
+        BidirOptions(hooks={"PreToolUse": [hook]}, parallel_hooks=parallel),
+        permission_mode="acceptEdits",
+    )
+    assert scene.outcome.text == "done"
+    assert files(lab) == ["fine.txt", "raise.txt"]
+    assert scene.kinds == ["hook_failed", "hook_timed_out"]
+    assert "did not answer in time" in (scene.requests[2].last_tool_result or "")
+
+
+def test_the_cli_decides_about_an_invalid_output_unless_it_refuses(lab: Lab) -> None:
+    def check(context: PreToolUseContext) -> object:
+        refuses = context.tool_input["file_path"].endswith("no.txt")
+        return {"trace": 1, "decision": "block" if refuses else "bogus", "reason": "not this"}
+
+    scene = play(
+        lab,
+        [[write(lab, "yes.txt")], [write(lab, "no.txt")], [text("done")]],
+        BidirOptions(hooks={"PreToolUse": [Hook(check, on_invalid="send")]}),  # type: ignore[arg-type]  # what this is about
+        permission_mode="acceptEdits",
+    )
+    assert files(lab) == ["yes.txt"]
+    assert "not this" in (scene.requests[2].last_tool_result or "")
+
+
 def test_a_plain_function_that_hangs_is_left_behind_with_a_warning(lab: Lab) -> None:
     end = threading.Event()
 

@@ -24,6 +24,7 @@ from bridle._shell.locate import VARIABLE, candidates
 from bridle.testing import FORBID_REAL_API, ScriptedModel
 
 REPOSITORY = Path(__file__).parents[2]
+OLDER_CLI = REPOSITORY / ".clis" / "2.1.197" / "claude"
 TIMEOUT = 120.0
 """Seconds that a program may run. It is only reached if the program hangs."""
 
@@ -57,8 +58,19 @@ class Program:
 
     @property
     def not_compared(self) -> set[str]:
-        """The parts of a run that differ on purpose: `# not compared: messages, because ...`."""
-        lines = re.findall(r"^# not compared: (.*?), because ", self.text, re.MULTILINE)
+        """The parts of a run that differ on purpose: `# not compared: messages, because ...`.
+
+        "error texts" are the contents of tool results that are errors.
+        """
+        return self._parts("not compared")
+
+    @property
+    def in_any_order(self) -> set[str]:
+        """The lists whose order differs on purpose: `# in any order: tools, because ...`."""
+        return self._parts("in any order")
+
+    def _parts(self, title: str) -> set[str]:
+        lines = re.findall(rf"^# {title}: (.*?), because ", self.text, re.MULTILINE)
         return {part for line in lines for part in line.split(" and ")}
 
     def model(self) -> ScriptedModel:
@@ -117,8 +129,13 @@ def newest_cli() -> Path | None:
     return next((path for path in wheels if path.exists()), None)
 
 
-def run(program: Program, implementation: str, backend: str, place: Path) -> Run:
-    """Run a program in a directory of its own, and return what it did, normalised."""
+def run(
+    program: Program, implementation: str, backend: str, place: Path, cli: Path | None = None
+) -> Run:
+    """Run a program in a directory of its own, and return what it did, normalised.
+
+    ``cli`` is the CLI of the drop-in. Default: the newest one, which the official SDK always uses.
+    """
     work, record = place / "work", place / "messages.ndjson"
     work.mkdir(parents=True)
     (work / "notes.txt").write_text("Saddles are in aisle 7.\n")
@@ -133,7 +150,7 @@ def run(program: Program, implementation: str, backend: str, place: Path) -> Run
                 "PATH": os.environ["PATH"],
                 "PYTHONPATH": str(REPOSITORY),
                 **model.env,
-                VARIABLE: str(newest_cli()),
+                VARIABLE: str(cli or newest_cli()),
                 FORBID_REAL_API: "1",
                 "CLAUDE_AGENT_SDK_CLIENT_APP": "tests/1.0",
             },
@@ -144,10 +161,17 @@ def run(program: Program, implementation: str, backend: str, place: Path) -> Run
         lines = record.read_text("utf-8").splitlines() if record.exists() else []
         found: dict[str, Any] = {
             "printed": done.stdout.splitlines(),
-            "messages": [_message(line) for line in lines],
-            "requests": [_request(one) for one in model.requests],
+            "messages": [json.loads(line) for line in lines],
+            "requests": [
+                {"betas": one.headers.get("anthropic-beta", ""), **one.raw}
+                for one in model.requests
+            ],
         }
-        found |= {part: [] for part in program.not_compared}  # otherwise they would use up ids
+        # Parts that are not compared would use up ids.
+        found |= {part: [] for part in found.keys() & program.not_compared}
+        if "error texts" in program.not_compared:
+            found = _without_error_texts(found)
+        found = _sorted_lists(found, program.in_any_order)
         places = {
             str(model.home): "<home>",
             str(work): "<work>",
@@ -156,23 +180,29 @@ def run(program: Program, implementation: str, backend: str, place: Path) -> Run
     return Run(exit_code=done.returncode, stderr=done.stderr, **normalised(found, places))
 
 
-def _request(one: bridle.testing.ModelRequest) -> dict[str, Any]:
-    return {"betas": one.headers.get("anthropic-beta", ""), **one.raw, **_tools(one.raw)}
+def _sorted_lists(value: Any, names: Collection[str]) -> Any:
+    """Return the same JSON with the lists of these names in an order that ids do not decide."""
+    if isinstance(value, dict):
+        return {
+            key: sorted(item, key=lambda one: _IDS.sub("", json.dumps(one)))
+            if key in names and isinstance(item, list)
+            else _sorted_lists(item, names)
+            for key, item in value.items()
+        }
+    return [_sorted_lists(item, names) for item in value] if isinstance(value, list) else value
 
 
-def _message(line: str) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(line)
-    data = message.get("data")
-    return {**message, "data": {**data, **_tools(data)}} if isinstance(data, dict) else message
-
-
-def _tools(owner: dict[str, Any]) -> dict[str, Any]:
-    """Return the tools in the order of their names.
-
-    The tool for structured output has another place if its schema is not an argument of the CLI.
-    """
-    tools = owner.get("tools")
-    return {"tools": sorted(tools, key=json.dumps)} if isinstance(tools, list) else {}
+def _without_error_texts(value: Any) -> Any:
+    """Return the same JSON without the contents of tool results that are errors."""
+    if isinstance(value, dict):
+        hidden = {"content"} if value.get("is_error") and "tool_use_id" in value else set[str]()
+        if str(value.get("tool_use_result")).startswith("Error"):
+            hidden.add("tool_use_result")
+        return {
+            key: "<error text>" if key in hidden else _without_error_texts(item)
+            for key, item in value.items()
+        }
+    return [_without_error_texts(item) for item in value] if isinstance(value, list) else value
 
 
 # ---------------------------------------------------------------- one form

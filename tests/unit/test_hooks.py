@@ -131,7 +131,6 @@ def test_a_hook_keeps_its_conditions() -> None:
     ("field", "arguments"),
     [
         ("Hook.callback", {"callback": "audit"}),
-        ("Hook.matcher", {"matcher": "["}),
         ("Hook.matcher", {"matcher": 3}),
         ("Hook.timeout", {"timeout": 0}),
         ("Hook.timeout", {"timeout": -1.0}),
@@ -140,6 +139,8 @@ def test_a_hook_keeps_its_conditions() -> None:
         ("Hook.timeout", {"timeout": True}),
         ("Hook.timeout", {"timeout": "5"}),
         ("Hook.on_error", {"on_error": "explode"}),
+        ("Hook.on_timeout", {"on_timeout": "wait"}),
+        ("Hook.on_invalid", {"on_invalid": "continue"}),
     ],
     ids=str,
 )
@@ -220,3 +221,18 @@ def test_an_output_says_nothing_by_default() -> None:
     fields = {name: getattr(HookOutput(), name) for name in HookOutput.__struct_fields__}
     assert fields.pop("specific") == {}
     assert set(fields.values()) == {None}
+
+
+def test_bridle_rejects_a_matcher_that_python_cannot_read() -> None:
+    hooks = {"PreToolUse": [Hook(audit, matcher="(?<name>Bash)")]}
+    with pytest.raises(OptionsError, match=r"Hook\.matcher is invalid"):
+        BidirOptions(hooks=hooks)
+    BidirOptions(hooks=hooks, parallel_hooks=True)  # the CLI reads it
+
+
+def test_invalid_outputs_are_sent_only_if_they_need_not_be_combined_with_others() -> None:
+    hook = Hook(audit, on_invalid="send")
+    with pytest.raises(OptionsError, match="PreToolUse has 2 hooks"):
+        BidirOptions(hooks={"PreToolUse": [hook, Hook(audit)]})
+    BidirOptions(hooks={"PreToolUse": [hook]})
+    BidirOptions(hooks={"PreToolUse": [hook, hook]}, parallel_hooks=True)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from bridle._core.incoming.answers import InvalidResult
-from bridle._core.incoming.hook_run import CheckedOutput, HookReturn, HookRun
+from bridle._core.incoming.hook_run import CheckedOutput, GivenOutput, HookReturn, HookRun
 from bridle._fields import is_mapping
 from bridle._raw_line import JsonObject
 from bridle._shell.permission_results import serialise_permission
@@ -41,6 +41,7 @@ _TOP_LEVEL: Mapping[str, str] = {
     "decision": "decision",
     "reason": "reason",
 }
+_WIRE_NAMES: Mapping[object, str] = {"continue_": "continue", "async_": "async"}
 _ASYNC = frozenset({"async", "async_", "asyncTimeout"})
 
 #: Fields with few possible values. The CLI drops an answer with any other value.
@@ -93,8 +94,33 @@ def serialise_hook(result: object, run: HookRun) -> HookReturn:
         return _plain(result, "HookOutput", run)
     if isinstance(result, Mapping):
         official = cast("Mapping[object, object]", result)
-        return _plain(_from_dict(official, run.event), "its dict", run)
+        return _from_mapping(official, run)
     raise InvalidResult(f"it returned {kind_of(result)}{_HOW_TO_RETURN}")
+
+
+def _from_mapping(output: Mapping[Any, Any], run: HookRun) -> HookReturn:
+    """Return an output dict with plain values.
+
+    Raises `InvalidResult` if it is not valid, unless the hook wants it to be sent nevertheless.
+    """
+    sends = bool(run.waiting) and run.waiting[0].hook.on_invalid == "send"
+    given = _given(output) if sends else None
+    try:
+        checked = _plain(_from_dict(output, run.event), "its dict", run)
+    except InvalidResult as invalid:
+        if given is None:
+            raise
+        return GivenOutput(given, str(invalid))
+    return checked if given is None else structs.replace(checked, given=given)
+
+
+def _given(output: Mapping[Any, Any]) -> JsonObject | None:
+    """Return an output dict as plain values with the names of the wire. None if it has none."""
+    named = {_WIRE_NAMES.get(name, name): value for name, value in output.items()}
+    try:
+        return as_json(named)
+    except Exception:  # raised by values of the user
+        return None
 
 
 def _from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:

@@ -1,7 +1,9 @@
 """A hook that fails and must not be passed."""
 
-# model: [[tool_use("Bash", command="echo ran")], [text("Done.")]]
-# not compared: messages and requests, because Bridle blocks the call with a text of its own.
+# model: [[tool_use("Bash", command="touch ran")], [text("Done.")]]
+# not compared: messages and error texts, because Bridle blocks the call itself.
+
+from pathlib import Path
 
 import anyio
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, ToolResultBlock, UserMessage, query
@@ -17,6 +19,7 @@ async def main():
     async for message in query(prompt="Run it.", options=options):
         if isinstance(message, UserMessage) and isinstance(message.content[0], ToolResultBlock):
             print(message.content[0].is_error)
+    print(Path("ran").exists())
 
 
 anyio.run(main)

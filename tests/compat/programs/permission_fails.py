@@ -2,7 +2,7 @@
 
 # model: [[tool_use("Bash", command="touch a")], [tool_use("Bash", command="touch b")],
 #   [text("Done.")]]
-# not compared: messages and requests, because Bridle denies the call with a text of its own.
+# not compared: error texts, because Bridle denies the call with a text of its own.
 
 from pathlib import Path
 

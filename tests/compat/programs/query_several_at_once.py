@@ -1,7 +1,8 @@
 """Ask several questions at the same time."""
 
 # model: lambda request: [text(request.last_user_text.upper())]
-# not compared: messages and requests, because their order differs from run to run.
+# not compared: messages, because their order differs from run to run.
+# in any order: requests, because the two questions are asked at the same time.
 
 import asyncio
 

@@ -2,6 +2,7 @@
 
 # model: [[tool_use("Read", file_path="notes.txt")], [tool_use("StructuredOutput", aisle="seven")],
 #   [tool_use("StructuredOutput", aisle=7)], [text("Done.")]]
+# in any order: tools, because the drop-in does not pass the schema as an argument of the CLI.
 
 import anyio
 from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query

@@ -1,6 +1,7 @@
 """Get an answer that fits a schema."""
 
 # model: [[tool_use("StructuredOutput", name="Bella", age=7)], [text("Done.")]]
+# in any order: tools, because the drop-in does not pass the schema as an argument of the CLI.
 
 import anyio
 from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query

@@ -19,7 +19,7 @@ from bridle._core.incoming.hook_run import HookRun, PlannedHook, decode_context
 from bridle._core.tool_names import names_of
 from bridle._raw_line import JsonObject
 from bridle.errors import OptionsError
-from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, compile_matcher
+from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, checked_matcher
 
 #: Seconds that the CLI waits beyond the deadlines of our hooks. A deadline starts when its hook
 #: starts, and under load a hook may wait before it starts.
@@ -79,7 +79,8 @@ class HookPlan(msgspec.Struct, frozen=True):
             if not listed and event != needed:
                 continue
             default = timeouts.get(event, callback_timeout)
-            every = tuple(_planned(hook, default) for hook in listed)
+            by_cli = parallel and event != needed
+            every = tuple(_planned(hook, default, by_cli=by_cli) for hook in listed)
             if parallel and event == needed and len(every) > 1:
                 problem = f"cannot be used with {len(every)} hooks of {event} in this session"
                 fix = (
@@ -87,7 +88,7 @@ class HookPlan(msgspec.Struct, frozen=True):
                     "or a retry, or decides a resumed call. Leave out parallel_hooks."
                 )
                 raise OptionsError("parallel_hooks", problem, fix=fix)
-            if parallel and event != needed:
+            if by_cli:
                 for one in every:
                     planned[f"hook_{len(planned)}"] = _PlannedEvent(
                         event, (one,), label=f"{event} hook", matcher=one.hook.matcher
@@ -108,8 +109,9 @@ class HookPlan(msgspec.Struct, frozen=True):
                 "hookCallbackIds": [callback_id],
                 "timeout": planned.cli_timeout(),
             }
-            if rule_of(planned.event).is_gate:
-                # Newer CLIs then block if our answer is an error. Older ones ignore the field.
+            sends = any(one.hook.on_invalid == "send" for one in planned.hooks)
+            if rule_of(planned.event).is_gate and not sends:
+                # Newer CLIs then block if our answer is invalid. Older ones ignore the field.
                 matcher["onFailure"] = "block"
             registered.setdefault(planned.event, []).append(matcher)
         return registered or None
@@ -161,11 +163,12 @@ class HookPlan(msgspec.Struct, frozen=True):
         return run
 
 
-def _planned(hook: Hook, timeout: float) -> PlannedHook:
+def _planned(hook: Hook, timeout: float, *, by_cli: bool = False) -> PlannedHook:
+    """Plan a hook. With ``by_cli``, the CLI applies its matcher, which may be JavaScript."""
     return PlannedHook(
         hook,
         timeout if hook.timeout is None else hook.timeout,
-        compile_matcher(hook.matcher),
+        None if by_cli else checked_matcher(hook),
         name_of(hook.callback),
     )
 

@@ -1,7 +1,8 @@
 """Run one hook callback: call the hooks of an event in order and combine them into one answer.
 
-A gate blocks unless each of its hooks was called and allowed it, or failed in a way for which its
-`on_error` says "continue". Nothing here raises for what a hook or the CLI did.
+A gate blocks unless each of its hooks was called and allowed it, or failed in a way that its
+`on_error`, `on_timeout` or `on_invalid` lets pass. Nothing here raises for what a hook or the CLI
+did.
 """
 
 from __future__ import annotations
@@ -71,9 +72,18 @@ class CheckedOutput(msgspec.Struct, frozen=True):
 
     output: HookOutput
     called: str
+    #: The output as the hook gave it, to send if the event does not support it.
+    given: JsonObject | None = None
 
 
-HookReturn: TypeAlias = Continue | Block | Deny | EndTurn | CheckedOutput | None
+class GivenOutput(msgspec.Struct, frozen=True):
+    """An output dict that is not valid, to send to the CLI as it is. ``problem`` says why."""
+
+    given: JsonObject
+    problem: str
+
+
+HookReturn: TypeAlias = Continue | Block | Deny | EndTurn | CheckedOutput | GivenOutput | None
 """The result of a hook, with plain values."""
 
 
@@ -146,6 +156,7 @@ _NO_REASON = "Blocked by a hook of the application."
 # Texts for the model. They leave out details, which may be confidential.
 _INVALID = "Blocked because a hook of the application returned an invalid value."
 _FAILED = "Blocked because a required hook of the application did not succeed."
+_LATE = "Blocked because a hook of the application did not answer in time."
 _NOT_ASKED = "Blocked because the hooks of the application could not be asked."
 
 _GO_ON = HookAnswer(b'{"continue":true}')
@@ -245,8 +256,10 @@ class HookRun(msgspec.Struct):
             try:
                 self._take(result)
             except InvalidResult as invalid:
-                self.invalid(str(invalid), invalid.kind)
-                return
+                given = result.given if isinstance(result, CheckedOutput) else None
+                if given is None or not self._sent(given, str(invalid)):
+                    self.invalid(str(invalid), invalid.kind)
+                    return
         self.waiting = self.waiting[1:]
         self._go_on()
 
@@ -262,11 +275,14 @@ class HookRun(msgspec.Struct):
             self.failed(kind, f"{self._who}: {detail}")
 
     def failed(self, kind: str, detail: str) -> None:
-        """Note that the current hook raised or timed out. Its `on_error` decides what happens."""
+        """Note that the current hook raised or timed out. It says itself what happens then."""
         if self.answer is None:
             self.warn(kind, detail)
             failed, self.waiting = self.waiting[:1], self.waiting[1:]
-            self._fail(failed)
+            on_timeout = failed[0].hook.on_timeout if failed and kind == "hook_timed_out" else None
+            if on_timeout == "block":
+                self._block(_LATE)
+            self._fail(failed if on_timeout is None else ())
 
     def refuse(self) -> None:
         """Skip the hooks that are left, because none of them can be called. A gate blocks."""
@@ -341,6 +357,9 @@ class HookRun(msgspec.Struct):
             self._end_turn(result.reason)
         elif isinstance(result, CheckedOutput):
             self._output(result.output, result.called)
+        elif isinstance(result, GivenOutput):
+            if not self._sent(result.given, result.problem):
+                raise InvalidResult(result.problem)
         elif isinstance(result, InvalidReturn):
             raise InvalidResult(result.problem, result.kind)
 
@@ -390,6 +409,23 @@ class HookRun(msgspec.Struct):
                 self.warnings,
             ) = before
             raise
+
+    def _sent(self, given: JsonObject, problem: str) -> bool:
+        """Answer with an output that is not valid. Return False if it cannot be sent.
+
+        What it refuses is refused, although the CLI may ignore an output that it cannot read.
+        """
+        if self._rule.is_gate and self._refused(read_refusal(given)):
+            return True
+        try:
+            body = encode_json(given)
+        except Unencodable:
+            return False
+        self.warn("hook_failed", f"{self._who}: {problem}; the CLI decides what it means")
+        ends = given.get("continue") is False
+        ends_late = ends and not self._rule.surely_ends
+        self.answer = HookAnswer(body, self.warnings, ends_turn=ends, needs_interrupt=ends_late)
+        return True
 
     def _refused(self, output: HookOutput) -> bool:
         """Settle an output that refuses in any form. Return True if it does.
@@ -525,6 +561,36 @@ def _refuse_unknown_members(
         if name not in known:
             problem = f"hookSpecificOutput of {event} has no member {name!r:.40}"
             raise InvalidResult(f"{called}: {problem}")
+
+
+def _object(owner: JsonObject, name: str) -> JsonObject:
+    value = owner.get(name)
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def read_refusal(given: JsonObject) -> HookOutput:
+    """Return the parts of an output dict that refuse, in any form, and their reasons."""
+    members = _object(given, "hookSpecificOutput")
+    decision = _object(members, "decision")
+    denies = decision.get("behavior") == "deny"
+    ends = given.get("continue") is False
+    blocks = given.get("decision") == "block"
+    refuses = members.get("permissionDecision") == "deny"
+    if not (ends or blocks or denies or refuses):
+        return HookOutput()
+
+    def text(owner: JsonObject, name: str) -> str | None:
+        return value if isinstance(value := owner.get(name), str) else None
+
+    return HookOutput(
+        continue_turn=False if ends else None,
+        stop_reason=text(given, "stopReason"),
+        decision="block" if blocks else None,
+        reason=text(given, "reason"),
+        permission_decision="deny" if refuses else None,
+        permission_decision_reason=text(members, "permissionDecisionReason"),
+        specific={"decision": decision} if denies else {},
+    )
 
 
 def _has_lone_reason(output: HookOutput) -> bool:

@@ -36,6 +36,10 @@ HOOK_TIMEOUT = 600.0
 """Seconds that a hook without a timeout may take: what the CLI itself allows."""
 
 
+_GUARDS = frozenset({"PreToolUse", "UserPromptSubmit", "UserPromptExpansion"})
+"""The events that the CLI blocks if a hook does not answer in time."""
+
+
 async def settled(value: object) -> Any:
     """Return what a callback of the user returned. Plain functions are accepted too."""
     waits = isinstance(value, _COROUTINES) or inspect.isawaitable(value)
@@ -56,6 +60,9 @@ def native_hooks(
                 matcher=matcher.matcher,
                 timeout=matcher.timeout or HOOK_TIMEOUT,
                 on_error="block" if matcher.on_failure == "block" else "continue",
+                on_timeout="block" if event in _GUARDS else None,
+                # Older CLIs ignore an output that they cannot read.
+                on_invalid="block" if matcher.on_failure == "block" else "send",
             )
             for matcher in matchers
             for callback in matcher.hooks
@@ -67,8 +74,11 @@ def native_hooks(
 def _hook(function: HookCallback, bridge: Bridge) -> Callable[[NativeContext], Awaitable[Any]]:
     async def call(context: NativeContext) -> Any:
         given = function(cast("Any", context.raw), context.tool_use_id, HookContext(signal=None))
+        output: object = await settled(given)
         # An empty output decides nothing, as None does.
-        return await settled(given) or None
+        if output is not None and not isinstance(output, Mapping):
+            raise TypeError(f"the hook returned {type(output).__name__}. Return a dict.")
+        return cast("Any", output) or None
 
     return _named(bridge.callback(call), function)
 
@@ -89,7 +99,7 @@ def native_permission(
 
     async def call(context: CanUseToolContext) -> PermissionResult:
         given = function(context.tool_name, context.tool_input, _context(context))
-        return _result(await settled(given))
+        return _result(await settled(given), context)
 
     return _named(bridge.callback(call), function)
 
@@ -109,11 +119,14 @@ def _context(context: CanUseToolContext) -> ToolPermissionContext:
     )
 
 
-def _result(given: object) -> PermissionResult:
+def _result(given: object, context: CanUseToolContext) -> PermissionResult:
+    """Return the result. The callback may have changed the input that it got."""
     if isinstance(given, PermissionResultAllow):
         updates = [
             UnknownPermissionUpdate(update.to_dict()) for update in given.updated_permissions or ()
         ]
+        if given.updated_input is None and context.tool_input != context.raw.get("input"):
+            return Edit(context.tool_input, updates)
         # The CLI runs the original input if it gets an empty one.
         return Edit(given.updated_input, updates) if given.updated_input else Allow(updates)
     if isinstance(given, PermissionResultDeny):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import CoroutineType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import bridle.tools
 from bridle._raw_line import JsonObject
@@ -20,6 +23,8 @@ from bridle.errors import ToolFailure
 __all__ = ["SdkMcpTool", "ToolAnnotations", "create_sdk_mcp_server", "tool"]
 
 T = TypeVar("T")
+
+_log = logging.getLogger("bridle.mcp")
 
 _END: Any = object()
 """What a stream of an MCP server yields at its end."""
@@ -81,6 +86,30 @@ class ToolAnnotations:
         """Return the annotations by their names in MCP."""
         omits = options.get("exclude_none", False)
         return {name: one for name, one in self._given.items() if one is not None or not omits}
+
+    def model_dump_json(self, **options: Any) -> str:
+        """Return the annotations as JSON, by their names in MCP."""
+        separators = None if options.get("indent") else (",", ":")
+        dumped = self.model_dump(**options)
+        return json.dumps(dumped, indent=options.get("indent"), separators=separators)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy, with the values of ``update``."""
+        given = {
+            **self._given,
+            **{_HINTS.get(name, name): one for name, one in (update or {}).items()},
+        }
+        return type(self)(**(copy.deepcopy(given) if deep else given))
+
+    @classmethod
+    def model_validate(cls, obj: Any, **_: Any) -> Self:
+        """Return annotations made from a mapping, or from annotations."""
+        given: dict[str, Any] = (
+            dict(cast("Mapping[str, Any]", obj))
+            if isinstance(obj, Mapping)
+            else obj.model_dump(by_alias=True)
+        )
+        return cls(**given)
 
 
 @dataclass
@@ -305,19 +334,27 @@ def _plain_types(schema: JsonObject) -> dict[str, tuple[type, ...]] | None:
 def _result(given: Any) -> JsonObject:
     """Return the MCP result for what a tool returned."""
     items: list[JsonObject] = given.get("content") or []
-    result: JsonObject = {
-        "content": [item if item.get("type") == "text" else _content(item) for item in items]
-    }
+    result: JsonObject = {"content": [one for item in items if (one := _content(item)) is not None]}
     return {**result, "isError": True} if given.get("is_error") else result
 
 
-def _content(item: JsonObject) -> JsonObject:
-    """Return the content that the CLI takes. Links and text resources become text."""
+def _content(item: JsonObject) -> JsonObject | None:
+    """Return the content that the CLI takes. Links and text resources become text.
+
+    Returns None for any other kind of content, which is dropped with a warning. Raises KeyError if
+    a text or an image is incomplete.
+    """
     kind = item.get("type")
+    if kind == "text":
+        return {"type": "text", "text": item["text"]}
+    if kind == "image":
+        return {"type": "image", "data": item["data"], "mimeType": item["mimeType"]}
     if kind == "resource_link":
         parts = (item.get(name) for name in ("name", "uri", "description"))
         text = "\n".join(str(part) for part in parts if part) or "Resource link"
         return {"type": "text", "text": text}
     if kind == "resource" and "text" in item.get("resource", {}):
         return {"type": "text", "text": item["resource"]["text"]}
-    return item
+    what = "a binary resource" if kind == "resource" else f"content of type {kind!r:.40}"
+    _log.warning("a tool returned %s, which is dropped; return text or an image", what)
+    return None

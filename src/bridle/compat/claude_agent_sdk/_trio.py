@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import outcome
 import trio
@@ -23,10 +23,17 @@ def trio_bridge() -> TrioBridge | None:
 
 
 class TrioBridge:
-    """The bridge between one run of trio and the background loop."""
+    """The bridge between one run of trio and the background loop.
+
+    `SystemExit`, `KeyboardInterrupt` and other exceptions of a callback that are not an `Exception`
+    are raised in a task of the program that waits in `run`, or else by the next `run`.
+    """
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
+        #: Each ends one `run` that waits. The functions are called in the thread of trio.
+        self._waiting: list[Callable[[BaseException], object]] = []
+        self._unraised: list[BaseException] = []
         self.checkpoint = trio.lowlevel.checkpoint_if_cancelled
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -35,6 +42,9 @@ class TrioBridge:
         Cancellation: cancels the coroutine, and waits for its end.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
+        if self._unraised:
+            raise self._unraised.pop(0)
+        fatal: list[BaseException] = []
         waiting = trio.lowlevel.current_task()
         running: list[asyncio.Task[_T]] = []
         raise_cancel: list[Callable[[], object]] = []
@@ -42,6 +52,8 @@ class TrioBridge:
         def finish(done: asyncio.Task[_T]) -> None:
             if done.cancelled() and raise_cancel:
                 result: Any = outcome.capture(raise_cancel[0])
+            elif done.cancelled() and fatal:
+                result = outcome.Error(fatal[0])
             elif done.cancelled():
                 result = outcome.Error(RuntimeError("the background loop has ended"))
             elif (error := done.exception()) is not None:
@@ -63,9 +75,26 @@ class TrioBridge:
             portal().post(cancel)
             return trio.lowlevel.Abort.FAILED
 
+        def stop(error: BaseException) -> None:
+            fatal.append(error)
+            portal().post(cancel)
+
         portal().post(start)
-        result: _T = await trio.lowlevel.wait_task_rescheduled(abort)
+        self._waiting.append(stop)
+        try:
+            result: _T = await trio.lowlevel.wait_task_rescheduled(abort)
+        finally:
+            self._waiting.remove(stop)
+            self._unraised += fatal
+            if self._unraised:
+                raise self._unraised.pop(0)
         return result
+
+    def _raise_in_program(self, error: BaseException) -> None:
+        if self._waiting:
+            self._waiting[-1](error)
+        else:
+            self._unraised.append(error)
 
     def post(self, function: Callable[[], object]) -> None:
         """Call a function on the background loop."""
@@ -81,6 +110,9 @@ class TrioBridge:
 
     def callback(self, function: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
         """Return an asyncio function that calls ``function`` in a task of trio.
+
+        It raises what ``function`` raises. If that is not an `Exception`, it is raised in the
+        program of trio, and the asyncio function raises a RuntimeError.
 
         Cancellation: cancels the task.
         """
@@ -107,12 +139,18 @@ class TrioBridge:
                 result: Any = outcome.Error(RuntimeError("the callback was cancelled"))
                 try:
                     with scope:
-                        result = await outcome.acapture(work)
-                        if isinstance(result, outcome.Error) and isinstance(
-                            result.error, trio.Cancelled
-                        ):
-                            result = outcome.Error(RuntimeError("the callback was cancelled"))
-                            await trio.lowlevel.checkpoint()
+                        done_work: Any = await outcome.acapture(work)
+                        if isinstance(done_work, outcome.Error):
+                            error = _not_cancelled(done_work.error)
+                            if error is None:
+                                await trio.lowlevel.checkpoint()
+                            elif not isinstance(error, Exception):
+                                self._raise_in_program(error)
+                                name = type(error).__name__
+                                error = RuntimeError(f"the callback raised {name}")
+                            if error is not None:
+                                done_work = outcome.Error(error)
+                        result = done_work
                 finally:
                     portal().post(lambda: settle(result))
 
@@ -151,3 +189,10 @@ class TrioBridge:
                 await end()
 
         return items()
+
+
+def _not_cancelled(error: BaseException) -> BaseException | None:
+    """Return the error without the cancellations of trio. None if it has nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)[1]
+    return None if isinstance(error, trio.Cancelled) else error

@@ -493,3 +493,26 @@ def test_hooks_that_do_not_match_are_left_out() -> None:
 
 def test_no_matching_hook_goes_on_at_once() -> None:
     assert said(begin("PreToolUse", Hook(callback, matcher="Write")).answer) == Said(GO_ON)
+
+
+def test_the_cli_reads_the_matchers_of_parallel_hooks() -> None:
+    hooks = {"PreToolUse": (Hook(callback, matcher="(?<name>Bash)"), Hook(callback, matcher="["))}
+    payload = HookPlan.from_options(hooks, 60.0, parallel=True).initialize_payload()
+    assert payload is not None
+    assert [one["matcher"] for one in payload["PreToolUse"]] == ["(?<name>Bash)", "["]
+
+
+def test_a_matcher_that_bridle_has_to_read_must_be_valid_in_python() -> None:
+    hooks = {"PreToolUse": (Hook(callback, matcher="(?<name>Bash)"),)}
+    with pytest.raises(OptionsError, match=r"Hook\.matcher is invalid"):
+        HookPlan.from_options(hooks, 60.0, parallel=True, needed="PreToolUse")
+
+
+@pytest.mark.parametrize(("on_invalid", "on_failure"), [("block", "block"), ("send", None)])
+def test_the_cli_decides_about_invalid_outputs_that_are_sent(
+    on_invalid: Any, on_failure: str | None
+) -> None:
+    hooks = {"PreToolUse": (Hook(callback, on_invalid=on_invalid),)}
+    payload = HookPlan.from_options(hooks, 60.0).initialize_payload()
+    assert payload is not None
+    assert payload["PreToolUse"][0].get("onFailure") == on_failure

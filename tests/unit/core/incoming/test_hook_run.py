@@ -956,3 +956,75 @@ def test_a_decision_may_change_an_empty_input_to_an_empty_one() -> None:
     done(run, HookOutput(specific={"decision": {"behavior": "allow", "updatedInput": {}}}))
     decision = run.settled.payload["hookSpecificOutput"]["decision"]
     assert decision == {"behavior": "allow", "updatedInput": {}}
+
+
+# ---------------------------------------------------------------- timeouts and invalid outputs
+
+
+def test_a_late_hook_blocks_if_it_says_so_though_a_failing_one_may_pass() -> None:
+    run = begin("PreToolUse", Hook(callback, on_timeout="block"))
+    run.failed("hook_timed_out", "after 1 s")
+    assert blocks("PreToolUse", run.settled)
+    run = begin("PreToolUse", Hook(callback, on_timeout="block"))
+    run.failed("hook_failed", "ValueError")
+    assert run.settled.payload == GO_ON
+
+
+def test_a_late_hook_may_pass_though_a_failing_one_blocks() -> None:
+    run = begin("PreToolUse", Hook(callback, on_error="block", on_timeout="continue"))
+    run.failed("hook_timed_out", "after 1 s")
+    assert run.settled.payload == GO_ON
+
+
+SENDING = Hook(callback, on_invalid="send")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"trace": 1},
+        {"decision": "bogus"},
+        {"reason": "why"},
+        {"hookSpecificOutput": "text"},
+        {"hookSpecificOutput": {"hookEventName": "Stop"}},
+        {"hookSpecificOutput": {"hookEventName": "PreToolUse", "score": 1}},
+        {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "perhaps"}},
+    ],
+    ids=str,
+)
+def test_an_invalid_output_is_sent_as_it_is_if_the_hook_says_so(output: dict[str, Any]) -> None:
+    answer = answer_of("PreToolUse", output, hooks=(SENDING,))
+    assert answer.payload == output
+    assert kinds(answer) == ["hook_failed"]
+    assert blocks("PreToolUse", answer_of("PreToolUse", output, hooks=(Hook(callback),)))
+
+
+def test_an_invalid_output_is_sent_with_the_names_of_the_wire() -> None:
+    output = {"continue_": True, "async_": False, "trace": 1}
+    answer = answer_of("PreToolUse", output, hooks=(SENDING,))
+    assert answer.payload == {"continue": True, "async": False, "trace": 1}
+
+
+@pytest.mark.parametrize("event", sorted(GATES))
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"decision": "block", "reason": "no"},
+        {"continue_": False, "stopReason": "no"},
+        {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "no"}},
+        {"hookSpecificOutput": {"decision": {"behavior": "deny", "message": "no"}}},
+    ],
+    ids=str,
+)
+def test_an_invalid_output_that_refuses_blocks_for_its_reason(
+    event: str, refusal: dict[str, Any]
+) -> None:
+    answer = answer_of(event, {**refusal, "trace": 1}, hooks=(SENDING,))
+    assert answer.refuses
+    assert answer.payload.get("trace") is None
+    assert "no" in str(answer.payload)
+
+
+def test_an_invalid_output_that_is_not_json_blocks_a_gate() -> None:
+    answer = answer_of("PreToolUse", {"trace": object()}, hooks=(SENDING,))
+    assert blocks("PreToolUse", answer)
