@@ -18,7 +18,7 @@ from bridle._option_checks import (
     THINKING_DISPLAYS,
     THINKING_TYPES,
 )
-from bridle.hooks import HOOK_EVENTS
+from bridle.hooks import HOOK_EVENTS, compile_matcher
 from bridle.options import BidirOptions, CliOptions
 
 _PREVIEW_FORMATS = ("markdown", "html")
@@ -40,8 +40,24 @@ def unknown_values(cli: CliOptions, bidir: BidirOptions) -> Iterator[str]:
         yield from _unknown_in_agent(agent)
     for event in bidir.hooks or {}:
         yield from _unknown("BidirOptions.hooks", event, HOOK_EVENTS)
+    if bidir.parallel_hooks:
+        yield from _unread_matchers(bidir)
     for event in bidir.hook_timeouts or {}:
         yield from _unknown("BidirOptions.hook_timeouts", event, HOOK_EVENTS)
+
+
+def _unread_matchers(bidir: BidirOptions) -> Iterator[str]:
+    """Yield a text about each matcher that the CLI reads and that is not valid in Python."""
+    for event, hooks in bidir.all_hooks().items():
+        for hook in hooks:
+            try:
+                compile_matcher(hook.matcher)
+            except ValueError:
+                yield (
+                    f"BidirOptions.hooks[{event!r}]: the matcher {shown(hook.matcher)} is not a "
+                    "Python regular expression. With parallel_hooks the CLI reads it as one of "
+                    "JavaScript. If it is not valid there either, the CLI never calls the hook."
+                )
 
 
 def _unknown_in_agent(agent: AgentConfig) -> Iterator[str]:

@@ -12,7 +12,13 @@ from typing import Any, cast
 from msgspec import structs
 
 from bridle._core.incoming.answers import InvalidResult
-from bridle._core.incoming.hook_run import CheckedOutput, GivenOutput, HookReturn, HookRun
+from bridle._core.incoming.hook_run import (
+    CheckedOutput,
+    GivenOutput,
+    HookReturn,
+    HookRun,
+    read_refusal,
+)
 from bridle._fields import is_mapping
 from bridle._raw_line import JsonObject
 from bridle._shell.permission_results import serialise_permission
@@ -42,7 +48,7 @@ _TOP_LEVEL: Mapping[str, str] = {
     "reason": "reason",
 }
 _WIRE_NAMES: Mapping[object, str] = {"continue_": "continue", "async_": "async"}
-_ASYNC = frozenset({"async", "async_", "asyncTimeout"})
+_ASYNC = ("async", "async_")
 
 #: Fields with few possible values. The CLI drops an answer with any other value.
 _POSSIBLE: Mapping[str, tuple[object, ...]] = {
@@ -103,15 +109,41 @@ def _from_mapping(output: Mapping[Any, Any], run: HookRun) -> HookReturn:
 
     Raises `InvalidResult` if it is not valid, unless the hook wants it to be sent nevertheless.
     """
+    if any(value is True and name in _ASYNC for name, value in output.items()):
+        return _asynchronous(output)
     sends = bool(run.waiting) and run.waiting[0].hook.on_invalid == "send"
     given = _given(output) if sends else None
     try:
+        if given is not None:
+            _reject_nulls(given)
         checked = _plain(_from_dict(output, run.event), "its dict", run)
     except InvalidResult as invalid:
         if given is None:
             raise
         return GivenOutput(given, str(invalid))
     return checked if given is None else structs.replace(checked, given=given)
+
+
+def _asynchronous(output: Mapping[Any, Any]) -> HookReturn:
+    """Return what an asynchronous output refuses.
+
+    The CLI continues at once after such an output and ignores its other members, so nothing else
+    in it may take effect.
+    """
+    given = _given(output)
+    if given is None:
+        raise InvalidResult("its dict cannot be sent as JSON", "unencodable_result")
+    refusal = read_refusal(given)
+    return None if refusal == HookOutput() else CheckedOutput(refusal, "its dict")
+
+
+def _reject_nulls(given: JsonObject) -> None:
+    """Raise `InvalidResult` if a member is None. The CLI rejects an output with a null."""
+    specific = given.get("hookSpecificOutput")
+    for members in (given, specific):
+        if is_mapping(members) and None in members.values():
+            name = next(name for name, value in members.items() if value is None)
+            raise InvalidResult(f"its dict sets {name!r:.40} to None")
 
 
 def _given(output: Mapping[Any, Any]) -> JsonObject | None:
@@ -131,8 +163,11 @@ def _from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
     """
     fields: dict[str, Any] = {}
     for name, value in output.items():
-        # The CLI continues at once after an asynchronous output, as it does without these members.
-        if value is None or name in _ASYNC:
+        if value is None or name == "asyncTimeout":
+            continue
+        if name in _ASYNC:
+            if value is not False:
+                raise InvalidResult(f"its dict sets async to {value!r:.40}, not True or False")
             continue
         if name == "hookSpecificOutput":
             fields["specific"] = _specific(value, event)

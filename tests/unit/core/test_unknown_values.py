@@ -88,3 +88,11 @@ def test_known_values_are_not_described() -> None:
     }
     assert told(cli, {"hooks": {event: [Hook(hook)] for event in HOOK_EVENTS}}) == []
     assert told({}) == []
+
+
+def test_a_matcher_that_python_cannot_read_is_named_if_the_cli_reads_it() -> None:
+    """The CLI never calls the hook if the matcher is invalid in JavaScript, too."""
+    hooks = [Hook(hook, matcher=one) for one in (None, "Bash", "mcp__.*", "Bash(")]
+    [text] = told({}, {"hooks": {"PreToolUse": hooks}, "parallel_hooks": True})
+    assert text.startswith("BidirOptions.hooks['PreToolUse']: the matcher 'Bash('")
+    assert "never calls the hook" in text

@@ -70,7 +70,9 @@ class HookPlan(msgspec.Struct, frozen=True):
 
         Raises:
             OptionsError: ``parallel``, and the needed event has several hooks. Something has to
-                follow all of them, and only the CLI would know when they have ended.
+                follow all of them, and only the CLI would know when they have ended. Or the needed
+                event has a hook with ``on_invalid="send"``: only the CLI would know what the call
+                does after an output that Bridle cannot read.
         """
         needed = needed if last is None else "PreToolUse"
         timeouts = hook_timeouts or {}
@@ -88,6 +90,13 @@ class HookPlan(msgspec.Struct, frozen=True):
                     "or a retry, or decides a resumed call. Leave out parallel_hooks."
                 )
                 raise OptionsError("parallel_hooks", problem, fix=fix)
+            if event == needed and any(hook.on_invalid == "send" for hook in listed):
+                problem = f'is "send", which this session does not support for {event}'
+                fix = (
+                    "Bridle needs to know the call that runs: it writes the call to the journal of "
+                    'a store or a retry, or decides a resumed call. Use "block".'
+                )
+                raise OptionsError("Hook.on_invalid", problem, fix=fix)
             if by_cli:
                 for one in every:
                     planned[f"hook_{len(planned)}"] = _PlannedEvent(

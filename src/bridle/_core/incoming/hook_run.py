@@ -413,9 +413,14 @@ class HookRun(msgspec.Struct):
     def _sent(self, given: JsonObject, problem: str) -> bool:
         """Answer with an output that is not valid. Return False if it cannot be sent.
 
-        What it refuses is refused, although the CLI may ignore an output that it cannot read.
+        What it refuses is refused, and a call that it defers is deferred, although the CLI may
+        ignore an output that it cannot read.
         """
         if self._rule.is_gate and self._refused(read_refusal(given)):
+            return True
+        if self.event == "PreToolUse" and _defers(given):
+            self.warn("hook_failed", f"{self._who}: {problem}; the call is deferred")
+            self._kept = {"permissionDecision": "defer"}
             return True
         try:
             body = encode_json(given)
@@ -566,6 +571,10 @@ def _refuse_unknown_members(
 def _object(owner: JsonObject, name: str) -> JsonObject:
     value = owner.get(name)
     return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def _defers(given: JsonObject) -> bool:
+    return _object(given, "hookSpecificOutput").get("permissionDecision") == "defer"
 
 
 def read_refusal(given: JsonObject) -> HookOutput:

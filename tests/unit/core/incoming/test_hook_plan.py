@@ -516,3 +516,14 @@ def test_the_cli_decides_about_invalid_outputs_that_are_sent(
     payload = HookPlan.from_options(hooks, 60.0).initialize_payload()
     assert payload is not None
     assert payload["PreToolUse"][0].get("onFailure") == on_failure
+
+
+@pytest.mark.parametrize("follower", [{"last": Hook(callback)}, {"needed": "PreToolUse"}])
+def test_outputs_that_bridle_cannot_read_are_not_sent_if_something_follows_them(
+    follower: Any,
+) -> None:
+    """Only the CLI knows which input the call has after such an output."""
+    hook = Hook(callback, on_invalid="send")
+    with pytest.raises(OptionsError, match=r'Hook\.on_invalid is "send", .* PreToolUse'):
+        HookPlan.from_options({"PreToolUse": (hook,)}, 60.0, **follower)
+    HookPlan.from_options({"Stop": (hook,)}, 60.0, **follower)

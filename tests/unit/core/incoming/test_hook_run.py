@@ -1028,3 +1028,94 @@ def test_an_invalid_output_that_refuses_blocks_for_its_reason(
 def test_an_invalid_output_that_is_not_json_blocks_a_gate() -> None:
     answer = answer_of("PreToolUse", {"trace": object()}, hooks=(SENDING,))
     assert blocks("PreToolUse", answer)
+
+
+def before_tool(**members: object) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **members}}
+
+
+@pytest.mark.parametrize("hook", [SENDING, Hook(callback)], ids=["send", "block"])
+@pytest.mark.parametrize("name", ["async", "async_"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        before_tool(permissionDecision="allow"),
+        before_tool(permissionDecision="allow", updatedInput={"command": "other"}),
+        before_tool(permissionDecision="allow", score=1),
+        {"decision": "approve", "asyncTimeout": 1000},
+        {"trace": 1},
+    ],
+    ids=str,
+)
+def test_an_asynchronous_output_decides_nothing(hook: Hook, name: str, rest: Any) -> None:
+    """The CLI goes on without it, so an `allow` beside `async` allows nothing."""
+    answer = answer_of("PreToolUse", {name: True, **rest}, hooks=(hook,))
+    assert answer.payload == GO_ON
+
+
+@pytest.mark.parametrize("hook", [SENDING, Hook(callback)], ids=["send", "block"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        before_tool(permissionDecision="deny", permissionDecisionReason="no"),
+        {"decision": "block", "reason": "no", "trace": 1},
+        {"continue_": False, "stopReason": "no"},
+    ],
+    ids=str,
+)
+def test_an_asynchronous_output_refuses(hook: Hook, rest: Any) -> None:
+    answer = answer_of("PreToolUse", {"async_": True, **rest}, hooks=(hook,))
+    assert blocks("PreToolUse", answer)
+    assert answer.refuses
+
+
+def test_an_asynchronous_output_that_cannot_be_read_blocks() -> None:
+    output = {"async_": True, "asyncTimeout": object(), **before_tool(permissionDecision="allow")}
+    assert blocks("PreToolUse", answer_of("PreToolUse", output, hooks=(SENDING,)))
+
+
+def test_async_that_is_not_a_bool_is_invalid() -> None:
+    output = {"async": 1, **before_tool(permissionDecision="allow")}
+    assert blocks("PreToolUse", answer_of("PreToolUse", output, hooks=(Hook(callback),)))
+    assert answer_of("PreToolUse", output, hooks=(SENDING,)).payload == output
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"decision": None, **before_tool(permissionDecision="allow")},
+        {"async": None, **before_tool(permissionDecision="allow")},
+        {"hookSpecificOutput": None},
+        before_tool(permissionDecision="allow", permissionDecisionReason=None),
+        before_tool(permissionDecision="allow", updatedInput=None),
+    ],
+    ids=str,
+)
+def test_the_cli_decides_what_a_null_means(output: dict[str, Any]) -> None:
+    """It rejects an output with a null, so an `allow` beside it allows nothing."""
+    answer = answer_of("PreToolUse", output, hooks=(SENDING,))
+    assert answer.payload == output
+    assert kinds(answer) == ["hook_failed"]
+
+
+def test_an_output_with_a_null_refuses() -> None:
+    output = {"decision": None, **before_tool(permissionDecision="deny")}
+    assert blocks("PreToolUse", answer_of("PreToolUse", output, hooks=(SENDING,)))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"trace": 1, **before_tool(permissionDecision="defer")},
+        before_tool(permissionDecision="defer", score=1),
+    ],
+    ids=str,
+)
+def test_an_invalid_output_defers_the_call(output: dict[str, Any]) -> None:
+    answer = answer_of("PreToolUse", output, hooks=(SENDING,))
+    assert answer.defers
+    assert (
+        answer.payload["hookSpecificOutput"]
+        == before_tool(permissionDecision="defer")["hookSpecificOutput"]
+    )
+    assert kinds(answer) == ["hook_failed"]
