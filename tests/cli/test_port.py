@@ -16,8 +16,9 @@ import pytest
 import bridle
 from bridle import BidirOptions, CliOptions, SdkOptions, Session, cli
 from bridle.cli._port.layout import double_quoted
-from bridle.cli._port.names import METHODS, NAMES, OPTIONS, RESULTS, UPDATES
+from bridle.cli._port.names import GUARDS, METHODS, NAMES, OPTIONS, RESULTS, UPDATES
 from bridle.cli._port.uses import Use, uses
+from bridle.compat.claude_agent_sdk import _callbacks
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "compat" / "programs").glob("*.py"))
 ALL = "from claude_agent_sdk import *\n".replace("*", ", ".join(sorted(official.__all__)))
@@ -290,8 +291,31 @@ o = ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[guard])]}, can_u
         "print(ctx.tool_use_id, ctx.raw)",
         "async def ask(ctx: CanUseToolContext):",
         'return Edit({**ctx.tool_input, "x": ctx.tool_name})',
-        'agent = Agent(hooks={"PreToolUse": [Hook(guard)]}, on_can_use_tool=ask)',
+        'agent = Agent(\n    hooks={"PreToolUse": [Hook(guard, on_timeout="block")]},\n'
+        "    on_can_use_tool=ask,\n)",
     ]
+
+
+def test_the_events_that_block_after_a_timeout_are_those_of_the_drop_in() -> None:
+    assert GUARDS == _callbacks.GUARDS
+
+
+@pytest.mark.parametrize("event", sorted(GUARDS))
+def test_a_hook_that_blocks_after_a_timeout_still_does(event: str) -> None:
+    matchers = 'HookMatcher("Bash", [f, g], timeout=5), HookMatcher(hooks=hs), HookMatcher(**a)'
+    hooks = f'{{"{event}": [{matchers}], "Stop": [HookMatcher(hooks=[h], timeout=5)]}}'
+    written = native(f"hooks = {hooks}").replace("\n", "").replace(" ", "")
+    assert written.count('on_timeout="block"') == 4
+    assert written.count('timeout=5,on_timeout="block"') == 2
+    assert '"Stop":[Hook(h,timeout=5)]' in written
+
+
+def test_a_matcher_of_an_unknown_event_has_a_note_about_timeouts() -> None:
+    program = "from claude_agent_sdk import HookMatcher\nmatchers = [HookMatcher(hooks=[f])]\n"
+    [_, use] = uses(program)
+    assert use.native == "matchers = [Hook(f)]"
+    [note] = [one for one in use.notes if "on_timeout" in one]
+    assert all(event in note for event in GUARDS)
 
 
 def test_a_tool_gets_typed_parameters_or_keeps_its_schema() -> None:
@@ -480,3 +504,40 @@ def test_the_command_reads_a_file_with_a_byte_order_mark(
     (tmp_path / "a.py").write_bytes(b"\xef\xbb\xbffrom claude_agent_sdk import query\n")
     assert cli.main(["port", str(tmp_path / "a.py")]) == 0
     assert "1 use in 1 program" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + ".b" * 3000, "-" * 50000 + "1"], ids=["RecursionError", "MemoryError"]
+)
+def test_a_program_that_is_nested_too_deeply_is_named(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep, good = tmp_path / "deep.py", tmp_path / "good.py"
+    deep.write_text(f"import claude_agent_sdk\nx = {text}\n")
+    good.write_text("from claude_agent_sdk import TextBlock\n")
+    assert cli.main(["port", str(deep), str(good)]) == 2
+    out, err = capsys.readouterr()
+    assert "from bridle import TextBlock" in out
+    assert f"cannot read {deep}: it is nested too deeply" in err.replace("\n", " ")
+
+
+def test_a_second_import_brings_only_other_names() -> None:
+    program = """\
+import claude_agent_sdk
+import claude_agent_sdk.types
+from claude_agent_sdk import TextBlock, query
+from claude_agent_sdk import TextBlock as Text, UserMessage
+
+def f():
+    from claude_agent_sdk import TextBlock
+
+claude_agent_sdk.query(prompt="x")
+"""
+    found = [use.native for use in uses(program) if "import" in use.code]
+    assert found == [
+        "from bridle import query",
+        "import bridle",
+        "from bridle import TextBlock",
+        "from bridle import UserMessage",
+        "from bridle import TextBlock",
+    ]

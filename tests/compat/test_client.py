@@ -362,6 +362,97 @@ def test_prompts_that_raise_are_logged_and_the_answer_arrives(
     assert caplog.text.count("The iterable of prompts failed") == 2
 
 
+def user(text: object) -> dict[str, Any]:
+    return {"type": "user", "message": {"role": "user", "content": text}}
+
+
+@both
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("has_callback", [False, True])
+def test_a_prompt_after_the_last_one_of_connect_is_refused(
+    library: str, fails: bool, has_callback: bool
+) -> None:
+    async def prompts() -> AsyncIterator[dict[str, Any]]:
+        yield user("a")
+        if fails:
+            raise ValueError("no more hay")
+
+    async def decide(*_: Any) -> PermissionResultAllow:
+        return PermissionResultAllow()
+
+    options = ClaudeAgentOptions(can_use_tool=decide if has_callback else None)
+
+    async def work() -> None:
+        client = ClaudeSDKClient(options, transport=Echo())
+        await client.connect(prompts())
+        assert len([one async for one in client.receive_response()]) == 2
+        with pytest.raises(CLIConnectionError):
+            await client.query("b")
+        assert [one async for one in client.receive_messages()] == []
+        await client.disconnect()
+
+    run(library, work)
+
+
+@both
+def test_a_prompt_beside_those_of_connect_is_answered(library: str) -> None:
+    transport = Echo()
+
+    async def work() -> None:
+        is_asked = anyio.Event()
+
+        async def prompts() -> AsyncIterator[dict[str, Any]]:
+            yield user("a")
+            await is_asked.wait()
+            yield user("c")
+
+        client = ClaudeSDKClient(transport=transport)
+        await client.connect(prompts())
+        assert len([one async for one in client.receive_response()]) == 2
+        await client.query("b")
+        is_asked.set()
+        assert len([one async for one in client.receive_messages()]) == 4
+        await client.disconnect()
+
+    run(library, work)
+
+
+@both
+def test_the_end_of_the_cli_before_an_answer_is_an_error(library: str) -> None:
+    class Mute(Echo):
+        def _answer(self) -> None:
+            self._lines.append(None)
+
+    async def work() -> None:
+        async with ClaudeSDKClient(transport=Mute()) as client:
+            await client.query("a")
+            with pytest.raises(CLIConnectionError, match="without an answer"):
+                _ = [one async for one in client.receive_response()]
+
+    run(library, work)
+
+
+@both
+@pytest.mark.parametrize("bad", [5, None, {"type": "user"}, [5]])
+def test_an_item_that_is_not_a_prompt_is_logged_and_skipped(
+    library: str, bad: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def prompts() -> AsyncIterator[Any]:
+        yield user("a")
+        yield bad
+        yield user("b")
+
+    async def work() -> None:
+        assert len([one async for one in query(prompt=prompts(), transport=Echo())]) == 4
+        client = ClaudeSDKClient(transport=Echo())
+        await client.connect(prompts())
+        assert len([one async for one in client.receive_messages()]) == 4
+        await client.disconnect()
+
+    run(library, work)
+    assert caplog.text.count("Skipped an item") == 2
+
+
 @both
 def test_a_prompt_that_connect_cannot_send_leaves_nothing_open(library: str) -> None:
     transport = Echo()

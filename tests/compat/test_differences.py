@@ -433,15 +433,20 @@ def test_an_exit_in_a_callback_denies_the_call(place: Path) -> None:
     async def leave(*_: object) -> Any:
         raise SystemExit(3)
 
+    async def ask_and_interrupt(client: ClaudeSDKClient) -> None:
+        await client.query("go")
+        while not (place / "answers").exists():
+            await anyio.sleep(0.05)
+        await client.interrupt()
+
     async def main() -> None:
         async with ClaudeSDKClient(
             options(place, ASKS_FOR_PERMISSION, can_use_tool=leave)
         ) as client:
-            await client.query("go")
+            with pytest.raises(SystemExit):  # in whichever call waits when the callback exits
+                await ask_and_interrupt(client)
             while not (place / "answers").exists():
                 await anyio.sleep(0.05)
-            with pytest.raises(SystemExit):
-                await client.interrupt()
 
     anyio.run(main, backend="trio")
     assert '"deny"' in (place / "answers").read_text()

@@ -64,6 +64,8 @@ async def allow(*_: object) -> PermissionResultAllow:
         ({"extra_args": {"debug-to-stderr": None}}, "extra_args", ("--debug-to-stderr",)),
         ({"extra_args": {"model": "opus"}}, "model", "opus"),
         ({"extra_args": {"max-turns": "3"}}, "max_turns", 3),
+        ({"extra_args": {"max-turns": "0"}}, "max_turns", None),
+        ({"extra_args": {"max-turns": "-1"}}, "max_turns", 1),
         ({"extra_args": {"verbose": None}}, "extra_args", None),
         (
             {"extra_args": {"dangerously-skip-permissions": None}},
@@ -187,6 +189,13 @@ def test_a_callback_that_is_not_always_called_is_reported(
         ({"mcp_servers": "/no/such/file"}, "mcp_servers names /no/such/file,"),
         ({"resume_session_at": "x"}, "Set resume as well"),
         ({"extra_args": {"max-turns": "many"}}, "max_turns has the value 'many'"),
+        (
+            {
+                "mcp_servers": {"a": {"command": "x"}},
+                "extra_args": {"mcp-config": '{"mcpServers": ["x"]}'},
+            },
+            "mcp_servers is not an MCP configuration",
+        ),
     ],
 )
 def test_a_rejected_option_is_reported_under_its_official_name(

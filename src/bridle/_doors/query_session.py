@@ -13,6 +13,7 @@ from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, prompts_at_hand
 from bridle._doors.drawing import draw
 from bridle._doors.session import InnerSession
+from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor
 from bridle._shell.subscriptions import Closed
 from bridle.content import Prompts
@@ -35,6 +36,10 @@ class QuerySession(InnerSession):
             encode_prompt(prompt, "")
         super().__init__(options, deps)
         self._prompts: Any = prompts if at_hand is None else at_hand
+        self._turns: list[Turn] = []
+        self._waiting: list[asyncio.Task[Outcome[Any]]] = []
+        #: Whether the iterable of prompts has ended, or failed.
+        self.has_drawn = False
 
     def _engine_config(self) -> EngineConfig:
         return structs.replace(super()._engine_config(), awaits_follow_ups=True)
@@ -52,20 +57,36 @@ class QuerySession(InnerSession):
             Exception: an exception from the iterable of prompts.
         """
         async with self:
-            waiting: list[asyncio.Task[Outcome[Any]]] = []
-            error = await self._send_all(waiting)
+            error = await self._send_all()
             if error is not None and not isinstance(error, ControlError):
                 raise error
-            for outcome in await asyncio.gather(*waiting):
+            outcomes: list[Outcome[Any]] = []
+            while len(outcomes) < len(self._waiting):  # prompts may come meanwhile
+                outcomes = await asyncio.gather(*self._waiting)
+            for outcome in outcomes:
                 if outcome.result is None or outcome.reason in _LIMITS:
                     outcome.raise_for_reason()
 
-    async def _send_all(self, waiting: list[asyncio.Task[Outcome[Any]]]) -> BaseException | None:
+    async def send_prompt(self, prompt: object) -> Turn:
+        """Send a prompt, unless all prompts of the query are answered: the session then ends.
+
+        Raises:
+            OptionsError: the prompt is invalid.
+            ControlError: the session ends, or has ended.
+        """
+        if self.has_drawn and all(turn.done for turn in self._turns):
+            raise ControlError("send_prompt", what="the query has answered all its prompts.")
+        turn = await super().send_prompt(prompt)
+        self._turns.append(turn)
+        self._waiting.append(asyncio.ensure_future(turn.outcome()))
+        return turn
+
+    async def _send_all(self) -> BaseException | None:
         """Send every prompt until the session ends. Return what the iterable of prompts raised.
 
         A prompt that comes after the end cannot be sent; that is returned as a ControlError.
         """
-        sending = asyncio.ensure_future(self._draw_and_send(waiting))
+        sending = asyncio.ensure_future(self._draw_and_send())
         gone = asyncio.ensure_future(self._actor.wait_gone())
         try:
             await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -76,11 +97,13 @@ class QuerySession(InnerSession):
                 await asyncio.wait([sending], timeout=_ITERABLE_GRACE)
         return None if not sending.done() or sending.cancelled() else sending.exception()
 
-    async def _draw_and_send(self, waiting: list[asyncio.Task[Outcome[Any]]]) -> None:
-        async with contextlib.aclosing(draw(self._prompts)) as prompts:
-            async for prompt in prompts:
-                turn = await self.send_prompt(prompt)
-                waiting.append(asyncio.ensure_future(turn.outcome()))
+    async def _draw_and_send(self) -> None:
+        try:
+            async with contextlib.aclosing(draw(self._prompts)) as prompts:
+                async for prompt in prompts:
+                    _ = await self.send_prompt(prompt)
+        finally:
+            self.has_drawn = True
 
 
 class RunningQuery:

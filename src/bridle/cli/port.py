@@ -40,6 +40,8 @@ def main(options: argparse.Namespace) -> int:
                 found.append((str(path), uses(file.read())))
         except (OSError, SyntaxError, ValueError) as problem:
             problems.append(f"cannot read {path}: {problem}")
+        except (MemoryError, RecursionError):  # raised by the parser, too
+            problems.append(f"cannot read {path}: it is nested too deeply")
     if problems and not found:
         fix = "Name Python programs or directories of them."
         raise OptionsError("FILE", "; ".join(problems), fix=fix)

@@ -303,3 +303,6 @@ RESULTS: Mapping[str, str] = {
     "sync": "bridle",
 }
 """Names that native forms use, with the module to import them from."""
+
+GUARDS = frozenset({"PreToolUse", "UserPromptSubmit", "UserPromptExpansion"})
+"""The events that the CLI blocks if a hook of the official SDK does not answer in time."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from bridle.cli._port.names import CONVERSATION, METHODS, NAMES, OPTIONS, UPDATES
+from bridle.cli._port.names import CONVERSATION, GUARDS, METHODS, NAMES, OPTIONS, RESULTS, UPDATES
 
 Keywords: TypeAlias = dict[str, ast.expr]
 
@@ -105,6 +105,8 @@ class Rewriter(ast.NodeTransformer):
         self._variables = variables
         self._parameters = parameters or {}
         self.may_await = may_await
+        #: The event whose matchers are rewritten. None: not known.
+        self.event: str | None = None
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
@@ -260,8 +262,15 @@ class Rewriter(ast.NodeTransformer):
         return self._variables.get(ast.unparse(node)) == native
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
-        """Replace a dictionary that a hook returns."""
-        self.generic_visit(node)
+        """Replace a dictionary that a hook returns, or one of matchers by event."""
+        outer = self.event
+        for index, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):
+            named = _constant(key)
+            self.event = str(named) if f"{named}Context" in RESULTS else outer
+            node.values[index] = self.visit(value)
+            self.event = outer
+            if key is not None:
+                node.keys[index] = self.visit(key)
         output = _members(node)
         if output is None:
             return node
@@ -406,8 +415,19 @@ def _client(rewriter: Rewriter, call: ast.Call) -> ast.expr:
     return ast.Call(ast.Attribute(agent, "session", ast.Load()), [], mine)
 
 
-def _matcher(_: Rewriter, call: ast.Call) -> ast.expr:
+def _matcher(rewriter: Rewriter, call: ast.Call) -> ast.expr:
     """Return one hook for each callback of the matcher."""
+    guards = [ast.keyword("on_timeout", ast.Constant("block"))] if rewriter.event in GUARDS else []
+    if rewriter.event is None:
+        rewriter.note(f'Add on_timeout="block" to hooks of {", ".join(sorted(GUARDS))}.')
+    try:
+        return _hooks_of(call, guards)
+    except _Unclear:
+        call.keywords += guards
+        raise
+
+
+def _hooks_of(call: ast.Call, guards: list[ast.keyword]) -> ast.expr:
     given = _given(call, "matcher", "hooks", "timeout", "on_failure")
     callbacks = given.pop("hooks", None)
     if not isinstance(callbacks, ast.List):
@@ -419,7 +439,7 @@ def _matcher(_: Rewriter, call: ast.Call) -> ast.expr:
         if all(isinstance(one, ast.Constant) for one in given.values())
         else [ast.keyword(name, value) for name, value in given.items()]
     )
-    hooks: list[ast.expr] = [_call("Hook", [one], keywords) for one in callbacks.elts]
+    hooks: list[ast.expr] = [_call("Hook", [one], [*keywords, *guards]) for one in callbacks.elts]
     return hooks[0] if len(hooks) == 1 else ast.List(hooks, ast.Load())
 
 

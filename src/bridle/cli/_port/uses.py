@@ -145,14 +145,22 @@ class _Finder:
         needed = {name: module for name, module in RESULTS.items() if name in words}
         if not any(re.search(r"(?<!sync\.)\bsessions\.", use.native) for use in found):
             needed.pop("sessions", None)
+        brought: set[str] = set()  # by imports of the module, which come first
         for statement in ast.walk(self._tree):
             if isinstance(statement, ast.Import):
-                if any(is_sdk(alias.name) for alias in statement.names):
-                    yield self._import(statement, self._used(ast.Attribute), needed, words)
-                    needed = {}
+                if not any(is_sdk(alias.name) for alias in statement.names):
+                    continue
+                official = self._used(ast.Attribute)
             elif isinstance(statement, ast.ImportFrom) and is_sdk(statement.module or ""):
-                yield self._import(statement, self._imported(statement), needed, words)
-                needed = {}
+                official = set(self._imported(statement))
+            else:
+                continue
+            is_local = statement not in self._tree.body
+            yield self._import(
+                statement, official if is_local else official - brought, needed, words
+            )
+            needed = {}
+            brought |= official
 
     def _used(self, kind: type[ast.expr]) -> set[str]:
         """Return the official names that the program uses: ``name``, or ``sdk.name``."""

@@ -36,7 +36,7 @@ HOOK_TIMEOUT = 600.0
 """Seconds that a hook without a timeout may take: what the CLI itself allows."""
 
 
-_GUARDS = frozenset({"PreToolUse", "UserPromptSubmit", "UserPromptExpansion"})
+GUARDS = frozenset({"PreToolUse", "UserPromptSubmit", "UserPromptExpansion"})
 """The events that the CLI blocks if a hook does not answer in time."""
 
 
@@ -60,7 +60,7 @@ def native_hooks(
                 matcher=matcher.matcher,
                 timeout=matcher.timeout or HOOK_TIMEOUT,
                 on_error="block" if matcher.on_failure == "block" else "continue",
-                on_timeout="block" if event in _GUARDS else None,
+                on_timeout="block" if event in GUARDS else None,
                 # Older CLIs ignore an output that they cannot read.
                 on_invalid="block" if matcher.on_failure == "block" else "send",
             )

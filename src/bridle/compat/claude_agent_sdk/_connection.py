@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from bridle import messages as native
 from bridle._core.engine import Engine
-from bridle._core.prompts import UncheckedMessage, uuid_of
+from bridle._core.prompts import UncheckedMessage, encode_prompt, uuid_of
 from bridle._doors.query import QueryStream, session_of, stream
 from bridle._doors.query_session import QuerySession
 from bridle._doors.session import InnerSession
@@ -189,6 +189,8 @@ class Connection:
         self._last: native.Message | None = None
         # False from the moment a prompt is sent until there is a result.
         self._is_answered = True
+        # Whether the last prompt was sent after the start, without an error.
+        self._has_asked = False
         # False until the program has got the first messages.
         self._has_shown = False
         self._receiving = asyncio.Lock()
@@ -252,9 +254,17 @@ class Connection:
     # -- prompts -----------------------------------------------------------------------------------
 
     async def send(self, prompt: object, session_id: str) -> None:
-        """Send a prompt, or every prompt of an iterable."""
+        """Send a prompt, or every prompt of an iterable.
+
+        Raises:
+            CLIConnectionError: the CLI has ended, or its input is closed. With prompts from
+                an iterable at the start, the input is closed after the last one. If there are
+                callbacks, it is closed when all prompts are answered.
+        """
         session = self.session
         assert session is not None, "a client is connected"
+        if isinstance(session, QuerySession) and session.has_drawn and not self._calls_back():
+            raise CLIConnectionError("The prompts of connect() have ended, which ends the input.")
 
         async def send() -> None:
             prompts = self._prompts(prompt, session_id)
@@ -264,13 +274,24 @@ class Connection:
             else:
                 _ = await session.send_prompt(prompts)
 
+        self._has_asked = False
         await self.request(send)
+        self._has_asked = True
+
+    def _calls_back(self) -> bool:
+        """Return whether the CLI sends requests to the program."""
+        options = self._options
+        servers = options.mcp_servers
+        return bool(options.hooks or options.can_use_tool) or (
+            isinstance(servers, dict) and any(one.get("type") == "sdk" for one in servers.values())
+        )
 
     def _prompts(self, prompt: object, session_id: str, *, ends_on_error: bool = False) -> Any:
         """Return the prompts as whole user messages, each with an id.
 
         With ``ends_on_error``, an exception of an async iterable is logged and ends the prompts, so
-        that the program gets the answers to the earlier ones.
+        that the program gets the answers to the earlier ones. Items that are not prompts are logged
+        and skipped.
         """
         if isinstance(prompt, AsyncIterable):
             source = self._bridge.pull(cast("AsyncIterable[object]", prompt))
@@ -278,7 +299,10 @@ class Connection:
             async def marked() -> AsyncIterator[object]:
                 try:
                     async for one in source:
-                        yield self._marked(one, session_id)
+                        if ends_on_error and not _is_prompt(one):
+                            _log.error("Skipped an item of the prompts. It is not a prompt.")
+                        else:
+                            yield self._marked(one, session_id)
                 except Exception:
                     if not ends_on_error:
                         raise
@@ -298,7 +322,8 @@ class Connection:
         message = UncheckedMessage({"session_id": session_id, **cast("Mapping[str, Any]", prompt)})
         uuid = message["uuid"] = uuid_of(message) or str(uuid4())
         self._sent.add(uuid)
-        self._is_answered = False
+        if message.get("shouldQuery") is not False:
+            self._is_answered = False
         return message
 
     # -- messages ----------------------------------------------------------------------------------
@@ -405,7 +430,11 @@ class Connection:
         code = process.exit_code
         if self._transport is not None and self._transport.error is not None:
             raise self._transport.error
-        if not code or self._is_closed:
+        if self._is_closed:
+            return
+        if not code:
+            if self._has_asked and not self._is_answered:
+                raise CLIConnectionError("The CLI has ended without an answer to the last prompt.")
             return
         if isinstance(self._last, native.ResultMessage) and self._last.is_error:
             raise result_error(self._last.raw, code)
@@ -468,6 +497,16 @@ class Connection:
         if isinstance(error, SpawnError) and place and not os.path.isdir(place):
             return CLIConnectionError(f"cwd is {place}, which is not a directory. Create it first.")
         return translated(error)
+
+
+def _is_prompt(item: object) -> bool:
+    """Return whether Bridle can send an item of an iterable."""
+    unchecked = cast("Mapping[str, Any]", item)
+    try:
+        encode_prompt(UncheckedMessage(unchecked) if isinstance(item, Mapping) else item, "")
+    except OptionsError:
+        return False
+    return True
 
 
 _ending: set[asyncio.Task[None]] = set()

@@ -224,7 +224,7 @@ def _settled(cli: dict[str, Any], options: ClaudeAgentOptions) -> dict[str, Any]
     if not cli["resume_session_id"] and not cli["continue_session"]:
         cli["fork_session"] = False
     if cli["max_turns"] is not None:
-        cli["max_turns"] = max(1, cli["max_turns"])
+        cli["max_turns"] = max(1, cli["max_turns"]) if cli["max_turns"] else None  # 0: no limit
     return cli
 
 
@@ -351,13 +351,12 @@ def _read_servers(config: str, cwd: str | os.PathLike[str] | None) -> dict[str, 
     try:
         is_json = config.lstrip().startswith("{")
         text = config if is_json else Path(cwd or "", config).read_text("utf-8")
-        servers = json.loads(text)["mcpServers"]
+        return dict(json.loads(text)["mcpServers"])
     except OSError as error:
         problem = f"names {config}, which cannot be read: {error.strerror}"
         raise OptionsError("mcp_config", problem, fix=fix) from None
     except (ValueError, KeyError, TypeError):
         raise OptionsError("mcp_config", "is not an MCP configuration", fix=fix) from None
-    return dict(servers)
 
 
 _REPEATED = frozenset(
