@@ -110,7 +110,9 @@ class Spending:
         # The running tasks, and whether the cost has changed since the last result.
         self._tasks: dict[str, None] = {}
         self._is_outdated = False
-        self._now: Told | None = None
+        # The last response, and the total of the last result when it arrived.
+        self._told: Told | None = None
+        self._told_after: float | None = None
         self._is_asking = False
         # The number of requests sent, and how many of them were sent before this turn.
         self._sent = 0
@@ -134,19 +136,30 @@ class Spending:
         total, base = self._meter.total, self._held_base
         if base is not None and total is not None and total - base > left:
             return True
-        if self._now is None or before is None:
+        now = self._now
+        if now is None or before is None:
             return False
-        if self._now.high < before:
+        if now.high < before:
             before = 0.0  # the conversation was cleared, which resets the total
-        return self._now.low - before > left
+        return now.low - before > left
 
     @property
     def spent(self) -> float:
         """Return the dollars spent since the start, by the last response, or 0.0 without one."""
-        if self._now is None:
+        now = self._now
+        if now is None:
             return 0.0
-        told = (self._now.low + self._now.high) / 2
-        return max(0.0, told - (self._before or 0.0))
+        return max(0.0, (now.low + now.high) / 2 - (self._before or 0.0))
+
+    @property
+    def _now(self) -> Told | None:
+        """Return the total of the last response. None if a result has arrived since.
+
+        The CLI may end a turn of its own while prompts are queued. The result then has a later
+        total, and the response would look like the lower total of a cleared conversation.
+        """
+        is_current = self._held_base is not None or self._told_after == self._meter.total
+        return self._told if is_current else None
 
     @property
     def _before(self) -> float | None:
@@ -217,7 +230,7 @@ class Spending:
         if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
             return
         self._is_due = self._is_behind = self._is_unknown = self._has_warned = False
-        self._now = self._held_base = None
+        self._told = self._held_base = None
         self._sent_before = self._sent
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
@@ -244,10 +257,11 @@ class Spending:
     def _tell(self, answer: object, number: int) -> None:
         """Take the response to request ``number``, or its error. A late response may follow."""
         told = read_total(answer)
+        before = self._now
         if number < self._sent or not self._is_asking:
             # An earlier turn's total, or one that is lower than ours, is out of date.
             is_current = number > self._sent_before
-            if told is None or not is_current or (self._now and told.high <= self._now.high):
+            if told is None or not is_current or (before and told.high <= before.high):
                 return
         else:
             self._is_asking = False
@@ -257,9 +271,9 @@ class Spending:
         if self._awaits_start or self._before is None:
             self._start = told
             self._awaits_start = False
-        elif told.low > (self._before if self._now is None else self._now.high):
+        elif told.low > (self._before if before is None else before.high):
             self._is_behind = False
-        self._now = told
+        self._told, self._told_after = told, self._meter.total
 
     def _note_failure(self, answer: object) -> None:
         """Warn once per turn. A request that timed out is sent again after the next model call."""

@@ -374,6 +374,17 @@ def test_the_turn_of_background_work_does_not_count_for_the_prompt_behind_it() -
     assert asked(engine.receive(told("req_3", "2.20"), 3.0)) == []
 
 
+def test_a_cost_from_before_the_last_result_does_not_end_the_next_turn() -> None:
+    """The lower total is older than the result. It does not mean a cleared conversation."""
+    engine = left_behind(TASK_DONE + cli.init() + call("f", USE))
+    engine.send("key b", "b", "prompt", 2.0)
+    follow_up = cli.result(total_cost_usd=2.0, origin={"kind": "task-notification"})
+    engine.receive(told("req_2", "1.00") + follow_up, 3.0)
+    assert asked(engine.receive(cli.init("b"), 3.0)) == []
+    assert asked(engine.receive(call("1", USE), 4.0)) == [("get_session_cost", "req_3")]
+    assert asked(engine.receive(told("req_3", "2.40"), 4.0)) == [("interrupt", "req_4")]
+
+
 def test_no_turn_is_ended_before_its_start_is_known() -> None:
     engine = left_behind(call("s", USE, parent_tool_use_id="task"))
     engine.send("key b", "b", "prompt", 2.0)
