@@ -539,8 +539,8 @@ class Engine:
     def _ask(
         self, what: str, fields: Fields, now: float, timeout: float = 0.0, then: Then = None
     ) -> None:
-        """Send our own request if the input is open. ``then`` gets the payload or the error."""
-        if not self._shutdown.input_ended:
+        """Send our own request if the CLI can take it. ``then`` gets the payload or the error."""
+        if self._lifecycle not in TERMINAL and not self._shutdown.input_ended:
             limit = timeout or self._config.control_timeout
             self._outgoing.ask(Request(None, what, fields, limit, then), now)
 

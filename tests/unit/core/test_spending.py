@@ -385,6 +385,17 @@ def test_a_cost_from_before_the_last_result_does_not_end_the_next_turn() -> None
     assert asked(engine.receive(told("req_3", "2.40"), 4.0)) == [("interrupt", "req_4")]
 
 
+def test_a_prompt_that_is_sent_and_ends_with_the_session_asks_for_no_cost() -> None:
+    engine = cli.started(limits=Limits(usd=USD))
+    engine.send("key", "a", "prompt", 0.0)
+    engine.receive(cli.success("req_0").removesuffix(b"\n"), 1.0)
+    engine.exited(-9, "", 1.0)
+    actions = engine.output_ended(1.0)
+    assert reasons(actions) == [OutcomeReason.CLI_EXITED]
+    assert asked(actions) == []
+    assert engine.next_deadline is None
+
+
 def test_no_turn_is_ended_before_its_start_is_known() -> None:
     engine = left_behind(call("s", USE, parent_tool_use_id="task"))
     engine.send("key b", "b", "prompt", 2.0)
