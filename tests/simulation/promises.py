@@ -228,8 +228,12 @@ class Promises:
 
     def _react_to_readers(self) -> None:
         """What follows from what a reader did, as a step of its own."""
+        self._step_within("readers", self.engine.react(self.now))
+
+    def _step_within(self, cause: str, actions: list[act.Action]) -> None:
+        """Check a step that happens while another one is checked."""
         before = self._cause, self._warned
-        self._step("readers", self.engine.react(self.now))
+        self._step(cause, actions)
         self._cause, self._warned = before
 
     def _count_reader(self, what: str) -> None:
@@ -244,10 +248,17 @@ class Promises:
         return False
 
     def _start_call(self, call_id: int) -> None:
-        """A callback starts: its deadline counts from here."""
+        """A callback starts: its deadline counts from here.
+
+        Nothing else may come of it. But a loop that was left takes effect with the next input,
+        which may be this one, and the messages that it left may be too many.
+        """
         self.unstarted.discard(call_id)
-        if self.engine.started_call(call_id, self.now):
+        actions = self.engine.started_call(call_id, self.now)
+        if not all(map(_drops_messages, actions)):
             raise Violation(f"the start of call {call_id} made the engine act")
+        if actions:
+            self._step_within("started", actions)
         if call_id in self.calls:
             limit = callbacks.time_limit(self.calls[call_id][1], self.setting.incoming)
             if limit is not None:
@@ -590,6 +601,12 @@ class Promises:
         if self.finished:
             raise Violation("finished twice")
         self.finished = True
+
+
+def _drops_messages(action: act.Action) -> bool:
+    """Return True for what the engine does if unread messages of turns are too many."""
+    is_warning = isinstance(action, act.Warn) and action.kind is WarningKind.MISSED_MESSAGES
+    return is_warning or isinstance(action, act.Discard)
 
 
 _CHECKS: dict[type, Callable[[Promises, Any], None]] = {

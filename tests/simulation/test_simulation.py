@@ -39,6 +39,10 @@ PINNED = {
     221203: "the cost was asked for after the session had ended",
     7562: "a cost told before the last result looked like a cleared conversation",
     375949: "a cost told before the last result looked like a cleared conversation",
+    **dict.fromkeys(
+        (130118, 238935, 329033, 345743, 347338, 347552, 381994, 413578),
+        "messages that a loop had left were dropped when a callback started",
+    ),
 }
 """Seeds of long runs that once failed, and why. The reasons hold while worlds are made the same."""
 
