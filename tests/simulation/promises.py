@@ -38,6 +38,7 @@ from bridle.events import (
     WarningKind,
 )
 from bridle.messages import InitMessage, Message
+from bridle.outcomes import Outcome
 from bridle.outcomes import OutcomeReason as Reason
 
 _decode = msgspec.json.decode
@@ -105,6 +106,9 @@ class Promises:
         self._expected: deque[Line] = deque()
         self._due: dict[str, Reasons] = {}
         self._taken_back: list[Question] = []
+        #: The last result that was read, and whether a line was lost.
+        self._result: Message | None = None
+        self._has_lost_line = False
         # -- what was seen
         self._unattributed: dict[int, tuple[Message, Line]] = {}
         self._cost = 0.0
@@ -200,6 +204,8 @@ class Promises:
         self.steps += 1
         self._cause = cause
         self._warned = False
+        self._result = None
+        self._has_lost_line = False
         self.readers.begin_step(actions)
         if self.trace:
             self.trace(f"{self.now:9.2f} {cause} -> {self.engine.lifecycle.value}")
@@ -398,6 +404,7 @@ class Promises:
                 self._check_attribution(message, line, turns)
             self._limits.hear(line, turns, self.now)
             if line.data.startswith(b'{"type":"result"') and not line.is_stale:
+                self._result = message
                 # From here on an explanation is one for the next turn.
                 self._explained_by |= self._explanations
                 self._explanations.clear()
@@ -473,9 +480,8 @@ class Promises:
         if outcome.reason.startswith("limit_"):
             self._limits.check_reason(uuid, outcome.reason, self.now, self.cli.cost)
         if self.engine.lifecycle in TERMINAL and reasons is None:
-            was_cut = self._cause == "output_ended" and outcome.reason is Reason.MESSAGE_LOST
-            is_known = outcome.reason in _ENDINGS_WITHOUT_RESULT or was_cut
-            if not is_known and not outcome.reason.startswith("limit_"):
+            is_known = outcome.reason in _ENDINGS_WITHOUT_RESULT
+            if not (is_known or outcome.reason.startswith("limit_") or self._is_mistaken(outcome)):
                 raise Violation(f"{uuid} ended with the session as {outcome.reason}")
         elif not self.cli.is_murky:
             self._check_reason(uuid, outcome.reason, reasons)
@@ -483,6 +489,15 @@ class Promises:
                 turn for _, line in self._unattributed.values() for turn in line.turns
             }:
                 raise Violation(f"{uuid} ended before its messages were attributed")
+
+    def _is_mistaken(self, outcome: Outcome[Any]) -> bool:
+        """Whether a line of this step ended a prompt before the session ended.
+
+        After a lost line the engine may take a result for that of another prompt.
+        """
+        if outcome.reason is Reason.MESSAGE_LOST:
+            return self.cli.is_murky and self._has_lost_line
+        return self.cli.is_murky and outcome.result is not None and outcome.result is self._result
 
     def _check_reason(self, uuid: str, reason: Reason, reasons: Reasons | None) -> None:
         if reasons is None:
@@ -566,8 +581,10 @@ class Promises:
             self.readers.published(SdkWarning(action.kind, action.detail))
         if action.kind is WarningKind.MALFORMED_LINE:
             self._next_expected(Kind.JUNK)
+            self._has_lost_line = True
         elif action.kind is WarningKind.OVERSIZED_LINE:
             self._next_expected(Kind.OVERSIZED)
+            self._has_lost_line = True
 
     def _on_end_input(self, _: act.EndInput) -> None:
         self.coverage.actions["EndInput"] += 1

@@ -43,6 +43,10 @@ PINNED = {
         (130118, 238935, 329033, 345743, 347338, 347552, 381994, 413578),
         "messages that a loop had left were dropped when a callback started",
     ),
+    **dict.fromkeys(
+        (95399, 103522, 124489, 170344, 170886, 398656),
+        "after a lost line a result ended another prompt, in the step that ended the session",
+    ),
 }
 """Seeds of long runs that once failed, and why. The reasons hold while worlds are made the same."""
 
