@@ -70,6 +70,8 @@ class Question(Struct):
     answers: int = 0
     #: The engine has read that it was taken back.
     withdrawn: bool = False
+    #: The engine dropped it, because the CLI reads no more answers.
+    dropped: bool = False
     #: How many hooks have been called for it.
     stage: int = 0
     #: One of them has deferred the tool.

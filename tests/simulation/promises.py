@@ -150,6 +150,7 @@ class Promises:
 
     def _note_question(self, question: Question) -> None:
         question.seen += 1
+        question.dropped = False
         if question.seen == 1:
             return
         # Put again after it was settled, it is a new question under an old name.
@@ -187,7 +188,7 @@ class Promises:
             question
             for question in self.cli.asked.values()
             if question.kind == "mcp" and question.seen and not question.withdrawn
-            if not question.answers and not question.stage
+            if not question.answers and not question.stage and not question.dropped
         ]
         if len(early) > MAX_EARLY:
             raise Violation(f"{len(early)} early MCP messages wait")
@@ -582,6 +583,11 @@ class Promises:
         if action.kind is WarningKind.MALFORMED_LINE:
             self._next_expected(Kind.JUNK)
             self._has_lost_line = True
+        elif action.kind is WarningKind.UNANSWERED_REQUEST:
+            question = self.cli.asked.get(action.detail.split("'")[1])
+            if question is None or not self.input_over:
+                raise Violation(f"{action} without need")
+            question.dropped = True
         elif action.kind is WarningKind.OVERSIZED_LINE:
             self._next_expected(Kind.OVERSIZED)
             self._has_lost_line = True

@@ -187,6 +187,8 @@ class World(Promises):
             over = self.engine.lifecycle in TERMINAL
             self.input_over = True
             self._is_refusing = self._is_refusing or not over
+            for question in self.cli.asked.values():
+                question.dropped = bool(question.seen)
             self._step("write_failed", self.engine.write_failed("EPIPE", self.now))
 
     def advance(self) -> None:
