@@ -43,6 +43,8 @@ class LimitPromises:
         #: The first total told in each turn; the turn counts from there once tasks were started.
         self._told_in: dict[str, float] = {}
         self._has_tasks = False
+        #: The prompts that shared the turn of each prompt when it was last heard of.
+        self._shared: dict[str, Turns] = {}
         #: The CLI's total as of the last two results.
         self.totals = (0.0, 0.0)
         #: Prompts that share a turn whose cost the CLI reported as too high in this step, with
@@ -83,6 +85,7 @@ class LimitPromises:
         if data.startswith(b'{"type":"command_lifecycle"'):
             return
         self._heard.update(dict.fromkeys(turns, now))
+        self._shared.update(dict.fromkeys(turns, turns))
         if data.startswith(b'{"type":"assistant"') and b'"parent_tool_use_id":null' in data:
             message_id = data.partition(b'"id":"')[2].partition(b'"')[0]
             for uuid in turns:
@@ -148,7 +151,9 @@ class LimitPromises:
             if shared and not any(self._is_interrupted(other) for other in chain(*shared)):
                 raise Violation(f"{uuid} has spent too much, and goes on")
             limit = self._limits.turns
-            if limit is not None and len(self._model_calls.get(uuid, ())) > limit:
+            if limit is None or len(self._model_calls.get(uuid, ())) <= limit:
+                continue
+            if not any(map(self._is_interrupted, self._shared[uuid])):
                 raise Violation(f"{uuid} has made too many model calls, and goes on")
         self._overspent.clear()
 

@@ -38,6 +38,8 @@ def test_every_promise_is_kept_whatever_happens(first: int) -> None:
 PINNED = {
     221203: "the cost was asked for after the session had ended",
     326804: "early MCP messages were dropped, because the input had failed",
+    386388: "a prompt joined a turn that had been interrupted for its limit",
+    412844: "a prompt joined a turn that had been interrupted for its limit",
     7562: "a cost told before the last result looked like a cleared conversation",
     375949: "a cost told before the last result looked like a cleared conversation",
     **dict.fromkeys(
