@@ -22,8 +22,12 @@ from bridle.outcomes import SessionUsage, TurnUsage
 MAX_TURNS = 256
 """Turns that are kept one by one. The totals include older ones."""
 
-MAX_CALLS = 1024
-"""Answers since the last result that are kept one by one, at least. At most twice as many."""
+MAX_CALLS = 128
+"""Answers since the last result that are kept one by one, at least. At most twice as many.
+
+More than the subagents that may write answers at the same time, and few enough for the memory of
+hundreds of sessions.
+"""
 
 _TOKENS = (
     "input_tokens",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -143,6 +144,17 @@ def test_the_book_is_bounded_and_loses_no_tokens(book: UsageBook) -> None:
     found = book.read()
     assert (len(found.turns), found.turns[0].prompts) == (usage.MAX_TURNS, ("5",))
     assert found.input_tokens == usage.MAX_TURNS + 5
+
+
+def test_a_long_turn_holds_little_memory(book: UsageBook) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(6000):
+            book.note([answer(f"m{number}", 1)])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 200_000
 
 
 # ------------------------------------------------------------------------- calls
