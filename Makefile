@@ -26,10 +26,10 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types mypy pyright unit soak simulate fuzz mutate bench micro surface docs cov fmt lock clean
+.PHONY: help setup demo demo-fleet test check lint types mypy pyright unit soak simulate fuzz mutate bench micro surface docs cov fmt lock clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 test:  ## everything that must hold before a merge
 	$(MAKE) -j 2 lint types
@@ -38,6 +38,9 @@ test:  ## everything that must hold before a merge
 # The tour needs Bridle and a CLI and none of the tools; `make setup` installs all of them.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## a tour on the real CLI: offline, without a key
 	@$(PY) -m bridle demo
+
+demo-fleet: $(STAMP)  ## three workers of a fleet, a kill and a take-over: offline, without a key
+	@$(PY) -m bridle.cli._demo.fleet
 
 setup: $(STAMP) $(OLDER) $(DECLARATIONS)  ## .venv with the pinned tools, Bridle itself and the CLIs to test on
 

@@ -112,9 +112,8 @@ class Transcript:
 
     def add(self, direction: str, line: str) -> None:
         """Append one line, stamped with the time since the start."""
-        if direction != "in":
-            for old, new in self._replacements:
-                line = line.replace(old, new)
+        for old, new in self._replacements:
+            line = line.replace(old, new)
         elapsed = round(time.monotonic() - self._start, 3)
         self.lines.append({"t": elapsed, "dir": direction, "line": line})
 
@@ -161,6 +160,11 @@ class Session:
         self._requests = 0
         self._prompts = 0
         self._ended = False
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the CLI."""
+        return self._process.pid
 
     # -- writing ---------------------------------------------------------------------
 

@@ -398,7 +398,7 @@ def bounds() -> str:
 
 PUBLIC_MODULES = {
     "bridle": "`Agent`, `run`, `query`, sessions, and the names that most programs need",
-    "bridle.agent": "`Agent`, its blocking version, and the types of its keywords",
+    "bridle.agent": "`Agent` and its pools, their blocking versions, and the types of keywords",
     "bridle.options": "option records",
     "bridle.outcomes": "outcomes",
     "bridle.approvals": "tool calls that wait for a person",

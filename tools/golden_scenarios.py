@@ -7,7 +7,9 @@ sets the script of the API and, if needed, flags, environment and responses.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from cli_session import (
@@ -1289,4 +1291,47 @@ async def control_operations(s: Session) -> None:
     await s.result()
     for subtype, fields in OPERATIONS:
         await s.control(subtype, **fields)
+    await s.quiet()
+
+
+# -- processes that are started in advance (newer CLIs only) ----------------------------
+
+
+def directory_of(s: Session) -> str:
+    """Return the working directory of the CLI."""
+    return os.readlink(f"/proc/{s.pid}/cwd")
+
+
+@scenario(TOUCH, "--await-claim", hooks={"PreToolUse": lambda _: {}, "SessionStart": lambda _: {}})
+async def claim(s: Session) -> None:
+    """A process that has waited without any input is initialized, claimed and used."""
+    await s.pause(1.5)
+    await s.initialize()
+    await s.control("claim_session", cwd=directory_of(s))
+    s.prompt("ALPHA")
+    await s.result()
+    await s.control("claim_session", cwd=directory_of(s))
+    await s.quiet()
+
+
+@scenario({"ALPHA": [say("Alpha.")]}, "--await-claim")
+async def claim_refused(s: Session) -> None:
+    """Claims that the CLI rejects, a prompt before the claim, then a claim that works."""
+    home = directory_of(s)
+    await s.initialize()
+    await s.control("claim_session")
+    await s.control("claim_session", cwd="project")
+    await s.control("claim_session", cwd=f"{home}/missing")
+    await s.control("claim_session", cwd="/etc/hostname")
+    await s.control("claim_session", cwd=home, env={"FOO": "bar"})
+    settings = Path(home, ".claude", "settings.json")
+    settings.parent.mkdir()
+    settings.write_text('{"env": {"FOO": "bar"}}')
+    await s.control("claim_session", cwd=home)
+    settings.write_text("{}")
+    s.prompt("ALPHA")
+    await s.result()
+    await s.control("claim_session", cwd=home)
+    s.prompt("ALPHA")
+    await s.result()
     await s.quiet()

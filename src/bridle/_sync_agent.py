@@ -12,10 +12,12 @@ from bridle._core.precedence import ResolvedOptions
 from bridle._doors.agent_plan import AgentPlan
 from bridle._doors.blocking import Inbox, RunOutcomes
 from bridle._doors.not_given import NOT_GIVEN
+from bridle._doors.pool_work import PoolPlan
 from bridle._doors.portal import portal
 from bridle._doors.query import stream
 from bridle._doors.run_many import RunProgress
 from bridle._keyword_types import AgentChanges, ConversationOptions
+from bridle._sync_pool import SyncPool
 from bridle.approvals import PendingApproval
 from bridle.content import Content, Prompts
 from bridle.options import Limits, Retry
@@ -333,6 +335,40 @@ class SyncAgent(Generic[Deps]):
             portal(), "run_many", lambda _: plan.outcomes(), ahead=1
         )
         return RunOutcomes(inbox)
+
+    def pool(
+        self,
+        *,
+        size: int = 4,
+        ready: int | None = None,
+        max_idle: float | None = 300.0,
+        max_age: float | None = 3600.0,
+        max_uses: int | None = None,
+        max_memory: int | None = None,
+        timeout: float | None = 60.0,
+        drain: float = 30.0,
+        retry: Retry | None = None,
+        **refused: Never,
+    ) -> SyncPool[Deps]:
+        """Keep processes ready for many short conversations, or for many users.
+
+        See ``Agent.pool``. Use it in ``with agent.sync.pool() as pool``. Any thread may use it.
+        """
+        return SyncPool(
+            PoolPlan.make(
+                self._plan,
+                refused,
+                size=size,
+                ready=ready,
+                max_idle=max_idle,
+                max_age=max_age,
+                max_uses=max_uses,
+                max_memory=max_memory,
+                timeout=timeout,
+                drain=drain,
+                retry=retry,
+            )
+        )
 
     def __reduce__(self) -> NoReturn:
         """Raise TypeError: agents hold functions and objects of this process."""

@@ -16,15 +16,19 @@ from typing import (
     overload,
 )
 
+from bridle._core.pool import PoolMetrics
 from bridle._core.precedence import ResolvedOptions
 from bridle._doors.agent_plan import AgentPlan, refuse_keywords
 from bridle._doors.not_given import NOT_GIVEN
+from bridle._doors.pool import Pool, PoolSession
+from bridle._doors.pool_work import PoolPlan
 from bridle._doors.query import QueryStream, stream
 from bridle._doors.run_many import RunProgress
 from bridle._doors.session_start import SessionStart, start
 from bridle._keyword_types import AgentChanges, AgentOptions, ConversationOptions, Options
 from bridle._keywords import gather
 from bridle._sync_agent import Deps, SyncAgent, refuse_pickle
+from bridle._sync_pool import SyncPool, SyncPoolSession
 from bridle.approvals import PendingApproval
 from bridle.content import Content, Prompts
 from bridle.errors import OptionsError
@@ -38,11 +42,21 @@ __all__ = [
     "AgentOptions",
     "ConversationOptions",
     "Options",
+    "Pool",
+    "PoolMetrics",
+    "PoolSession",
     "RunProgress",
     "SyncAgent",
+    "SyncPool",
+    "SyncPoolSession",
 ]
 
 _Prompt = TypeVar("_Prompt", bound=Content)
+
+
+def plan_of(agent: Agent[Any]) -> AgentPlan:
+    """Return the checked options of an agent, for other modules of Bridle."""
+    return agent._plan  # pyright: ignore[reportPrivateUsage]  # the class is below
 
 
 def _is_type(value: object) -> bool:
@@ -479,6 +493,59 @@ class Agent(Generic[Deps]):
             deps=deps,
         )
         return plan.outcomes()
+
+    def pool(
+        self,
+        *,
+        size: int = 4,
+        ready: int | None = None,
+        max_idle: float | None = 300.0,
+        max_age: float | None = 3600.0,
+        max_uses: int | None = None,
+        max_memory: int | None = None,
+        timeout: float | None = 60.0,
+        drain: float = 30.0,
+        retry: Retry | None = None,
+        **refused: Never,
+    ) -> Pool[Deps]:
+        """Keep processes ready for many short conversations, or for many users.
+
+        Use it in ``async with agent.pool() as pool``, then ``await pool.run("...")`` or
+        ``async with pool.session(key="user-7") as session``. All sessions have the options of this
+        agent; ``deps`` and ``cwd`` may differ. Callers wait in order if all processes are in use.
+
+        Args:
+            size: maximum number of processes at the same time. One takes up to 250 MB.
+            ready: number of processes to keep ready for the next callers. None keeps as many ready
+                as ``size`` allows.
+            max_idle: seconds after which the unused process of a key is closed. The next use of
+                the key resumes the conversation. None means no limit, here and below.
+            max_age: seconds after which a process is replaced, when no caller uses it.
+            max_uses: how often the process of a key is used before it is replaced.
+            max_memory: bytes of memory above which the process of a key is closed when its caller
+                leaves the block. The next use of the key starts a new one. Linux only.
+            timeout: seconds that a caller waits for a process before it gets ``PoolTimeout``.
+            drain: seconds that sessions and runs in progress have when the pool is closed.
+            retry: the default of ``pool.run``.
+
+        Raises:
+            OptionsError: an argument is invalid, or chooses a conversation.
+        """
+        return Pool(
+            PoolPlan.make(
+                self._plan,
+                refused,
+                size=size,
+                ready=ready,
+                max_idle=max_idle,
+                max_age=max_age,
+                max_uses=max_uses,
+                max_memory=max_memory,
+                timeout=timeout,
+                drain=drain,
+                retry=retry,
+            )
+        )
 
     # -- a value -----------------------------------------------------------------------------------
 

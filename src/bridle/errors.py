@@ -35,6 +35,7 @@
     ├─ StoreError                      an operation of a session store failed
     ├─ BufferOverflow                  a query received a line longer than max_buffer_size
     ├─ ConsumerTooSlow                 too many messages were unread
+    ├─ PoolTimeout                     (TimeoutError) no process of a pool was free in time
     ├─ UsageError                      (RuntimeError) an object was used in a wrong way
     └─ ToolFailure                     raise it in a tool: the model reads its text
 
@@ -83,6 +84,7 @@ __all__ = [
     "OutcomeError",
     "OutputInvalidError",
     "OutputMissingError",
+    "PoolTimeout",
     "ProcessInfo",
     "PromptBlockedError",
     "RateLimitedError",
@@ -328,7 +330,8 @@ class SessionInUseError(StartError):
 class SessionLoadError(StartError):
     """The session `session_id` could not be loaded from its store. `reason` says why.
 
-    `session_id` is empty if the last session of the working directory could not be found.
+    With `continue_session`, `session_id` is empty if Bridle could not find out which session is the
+    last one of the working directory.
     """
 
     def __init__(self, session_id: str, reason: str) -> None:
@@ -381,9 +384,10 @@ class ControlTimeout(ControlError, TimeoutError):
 
 
 class ControlRejected(ControlError):
-    """The CLI responded with an error: `message`, and `error_code` if this version sends one.
+    """The CLI responded with an error. `message` is its text.
 
-    `is_unsupported`: this version of the CLI (`cli_version`) does not have the operation.
+    `error_code` is the code of the error, or None if this version of the CLI sends no code.
+    `is_unsupported` is True if this version of the CLI (`cli_version`) does not have the operation.
     """
 
     def __init__(
@@ -458,7 +462,8 @@ class SessionNotInitialized(ControlError):
         super().__init__(
             operation,
             what=what,
-            fix="Call connect() first. If the start failed, start a new session.",
+            fix="Start the session with `async with`, `await` or connect(). If the start failed, "
+            "start a new session.",
         )
         self.cause = cause
 
@@ -703,6 +708,27 @@ class ConsumerTooSlow(BridleError):
         )
         self.unread_bytes = unread_bytes
         self.limit = limit
+
+
+class PoolTimeout(BridleError, TimeoutError):
+    """No process of the pool was free within `timeout` seconds.
+
+    `size` is the size of the pool, `waiting` the number of callers that still wait. `key` is the
+    key that the caller asked for, or None.
+    """
+
+    def __init__(self, timeout: float, size: int, waiting: int = 0, key: str | None = None) -> None:
+        whose = "for this key " if key is not None else ""
+        super().__init__(
+            f"No process of the pool was free {whose}within {timeout:g} s (size: {size}, other "
+            f"callers that wait: {waiting}).",
+            fix="Increase the pool's size or the timeout, or leave the sessions of the pool "
+            "earlier.",
+        )
+        self.timeout = timeout
+        self.size = size
+        self.waiting = waiting
+        self.key = key
 
 
 class UsageError(BridleError, RuntimeError):

@@ -560,19 +560,20 @@ class Hook(_HookConditions, frozen=True):
     - `matcher`: names of tools, or a regular expression; None matches all. Some events match
       something else than tools, such as the trigger of a compaction, or ignore it.
       With `parallel_hooks` the CLI reads the matcher as a JavaScript expression, and never calls
-      the hook if it is invalid. Bridle itself reads the matcher of PreToolUse, as a Python
-      expression, if the session has a journal (a store or a retry) or resumes a call that waited
-      for approval.
+      the hook if it is invalid. Exception: Bridle reads the matcher of PreToolUse, as a Python
+      expression, if the session has a store, if `run` has `retry`, or if the session resumes a
+      call that waited for approval.
     - `timeout`: seconds that the callback may take. Default: `BidirOptions.hook_timeouts`, then
       `callback_timeout`.
     - `on_error`: what happens if the callback raises: "continue" or "block".
     - `on_timeout`: what happens if the callback times out: "continue" or "block". Default: as
       `on_error`.
-    - `on_invalid`: what happens at a gate if the callback returns a dict that is not a valid
-      output: "block", or "send" to let the CLI decide. An output that blocks, denies or ends the
-      turn does so in either case. With "send", an output that defers the call defers it. "send"
-      needs `parallel_hooks` if the event has several hooks. PreToolUse does not support "send" in
-      a session that has a journal or resumes a call.
+    - `on_invalid`: what happens at PreToolUse, PermissionRequest, UserPromptSubmit and
+      UserPromptExpansion if the callback returns a dict that is not a valid output. "block"
+      blocks. "send" carries out a member that blocks, denies, defers or ends the turn, and
+      otherwise sends the dict to the CLI, which decides. "send" needs `parallel_hooks` if the
+      event has several hooks. A PreToolUse hook cannot use "send" if the session has a store, if
+      `run` has `retry`, or if the session resumes a call that waited for approval.
 
     Raises:
         OptionsError: an argument is invalid.

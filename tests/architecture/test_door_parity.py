@@ -10,7 +10,14 @@ import pytest
 import bridle
 from bridle import sync
 from bridle._doors import run as run_door
-from bridle.agent import Agent, SyncAgent
+from bridle.agent import (
+    Agent,
+    Pool,
+    PoolSession,
+    SyncAgent,
+    SyncPool,
+    SyncPoolSession,
+)
 
 RENAMED = {
     "__aiter__": "__iter__",
@@ -31,12 +38,15 @@ OTHER_RESULT = {
     "Agent.session": "blocking.Session",
     "Agent.query": "blocking.QueryStream",
     "Agent.replace": "SyncAgent[Deps]",
+    "Agent.pool": "SyncPool[Deps]",
+    "Pool.session": "SyncPoolSession",
+    "PoolSession.__aenter__": "blocking.Session",
     "Agent.run_many": "blocking.Subscription[tuple[_Prompt, Outcome[Any]]]",
 }
 """Where the twin returns something else, such as the session itself: there is nothing to await."""
 
 OTHER_SUMMARY = {
-    *("start_session", "Agent", "Agent.session"),
+    *("start_session", "Agent", "Agent.session", "Pool", "Pool.session", "PoolSession"),
     *("Subscription", "TextPieces", "Turn", "TurnEvents"),
 }
 """Whose first line speaks of ``await`` or of ``async``, and cannot be the same."""
@@ -44,7 +54,11 @@ OTHER_SUMMARY = {
 CLASSES = {
     name: (getattr(bridle, name), getattr(sync, name))
     for name in ("QueryStream", "Session", "Turn", "Subscription", "TextPieces", "TurnEvents")
-} | {"Agent": (Agent, SyncAgent)}
+} | {
+    "Agent": (Agent, SyncAgent),
+    "Pool": (Pool, SyncPool),
+    "PoolSession": (PoolSession, SyncPoolSession),
+}
 FUNCTIONS = {
     "query": (bridle.query, sync.query),
     "run": (run_door.run, sync.run),
@@ -137,5 +151,6 @@ def test_every_second_name_is_documented() -> None:
 
 
 def test_every_exported_name_has_its_original() -> None:
-    names = {*CLASSES, *FUNCTIONS} - {"Agent"}  # its twin is `agent.sync`
+    # Their twins come from `agent.sync`.
+    names = {*CLASSES, *FUNCTIONS} - {"Agent", "Pool", "PoolSession"}
     assert [name for name in sync.__all__ if name in names] == sorted(names)

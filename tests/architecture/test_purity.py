@@ -22,6 +22,7 @@ ALLOWED_IMPORTS = {
     "enum",
     "functools",
     "hashlib",
+    "heapq",
     "inspect",  # reads signatures; loaded with the first tool
     "json",  # writes half of a surrogate pair, which msgspec cannot
     "math",

@@ -27,7 +27,7 @@ PAGES = [
 BLOCKS = {page.relative_to(REPOSITORY).as_posix(): read_blocks(page) for page in PAGES}
 
 WITH_PYTHON = [name for name, blocks in BLOCKS.items() if any(one.is_program for one in blocks)]
-LANGUAGES = {"python", "console", "text", "toml", "json"}
+LANGUAGES = {"python", "console", "text", "toml", "json", "ini", "yaml"}
 LEAKS = ("ResourceWarning", "never awaited", "Exception ignored", "was destroyed but")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.soak.endings import TAG, WAYS, Lab, children, descriptors, tagged, threads
 from tests.soak.sessions import SOON, Clock, options
+from tests.support.pools import cycle
 from tests.support.processes import is_alive, open_descriptors, run, until, wait_until
 
 import bridle
@@ -257,3 +258,8 @@ def test_a_session_whose_tool_was_called_is_collected() -> None:
     run(main)
     gc.collect()
     assert [session() for session in seen] == [None]
+
+
+@pytest.mark.parametrize("flavour", ["2.1.325", "2.1.197"])
+def test_a_pool_that_is_used_forty_times_leaves_nothing(tmp_path: Path, flavour: str) -> None:
+    cycle(tmp_path, uses=40, flavour=flavour)

@@ -82,6 +82,10 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
     ),
     (errors.BufferOverflow(10, 11), {"limit": 10, "size": 11}),
     (errors.ConsumerTooSlow(12, 10), {"unread_bytes": 12, "limit": 10}),
+    (
+        errors.PoolTimeout(2.5, 4, 3, "user-7"),
+        {"timeout": 2.5, "size": 4, "waiting": 3, "key": "user-7"},
+    ),
     (errors.UsageError("oh", fix="so"), {"fix": "so"}),
     (errors.ToolFailure("no such invoice"), {"text": "no such invoice"}),
 ]

@@ -72,6 +72,8 @@ ENDINGS: dict[str, Turns | tuple[Turns, Turns]] = {
     "background_prompt_queued_first": [DONE, DONE, DONE],
     "background_shell": [DONE],
     "cancel_queued": [DONE, "interrupted", DONE],
+    "claim": [DONE],
+    "claim_refused": ["execution_error", DONE],
     "control_operations": [DONE],
     "disconnect": ["api_error"],
     "disconnect_once": [DONE],
@@ -144,7 +146,7 @@ ENDINGS: dict[str, Turns | tuple[Turns, Turns]] = {
 
 
 # Recorded from the newer CLI only: the older one does not know the flag.
-NEWER_ONLY = {"approval_awaited"}
+NEWER_ONLY = {"approval_awaited", "claim", "claim_refused"}
 
 RESUMED = Approval(
     pending=PendingApproval(

@@ -190,6 +190,11 @@ class Engine:
         return self._shutdown.is_stopped
 
     @property
+    def is_idle(self) -> bool:
+        """True if no turn runs and no prompt waits."""
+        return self._turns.is_idle
+
+    @property
     def awaits_decision(self) -> bool:
         """True until the CLI has the decision about the tool call that the session resumes."""
         return self._approvals.awaits_decision

@@ -47,6 +47,7 @@ _OUTER_SESSION = (
 )
 _MANIFESTS = "sdkMcpServerManifests"
 _AWAIT_INITIALIZE = "--await-initialize"
+_AWAIT_CLAIM = "--await-claim"
 _MIRROR, _RESUME_FLAG, _CONTINUE, _FORK, _SESSION_ID = (
     CliOptions.fields[name].channel.name
     for name in (
@@ -58,6 +59,7 @@ _MIRROR, _RESUME_FLAG, _CONTINUE, _FORK, _SESSION_ID = (
     )
 )
 _RESUMED = f"{_RESUME_FLAG}="
+_NAMED = f"{_SESSION_ID}="
 _RESUME = (_RESUME_FLAG, _CONTINUE)
 _CHECKPOINTING = BidirOptions.fields["file_checkpointing_enabled"].channel.name
 
@@ -150,6 +152,34 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             argv=(*argv, f"{_SESSION_ID}={session_id}"),
             session_id=session_id,
             writes_id=session_id,
+        )
+
+    def awaiting_claim(self) -> Launch:
+        """Return a copy for a CLI that starts nothing until a session claims it."""
+        return msgspec.structs.replace(self, argv=(*self.argv, _AWAIT_CLAIM))
+
+    @property
+    def awaits_claim(self) -> bool:
+        """Return True if the CLI has to be claimed before the first prompt."""
+        return _AWAIT_CLAIM in self.argv
+
+    def in_process_of(self, started: Launch) -> Launch | None:
+        """Return a copy for the process of another launch, which has not got its handshake yet.
+
+        Return None if the process has other options. Only the id of the session may differ, and
+        the working directory if the process can be claimed.
+        """
+        is_moved = self.cwd != started.cwd
+        if is_moved and (not started.awaits_claim or _names_relative_path(self)):
+            return None
+        ours, theirs = (
+            (_shared(one.argv), one.env, one.unset_env, one.inherit_env, one.files, one.user)
+            for one in (self, started)
+        )
+        if ours != theirs:
+            return None
+        return msgspec.structs.replace(
+            self, argv=started.argv, session_id=started.session_id, writes_id=started.writes_id
         )
 
     def without_mirror(self) -> Launch:
@@ -327,6 +357,23 @@ def named_documents(launch: Launch) -> list[str]:
         for flag, _, path in values
         if flag in flags and "\0" not in path
     ]
+
+
+def _shared(argv: Sequence[str]) -> list[str]:
+    """Return the arguments that sessions with the same options share."""
+    return [arg for arg in argv if arg != _AWAIT_CLAIM and not arg.startswith(_NAMED)]
+
+
+def _names_relative_path(launch: Launch) -> bool:
+    """Return True if an argument is a path that depends on the working directory."""
+    values = (arg.partition("=") for arg in launch.argv)
+    return any(flag in _PATH_FLAGS and not path.startswith(("/", "\0")) for flag, _, path in values)
+
+
+_PATH_FLAGS = {
+    CliOptions.fields[name].channel.name
+    for name in ("add_dirs", "mcp_config", "plugins", "settings", "system_prompt_file")
+}
 
 
 def _seen_from(cwd: str | None, path: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Never, TypedDict, Unpack
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
@@ -21,6 +22,9 @@ from bridle.options import Limits, Retry
 
 if TYPE_CHECKING:
     from bridle._doors.recover import Recovery
+
+_Session = TypeVar("_Session", bound=InnerSession)
+_Run = TypeVar("_Run", bound=Run)
 
 _IN_CALL = "Pass it to the call: agent.run(prompt, {name}=...), or to query or session."
 _NOT_MANY = "Use agent.run(prompt, {name}=...) for each of the prompts."
@@ -95,6 +99,17 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
             return self.options
         return structs.replace(self.options, cli=self.options.cli.replace(**chosen))
 
+    def in_directory(self, cwd: str | PathLike[str] | None) -> AgentPlan:
+        """Return a copy whose CLI works in another directory. None keeps the directory.
+
+        Raises:
+            OptionsError: it is not a path.
+        """
+        if cwd is None:
+            return self
+        cli = self.options.cli.replace(cwd=cwd)
+        return structs.replace(self, options=structs.replace(self.options, cli=cli))
+
     def session(
         self,
         keywords: Mapping[str, object],
@@ -107,9 +122,24 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         Raises:
             OptionsError: an argument is invalid.
         """
+        return self.session_of(InnerSession, keywords, deps, output_type, output_retries)
+
+    def session_of(
+        self,
+        kind: type[_Session],
+        keywords: Mapping[str, object],
+        deps: Any,
+        output_type: Any,
+        output_retries: int,
+    ) -> _Session:
+        """Return a session of this class that is not started.
+
+        Raises:
+            OptionsError: an argument is invalid.
+        """
         output_type, output_retries = self._output(output_type, output_retries)
         options, deps = self.chosen(keywords), self.deps_or(deps)
-        return InnerSession(options, deps, output_type, output_retries)
+        return kind(options, deps, output_type, output_retries)
 
     def _output(self, output_type: Any, output_retries: int) -> tuple[Any, int]:
         """Return the output type and the retries of a call: its own, or those of the agent."""
@@ -129,10 +159,24 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         Raises:
             OptionsError: an argument or the prompt is invalid.
         """
+        return self.run_of(Run, prompt, keywords, **arguments)
+
+    def run_of(
+        self,
+        kind: type[_Run],
+        prompt: Content,
+        keywords: Mapping[str, object],
+        **arguments: Unpack[RunArguments],
+    ) -> _Run:
+        """Return the run of a prompt, as an object of this class.
+
+        Raises:
+            OptionsError: an argument or the prompt is invalid.
+        """
         output_type, output_retries = self._output(
             arguments["output_type"], arguments["output_retries"]
         )
-        return Run(
+        return kind(
             prompt,
             self.chosen(keywords),
             output_type,

@@ -165,6 +165,7 @@ class OneTurn(InnerSession, ABC):
         self._kept: list[Message] | None = [] if keep_messages else None
         #: The turn, or None before it has begun.
         self.turn: Turn | None = None
+        self._is_left_open = False
         self._leases: BorrowedLeases | None = None
 
     @abstractmethod
@@ -177,6 +178,23 @@ class OneTurn(InnerSession, ABC):
     def redact(self, text: str) -> str:
         """Return the text with masked secrets: those of this session, and likely ones."""
         return self._secrets.redact(text)
+
+    def leave_open(self) -> None:
+        """Let a recovery continue the turn if this process ends it, and find its outcome.
+
+        The outcome does not count as received.
+        """
+        self._is_left_open = True
+        if self._journal is not None:
+            self._journal.is_recovery = True
+
+    async def aclose(self) -> None:
+        """Shut down. A turn that is left open is stopped: one that is interrupted has ended."""
+        await (self.stop() if self._is_left_open and self.is_in_turn else super().aclose())
+
+    def kill(self) -> None:
+        """Kill the CLI of this process now. Safe from any thread."""
+        self._actor.kill()
 
     async def outcome(self) -> Outcome[Any]:
         """Start the session, wait for the turn, shut down, and return the outcome.

@@ -165,7 +165,7 @@ class _Work:
             outcome = await run.outcome()
             del shown
         except (StartError, ControlError, OptionsError) as error:
-            outcome = _failed(error)
+            outcome = failed_outcome(error)
         except asyncio.CancelledError:
             # By `close`, which drops the outcome, or by other code: then the loop goes on.
             detail = "the task of this run was cancelled"
@@ -224,7 +224,7 @@ async def _each(prompts: Any) -> AsyncGenerator[Any, None]:
                 yield prompt
 
 
-def _failed(error: BridleError) -> Outcome[Any]:
+def failed_outcome(error: BridleError) -> Outcome[Any]:
     """Return the outcome of a run that raised this error before its turn began."""
     reason = OutcomeReason.START_FAILED
     if isinstance(error, ControlError):  # the session had started, and the prompt was not sent

@@ -39,6 +39,7 @@ from bridle._shell.known_secrets import KnownSecrets, clean, clean_problems
 from bridle._shell.listeners import Listeners
 from bridle._shell.locate import find_cli
 from bridle._shell.observing import SessionObserver
+from bridle._shell.parking import ParkedCli
 from bridle._shell.preflight import (
     option_warnings,
     running_loop,
@@ -94,6 +95,8 @@ class Session(OperationGroups):
 
     # For `run`, whose session may repeat its prompt.
     _retry: Retry | None = None
+    # For a pool, which starts processes before they are needed.
+    _parked: ParkedCli | None = None
 
     def __init__(
         self,
@@ -196,7 +199,9 @@ class Session(OperationGroups):
 
     def _spawn(self, actor: Actor) -> Transport:
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
-        spawner = Spawner(self._cli, self._sdk, self._launch, self._secrets, self._engine)
+        spawner = Spawner(
+            self._cli, self._sdk, self._launch, self._secrets, self._engine, parked=self._parked
+        )
         return spawner.spawn(actor, factory)
 
     def _plan_hooks(self, needed: str | None = None) -> HookPlan:

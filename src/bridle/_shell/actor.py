@@ -315,6 +315,11 @@ class Actor:
         self._engine.servers.set_server(name, handler)
         self._do(self._engine.react(self._loop.time()))
 
+    def lend(self, deps: Any) -> None:
+        """Give an idle session to another caller, without the readers of the last one."""
+        self._senders.reset(deps)
+        self.subscriptions.leave_all()
+
     async def version_checked(self) -> None:
         """Wait until the version check has ended, if one was started."""
         if self._version_check is not None:
@@ -333,6 +338,11 @@ class Actor:
         """Stop the CLI now and wait for its end. Cancelling the call does not stop this."""
         self._do(self._engine.stop(self._now()))
         await self._wait_gone()
+
+    def kill(self) -> None:
+        """Kill the CLI now. The session then ends as after a crash. Safe from any thread."""
+        if self._transport is not None:
+            self._transport.kill()
 
     def abandon(self) -> None:
         """Stop a session that the program no longer refers to. Safe to call from any thread."""

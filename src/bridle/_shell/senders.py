@@ -43,6 +43,11 @@ class Senders:
             self._last = self._ended[prompt] = sender
         self._ended = {uuid: one for uuid, one in self._ended.items() if self._has_tasks(uuid)}
 
+    def reset(self, deps: Any) -> None:
+        """Forget the senders: another caller uses the session, with these deps."""
+        self._deps = deps
+        self._last = None
+
     def failed(self, prompt: str) -> None:
         """Forget a prompt that was never sent."""
         self._open.pop(prompt, None)

@@ -14,6 +14,7 @@ from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.locate import find_cli
 from bridle._shell.observing import traced
+from bridle._shell.parking import ParkedCli
 from bridle._shell.preflight import check_version, refuse_real_api
 from bridle._shell.process import CliProcess
 from bridle._shell.session_locks import SessionLocks
@@ -38,6 +39,8 @@ class Spawner(Struct, frozen=True):
     engine: Engine
     #: Whether a CLI that does not report its version is rejected.
     strict: bool = False
+    #: A process that was started before, to use in place of a new one.
+    parked: ParkedCli | None = None
 
     def spawn(self, actor: Actor, factory: TransportFactory | None = None) -> Transport:
         """Start the CLI, or what ``factory`` makes in place of it. Record it if that is wanted."""
@@ -59,7 +62,10 @@ class Spawner(Struct, frozen=True):
         path = find_cli(None if named is None else os.fspath(named))
         refuse_real_api(path, os.environ, launch.environment(os.environ), self.cli.settings)
         engine.describe(cli_path=path)
-        process = CliProcess.spawn(path, self.traced_launch(actor), events)
+        if self.parked is None:
+            process = CliProcess.spawn(path, self.traced_launch(actor), events)
+        else:
+            process = self.parked.hand_over(events)
         if not self.cli.no_session_persistence:
             actor.lock = partial(_lock, process.locks)
         _report(process.locks, actor)

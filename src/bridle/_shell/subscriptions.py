@@ -304,6 +304,12 @@ class Subscriptions:
         queue.close()
         queue.clear()
 
+    def leave_all(self) -> None:
+        """Close all subscriptions, because another caller uses the session from now on."""
+        for queue in list(self._queues.values()):
+            if queue is not self._first_events:
+                self.leave(queue)
+
     def _remove(self, reader: Reader) -> None:
         self._queues.pop(reader, None)
         self.delivery.closed(reader)

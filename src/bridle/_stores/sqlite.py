@@ -96,7 +96,7 @@ def _check_path(path: str | os.PathLike[str]) -> str:
     return name
 
 
-def _create(path: str) -> None:
+def create_file(path: str) -> None:
     """Create an empty file for its owner only. SQLite gives its other files the same rights.
 
     The file is closed before it gets its name: closing a file releases the locks that the process
@@ -282,7 +282,7 @@ class _Sqlite:
         if self._connection is None:
             import sqlite3
 
-            _create(self._path)
+            create_file(self._path)
             connection = sqlite3.connect(
                 self._path,
                 timeout=self._timeout,

@@ -33,6 +33,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "replay": ("bridle.cli.replay", "Show a recorded session as text, JSON or a page."),
         "sessions": ("bridle.cli.sessions", "List, show, export and delete stored sessions."),
         "port": ("bridle.cli.port", "Show the Bridle form beside each use of claude_agent_sdk."),
+        "work": ("bridle.cli.work", "Work on the runs of a fleet."),
+        "runs": ("bridle.cli.runs", "List and show the runs of a fleet, and decide about them."),
     }
 )
 """Name → (module, one-line description)."""

@@ -162,7 +162,7 @@ def _loaded(options: argparse.Namespace, info: SessionInfo) -> Transcript:
 def _list(options: argparse.Namespace) -> int:
     if options.json:
         for info in _sessions(options, options.limit, options.offset):
-            _print_json(msgspec.json.encode(info))
+            print_json(msgspec.json.encode(info))
         return ExitCode.OK
     limit: int = 20 if options.limit is None else options.limit
     # One more than is shown, to know whether there are more.
@@ -170,8 +170,8 @@ def _list(options: argparse.Namespace) -> int:
     now = time.time()
     for info in found[:limit]:
         facts = joined([_when(info.updated_at, now), info.tag or "", info.cwd or ""])
-        _print([Note((Span(info.session_id, "strong"), Span(f"  {one_line(facts)}", "dim")))])
-        _print([Note((Span(f"    {one_line(info.summary)}"),))])
+        print_shown([Note((Span(info.session_id, "strong"), Span(f"  {one_line(facts)}", "dim")))])
+        print_shown([Note((Span(f"    {one_line(info.summary)}"),))])
     if not found:
         print("There are no sessions.", file=sys.stderr)
     elif len(found) > limit:
@@ -202,13 +202,13 @@ def _show(options: argparse.Namespace, info: SessionInfo) -> int:
         _write_page(transcript, info, options.html, overwrite=options.overwrite)
     elif options.json:
         for message in transcript.messages(subagents=True, compacted=True, system=True):
-            _print_json(message.raw_line)
+            print_json(message.raw_line)
     else:
-        _print(_conversation(transcript, info))
+        print_shown(conversation(transcript, info))
     return ExitCode.OK
 
 
-def _conversation(transcript: Transcript, info: SessionInfo) -> Iterator[Shown]:
+def conversation(transcript: Transcript, info: SessionInfo) -> Iterator[Shown]:
     """Yield the conversation like `bridle run`, with each prompt and its time."""
     yield Note((Span(one_line(info.summary), "strong"),), whole=True)
     facts = [info.session_id, info.cwd or "", info.git_branch or "", info.tag or ""]
@@ -347,7 +347,7 @@ def _confirmed(chosen: Iterable[SessionInfo]) -> bool:
 # ---------------------------------------------------------------- printing
 
 
-def _print(shown: Iterable[Shown]) -> None:
+def print_shown(shown: Iterable[Shown]) -> None:
     """Print lines to stdout, with styles if it is a terminal and rich is installed."""
     if sys.stdout.isatty():
         try:
@@ -361,7 +361,7 @@ def _print(shown: Iterable[Shown]) -> None:
         sys.stdout.write(text)
 
 
-def _print_json(line: bytes) -> None:
+def print_json(line: bytes) -> None:
     # A pipe gets the text unchanged. A terminal would execute control characters in it.
     text = line.decode("utf-8", "replace")
     print(printable_json(text) if sys.stdout.isatty() else text)

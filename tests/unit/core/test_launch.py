@@ -970,3 +970,52 @@ def test_the_cli_enforces_the_smaller_of_its_budget_and_the_limit(
 ) -> None:
     options = with_budget(CliOptions(max_budget_usd=own), Limits(usd=limit))
     assert options.max_budget_usd == expected
+
+
+# -- processes that were started before their session ----------------------------------------------
+
+
+def started(cli: CliOptions | None = None, **rest: Any) -> Launch:
+    """Return the launch of a process that was started before, with an id of its own."""
+    return plan_session(
+        cli or CliOptions(), SdkOptions(), BidirOptions(), session_id=THEIRS, **rest
+    )
+
+
+def test_a_session_uses_the_process_of_the_same_options_and_takes_its_id() -> None:
+    process = started(CliOptions(model="opus", cwd="/a"))
+    launch = session(CliOptions(model="opus", cwd="/a", system_prompt="x")).in_process_of(process)
+    assert launch is not None
+    assert (launch.argv, launch.session_id, launch.writes_id) == (process.argv, THEIRS, THEIRS)
+    assert launch.initialize["systemPrompt"] == "x"
+
+
+def test_a_process_that_can_be_claimed_works_in_any_directory() -> None:
+    process = started(CliOptions(cwd="/a", settings="/s.json")).awaiting_claim()
+    assert process.awaits_claim
+    assert not session().awaits_claim
+    launch = session(CliOptions(cwd="/b", settings="/s.json")).in_process_of(process)
+    assert launch is not None
+    assert (launch.cwd, launch.awaits_claim) == ("/b", True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "process"),
+    [
+        (CliOptions(model="opus"), started()),
+        (CliOptions(env={"A": "1"}), started()),
+        (CliOptions(settings={"a": 1}), started(CliOptions(settings={"a": 2}))),
+        (CliOptions(cwd="/b"), started(CliOptions(cwd="/a"))),
+        (
+            CliOptions(cwd="/b", settings="s.json"),
+            started(CliOptions(cwd="/a", settings="s.json")).awaiting_claim(),
+        ),
+        (
+            CliOptions(cwd="/b", add_dirs=["x"]),
+            started(CliOptions(cwd="/a", add_dirs=["x"])).awaiting_claim(),
+        ),
+    ],
+    ids=["flag", "environment", "file", "directory", "relative file", "relative directory"],
+)
+def test_a_process_with_other_options_is_not_used(wanted: CliOptions, process: Launch) -> None:
+    assert session(wanted).in_process_of(process) is None

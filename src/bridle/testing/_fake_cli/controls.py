@@ -5,12 +5,15 @@ A table has one row per subtype. Other subtypes get an error.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import payloads
 from .payloads import MODELS, MODES
 from .servers import judge_manifest
+from .transcripts import place_of
 from .values import Json, as_list, as_object, is_list, is_object
 
 if TYPE_CHECKING:
@@ -82,6 +85,62 @@ def _end_session(talk: Talk, request: Json) -> None:
     _send(talk, request)
     talk.leaving = int(talk.in_turn)
     talk.on_interrupt()
+
+
+def _claim_session(talk: Talk, request: Json) -> None:
+    """Let the process work in a directory, like one that was started there."""
+    cwd = request["request"].get("cwd")
+    if not talk.flags["spare"]:
+        _refuse(
+            talk,
+            request,
+            "not_a_spare: claim_session is only accepted by a process started with --await-claim"
+            " that has not been claimed yet",
+        )
+    elif not isinstance(cwd, str):
+        text = "invalid_request: cwd — Invalid input: expected string, received undefined"
+        _refuse(talk, request, text)
+    elif not os.path.isabs(cwd) or not os.path.exists(cwd):
+        text = "cwd_not_found: the claim cwd does not exist or is not accessible"
+        _refuse(talk, request, text)
+    elif not os.path.isdir(cwd):
+        _refuse(talk, request, "cwd_not_a_directory: the claim cwd is not a directory")
+    elif _sets_environment(cwd):
+        _refuse(
+            talk,
+            request,
+            "project_settings_not_claimable: settings.json in the claimed directory sets env, which"
+            " a cold start applies during start-up and a claim cannot; start this session cold",
+        )
+    else:
+        talk.flags["spare"] = False
+        os.chdir(cwd)
+        talk.frames.cwd = cwd
+        if talk.port.transcript is not None:
+            talk.port.transcript.move(place_of(None, talk.frames.session_id))
+        talk.port.note(claimed=cwd)
+        payload = {"session_id": talk.frames.session_id, "parked_ms": 1, "sdk_mcp_settled": True}
+        _send(talk, request, {"status": "ok", "cwd": cwd, **payload})
+
+
+def _sets_environment(directory: str) -> bool:
+    try:
+        with open(os.path.join(directory, ".claude", "settings.json"), "rb") as file:
+            return "env" in as_object(json.load(file))
+    except (OSError, ValueError):
+        return False
+
+
+def refuse_prompt(talk: Talk) -> None:
+    """Answer a prompt that came before the claim."""
+    error = (
+        "not_claimed: this process was started with --await-claim and has not been claimed; send"
+        " claim_session before the first message"
+    )
+    failed: Json = {"subtype": "error_during_execution", "is_error": True, "errors": [error]}
+    absent = dict.fromkeys(("terminal_reason", "fast_mode_state", "fast_mode_disabled_reason"), ...)
+    absent |= dict.fromkeys(("subagent_stats", "safety_stops", "queued_turn_count"), ...)
+    talk.port.send(talk.frames.result([], 0, **failed, **absent, stop_reason=None))
 
 
 # ------------------------------------------------------------------------- turns
@@ -291,6 +350,7 @@ def _acknowledge(talk: Talk, request: Json) -> None:
 HANDLERS: dict[str, Callable[[Talk, Json], None]] = {
     "initialize": _initialize,
     "end_session": _end_session,
+    "claim_session": _claim_session,
     "interrupt": _interrupt,
     "cancel_async_message": _cancel_async_message,
     "set_model": _set_model,
@@ -316,4 +376,4 @@ HANDLERS: dict[str, Callable[[Talk, Json], None]] = {
     "set_has_subscribers": _acknowledge,
 }
 
-NEWEST_ONLY = frozenset({"get_task_output", "list_models", "set_has_subscribers"})
+NEWEST_ONLY = frozenset({"claim_session", "get_task_output", "list_models", "set_has_subscribers"})

@@ -63,6 +63,10 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
         port.note(refused="option")
         port.complain(f"error: unknown option '{plan['bad_flag']}'\n".encode())
         return 1
+    if "--await-claim" in argv and plan["flavour"] != NEWEST:
+        port.note(refused="option")
+        port.complain(b"error: unknown option '--await-claim'\n")
+        return 1
     resumed = _value(argv, "--resume")
     forks = "--fork-session" in argv
     named = None if forks or resumed is None else _name(resumed)
@@ -105,6 +109,7 @@ def _flags(argv: list[str], mode: str, plan: Json) -> Json:
         "max_turns": int(_value(argv, "--max-turns") or 0),
         "checkpoints": bool(os.environ.get("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING")),
         "latency": plan["latency"],
+        "spare": "--await-claim" in argv,
         "odd_version": plan["version"] != f"{plan['flavour']} (Claude Code)",
     }
 

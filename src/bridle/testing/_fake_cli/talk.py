@@ -147,6 +147,9 @@ class Talk:
 
     def _on_prompt(self, prompt: Prompt) -> None:
         uuid = prompt.uuid
+        if self.flags["spare"]:
+            controls.refuse_prompt(self)
+            return
         if uuid is not None and uuid in self.known:
             if self.known[uuid] or not self.frames.newer:
                 self.speaker.echo(prompt, timestamped=False)

@@ -42,6 +42,10 @@ class Transcript:
                 self.known.append(entry["uuid"])
                 self._last = entry["uuid"]
 
+    def move(self, path: str) -> None:
+        """Write to another file, because the process was claimed for another directory."""
+        self._path = path
+
     def seconds_left(self) -> float | None:
         """Return after how many seconds something has to be written. None if nothing waits."""
         if not self._waiting:

@@ -1,0 +1,89 @@
+"""How long the first assistant line takes: in a new process, and in a ready one of a pool.
+
+Both use the newest real CLI with a scripted model on loopback, in turns, so that other load affects
+both. Exits with 1 if the median in a ready process is more than 45 % of that in a new one.
+Run: python bench/micro/pool.py [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from bridle import Agent, AssistantMessage, Session
+from bridle._shell.locate import candidates
+from bridle._shell.parking import resident_bytes
+from bridle.testing import ScriptedModel, text
+
+ROUNDS = 9
+TARGET = 0.45
+SETTLE = 2.0
+"""Seconds after which a process has finished its start."""
+
+
+def newest() -> str:
+    """Return the CLI of the installed wheel."""
+    places = (place.path for place in candidates() if place.origin == "claude-agent-sdk")
+    return next(path for path in places if Path(path).exists())
+
+
+async def first_line(session: Session) -> None:
+    """Send a prompt and wait for the first assistant line."""
+    turn = await session.send_user_message("hi")
+    async for message in turn:
+        if isinstance(message, AssistantMessage):
+            break
+
+
+async def cold(agent: Agent[Any]) -> float:
+    """Return the seconds from the call to the first line, in a new process."""
+    began = perf_counter()
+    async with agent.session() as session:
+        await first_line(session)
+        return perf_counter() - began
+
+
+async def ready(agent: Agent[Any], memory: list[float]) -> float:
+    """Return the same for a process that was ready. Note its memory."""
+    async with agent.pool(size=2, ready=1) as pool:
+        await asyncio.sleep(SETTLE)
+        began = perf_counter()
+        async with pool.session() as session:
+            await first_line(session)
+            seconds = perf_counter() - began
+            memory.append((resident_bytes(session.pid or 0) or 0) / (1 << 20))
+        assert pool.metrics.from_ready == 1
+    return seconds
+
+
+async def main(rounds: int) -> int:
+    """Print the figures. Return the exit code."""
+    colds: list[float] = []
+    readies: list[float] = []
+    memory: list[float] = []
+    script = [[text("Hello.")]] * (2 * rounds + 2)
+    with tempfile.TemporaryDirectory() as directory:
+        async with ScriptedModel(script) as model:
+            agent: Agent[Any] = Agent(
+                cli_path=newest(), env=model.env, inherit_env=["PATH"], cwd=directory
+            )
+            await cold(agent)
+            for _ in range(rounds):
+                colds.append(await cold(agent))
+                readies.append(await ready(agent, memory))
+            await cold(agent)
+    ratio = median(one / other for one, other in zip(readies, colds, strict=True))
+    print(f"new process    {median(colds) * 1e3:7.0f} ms (best {min(colds) * 1e3:.0f})")
+    print(f"ready process  {median(readies) * 1e3:7.0f} ms (best {min(readies) * 1e3:.0f})")
+    print(f"ratio          {ratio:7.0%}, target at most {TARGET:.0%}")
+    print(f"memory after the first line {median(memory):.0f} MiB")
+    return int(ratio > TARGET)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)))

@@ -1,0 +1,305 @@
+"""Decide about the runs of a fleet: what a worker does with a run, and when it may do it.
+
+A run is a chain of segments. A segment is the work from the queue to an outcome. The first one
+sends the prompt. Another one follows if a person decides about a tool call, if the run is
+cancelled while it waits for that, or if its tenant has spent its dollars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from hashlib import sha1, sha256
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from bridle._core.incoming.contexts import convert_update
+from bridle._core.journal import (
+    JournalEntry,
+    OutcomeEntry,
+    PromptEntry,
+    StoredOutcome,
+    UnknownEntry,
+)
+from bridle._core.recovery import UNFINISHED
+from bridle._raw_line import JsonObject
+from bridle.approvals import PendingApproval
+from bridle.outcomes import OutcomeReason
+from bridle.permissions import Allow, AllowAll, AllowOnce, Answers, Deny, Edit, PermissionResult
+
+PING = 0.5
+"""Seconds between two requests with which a worker checks that it still holds its lock."""
+
+ANSWER = 4.0
+"""Seconds that the server has to answer such a request."""
+
+LOOK = 0.5
+"""Seconds between two looks of a worker at the runs of all workers."""
+
+CUT_OFF = 8.0
+"""Seconds without an answer after which a worker kills its CLIs."""
+
+RELEASE = 20.0
+"""Seconds without a request after which the server releases the lock of a worker.
+
+Also the seconds after a start of the server in which no worker takes runs over.
+"""
+
+FREE = 2.5
+"""Seconds for which the lock of a worker must have been free before others take its runs."""
+
+RELOCK = 1.0
+"""Seconds in which a worker can take its lock again after its connection broke."""
+
+_NAMESPACE = bytes.fromhex("8a0c8d1e6f1b4b0f9d7c2f5e1a3b4c6d")
+"""The namespace of the run ids that are computed from keys."""
+
+# ---------------------------------------------------------------- runs and segments
+
+
+class RunStatus(StrEnum):
+    """The status of a run."""
+
+    #: In the queue.
+    QUEUED = "queued"
+    #: Not in the queue before a time.
+    DELAYED = "delayed"
+    #: A worker runs it.
+    RUNNING = "running"
+    #: A tool call waits for the decision of a person. See `Run.approve`.
+    WAITING = "waiting"
+    #: Ended with the outcome ``completed``.
+    COMPLETED = "completed"
+    #: Ended with another outcome.
+    FAILED = "failed"
+    #: Cancelled.
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Return True if the run has ended."""
+        return self in _FINAL
+
+
+_FINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
+
+SegmentKind: TypeAlias = Literal["start", "decide", "cancel", "later"]
+
+
+class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The argument of a workflow: everything that a worker has to know about a run."""
+
+    run_id: str
+    #: Text, or a list of content blocks as JSON.
+    prompt: str | list[JsonObject]
+    number: int = 0
+    kind: SegmentKind = "start"
+    key: str | None = None
+    tenant: str | None = None
+    priority: int = 0
+    metadata: JsonObject = {}
+    #: US dollars that the segments before this one have cost.
+    spent: float = 0.0
+    #: The tool call that was decided about, and the decision.
+    pending: PendingApproval | None = None
+    decision: JsonObject | None = None
+
+    @property
+    def id(self) -> str:
+        """Return the id of the workflow."""
+        return segment_id(self.run_id, self.number)
+
+
+class SegmentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a workflow. Without an outcome, the next segment has it."""
+
+    outcome: StoredOutcome | None = None
+    #: The names of the machine and the process that ran it.
+    worker: str = ""
+
+
+def segment_id(run_id: str, number: int) -> str:
+    """Return the id of the workflow of a segment."""
+    return run_id if number == 0 else f"{run_id}/{number}"
+
+
+def run_id_of_key(fleet: str, key: str) -> str:
+    """Return the id of the run with a key: a UUID, because it is the id of the session too."""
+    digest = bytearray(sha1(_NAMESPACE + f"{fleet}\0{key}".encode()).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x50
+    digest[8] = digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def is_deferred(result: SegmentResult) -> bool:
+    """Return whether a segment ended because a tool call waits for a decision."""
+    outcome = result.outcome
+    return (
+        outcome is not None
+        and outcome.reason is OutcomeReason.TOOL_DEFERRED
+        and outcome.pending is not None
+    )
+
+
+# ---------------------------------------------------------------- what a worker does
+
+
+class Ended(Struct, frozen=True):
+    """The journal has the outcome of the segment. No CLI is started."""
+
+    outcome: StoredOutcome
+
+
+class Recover(Struct, frozen=True):
+    """The prompt or the decision was journaled: recover the session."""
+
+
+class Start(Struct, frozen=True):
+    """Nothing was done yet: send the prompt."""
+
+
+class Decide(Struct, frozen=True):
+    """Apply the decision about the tool call that waits."""
+
+
+Action: TypeAlias = Ended | Recover | Start | Decide
+
+
+def next_action(segment: Segment, journal: Iterable[JournalEntry | UnknownEntry]) -> Action:
+    """Return what to do about a segment, by the journal of its session."""
+    wanted = None if segment.pending is None else segment.pending.tool_use_id
+    prompt: str | None = None
+    ended: StoredOutcome | None = None
+    for entry in journal:
+        match entry:
+            case PromptEntry(continues=None, resumes=resumes) if resumes == wanted:
+                # A decision that had no effect is applied again, as another prompt.
+                if wanted is not None or prompt is None:
+                    prompt, ended = entry.prompt_uuid, None
+            case OutcomeEntry(prompt_uuid=uuid) if uuid == prompt:
+                if entry.outcome.reason not in UNFINISHED:
+                    ended = entry.outcome
+            case _:
+                pass
+    if prompt is None:
+        return Start() if wanted is None else Decide()
+    if ended is None:
+        return Recover()
+    return Decide() if still_waits(segment, ended) else Ended(ended)
+
+
+def still_waits(segment: Segment, outcome: StoredOutcome) -> bool:
+    """Return whether the decision of a segment had no effect, so that its call still waits."""
+    return (
+        segment.pending is not None
+        and outcome.pending is not None
+        and outcome.pending.tool_use_id == segment.pending.tool_use_id
+    )
+
+
+# ---------------------------------------------------------------- decisions as JSON
+
+
+def decision_to_json(decision: object) -> JsonObject:
+    """Return a decision about a tool call as JSON. It has been checked before."""
+    match decision:
+        case Deny():
+            return {"kind": "deny", "reason": str(decision.reason), "stop": decision.interrupt}
+        case Edit():
+            return {"kind": "edit", "input": dict(decision.new_input)}
+        case Answers():
+            return {"kind": "answers", "answers": dict(decision.answers)}
+        case AllowAll():
+            return {"kind": "allow_all"}
+        case Allow() | AllowOnce():
+            updates = decision.updated_permissions if isinstance(decision, Allow) else ()
+            return {"kind": "allow", "updates": [one.raw for one in updates]}
+        case _:
+            raise TypeError(type(decision).__name__)
+
+
+def decision_from_json(stored: Mapping[str, Any]) -> PermissionResult | Answers:
+    """Return a decision that was stored as JSON."""
+    match stored["kind"]:
+        case "deny":
+            return Deny(stored["reason"], interrupt=stored["stop"])
+        case "edit":
+            return Edit(stored["input"])
+        case "answers":
+            return Answers(stored["answers"])
+        case "allow_all":
+            return AllowAll()
+        case _:
+            return Allow(updated_permissions=[convert_update(one) for one in stored["updates"]])
+
+
+# ---------------------------------------------------------------- locks of workers
+
+
+def lock_number(executor: str) -> int:
+    """Return the number of the advisory lock of an executor: a signed integer of 64 bits."""
+    digest = sha256(b"bridle worker\0" + executor.encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+class Tenure:
+    """Whether a worker may run CLIs, by the answers of the server that has its lock.
+
+    Times are seconds of one monotonic clock. What counts is when a request was sent: the server
+    may have received it at any moment after that.
+    """
+
+    def __init__(self, now: float, limit: float | None = CUT_OFF) -> None:
+        self._limit = limit
+        self._confirmed = now
+
+    def confirm(self, sent: float) -> None:
+        """Take note that the server has answered a request."""
+        self._confirmed = max(self._confirmed, sent)
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the worker must kill its CLIs."""
+        return self._limit is not None and now - self._confirmed >= self._limit
+
+
+class FreeLocks:
+    """How long the locks of other executors have been free.
+
+    ``wait`` is the seconds after which the runs of an executor can be taken over.
+    """
+
+    def __init__(self, wait: float = FREE) -> None:
+        self._wait = wait
+        self._since: dict[str, float] = {}
+
+    def due(self, free: Collection[str], now: float) -> list[str]:
+        """Return the executors whose runs can be taken over. ``free`` are those without a lock."""
+        self._since = {one: self._since.get(one, now) for one in free}
+        return [one for one, since in self._since.items() if now - since >= self._wait]
+
+
+# ---------------------------------------------------------------- dollars of tenants
+
+
+def seconds_until_affordable(
+    costs: Sequence[tuple[float, float]], limit: float, window: float, now: float
+) -> float:
+    """Return after how many seconds a tenant may start a run. 0.0 if it may do so now.
+
+    Args:
+        costs: when each run of the tenant ended, and what it cost in US dollars.
+        limit: dollars of a window.
+        window: seconds.
+        now: the time.
+    """
+    counted = sorted((at, usd) for at, usd in costs if at > now - window)
+    spent = sum(usd for _, usd in counted)
+    for at, usd in counted:
+        if spent < limit:
+            break
+        spent -= usd
+        if spent < limit:
+            return max(at + window - now, 0.0)
+    return 0.0

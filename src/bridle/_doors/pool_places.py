@@ -1,0 +1,235 @@
+"""Carry out the decisions of a pool's table: start, hand out and close processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from bridle._core.pool import (
+    Close,
+    Lend,
+    PoolAction,
+    PoolLimits,
+    PoolTable,
+    Refuse,
+    Source,
+    Start,
+)
+from bridle._doors.pooled import Pooled
+from bridle._shell.parking import ParkedCli
+from bridle._shell.pool_keys import PoolKeys
+from bridle.errors import BridleError, PoolTimeout, UsageError
+
+log = logging.getLogger("bridle.pool")
+
+
+class Places:
+    """The places of one pool on the running event loop, and the processes in them.
+
+    Args:
+        limits: the limits of the pool.
+        park: starts a process without a session. The argument is called when the process exits.
+        keys: the conversations of the keys.
+    """
+
+    def __init__(
+        self,
+        limits: PoolLimits,
+        park: Callable[[Callable[[ParkedCli], None]], ParkedCli],
+        keys: PoolKeys,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.table = PoolTable(limits)
+        self._size = limits.size
+        self._make_parked = park
+        self._keys = keys
+        # What is in each place that has a process, in use or not.
+        self._held: dict[int, ParkedCli | Pooled] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+
+    def open(self) -> None:
+        """Start the processes to keep ready."""
+        self._perform(self.table.open(self.loop.time()))
+
+    # -- borrowing ---------------------------------------------------------------------------------
+
+    async def borrow(
+        self, key: str | None, timeout: float | None, *, takes_ready: bool
+    ) -> tuple[int, Source]:
+        """Wait for a place.
+
+        Args:
+            key: the key of the conversation, or None.
+            timeout: seconds to wait. None means no limit.
+            takes_ready: whether the ready processes have the right options.
+
+        Raises:
+            PoolTimeout: the timeout has passed.
+            UsageError: the pool is closed.
+        """
+        now = self.loop.time()
+        ticket: asyncio.Future[tuple[int, Source]] = self.loop.create_future()
+        deadline = None if timeout is None else now + timeout
+        self._perform(
+            self.table.borrow(ticket, now, key=key, takes_ready=takes_ready, deadline=deadline)
+        )
+        try:
+            return await ticket
+        except asyncio.CancelledError:
+            if not ticket.cancelled() and ticket.exception() is None:
+                self._return_unused(*ticket.result())
+            else:
+                self._perform(self.table.cancel(ticket, self.loop.time()))
+            raise
+        except PoolTimeout as error:
+            waiting = self.table.metrics().waiting
+            raise PoolTimeout(timeout or error.timeout, self._size, waiting, key) from None
+
+    def _return_unused(self, place: int, source: Source) -> None:
+        """Take back a place whose caller was cancelled before it knew of the place."""
+        if source is Source.IDLE:
+            session = self.session_in(place)
+            key = cast("str", self.table.key_of(place))
+            known = self.table.conversations.get(key)
+            self.give_back(place, known, keep=session.may_stay(None))
+        elif source is Source.READY:
+            _ = self._start(self._close_place(place))
+        else:
+            self._perform(self.table.closed(place, self.loop.time()))
+
+    def session_in(self, place: int) -> Pooled:
+        """Return the session in a place."""
+        return cast("Pooled", self._held[place])
+
+    def take_parked(self, place: int, source: Source) -> ParkedCli | None:
+        """Return the ready process of a place that was lent, or None if there is none."""
+        if source is not Source.READY:
+            return None
+        return cast("ParkedCli | None", self._held.pop(place, None))
+
+    def put(self, place: int, session: Pooled) -> None:
+        """Put the session that uses a place into it. It is closed with the place."""
+        self._held[place] = session
+
+    def give_back(self, place: int, session_id: str | None, *, keep: bool) -> None:
+        """Take back the session of a key. See `PoolTable.give_back`."""
+        now = self.loop.time()
+        self._perform(self.table.give_back(place, now, session_id=session_id, keep=keep))
+
+    async def end(self, place: int) -> None:
+        """Close the process of a place that was lent, and free it. Cancelling does not stop it."""
+        await asyncio.shield(self._start(self._close_place(place)))
+
+    def forget(self, key: str) -> bool:
+        """Forget the conversation of a key. Return False if a caller uses it."""
+        actions = self.table.forget(key, self.loop.time())
+        self._perform(actions or [])
+        return actions is not None
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float, hurry: asyncio.Event) -> None:
+        """Reject callers, give those in progress ``seconds`` to end, then close everything.
+
+        Close everything at once when ``hurry`` is set.
+        """
+        self._perform(self.table.drain())
+        end = self.loop.time() + seconds
+        hurrying = self.loop.create_task(hurry.wait())
+        try:
+            while not self.table.is_empty and (left := end - self.loop.time()) > 0:
+                self._changed.clear()
+                change = self.loop.create_task(self._changed.wait())
+                await asyncio.wait([change, hurrying], timeout=left, return_when="FIRST_COMPLETED")
+                change.cancel()
+                if hurrying.done():
+                    break
+        finally:
+            hurrying.cancel()
+        await asyncio.gather(*(one.aclose() for one in self._held.values()), return_exceptions=True)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _close_place(self, place: int) -> None:
+        key, held = self.table.key_of(place), self._held.get(place)
+        try:
+            if held is not None:
+                await held.aclose()
+            if key is not None:
+                await self._keys.release(key)
+        except Exception:
+            log.exception("A process of the pool could not be closed.")
+        finally:
+            self._held.pop(place, None)
+            self._perform(self.table.closed(place, self.loop.time()))
+
+    # -- the table ---------------------------------------------------------------------------------
+
+    def _perform(self, actions: list[PoolAction]) -> None:
+        for action in actions:
+            match action:
+                case Start(place):
+                    self._park(place)
+                case Lend(ticket, place, source):
+                    waiting = cast("asyncio.Future[tuple[int, Source]]", ticket)
+                    if waiting.done():  # its caller was cancelled a moment ago
+                        self.loop.call_soon(self._return_unused, place, source)
+                    else:
+                        waiting.set_result((place, source))
+                case Close(place):
+                    _ = self._start(self._close_place(place))
+                case Refuse(ticket, waited, is_closing):
+                    self._refuse(cast("asyncio.Future[Any]", ticket), waited, is_closing=is_closing)
+        self._changed.set()
+        self._set_timer()
+
+    def _refuse(self, ticket: asyncio.Future[Any], waited: float, *, is_closing: bool) -> None:
+        if ticket.done():  # its caller was cancelled a moment ago
+            return
+        error: BridleError = PoolTimeout(waited, self._size)
+        if is_closing:
+            error = UsageError("This pool is closed.", fix="Create another one: agent.pool().")
+        ticket.set_exception(error)
+
+    def _park(self, place: int) -> None:
+        """Start a process that waits in this place."""
+        try:
+            self._held[place] = self._make_parked(lambda parked: self._on_exit(place, parked))
+        except (BridleError, OSError) as error:
+            # The next caller starts a process itself, and gets the error.
+            log.info("A process could not be started in advance: %s", error)
+            # Later, because the actions of the table are being performed.
+            self.loop.call_soon(self._lose, place)
+
+    def _on_exit(self, place: int, parked: ParkedCli) -> None:
+        if self._held.get(place) is parked and self.table.is_ready(place):
+            log.info("A process that was started in advance has exited.")
+            del self._held[place]
+            _ = self._start(parked.aclose())
+            self._lose(place)
+
+    def _lose(self, place: int) -> None:
+        if self.table.is_ready(place):
+            self._perform(self.table.lost(place, self.loop.time()))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = None if self.table.is_closing else self.table.next_deadline
+        if due is not None:
+            self._timer = self.loop.call_at(due, self._advance)
+
+    def _advance(self) -> None:
+        self._timer = None
+        self._perform(self.table.advance(self.loop.time()))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,485 @@
+"""The work of a pool: start processes in advance, and run jobs and sessions in them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct, structs
+
+from bridle._core.pool import PoolLimits, PoolMetrics, PoolTable, Source
+from bridle._core.versions import Version
+from bridle._doors.deps import without_functions
+from bridle._doors.not_given import NOT_GIVEN, given_or
+from bridle._doors.pool_places import Places
+from bridle._doors.pooled import Pooled, PooledRun, PooledSession
+from bridle._fields import integer, line, positive
+from bridle._keywords import conversation, refuse_conversation
+from bridle._shell.config_directory import working_directory
+from bridle._shell.locate import find_cli, version_of
+from bridle._shell.parking import CLAIM_SINCE, ParkedCli
+from bridle._shell.pool_keys import Conversation, PoolKeys
+from bridle._shell.preflight import refuse_real_api
+from bridle.content import Content
+from bridle.errors import InitializationError, OptionsError, StartError, UsageError
+from bridle.options import Retry
+from bridle.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from bridle._doors.agent_plan import AgentPlan
+
+log = logging.getLogger("bridle.pool")
+
+Directory: TypeAlias = str | os.PathLike[str] | None
+
+_NOT_IN_POOL = "A pool chooses its conversations itself. Use pool.session(key=...)."
+
+_EARLY_HOOKS = ("SessionStart", "Setup")
+"""Hooks that a CLI without a claim runs at its start, before it has the handshake."""
+
+_count = integer(1)
+_any_count = integer(0)
+
+
+class PoolPlan(Struct, frozen=True, kw_only=True):
+    """The checked arguments of a pool."""
+
+    agent: AgentPlan
+    limits: PoolLimits
+    timeout: float | None
+    drain: float
+    max_memory: int | None
+    retry: Retry | None
+
+    @classmethod
+    def make(
+        cls,
+        agent: AgentPlan,
+        refused: Mapping[str, object],
+        *,
+        size: int,
+        ready: int | None,
+        max_idle: float | None,
+        max_age: float | None,
+        max_uses: int | None,
+        max_memory: int | None,
+        timeout: float | None,
+        drain: float,
+        retry: Retry | None,
+    ) -> PoolPlan:
+        """Check the arguments.
+
+        Raises:
+            OptionsError: an argument is invalid.
+        """
+        refuse_conversation(dict.fromkeys(conversation(refused), True), _NOT_IN_POOL)
+        _count("size", size)
+        if ready is not None:
+            _any_count("ready", ready)
+            if ready > size:
+                problem = f"must be at most the size of the pool, {size}, got {ready}"
+                raise OptionsError("ready", problem, fix="Increase size, or keep fewer ready.")
+        for name, seconds in (("max_idle", max_idle), ("max_age", max_age), ("timeout", timeout)):
+            if seconds is not None:
+                positive(name, seconds)
+        for name, number in (("max_uses", max_uses), ("max_memory", max_memory)):
+            if number is not None:
+                _count(name, number)
+        if drain != 0:
+            positive("drain", drain)
+        _check_retry(retry)
+        limits = PoolLimits(
+            size=size,
+            ready=size if ready is None else ready,
+            max_idle=max_idle,
+            max_age=max_age,
+            max_uses=max_uses,
+        )
+        return cls(
+            agent=agent,
+            limits=limits,
+            timeout=timeout,
+            drain=drain,
+            max_memory=max_memory,
+            retry=retry,
+        )
+
+
+def _check_retry(retry: object) -> None:
+    if not isinstance(retry, Retry | None):
+        problem = f"must be a Retry, got {type(retry).__name__}"
+        raise OptionsError("retry", problem, fix="Use bridle.Retry(attempts=3).")
+
+
+class SessionRequest(Struct, frozen=True):
+    """The checked arguments of one `session` of a pool."""
+
+    key: str | None
+    agent: AgentPlan
+    deps: Any
+    timeout: float | None
+    #: Whether the caller gave a working directory.
+    has_directory: bool
+    #: Called with a new session before it starts. The session keeps the result.
+    show: Callable[[PooledSession], object] = lambda _: None
+
+
+class Borrowed(Struct, frozen=True):
+    """A session that a caller has."""
+
+    place: int
+    key: str | None
+    session: PooledSession
+
+
+class PoolWork:
+    """The processes of a pool, and what runs in them."""
+
+    def __init__(self, plan: PoolPlan) -> None:
+        self._plan = plan
+        self._agent = plan.agent
+        self._options = without_functions(plan.agent.options)
+        self._places: Places | None = None
+        self._is_opening = False
+        self._keys = PoolKeys(None, 0.0)
+        self._path = ""
+        # The directory of the agent, in which ready processes are started.
+        self._home = ""
+        # Whether ready processes wait for a claim, so that they can work in any directory.
+        self._claims = False
+        # Directories with settings that a claimed process cannot apply.
+        self._unclaimable: set[str] = set()
+        self._hurry = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+
+    # -- opening and closing -----------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Find the CLI, and start the processes to keep ready.
+
+        Raises:
+            UsageError: the pool was opened before.
+            CliNotFoundError: there is no CLI.
+        """
+        if self._is_opening:
+            raise UsageError("This pool was already opened.", fix="Create another agent.pool().")
+        self._is_opening = True
+        sample = PooledSession(self._options, self._agent.deps)
+        self._home = working_directory(sample.launch)
+        limits, cli, is_real = self._plan.limits, self._options.cli, True
+        if self._options.bidir.transport_factory is not None:
+            is_real = False
+        else:
+            self._path = find_cli(None if cli.cli_path is None else os.fspath(cli.cli_path))
+            if not self._options.sdk.skip_version_check:
+                version = await version_of(self._path, sample.launch)
+                self._claims = isinstance(version, Version) and version >= CLAIM_SINCE
+        if not is_real or not (self._claims or self._can_start_early()):
+            limits = structs.replace(limits, ready=0)
+        self._keys = PoolKeys(sample.store, self._options.sdk.load_timeout)
+        self._places = Places(limits, self._park, self._keys)
+        self._places.open()
+
+    async def close(self) -> None:
+        """Close the pool and return when its processes have exited.
+
+        Cancellation: shut down at once what is in progress.
+        """
+        if self._places is None:
+            return
+        places = self.places
+        if self._closing is None:
+            work = places.drain(self._plan.drain, self._hurry)
+            self._closing = places.loop.create_task(work, name="bridle-pool")
+        try:
+            await asyncio.shield(self._closing)
+        except asyncio.CancelledError:
+            self._hurry.set()
+            await asyncio.shield(self._closing)
+            raise
+
+    @property
+    def metrics(self) -> PoolMetrics:
+        """Return the numbers of the pool."""
+        if self._places is None:
+            return PoolTable(self._plan.limits).metrics()
+        return self._places.table.metrics()
+
+    @property
+    def places(self) -> Places:
+        """Return the places. Raise UsageError if the pool is not open on this event loop."""
+        if self._places is None:
+            fix = "Use it in `async with agent.pool() as pool`."
+            raise UsageError("This pool is not open.", fix=fix)
+        if asyncio.get_running_loop() is not self._places.loop:
+            raise UsageError(
+                "A pool belongs to the event loop that it was opened on.",
+                fix="Call it there, or use agent.sync.pool(), which works from every thread.",
+            )
+        return self._places
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def job(
+        self,
+        prompt: Content,
+        cwd: Directory,
+        refused: Mapping[str, object],
+        *,
+        retry: Retry | None,
+        **arguments: Any,
+    ) -> Callable[[], PooledRun]:
+        """Check the arguments of a run. Return a function that makes the run.
+
+        Raises:
+            OptionsError: an argument or the prompt is invalid.
+        """
+        refuse_conversation(dict.fromkeys(conversation(refused), True), _NOT_IN_POOL)
+        agent = self._agent.in_directory(cwd)
+        retry = given_or(retry, self._plan.retry)
+
+        def make() -> PooledRun:
+            return agent.run_of(PooledRun, prompt, {}, retry=retry, **arguments)
+
+        make()
+        return make
+
+    async def run(self, make: Callable[[], PooledRun], timeout: float | None) -> Outcome[Any]:
+        """Wait for a process, and run a job in it."""
+        places, job = self.places, make()
+        place, source = await self._borrow(working_directory(job.launch), None, timeout)
+        try:
+            parked = places.take_parked(place, source)
+            places.put(place, job)
+            if parked is not None:
+                try:
+                    if self._fits(parked, job):
+                        outcome = await job.outcome()
+                        places.table.came_up()
+                        return outcome
+                except StartError as error:
+                    self._note_refusal(job, error)
+                    job = make()
+                    places.put(place, job)
+                finally:
+                    await parked.aclose()
+            return await job.outcome()
+        finally:
+            await places.end(place)
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    def request(
+        self,
+        key: str | None,
+        cwd: Directory,
+        deps: Any,
+        timeout: float | None,
+        refused: Mapping[str, object],
+    ) -> SessionRequest:
+        """Check the arguments of a session.
+
+        Raises:
+            OptionsError: an argument is invalid.
+        """
+        refuse_conversation(dict.fromkeys(conversation(refused), True), _NOT_IN_POOL)
+        if key is not None:
+            _check_key(key)
+            if self._options.cli.no_session_persistence:
+                problem = "needs conversations that the CLI saves"
+                raise OptionsError("key", problem, fix="Remove no_session_persistence.")
+        agent = self._agent.in_directory(cwd)
+        return SessionRequest(key, agent, self._agent.deps_or(deps), timeout, cwd is not None)
+
+    async def lend(self, request: SessionRequest) -> Borrowed:
+        """Wait for a process, and return a session that runs in it.
+
+        Raises:
+            PoolTimeout: no process was free in time.
+            StartError: the session did not start.
+            UsageError: the pool is closed.
+        """
+        if request.key is None:
+            directory = _directory(request.agent)
+            place, source = await self._borrow(directory, None, request.timeout)
+            try:
+                session = await self._open(place, source, request, None)
+            except BaseException:
+                await self.places.end(place)
+                raise
+            return Borrowed(place, None, session)
+        return await self._lend_key(request, request.key)
+
+    async def _lend_key(self, request: SessionRequest, key: str) -> Borrowed:
+        places, keys = self.places, self._keys
+        known = keys.known(key) or await keys.load(key)
+        self._check_directory(request, known)
+        places.table.remember(key, None if known is None else known.session_id)
+        directory = _directory(request.agent) if known is None else known.cwd
+        place, source = await self._borrow(directory, key, request.timeout)
+        try:
+            if source is Source.IDLE:
+                session = places.session_in(place)
+                assert isinstance(session, PooledSession)
+                if session.alive and await session.is_healthy():
+                    session.lend(request.deps)
+                    return Borrowed(place, key, session)
+                log.info("The idle process of a key does not respond, so it is replaced.")
+                await session.stop()
+            await keys.take(key)
+            # Another program may have used the key until now.
+            known = await keys.load(key)
+            self._check_directory(request, known)
+            session = await self._open(place, source, request, known)
+        except BaseException:
+            await places.end(place)
+            raise
+        return Borrowed(place, key, session)
+
+    async def take_back(self, borrowed: Borrowed) -> None:
+        """Close a session, or keep it for the next caller with its key."""
+        place, key, session = borrowed.place, borrowed.key, borrowed.session
+        if key is None:
+            await self.places.end(place)
+            return
+        session_id = session.id if session.has_prompts else None
+        try:
+            if session_id is not None:
+                # The id changes if the conversation is cleared.
+                await self._save(key, session)
+        finally:
+            keep = session.may_stay(self._plan.max_memory)
+            self.places.give_back(place, session_id, keep=keep)
+
+    async def forget(self, key: str) -> None:
+        """Let a key begin a new conversation with its next use.
+
+        Raises:
+            UsageError: a caller uses the key.
+            SessionLoadError: the store failed.
+        """
+        _check_key(key)
+        if not self.places.forget(key):
+            raise UsageError("The session of this key is in use.", fix="Leave its block first.")
+        await self._keys.forget(key)
+
+    def _check_directory(self, request: SessionRequest, known: Conversation | None) -> None:
+        if known is None or not request.has_directory:
+            return
+        if _directory(request.agent) != known.cwd:
+            problem = f"must be {known.cwd!r}, the directory of the conversation of this key"
+            raise OptionsError("cwd", problem, fix="Leave it out, or use another key.")
+
+    def _make(self, request: SessionRequest, known: Conversation | None) -> PooledSession:
+        """Return a session that is not started. ``known`` is the conversation to resume."""
+        agent, chosen = request.agent, {}
+        if known is not None:
+            agent, chosen = agent.in_directory(known.cwd), {"resume_session_id": known.session_id}
+        session = agent.session_of(PooledSession, chosen, request.deps, NOT_GIVEN, NOT_GIVEN)
+        session.has_prompts = known is not None
+        session.shown = request.show(session)
+        return session
+
+    async def _open(
+        self, place: int, source: Source, request: SessionRequest, known: Conversation | None
+    ) -> PooledSession:
+        """Start a session in a place.
+
+        Raises:
+            StartError: it did not start.
+        """
+        places, session = self.places, self._make(request, known)
+        parked = places.take_parked(place, source)
+        places.put(place, session)
+        if parked is not None:
+            try:
+                if known is None and self._fits(parked, session):
+                    await session.connect()
+                    places.table.came_up()
+                    return self._watched(request.key, session)
+            except StartError as error:
+                self._note_refusal(session, error)
+                session = self._make(request, known)
+                places.put(place, session)
+            finally:
+                await parked.aclose()
+        await session.connect()
+        return self._watched(request.key, session)
+
+    def _watched(self, key: str | None, session: PooledSession) -> PooledSession:
+        """Save the conversation of a key before its first prompt, so that it can be resumed."""
+        if key is not None and not session.has_prompts:
+            session.before_prompts = lambda: self._save(key, session)
+        return session
+
+    async def _save(self, key: str, session: PooledSession) -> None:
+        if session.id is not None:
+            found = Conversation(session.id, working_directory(session.launch))
+            await self._keys.save(key, found)
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    async def _borrow(
+        self, directory: str, key: str | None, timeout: float | None
+    ) -> tuple[int, Source]:
+        """Wait for a place. ``directory`` is the working directory of the session."""
+        timeout = given_or(timeout, self._plan.timeout)
+        if timeout is not None:
+            positive("timeout", timeout)
+        if self._claims:
+            takes_ready = directory not in self._unclaimable
+        else:
+            takes_ready = directory == self._home
+        return await self.places.borrow(key, timeout, takes_ready=takes_ready)
+
+    def _can_start_early(self) -> bool:
+        """Return False if a process that waits without a claim would miss hooks of the agent."""
+        hooks = self._options.bidir.all_hooks()
+        return not any(event in hooks for event in _EARLY_HOOKS)
+
+    def _park(self, on_exit: Callable[[ParkedCli], None]) -> ParkedCli:
+        """Start a process that waits for a session.
+
+        Raises:
+            StartError: it did not start, or would be of no use.
+        """
+        launch = PooledSession(self._options, self._agent.deps).launch
+        if self._claims:
+            launch = launch.awaiting_claim()
+        elif not self._can_start_early():
+            raise StartError("The agent has hooks for the start of a session.")
+        environment = launch.environment(os.environ)
+        refuse_real_api(self._path, os.environ, environment, self._options.cli.settings)
+        return ParkedCli(self._path, launch, on_exit)
+
+    def _fits(self, parked: ParkedCli, session: Pooled) -> bool:
+        """Give a ready process to a session. Return False if the session cannot use it."""
+        if not parked.is_alive:
+            return False
+        directory = working_directory(session.launch)
+        is_refused = parked.launch.awaits_claim and directory in self._unclaimable
+        return not is_refused and session.take(parked)
+
+    def _note_refusal(self, session: Pooled, error: StartError) -> None:
+        """Note that a ready process could not be used. A new process is started instead."""
+        log.info("A ready process could not be used, so another one is started: %s", error)
+        if isinstance(error, InitializationError) and "not_claimable" in error.message:
+            directory = working_directory(session.launch)
+            self._unclaimable.add(directory)
+            if directory == self._home:
+                # Processes that wait for a claim are of no use in the agent's own directory.
+                self._claims = False
+
+
+def _directory(agent: AgentPlan) -> str:
+    """Return the directory that the CLI of an agent works in, without links."""
+    return os.path.realpath(agent.options.cli.cwd or os.getcwd())
+
+
+def _check_key(key: object) -> None:
+    """Raise OptionsError if this is not a key."""
+    if line("key", key) == "":
+        raise OptionsError("key", "must not be empty", fix="Use a name, such as 'user-7'.")

@@ -1,0 +1,212 @@
+"""`SyncPool`: the blocking twin of `Pool`."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Never, NoReturn, Self, TypeVar, cast, overload
+
+from msgspec import structs
+
+from bridle import sync as blocking
+from bridle._core.pool import PoolMetrics
+from bridle._doors.not_given import NOT_GIVEN
+from bridle._doors.pool_work import Borrowed, PoolPlan, PoolWork, SessionRequest
+from bridle._doors.pooled import PooledRun
+from bridle._doors.portal import Portal, portal
+from bridle.content import Content
+from bridle.errors import UsageError
+from bridle.options import Retry
+from bridle.outcomes import Outcome, Output
+
+Deps = TypeVar("Deps")
+
+
+class SyncPoolSession:
+    """A session of a pool that is not borrowed yet. Use it in ``with``."""
+
+    def __init__(self, home: Portal, work: PoolWork, request: SessionRequest) -> None:
+        self._portal = home
+        self._work = work
+        # Tools get a blocking session as their context.
+        self._request = structs.replace(request, show=blocking.RunSession)
+        self._borrowed: list[Borrowed] = []
+
+    def __enter__(self) -> blocking.Session:
+        work = partial(self._work.lend, self._request)
+        borrowed = self._portal.call("pool.session", work)
+        self._borrowed.append(borrowed)
+        return cast("blocking.Session", borrowed.session.shown)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        borrowed = self._borrowed.pop()
+        if not self._portal.is_over:
+            self._portal.call("pool.session", partial(self._work.take_back, borrowed))
+
+    def __repr__(self) -> str:
+        return "<a session of a pool that is not borrowed: use it in `with`>"
+
+
+class SyncPool(Generic[Deps]):
+    """A :class:`Pool` with blocking methods. Get it from ``agent.sync.pool(...)``.
+
+    Use it in ``with``. Any thread may use it at any time. See `bridle.sync` for callbacks and
+    Ctrl-C.
+    """
+
+    def __init__(self, plan: PoolPlan) -> None:
+        self._plan = plan
+        self._made: tuple[Portal, PoolWork] | None = None
+
+    def __enter__(self) -> Self:
+        if self._made is not None:
+            raise UsageError("This pool was already opened.", fix="Create another one.")
+        home, work = portal(), PoolWork(self._plan)
+        self._made = home, work
+        home.call("pool", work.open, lambda: home.start(work.close))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _opened(self) -> tuple[Portal, PoolWork]:
+        if self._made is None:
+            fix = "Use it in `with agent.sync.pool() as pool`."
+            raise UsageError("This pool is not open.", fix=fix)
+        return self._made
+
+    def close(self) -> None:
+        """Close the pool and return when its processes have exited.
+
+        See ``Pool.aclose``. Ctrl-C shuts down what is in progress.
+        """
+        if self._made is not None and not self._made[0].is_over:
+            home, work = self._made
+            home.call("pool.close", work.close)
+
+    def aclose(self) -> None:
+        """Close the pool and return when its processes have exited.
+
+        The same as :meth:`close`.
+        """
+        self.close()
+
+    @property
+    def metrics(self) -> PoolMetrics:
+        """Return the numbers of the pool: its processes, its callers, how callers were served."""
+        home, work = self._opened
+
+        async def read() -> PoolMetrics:
+            return work.metrics
+
+        return home.call("pool.metrics", read)
+
+    @overload
+    def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: type[Output],
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: Deps | None = ...,
+        cwd: str | os.PathLike[str] | None = ...,
+        timeout: float | None = ...,
+        **refused: Never,
+    ) -> Outcome[Output]: ...
+
+    @overload
+    def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        retry: Retry | None = ...,
+        keep_messages: bool = ...,
+        deps: Deps | None = ...,
+        cwd: str | os.PathLike[str] | None = ...,
+        timeout: float | None = ...,
+        **refused: Never,
+    ) -> Outcome[Any]: ...
+
+    def run(
+        self,
+        prompt: Content,
+        *,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        retry: Retry | None = NOT_GIVEN,
+        keep_messages: bool = False,
+        deps: Deps | None = NOT_GIVEN,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout: float | None = NOT_GIVEN,
+        **refused: Never,
+    ) -> Outcome[Any]:
+        """Run one prompt in a new conversation and return its outcome.
+
+        See ``Pool.run``. Ctrl-C leaves the queue, or shuts down the CLI.
+        """
+        home, work = self._opened
+        make = work.job(
+            prompt,
+            cwd,
+            refused,
+            output_type=output_type,
+            output_retries=output_retries,
+            retry=retry,
+            keep_messages=keep_messages,
+            deps=deps,
+        )
+
+        def make_shown() -> PooledRun:
+            job = make()
+            job.show = blocking.RunSession
+            job.shown = blocking.RunSession(job)  # tools get a blocking session as their context
+            return job
+
+        return home.call("run", lambda: work.run(make_shown, timeout))
+
+    def session(
+        self,
+        key: str | None = None,
+        *,
+        deps: Deps | None = NOT_GIVEN,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout: float | None = NOT_GIVEN,
+        **refused: Never,
+    ) -> SyncPoolSession:
+        """Borrow a session: ``with pool.session(key="user-7") as session``.
+
+        See ``Pool.session``.
+        """
+        home, work = self._opened
+        return SyncPoolSession(home, work, work.request(key, cwd, deps, timeout, refused))
+
+    def forget(self, key: str) -> None:
+        """Let a key begin a new conversation with its next use. The transcript stays.
+
+        See ``Pool.forget``.
+        """
+        home, work = self._opened
+        home.call("pool.forget", partial(work.forget, key))
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError: a pool holds processes of this program."""
+        raise TypeError("A SyncPool cannot be pickled. Create one in each process.")
+
+    def __repr__(self) -> str:
+        return f"<a pool of {self._plan.limits.size} processes, with blocking methods>"

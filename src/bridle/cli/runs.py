@@ -1,0 +1,212 @@
+"""``bridle runs``: the runs of a fleet as a table, one run in detail, and decisions about runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bridle._core.transcript_summaries import bare_info
+from bridle.cli.exits import ExitCode
+from bridle.cli.fleets import fleet_arguments, named_fleet
+from bridle.cli.printable import one_line
+from bridle.cli.sessions import conversation, print_json, print_shown
+from bridle.errors import OptionsError, SessionNotFoundError
+from bridle.permissions import Allow, Deny, Edit, PermissionResult
+from bridle.sessions import read_transcript
+
+if TYPE_CHECKING:
+    from bridle.fleet import Fleet, Run, RunInfo
+
+_EPILOG = """\
+  bridle runs --fleet app:fleet                   the last 20 runs of `fleet` in app.py
+  bridle runs --database sqlite:///runs.db        the same without the program
+  bridle runs --status failed --live              the failed ones, again every second
+  bridle runs show 1f0c9a2e                       the conversation, the cost, where it ran
+  bridle runs approve 1f0c9a2e                    let the tool run that waits
+  bridle runs approve 1f0c9a2e --deny "not now"   deny the call
+  bridle runs cancel 1f0c9a2e                     cancel the run
+
+RUN is an id, the start of an id, or a key.
+"""
+
+_ACTIONS = ("list", "show", "approve", "cancel")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "words", metavar="ACTION RUN", nargs="*", help="list (default), show, approve or cancel."
+    )
+    fleet_arguments(parser)
+    parser.add_argument("--status", help="list: only runs with this status, such as failed.")
+    parser.add_argument("--tenant", help="list: only runs of this tenant.")
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="list: how many runs. Default: 20."
+    )
+    parser.add_argument("--live", action="store_true", help="list: repeat it every second.")
+    parser.add_argument("--json", action="store_true", help="list, show: print lines of JSON.")
+    parser.add_argument(
+        "--deny",
+        metavar="REASON",
+        help="With approve: deny the call. The model reads this reason.",
+    )
+    parser.add_argument(
+        "--input", metavar="JSON", help="With approve: let the call run with this input."
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Do what the arguments say.
+
+    Raises:
+        OptionsError: an argument is missing or invalid, or there is no such run.
+        UsageError: the run does not wait for a decision.
+    """
+    words: list[str] = options.words or ["list"]
+    action, *rest = words
+    if action not in _ACTIONS:
+        problem = f"must be one of {', '.join(_ACTIONS)}, got {action!r:.80}"
+        raise OptionsError("ACTION", problem)
+    if len(rest) != (action != "list"):
+        raise OptionsError("RUN", "must be one run", fix="`bridle runs` lists the ids.")
+    fleet = named_fleet(options)
+    works: dict[str, Callable[[Fleet, argparse.Namespace, str], Awaitable[None]]] = {
+        "list": _list,
+        "show": _show,
+        "approve": _approve,
+        "cancel": _cancel,
+    }
+
+    async def work() -> None:
+        try:
+            await works[action](fleet, options, "".join(rest))
+        finally:
+            await fleet.aclose()
+
+    asyncio.run(work())
+    return ExitCode.OK
+
+
+async def _find(fleet: Fleet, word: str) -> Run:
+    """Return the run that a word names: by its id, the start of its id, or its key."""
+    async for run in fleet.runs(key=word):
+        return run
+    found = [run async for run in fleet.runs() if len(word) >= 4 and run.id.startswith(word)]
+    if len(found) != 1:
+        problem = f"{word!r:.80} names {'several runs' if found else 'no run'}"
+        raise OptionsError("RUN", problem, fix="Use a whole id. `bridle runs` lists the ids.")
+    return found[0]
+
+
+# ---------------------------------------------------------------- list
+
+
+async def _list(fleet: Fleet, options: argparse.Namespace, _: str) -> None:
+    while True:
+        found = fleet.runs(status=options.status, tenant=options.tenant, limit=options.limit)
+        infos = [run.listed async for run in found if run.listed is not None]
+        if options.json:
+            for info in infos:
+                print_json(msgspec.json.encode(info))
+        else:
+            lines = table(infos, time.time())
+            start = "\x1b[H\x1b[J" if options.live and sys.stdout.isatty() else ""
+            print(start + "\n".join(lines), flush=True)
+        if not options.live:
+            return
+        await asyncio.sleep(1.0)
+
+
+def table(infos: list[RunInfo], now: float) -> list[str]:
+    """Return the lines of a table of runs."""
+    if not infos:
+        return ["There are no runs."]
+    lines = [f"{'RUN':10}{'STATUS':11}{'AGE':>6}  {'STARTS':>6}  {'USD':>8}  {'WORKER':28}PROMPT"]
+    for info in infos:
+        cost = "" if info.cost_usd is None else f"{info.cost_usd:.4f}"
+        name, worker = one_line(info.key or _text(info), 60), one_line(info.worker or "", 27)
+        lines.append(
+            f"{info.id[:8]:10}{info.status:11}{_age(now - info.submitted_at):>6}"
+            f"  {info.starts:>6}  {cost:>8}  {worker:28}{name}"
+        )
+    counts = Counter(str(info.status) for info in infos)
+    lines.append("  ".join(f"{name}: {count}" for name, count in sorted(counts.items())))
+    return lines
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def _text(info: RunInfo) -> str:
+    return info.prompt if isinstance(info.prompt, str) else json.dumps(info.prompt)
+
+
+# ---------------------------------------------------------------- one run
+
+
+async def _show(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
+    run = await _find(fleet, word)
+    info = await run.info()
+    if options.json:
+        print_json(msgspec.json.encode(info))
+        for message in await run.messages():
+            print_json(message.raw_line)
+        return
+    for line in _facts(info):
+        print(line)
+    try:
+        transcript = await read_transcript(run.id, store=fleet.store)
+    except SessionNotFoundError:
+        return
+    print_shown(conversation(transcript, bare_info(transcript)))
+
+
+def _facts(info: RunInfo) -> list[str]:
+    facts: dict[str, Any] = {
+        "run": info.id,
+        "status": info.status,
+        "key": info.key,
+        "tenant": info.tenant,
+        "prompt": one_line(_text(info), 200),
+        "outcome": info.reason,
+        "cost": None if info.cost_usd is None else f"${info.cost_usd:.4f}",
+        "worker": info.worker,
+        "starts": info.starts,
+    }
+    if info.pending is not None:
+        call = json.dumps(info.pending.tool_input, ensure_ascii=False)
+        facts["waits for"] = one_line(f"{info.pending.tool_name} {call}", 500)
+    return [f"{name + ':':11}{one_line(str(value), 500)}" for name, value in facts.items() if value]
+
+
+async def _approve(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
+    decision: PermissionResult = Allow()
+    if options.deny is not None:
+        decision = Deny(options.deny)
+    elif options.input is not None:
+        try:
+            decision = Edit(json.loads(options.input))
+        except ValueError as error:
+            raise OptionsError("--input", f"is not JSON: {error}") from None
+    run = await _find(fleet, word)
+    await run.approve(decision)
+    print(f"{run.id} is in the queue again.")
+
+
+async def _cancel(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
+    run = await _find(fleet, word)
+    await run.cancel()
+    print(f"{run.id} is {await run.status()}.")

@@ -1,0 +1,22 @@
+"""Run an agent's prompts on any number of workers and machines: durable, with take-over.
+
+Needs ``pip install 'bridle[fleet]'``. The work is in a queue in SQLite or PostgreSQL, on DBOS.
+"""
+
+from bridle._core.fleet_runs import RunStatus
+from bridle.fleet._fleet import Fleet, Prepare
+from bridle.fleet._runs import Run, RunChanged, RunEnded, RunEvent, RunInfo, RunMessage
+from bridle.fleet._worker import TenantLimits
+
+__all__ = [
+    "Fleet",
+    "Prepare",
+    "Run",
+    "RunChanged",
+    "RunEnded",
+    "RunEvent",
+    "RunInfo",
+    "RunMessage",
+    "RunStatus",
+    "TenantLimits",
+]

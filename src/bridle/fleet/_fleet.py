@@ -1,0 +1,388 @@
+"""`Fleet`: runs that survive crashes, deployments and machines."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, cast
+from uuid import uuid4
+
+import msgspec
+from msgspec import structs
+
+from bridle._core.fleet_runs import RunStatus, Segment, run_id_of_key, segment_id
+from bridle._core.journal import content_of
+from bridle._doors.session_start import check_prompt
+from bridle._fields import integer
+from bridle._stores.drivers import load_driver
+from bridle.agent import Agent, plan_of
+from bridle.content import Content
+from bridle.errors import OptionsError
+from bridle.fleet._dbos import Queue, Row
+from bridle.fleet._locks import FileLock, PostgresLock, WorkerLock
+from bridle.fleet._runs import Run, RunInfo, info_of
+from bridle.fleet._store import FleetStore
+from bridle.fleet._worker import TenantLimits, Worker, WorkPlan, in_thread
+from bridle.options import Retry
+from bridle.sessions import PostgresStore, SessionStore, SqliteStore
+
+_PRIORITIES = range(-1000, 1001)
+_at_once = integer(1)
+
+Prepare = Callable[[RunInfo], str | os.PathLike[str] | Awaitable[Any] | None]
+"""Returns the working directory of a run. May be ``async def``."""
+
+
+class Fleet:
+    """Runs of an agent, in a database, on any number of machines.
+
+    Creating a fleet starts nothing and opens nothing. Programs that submit runs and programs that
+    work on them create the same fleet.
+
+    Args:
+        agent: runs the prompts. It must not have a store: the fleet has its own.
+        database: ``sqlite:///runs.db`` for a file on this machine, or
+            ``postgresql://user:password@host/database`` for many machines.
+        name: tells fleets in the same database apart.
+        at_once: how many runs the whole fleet has at the same time. None for as many as the
+            workers can take.
+        tenants: limits of each tenant.
+        retry: how often a run continues after a temporary failure. See ``Agent.run``.
+        prepare: called in the worker before a run starts or is taken over. Gets the `RunInfo` and
+            returns the working directory, or None for that of the agent. A run that is taken over
+            on the same machine stays in its directory.
+
+    Raises:
+        OptionsError: an argument is invalid, or the extra ``fleet`` is not installed.
+    """
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        database: str = "sqlite:///runs.db",
+        *,
+        name: str = "default",
+        at_once: int | None = None,
+        tenants: TenantLimits | None = None,
+        retry: Retry | None = None,
+        prepare: Prepare | None = None,
+    ) -> None:
+        load_driver("Fleet", "dbos", "fleet")
+        if not isinstance(cast("object", agent), Agent):
+            problem = f"must be an Agent, got {type(agent).__name__}"
+            raise OptionsError("agent", problem, fix="Use Fleet(bridle.Agent(...)).")
+        if agent.options.sdk.store is not None:
+            problem = "is set, but a fleet brings its own store"
+            raise OptionsError("store", problem, fix="Create the agent without store=.")
+        if not isinstance(cast("object", name), str) or not name.isidentifier():
+            problem = f"must be a word of letters, digits and _, got {name!r:.80}"
+            raise OptionsError("name", problem)
+        if at_once is not None:
+            _at_once("at_once", at_once)
+        self.name = name
+        self.agent = agent
+        self._url, store, self._lock = _place(database)
+        self._store = FleetStore(store)
+        self._queue = Queue(self._url, name)
+        self._at_once = at_once
+        self._tenants = _checked_limits(tenants)
+        self._retry = retry
+        self._prepare = prepare
+
+    def __repr__(self) -> str:
+        return f"Fleet(name={self.name!r}, store={self._store!r})"
+
+    @property
+    def store(self) -> SessionStore:
+        """Return the store with the conversations, for the functions of `bridle.sessions`."""
+        return self._store
+
+    # -- submitting --------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        prompt: Content,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        priority: int = 0,
+        delay: float | None = None,
+        at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Put a prompt into the queue. It is in the database when this method returns.
+
+        Args:
+            prompt: text, or a list of content blocks.
+            key: names the run. If there is a run with this key, it is returned, and the other
+                arguments are ignored.
+            tenant: for whom the run is. See `TenantLimits`.
+            priority: from -1000 to 1000. Runs with a higher priority start first. With
+                ``TenantLimits.at_once`` this holds for the runs of one tenant.
+            delay: seconds before the run goes into the queue.
+            at: when the run goes into the queue, instead of ``delay``. Must have a time zone.
+            metadata: a JSON object for `RunInfo.metadata`, for example for ``prepare``.
+
+        Raises:
+            OptionsError: an argument is invalid. Nothing was submitted.
+            StoreError: the database failed. Submit again: with a key there will be one run.
+        """
+        segment = self._segment(prompt, key, tenant, priority, metadata)
+        if at is not None:
+            if delay is not None or at.tzinfo is None:
+                problem = "must be a time with a time zone, without a delay beside it"
+                raise OptionsError("at", problem, fix="Use datetime.now(UTC) + timedelta(...).")
+            delay = at.timestamp() - time.time()
+        if delay is not None and not isinstance(cast("object", delay), int | float):
+            raise OptionsError("delay", f"must be a number of seconds, got {delay!r:.80}")
+        await in_thread(self._queue.open)
+        await in_thread(self._queue.add, segment, delay)
+        return self.run(segment.run_id)
+
+    def _segment(
+        self,
+        prompt: Content,
+        key: str | None,
+        tenant: str | None,
+        priority: int,
+        metadata: Mapping[str, Any] | None,
+    ) -> Segment:
+        check_prompt(prompt)
+        for option, value in (("key", key), ("tenant", tenant)):
+            if value is not None and (not isinstance(cast("object", value), str) or not value):
+                raise OptionsError(option, f"must be a text, got {value!r:.80}")
+        if priority not in _PRIORITIES:
+            raise OptionsError("priority", f"must be from -1000 to 1000, got {priority!r:.80}")
+        try:
+            kept: Any = msgspec.json.decode(msgspec.json.encode(metadata or {}))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise OptionsError("metadata", f"cannot be stored as JSON: {error}") from None
+        return Segment(
+            run_id=str(uuid4()) if key is None else run_id_of_key(self.name, key),
+            prompt=content_of(prompt),
+            key=key,
+            tenant=tenant,
+            priority=priority,
+            metadata=kept,
+        )
+
+    async def schedule(
+        self,
+        name: str,
+        cron: str,
+        prompt: Content,
+        *,
+        tenant: str | None = None,
+        priority: int = 0,
+        timezone: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Submit a prompt again and again. A schedule with the same name is replaced.
+
+        Workers must run at that time. A run has the key ``<name>@<time>``, so it is added once.
+
+        Args:
+            name: the name of the schedule.
+            cron: when, such as ``"0 3 * * *"``. Six fields begin with seconds.
+            prompt: as for `submit`, here and below.
+            timezone: such as ``"Europe/Berlin"``. None is UTC.
+
+        Raises:
+            OptionsError: an argument is invalid.
+            StoreError: the database failed.
+        """
+        segment = self._segment(prompt, name, tenant, priority, metadata)
+        text = msgspec.json.encode(segment).decode()
+        await in_thread(self._queue.open)
+        await in_thread(self._queue.schedule, name, cron, text, timezone)
+
+    async def unschedule(self, name: str) -> None:
+        """Delete a schedule. Its runs stay."""
+        await in_thread(self._queue.open)
+        await in_thread(self._queue.unschedule, name)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def run(self, run_id: str) -> Run:
+        """Return a run by its id. The database is not asked yet."""
+        return Run(run_id, self._queue, self._store, plan_of(self.agent).output_type)
+
+    async def runs(
+        self,
+        *,
+        status: RunStatus | str | None = None,
+        tenant: str | None = None,
+        key: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Run]:
+        """Iterate over runs, the newest first. ``run.listed`` has what was read.
+
+        Args:
+            status: such as ``"failed"``. None for all.
+            tenant: only the runs of this tenant.
+            key: only the run with this key.
+            limit: how many runs at most.
+
+        Raises:
+            OptionsError: there is no such status.
+            StoreError: the database failed.
+        """
+        chosen = None if status is None else _status(status)
+        await in_thread(self._queue.open)
+        wanted: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
+        if key is not None:
+            wanted["run"] = run_id_of_key(self.name, key)
+        rows: list[Row] = []
+        for statuses, state in _FILTERS[chosen]:
+            attributes = wanted | ({} if state is None else {"state": state})
+            rows += await in_thread(self._queue.segments, statuses, attributes)
+        rows.sort(key=lambda row: row.created_at, reverse=True)
+        count = 0
+        for row in await self._last_segments(rows):
+            info = info_of(*row)
+            if chosen is not None and info.status is not chosen:
+                continue
+            if limit is not None and count >= limit:
+                return
+            count += 1
+            run = self.run(info.id)
+            run.listed = info
+            yield run
+
+    async def _last_segments(self, rows: list[Row]) -> list[tuple[Row, Row]]:
+        """Return those of the rows that are the last of their run, each with the first one."""
+        numbers = {row.id: row.segment for row in rows}
+        followed = [
+            segment_id(one.run_id, one.number + 1)
+            for row in rows
+            if (one := numbers[row.id]) is not None and row.attributes.get("state") in _FOLLOWED
+        ]
+        later = [one.run_id for one in numbers.values() if one is not None and one.number > 0]
+        known = {row.id: row for row in rows}
+        missing = [one for one in (*followed, *later) if one not in known]
+        for start in range(0, len(missing), 500):
+            some = missing[start : start + 500]
+            known |= await in_thread(self._queue.rows, some)
+        last: list[tuple[Row, Row]] = []
+        for row in rows:
+            segment = row.segment
+            if segment is None or segment_id(segment.run_id, segment.number + 1) in known:
+                continue
+            last.append((row, known.get(segment.run_id, row)))
+        return last
+
+    # -- working -----------------------------------------------------------------------------------
+
+    async def work(
+        self, at_once: int = 4, *, stop: asyncio.Event | None = None, drain: float = 30.0
+    ) -> None:
+        """Work on runs until ``stop`` is set, or for ever. A process can have one worker.
+
+        If the database fails, the worker kills its CLIs and goes on when the database is back.
+
+        Args:
+            at_once: how many runs this worker has at the same time. Each needs a CLI process.
+            stop: set this event to end the worker.
+            drain: seconds that runs have to end after that. The others are handed over.
+
+        Raises:
+            OptionsError: an argument is invalid.
+            UsageError: this process has a worker already.
+
+        Cancellation: kills the CLIs and hands the runs over.
+        """
+        _at_once("at_once", at_once)
+        plan = plan_of(self.agent)
+        options = structs.replace(plan.options, sdk=plan.options.sdk.replace(store=self._store))
+        working = WorkPlan(
+            name=self.name,
+            url=self._url,
+            queue=self._queue,
+            store=self._store,
+            plan=structs.replace(plan, options=options),
+            lock=self._lock,
+            at_once=self._at_once,
+            limits=self._tenants,
+            retry=self._retry,
+            prepare=None if self._prepare is None else self._prepared,
+        )
+        await Worker(working, at_once, stop or asyncio.Event(), drain).work()
+
+    async def _prepared(self, segment: Segment) -> Any:
+        assert self._prepare is not None, "the fleet has a function that prepares"
+        info = await self.run(segment.run_id).info()
+        if inspect.iscoroutinefunction(self._prepare):
+            return await self._prepare(info)
+        made: Any = await in_thread(self._prepare, info)
+        return await made if inspect.isawaitable(made) else made
+
+    async def aclose(self) -> None:
+        """Close the connections. The fleet stays usable: the next call connects again."""
+        await in_thread(self._queue.close)
+        await self._store.aclose()
+
+    async def __aenter__(self) -> Fleet:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+_FOLLOWED = (RunStatus.WAITING, "later")
+"""States of a segment after which there can be another one."""
+
+_FILTERS: dict[RunStatus | None, list[tuple[str | list[str] | None, str | None]]] = {
+    None: [(None, None)],
+    RunStatus.QUEUED: [("ENQUEUED", None)],
+    RunStatus.DELAYED: [("DELAYED", None)],
+    RunStatus.RUNNING: [("PENDING", None)],
+    RunStatus.WAITING: [("SUCCESS", "waiting")],
+    RunStatus.COMPLETED: [("SUCCESS", "completed")],
+    RunStatus.FAILED: [
+        ("SUCCESS", "failed"),
+        (["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"], None),
+    ],
+    RunStatus.CANCELLED: [("CANCELLED", None), ("SUCCESS", "cancelled"), ("ENQUEUED", None)],
+}
+"""The workflows that can have a status: their status in DBOS, and the attribute ``state``."""
+
+
+def _status(status: str) -> RunStatus:
+    try:
+        return RunStatus(status)
+    except ValueError:
+        known = ", ".join(RunStatus)
+        raise OptionsError("status", f"must be one of {known}, got {status!r:.80}") from None
+
+
+def _checked_limits(limits: TenantLimits | None) -> TenantLimits:
+    if limits is None:
+        return TenantLimits()
+    if not isinstance(cast("object", limits), TenantLimits):
+        problem = f"must be TenantLimits, got {type(limits).__name__}"
+        raise OptionsError("tenants", problem, fix="Use TenantLimits(at_once=2).")
+    if limits.at_once is not None:
+        _at_once("TenantLimits.at_once", limits.at_once)
+    for name, value in (("usd", limits.usd), ("per", limits.per)):
+        if value is not None and not value > 0:
+            raise OptionsError(f"TenantLimits.{name}", f"must be positive, got {value!r:.80}")
+    return limits
+
+
+def _place(
+    database: object,
+) -> tuple[str, SqliteStore | PostgresStore, Callable[[str], WorkerLock]]:
+    """Return the url for DBOS, the store and the locks of a database."""
+    fix = "Use sqlite:///runs.db or postgresql://user:password@host/database."
+    if not isinstance(database, str):
+        raise OptionsError("database", f"must be a url, got {type(database).__name__}", fix=fix)
+    if database.startswith("sqlite:///"):
+        path = os.path.abspath(database.removeprefix("sqlite:///"))
+        return f"sqlite:///{path}", SqliteStore(path), lambda name: FileLock(name, path)
+    if database.startswith(("postgresql://", "postgres://")):
+        return database, PostgresStore(database), lambda name: PostgresLock(name, database)
+    raise OptionsError("database", "is not the url of an SQLite or PostgreSQL database", fix=fix)

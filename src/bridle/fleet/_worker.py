@@ -1,0 +1,606 @@
+"""A worker: takes runs from the queue, runs them, and takes over those of dead workers.
+
+`Worker.work` is a sequence of terms. In a term the worker has one executor id and holds the lock of
+it. If it loses the lock, it kills its CLIs, and a new term begins as soon as the database can be
+reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from bridle._core.fleet_runs import (
+    LOOK,
+    Ended,
+    FreeLocks,
+    Recover,
+    RunStatus,
+    Segment,
+    SegmentResult,
+    decision_from_json,
+    next_action,
+    run_id_of_key,
+    seconds_until_affordable,
+    still_waits,
+)
+from bridle._core.journal import StoredOutcome, decode_entries, store_outcome
+from bridle._doors.agent_plan import AgentPlan, RecoverArguments
+from bridle._doors.not_given import NOT_GIVEN
+from bridle._doors.run import OneTurn
+from bridle._doors.run_many import failed_outcome
+from bridle._store import JOURNAL, SessionKey, SessionStore
+from bridle.errors import (
+    BridleError,
+    ControlError,
+    OptionsError,
+    SessionInUseError,
+    SessionLoadError,
+    StartError,
+    StoreError,
+    UsageError,
+)
+from bridle.fleet._dbos import Executor, Queue
+from bridle.fleet._locks import LockLost, WorkerLock
+from bridle.options import Retry
+from bridle.outcomes import OutcomeReason
+
+_T = TypeVar("_T")
+
+log = logging.getLogger("bridle.fleet")
+
+_PAUSE = 1.0
+"""Seconds before something that failed is tried again."""
+
+_PATIENCE = 60.0
+"""Seconds for which a run waits for a store that fails, or a session that is in use."""
+
+_CLOSING = 15.0
+"""Seconds that DBOS has to close its connections."""
+
+
+class TenantLimits(Struct, frozen=True, kw_only=True):
+    """Limits of each tenant of a fleet.
+
+    A run of a tenant that has reached a limit waits. Runs without a tenant share the limits of one
+    more tenant.
+    """
+
+    #: How many runs of a tenant run at the same time. None for any number.
+    at_once: int | None = None
+    #: US dollars that the runs of a tenant may cost in a window of time. None for any amount. The
+    #: runs that are in progress when the limit is reached go on.
+    usd: float | None = None
+    #: The window in seconds. A day by default.
+    per: float = 86400.0
+
+
+class WorkPlan(Struct, frozen=True, kw_only=True):
+    """What the workers of a fleet have in common."""
+
+    #: The name of the fleet.
+    name: str
+    #: The database, as SQLAlchemy names it.
+    url: str
+    queue: Queue
+    store: SessionStore
+    plan: AgentPlan
+    lock: Callable[[str], WorkerLock]
+    at_once: int | None
+    limits: TenantLimits
+    retry: Retry | None
+    prepare: Callable[[Segment], Awaitable[Any]] | None
+
+
+class _Job:
+    """A segment that this worker runs."""
+
+    def __init__(self, segment: Segment, task: asyncio.Task[Any]) -> None:
+        self.segment = segment
+        self._task = task
+        self._turn: OneTurn | None = None
+        #: Whether the run belongs to this worker no more.
+        self.is_lost = False
+
+    def show(self, turn: OneTurn) -> None:
+        """Take note of the session of each new CLI."""
+        self._turn = turn
+        if self.is_lost:
+            turn.kill()
+
+    def kill(self) -> None:
+        """Kill the CLI now. Safe from any thread."""
+        self.is_lost = True
+        turn = self._turn
+        if turn is not None:
+            turn.kill()
+
+    def cancel(self) -> None:
+        """End the run, in the event loop of the worker."""
+        self._task.cancel()
+
+
+class Worker:
+    """The worker of this process."""
+
+    def __init__(self, plan: WorkPlan, at_once: int, stop: asyncio.Event, drain: float) -> None:
+        self._plan = plan
+        self._at_once = at_once
+        self._stop = stop
+        self._drain = drain
+
+    async def work(self) -> None:
+        """Run segments until the worker is stopped."""
+        global _working
+        with _guard:
+            if _working:
+                what = "This process has a worker already."
+                raise UsageError(what, fix="Start another process, or increase at_once.")
+            _working = True
+        try:
+            while not self._stop.is_set():
+                term = _Term(self._plan, self._at_once)
+                pause = 0.0
+                try:
+                    await term.begin()
+                    await _first([self._stop.wait(), term.lost.wait()])
+                    if not term.lost.is_set():
+                        await term.drain(self._drain)
+                except StoreError as error:
+                    log.warning("%s The worker tries again.", error)
+                    pause = _PAUSE
+                finally:
+                    await _finish(term.end())
+                await _first([self._stop.wait()], pause)
+        finally:
+            _working = False
+
+
+_working = False
+_guard = threading.Lock()
+
+
+class _Term:
+    """The time in which a worker holds one lock."""
+
+    def __init__(self, plan: WorkPlan, at_once: int) -> None:
+        self._plan = plan
+        host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:40]
+        self.name = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._at_once = at_once
+        self._loop = asyncio.get_running_loop()
+        #: Set if the lock is lost.
+        self.lost = asyncio.Event()
+        self._is_taking = True
+        self._is_over = False
+        self._jobs: dict[str, _Job] = {}
+        self._lock = plan.lock(self.name)
+        self._free = FreeLocks(self._lock.free_for)
+        self._keeper: threading.Thread | None = None
+        self._keeping: asyncio.AbstractEventLoop | None = None
+        self._executor: Executor | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- beginning and end -------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Take the lock, then take runs.
+
+        Raises:
+            StoreError: the database cannot be reached.
+        """
+        await in_thread(self._plan.queue.open)
+        await self._keep()
+        plan = self._plan
+        self._executor = Executor(
+            plan.url,
+            plan.name,
+            self.name,
+            at_once=self._at_once,
+            fleet_at_once=plan.at_once,
+            tenant_at_once=plan.limits.at_once,
+            run=self._run,
+            scheduled=self._add_scheduled,
+        )
+        try:
+            await in_thread(self._executor.start)
+        except Exception as error:
+            reason = f"DBOS reported {type(error).__name__}"
+            raise StoreError("Fleet", "work", reason) from error
+        self._tasks = [
+            asyncio.create_task(self._watch(), name="bridle-fleet-watch"),
+            asyncio.create_task(self._look(), name="bridle-fleet-look"),
+        ]
+        log.info("worker %s has started", self.name)
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more runs, and wait for those that run."""
+        assert self._executor is not None, "the term has begun"
+        self._is_taking = False
+        self._executor.stop_taking()
+        end = self._loop.time() + seconds
+        while self._jobs and self._loop.time() < end and not self.lost.is_set():
+            await asyncio.sleep(0.05)
+        end = self._loop.time() + _CLOSING
+        while not self._jobs and self._loop.time() < end and not self._executor.is_idle:
+            await asyncio.sleep(0.05)  # the results of the last runs are being written
+
+    async def end(self) -> None:
+        """Kill the CLIs that still run, hand the runs over, close everything."""
+        self._is_taking = False
+        if self._executor is not None:
+            self._executor.stop_taking()
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            job.kill()
+        await self._end_jobs(jobs)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._executor is not None and not self.lost.is_set():
+            await self._hand_over()
+        if self._executor is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSING):
+                    await in_thread(self._executor.stop)
+        await self._call(self._lock.aclose(), 2.0)
+        if self._keeping is not None and self._keeper is not None:
+            self._keeping.call_soon_threadsafe(self._keeping.stop)
+            await in_thread(self._keeper.join, 2.0)
+        if self._tasks:
+            log.info("worker %s has ended", self.name)
+
+    async def _hand_over(self) -> None:
+        """Put the runs of this worker back into the queue. Otherwise others have to notice."""
+        queue = self._plan.queue
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                for one, executor in await in_thread(queue.running):
+                    if executor == self.name:
+                        await in_thread(queue.put_back, one, executor)
+
+    async def _end_jobs(self, jobs: Iterable[_Job]) -> None:
+        waiting = [job for job in jobs if job.segment.id in self._jobs]
+        for job in waiting:
+            job.cancel()
+        while any(self._jobs.get(job.segment.id) is job for job in waiting):
+            await asyncio.sleep(0.02)
+
+    # -- the lock ----------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Take the lock and keep it in a thread: callbacks may block the event loop."""
+        keeping = self._keeping = asyncio.SelectorEventLoop()
+
+        def keep() -> None:
+            try:
+                keeping.run_forever()
+                rest = asyncio.all_tasks(keeping)
+                for task in rest:
+                    task.cancel()
+                keeping.run_until_complete(asyncio.wait(rest) if rest else asyncio.sleep(0))
+            finally:
+                keeping.close()
+
+        self._keeper = threading.Thread(target=keep, name="bridle-fleet-lock", daemon=True)
+        self._keeper.start()
+        try:
+            await self._in_keeper(self._lock.take())
+        except BaseException:
+            self._keeping = None
+            keeping.call_soon_threadsafe(keeping.stop)
+            raise
+        asyncio.run_coroutine_threadsafe(self._confirm(), keeping)
+        asyncio.run_coroutine_threadsafe(self._check_tenure(), keeping)
+
+    async def _confirm(self) -> None:
+        try:
+            while not self._is_over:
+                await self._lock.confirm()
+        except LockLost:
+            self._lose()
+
+    async def _check_tenure(self) -> None:
+        while not self._is_over:
+            await asyncio.sleep(0.1)
+            if self._lock.tenure.is_over(time.monotonic()):
+                self._lose()
+
+    def _lose(self) -> None:
+        """Kill all CLIs, in the thread of the lock, and have the term end."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._is_taking = False
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            job.kill()
+        log.warning("worker %s has lost its lock; CLIs killed: %d", self.name, len(jobs))
+        with contextlib.suppress(RuntimeError):  # the event loop has been closed
+            self._loop.call_soon_threadsafe(self.lost.set)
+
+    async def _in_keeper(self, work: Any) -> Any:
+        assert self._keeping is not None, "the lock is kept"
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._keeping))
+
+    async def _call(self, work: Any, timeout: float) -> None:
+        if self._keeping is None or self._keeping.is_closed():
+            work.close()
+            return
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(timeout):
+                await self._in_keeper(work)
+
+    # -- other workers -----------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """End the jobs if the lock is lost."""
+        await self.lost.wait()
+        for job in list(self._jobs.values()):
+            job.kill()
+            job.cancel()
+
+    async def _look(self) -> None:
+        """Look for runs that this worker has lost, and for those of dead workers."""
+        while True:
+            await asyncio.sleep(LOOK)
+            mine = dict(self._jobs)
+            try:
+                running = await in_thread(self._plan.queue.running)
+                await self._take_over(running)
+            except (StoreError, LockLost):
+                continue
+            owners = dict(running)
+            for one, job in mine.items():
+                owner = owners.get(one)
+                if owner == self.name or job.is_lost or self._jobs.get(one) is not job:
+                    continue
+                log.info("run %s was cancelled, or another worker has it", one)
+                if owner is not None:
+                    job.kill()
+                job.is_lost = True
+                job.cancel()
+
+    async def _take_over(self, running: list[tuple[str, str]]) -> None:
+        others = {executor for _, executor in running} - {self.name}
+        free: list[str] = await self._in_keeper(self._lock.free(others)) if others else []
+        for executor in self._free.due(free, self._loop.time()):
+            await self._in_keeper(self._take_runs_of(executor))
+
+    async def _take_runs_of(self, executor: str) -> None:
+        """Put the runs of a dead worker back into the queue, while this worker has its lock."""
+        async with self._lock.taking(executor) as is_taken:
+            if not is_taken:
+                return
+            queue = self._plan.queue
+            for one, owner in await in_thread(queue.running):
+                if owner == executor and await in_thread(queue.put_back, one, executor):
+                    log.warning("took run %s over from worker %s, which is dead", one, executor)
+
+    # -- one segment -------------------------------------------------------------------------------
+
+    async def _run(self, text: str) -> str:
+        """Run a segment. Raise CancelledError to leave it to another worker."""
+        segment = msgspec.json.decode(text, type=Segment)
+        if not self._is_taking or segment.id in self._jobs:
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        assert task is not None, "a segment runs in a task"
+        job = self._jobs[segment.id] = _Job(segment, task)
+        try:
+            result = await self._result(job)
+            if job.is_lost:
+                raise asyncio.CancelledError
+            return msgspec.json.encode(result).decode()
+        except Exception:
+            log.exception("run %s failed in the worker", segment.run_id)
+            raise
+        finally:
+            if self._jobs.get(segment.id) is job:
+                del self._jobs[segment.id]
+
+    async def _result(self, job: _Job) -> SegmentResult:
+        segment, queue = job.segment, self._plan.queue
+        if segment.kind == "cancel":
+            stopped = StoredOutcome(reason=OutcomeReason.STOPPED, detail="the run was cancelled")
+            await self._write(queue.note, segment.id, {"state": RunStatus.CANCELLED})
+            return SegmentResult(outcome=stopped, worker=self.name)
+        if segment.kind != "decide" and await self._is_postponed(segment):
+            return SegmentResult(worker=self.name)
+        outcome = await self._outcome(job)
+        if job.is_lost:
+            raise asyncio.CancelledError
+        state = RunStatus.COMPLETED if outcome.reason == "completed" else RunStatus.FAILED
+        if outcome.reason is OutcomeReason.TOOL_DEFERRED and outcome.pending is not None:
+            state = RunStatus.WAITING
+        notes: dict[str, Any] = {"state": state, "reason": outcome.reason, "worker": self.name}
+        if outcome.cost_usd is not None:
+            notes["cost_usd"] = outcome.cost_usd
+        await self._write(queue.note, segment.id, notes)
+        return SegmentResult(outcome=outcome, worker=self.name)
+
+    async def _write(self, method: Callable[..., _T], *arguments: object) -> _T:
+        """Call a method of the queue until the database does it."""
+        while True:
+            try:
+                return await in_thread(method, *arguments)
+            except StoreError as error:
+                log.warning("%s The worker tries again.", error)
+            await asyncio.sleep(_PAUSE)
+
+    async def _is_postponed(self, segment: Segment) -> bool:
+        """Put a segment off if its tenant has spent its dollars. Return whether it did."""
+        limits, queue = self._plan.limits, self._plan.queue
+        if limits.usd is None:
+            return False
+        now = time.time()
+        tenant = {} if segment.tenant is None else {"tenant": segment.tenant}
+
+        def costs() -> list[tuple[float, float]]:
+            rows = queue.segments(
+                "SUCCESS", tenant, completed_after=now - limits.per, is_brief=True
+            )
+            return [
+                (row.completed_at or now, float(row.attributes.get("cost_usd") or 0.0))
+                for row in rows
+                if row.attributes.get("tenant") == segment.tenant
+            ]
+
+        spent = await self._write(costs)
+        pause = seconds_until_affordable(spent, limits.usd, limits.per, now)
+        if pause <= 0:
+            return False
+        later = msgspec.structs.replace(segment, kind="later", number=segment.number + 1)
+        await self._write(queue.add, later, pause)
+        await self._write(queue.note, segment.id, {"state": "later"})
+        return True
+
+    async def _outcome(self, job: _Job) -> StoredOutcome:
+        """Return the outcome of a segment. Wait for some time while the store fails.
+
+        If the database fails for longer, the worker loses its lock, and the run is taken over.
+        """
+        patience = self._loop.time() + _PATIENCE
+        while True:
+            try:
+                return await self._attempt(job)
+            except (StoreError, SessionLoadError, SessionInUseError) as error:
+                if self._loop.time() > patience:
+                    return store_outcome(failed_outcome(error))
+                log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
+            except (StartError, ControlError, OptionsError) as error:
+                return store_outcome(failed_outcome(error))
+            if job.is_lost:
+                raise asyncio.CancelledError
+            await asyncio.sleep(_PAUSE)
+
+    async def _attempt(self, job: _Job) -> StoredOutcome:
+        segment = job.segment
+        entries = await self._plan.store.load(SessionKey(segment.run_id, JOURNAL))
+        action = next_action(segment, decode_entries(entries or ()))
+        if isinstance(action, Ended):
+            return action.outcome
+        plan = await self._prepared(segment)
+        arguments: RecoverArguments = {
+            "output_type": NOT_GIVEN,
+            "output_retries": NOT_GIVEN,
+            "retry": self._plan.retry,
+            "deps": NOT_GIVEN,
+        }
+        if isinstance(action, Recover):
+            recovery = plan.recover(segment.run_id, NOT_GIVEN, **arguments)
+            recovery.show = job.show
+            outcomes = await recovery.outcomes()
+            if not outcomes:
+                detail = "another program has closed the session of the run"
+                return StoredOutcome(reason=OutcomeReason.STOPPED, detail=detail)
+            outcome = store_outcome(outcomes[-1])
+            if not still_waits(segment, outcome):
+                return outcome
+        turn: OneTurn
+        if segment.pending is None or segment.decision is None:
+            chosen = {"session_id": segment.run_id}
+            turn = plan.run(segment.prompt, chosen, keep_messages=False, **arguments)
+        else:
+            decision = decision_from_json(segment.decision)
+            turn = plan.resume(
+                segment.pending, decision, NOT_GIVEN, keep_messages=False, **arguments
+            )
+        turn.leave_open()
+        turn.show = job.show
+        job.show(turn)
+        return store_outcome(await turn.outcome())
+
+    async def _prepared(self, segment: Segment) -> AgentPlan:
+        """Return the plan of the agent, with the working directory of the run."""
+        plan, prepare = self._plan.plan, self._plan.prepare
+        if prepare is None:
+            return plan
+        try:
+            directory: Any = await prepare(segment)
+        except BridleError:
+            raise
+        except Exception as error:
+            log.exception("prepare failed for the run %s", segment.run_id)
+            raise OptionsError("prepare", f"raised {type(error).__name__}") from error
+        if directory is None:
+            return plan
+        options = plan.options
+        cli = options.cli.replace(cwd=os.path.abspath(os.fsdecode(directory)))
+        return msgspec.structs.replace(plan, options=msgspec.structs.replace(options, cli=cli))
+
+    async def _add_scheduled(self, text: str, at: str) -> None:
+        """Add the run of a schedule. The time is a part of its key, so that it is added once."""
+        segment = msgspec.json.decode(text, type=Segment)
+        key = f"{segment.key}@{at}"
+        run_id = run_id_of_key(self._plan.name, key)
+        added = msgspec.structs.replace(segment, key=key, run_id=run_id)
+        await self._write(self._plan.queue.add, added)
+
+
+# ---------------------------------------------------------------- waiting
+
+
+async def in_thread(work: Callable[..., _T], *arguments: object) -> _T:
+    """Run a function that blocks in a daemon thread.
+
+    A database that hangs must not keep the program from ending, as a thread of a pool would.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work(*arguments)
+        except BaseException as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the event loop has been closed
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, name="bridle-fleet", daemon=True).start()
+    return await done
+
+
+async def _first(waits: list[Awaitable[Any]], timeout: float | None = None) -> None:
+    """Wait until one of them is done."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _finish(work: Awaitable[None]) -> None:
+    """Wait for something to its end, also if this task is cancelled. Then raise that."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError

@@ -1,0 +1,136 @@
+"""A fleet on the real CLIs: workers are killed, and runs wait for a person."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.real.test_recovery_kills import model_of
+from tests.support.fleets import FleetPlan, check_all, submit_all, working
+from tests.support.stores import run
+
+from bridle import Deny
+from bridle.cli import main as command
+from bridle.errors import UsageError
+from bridle.testing import ScriptedModel
+
+if TYPE_CHECKING:
+    from tests.real.conftest import Lab
+
+pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
+
+WAIT = 180.0
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def plan_of(cli_path: str, places: Path, model: ScriptedModel) -> FleetPlan:
+    work = places / "work"
+    work.mkdir(exist_ok=True)
+    environment = {**model.env, "HOME": str(places), "CLAUDE_CONFIG_DIR": str(places / "config")}
+    options: dict[str, Any] = {
+        "cli_path": cli_path,
+        "env": environment,
+        "cwd": str(work),
+        "inherit_env": ["PATH"],
+        "model": "claude-sonnet-4-5",
+    }
+    database = f"sqlite:///{places}/runs.db"
+    return FleetPlan(directory=str(places), database=database, options=options, at_once=2)
+
+
+def test_a_deferred_run_is_approved_after_all_workers_were_restarted(
+    lab: Lab, places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        with ScriptedModel(model_of) as model:
+            plan = plan_of(lab.cli_path, places, model)
+            async with plan.fleet() as fleet:
+                prompt = 'CALL mcp__tools__append {{"line": "{}"}}'
+                asked = await fleet.submit(prompt.format("ask1"), key="one")
+                denied = await fleet.submit(prompt.format("ask2"), key="two")
+                async with working(plan, 1) as workers:
+                    async with asyncio.timeout(WAIT):
+                        while {await asked.status(), await denied.status()} != {"waiting"}:
+                            await asyncio.sleep(0.1)
+                    assert workers.stop() == [0]
+                info = await asked.info()
+                assert info.pending is not None
+                assert info.pending.tool_input == {"line": "ask1"}
+                assert plan.appended == []
+                listed = [one.id async for one in fleet.runs(status="waiting")]
+                assert sorted(listed) == sorted([asked.id, denied.id])
+                words = ["runs", "approve", "one", "--database", plan.database]
+                assert await asyncio.to_thread(command, words) == 0
+                assert await asked.status() == "queued"
+                with pytest.raises(UsageError):
+                    await asked.approve(Deny("too late"))
+                await denied.approve(Deny("no"))
+                async with working(plan, 1) as workers:
+                    assert (await asked.outcome(WAIT)).ok
+                    spent = (await asked.info()).cost_usd or 0.0
+                    assert spent > ((await asked.outcome()).cost_usd or 0.0), "of both segments"
+                    assert (await denied.outcome(WAIT)).ok
+                    assert workers.stop() == [0]
+                assert [one["line"] for one in plan.appended] == ["ask1"]
+                assert [one async for one in fleet.runs(status="waiting")] == []
+                words = ["runs", "show", "one", "--database", plan.database]
+                assert await asyncio.to_thread(command, words) == 0
+                shown = capsys.readouterr().out
+                assert "completed" in shown
+                assert "Done." in shown
+
+    run(main, timeout=600)
+
+
+def test_a_run_that_waits_is_cancelled(lab: Lab, places: Path) -> None:
+    async def main() -> None:
+        with ScriptedModel(model_of) as model:
+            plan = plan_of(lab.cli_path, places, model)
+            async with plan.fleet() as fleet, working(plan, 1):
+                one = await fleet.submit('CALL mcp__tools__append {"line": "ask"}')
+                async with asyncio.timeout(WAIT):
+                    while await one.status() != "waiting":
+                        await asyncio.sleep(0.1)
+                await one.cancel()
+                assert await one.status() == "cancelled"
+                assert (await one.outcome(WAIT)).reason == "stopped"
+                assert [found.id async for found in fleet.runs(status="cancelled")] == [one.id]
+                assert plan.appended == []
+
+    run(main, timeout=600)
+
+
+def test_the_runs_of_a_killed_worker_end_once(lab: Lab, places: Path) -> None:
+    kill_workers(lab.cli_path, places, runs=4, kills=1, seed=1)
+
+
+def kill_workers(cli_path: str, places: Path, *, runs: int, kills: int, seed: int) -> list[str]:
+    """Run a fleet with two workers, and kill some. Return the lines that were repeated."""
+    chance = random.Random(seed)
+    found: list[str] = []
+
+    async def main() -> None:
+        with ScriptedModel(model_of) as model:
+            plan = plan_of(cli_path, places, model)
+            async with plan.fleet() as fleet, working(plan, 2) as workers:
+                submitted = await submit_all(fleet, runs)
+                for _ in range(kills):
+                    before = len(plan.appended)
+                    async with asyncio.timeout(WAIT):
+                        while len(plan.appended) == before and before < runs:
+                            await asyncio.sleep(0.05)
+                    await asyncio.sleep(chance.uniform(0.0, 2.0))
+                    workers.kill(chance)
+                found.extend(await check_all(plan, submitted, timeout=WAIT))
+                assert workers.stop() == [0, 0]
+
+    run(main, timeout=900)
+    return found

@@ -1,0 +1,93 @@
+"""Workers of a fleet are killed at random moments, and their runs are taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.support.fleets import FleetPlan, check_all, submit_all, working
+from tests.support.stores import run
+
+from bridle._core.fleet_runs import RELEASE
+from bridle.testing import FakeCli
+
+pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
+
+TAKE_OVER = 5.0
+"""Seconds from the kill of a worker to the take-over of its runs."""
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    return tmp_path
+
+
+def database_of(kind: str, request: pytest.FixtureRequest, places: Path) -> str:
+    """Return the url of a new database."""
+    if kind == "sqlite":
+        return f"sqlite:///{places / 'runs.db'}"
+    import psycopg
+
+    server = request.getfixturevalue("postgres_server")
+    name = f"fleet_{uuid4().hex}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    url: str = server.url
+    return url.removesuffix("/postgres") + f"/{name}"
+
+
+def kill_workers(database: str, places: Path, *, runs: int, kills: int, seed: int) -> list[float]:
+    """Run a fleet with four workers, and kill some. Return the seconds of the take-overs."""
+    chance = random.Random(seed)
+    found: list[float] = []
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            plan = FleetPlan(
+                directory=str(places),
+                database=database,
+                options={"cli_path": cli.path, "cwd": str(places)},
+            )
+            async with plan.fleet() as fleet, working(plan, 4) as workers:
+                await settled(database)
+                submitted = await submit_all(fleet, runs)
+                for _ in range(kills):
+                    before = len(plan.appended)
+                    while len(plan.appended) == before and before < runs:
+                        await asyncio.sleep(0.05)
+                    await asyncio.sleep(chance.uniform(0.0, 1.0))
+                    workers.kill(chance)
+                await check_all(plan, submitted, timeout=180)
+                found.extend(workers.take_overs())
+                assert workers.stop() == [0, 0, 0, 0]
+                assert "Traceback" not in workers.errors()
+
+    run(main, timeout=600)
+    return found
+
+
+async def settled(database: str) -> None:
+    """Wait until a PostgreSQL server has run for some time: before, no worker takes runs over."""
+    if database.startswith("sqlite"):
+        return
+    import psycopg
+
+    query = "SELECT extract(epoch FROM now() - pg_postmaster_start_time())::float8"
+    with psycopg.connect(database, autocommit=True) as connection:
+        while (connection.execute(query.encode()).fetchone() or (0.0,))[0] < RELEASE:
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_runs_of_killed_workers_end_once(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    database = database_of(kind, request, places)
+    seconds = kill_workers(database, places, runs=50, kills=3, seed=1)
+    assert seconds, "a killed worker had runs"
+    assert max(seconds) < TAKE_OVER

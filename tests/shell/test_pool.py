@@ -1,0 +1,782 @@
+"""Pools on the fake CLI: ready processes, keys, the queue, limits, and the blocking twin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.processes import is_alive, run, until
+
+import bridle
+from bridle import Agent, OptionsError, PoolTimeout, Session, ToolContext
+from bridle._doors.pool_work import PoolWork
+from bridle._shell.parking import ParkedCli
+from bridle.agent import Pool
+from bridle.errors import (
+    CliNotFoundError,
+    SessionInUseError,
+    SessionNotFoundError,
+    StartError,
+    UsageError,
+)
+from bridle.sessions import MemoryStore, SessionKey
+from bridle.testing import FakeCli
+
+
+class Lab:
+    """A fake CLI that keeps transcripts, and agents that use it."""
+
+    def __init__(self, home: Path, flavour: str) -> None:
+        self.home = home
+        self.work = home / "work"
+        self.other = home / "other"
+        self.work.mkdir()
+        self.other.mkdir()
+        self.cli = FakeCli.auto(flavour=flavour, transcripts=True)
+
+    def agent(self, **options: Any) -> Agent[Any]:
+        """Return an agent."""
+        environment = {"HOME": str(self.home)}
+        plain: dict[str, Any] = {"inherit_env": ["PATH"], "env": environment, "cwd": str(self.work)}
+        return Agent(cli_path=self.cli.path, **plain | options)
+
+    def notes(self, name: str) -> list[Any]:
+        """Return what all processes noted under this name, in order of their start."""
+        entries = [entry for lines in self.cli.runs for entry in lines]
+        noted = [entry.members for entry in entries if entry.direction == "meta"]
+        return [members[name] for members in noted if name in members]
+
+
+@pytest.fixture(params=["2.1.325", "2.1.197"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """A laboratory for each of the CLIs that the fake can imitate."""
+    made = Lab(tmp_path, request.param)
+    with made.cli:
+        yield made
+
+
+@pytest.fixture
+def newest(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, "2.1.325")
+    with made.cli:
+        yield made
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, "2.1.197")
+    with made.cli:
+        yield made
+
+
+async def ask(session: Session, prompt: str = "hi") -> str:
+    """Return the answer to a prompt."""
+    outcome = await (await session.send_user_message(prompt))
+    return outcome.raise_for_reason().text
+
+
+def parked(pool: Pool[Any]) -> list[ParkedCli]:
+    """Return the ready processes of a pool."""
+    work: PoolWork = pool._work
+    return [one for one in work.places._held.values() if isinstance(one, ParkedCli)]
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def test_runs_use_processes_that_were_started_before(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=2) as pool:
+            assert pool.metrics.ready == 2
+            first = [one.pid for one in parked(pool)]
+            outcomes = await asyncio.gather(*(pool.run(f"number {n}") for n in range(5)))
+            assert [one.text for one in outcomes] == [f"You said: number {n}" for n in range(5)]
+            assert len({one.session_id for one in outcomes}) == 5
+            await until(lambda: pool.metrics.ready == 2)
+            numbers = pool.metrics
+            assert (numbers.in_use, numbers.waiting, numbers.lost) == (0, 0, 0)
+            assert numbers.from_ready + numbers.from_start == 5
+            assert numbers.from_ready >= 2
+            last = [one.pid for one in parked(pool)]
+            assert not {*first} & {*last}  # a process that was used is not used again
+        assert not any(map(is_alive, [*first, *last]))
+
+    run(main)
+
+
+def test_a_run_takes_all_arguments_of_an_agents_run(lab: Lab) -> None:
+    seen: list[Any] = []
+
+    @bridle.tool
+    def price(item: str, context: ToolContext) -> int:
+        """Return a price."""
+        seen.append(context.deps)
+        return len(item)
+
+    async def main() -> None:
+        agent = lab.agent(tools=[price], append_system_prompt=lambda deps: f"You serve {deps}.")
+        async with agent.pool(size=1, retry=bridle.Retry(attempts=2)) as pool:
+            prompt = 'CALL mcp__tools__price {"item": "abc"}'
+            outcome = await pool.run(prompt, deps="Ada", keep_messages=True)
+            assert (outcome.ok, outcome.tool_calls) == (True, 1)
+            assert outcome.messages
+            await pool.run(prompt, deps="Bob", retry=None)
+        lines = [entry.members for entries in lab.cli.runs for entry in entries]
+        greetings = [one["request"] for one in lines if "appendSystemPrompt" in str(one)]
+        prompts = {one["appendSystemPrompt"] for one in greetings}
+        assert prompts == {"You serve Ada.", "You serve Bob."}
+
+    run(main)
+    assert seen == ["Ada", "Bob"]
+
+
+def test_a_process_that_has_died_is_never_handed_out(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=1) as pool:
+            [ready] = parked(pool)
+            os.kill(ready.pid, signal.SIGKILL)
+            await until(lambda: pool.metrics.lost == 1)
+            assert (await pool.run("hi")).text == "You said: hi"
+            assert pool.metrics.from_start == 1
+
+    run(main)
+
+
+def test_a_process_that_dies_in_the_moment_of_the_hand_over_is_replaced(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=1) as pool:
+            [ready] = parked(pool)
+            os.kill(ready.pid, signal.SIGKILL)
+            # The event loop had no chance to notice it.
+            assert (await pool.run("hi")).text == "You said: hi"
+            assert pool.metrics.from_ready == 1
+
+    run(main)
+
+
+def test_a_session_gets_another_process_if_the_ready_one_dies(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=1) as pool:
+            [ready] = parked(pool)
+            os.kill(ready.pid, signal.SIGKILL)
+            async with pool.session() as session:
+                assert session.pid != ready.pid
+                assert await ask(session) == "You said: hi"
+
+    run(main)
+
+
+def test_a_pool_without_a_cli_is_not_opened(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(CliNotFoundError):
+            async with Agent(cli_path=str(tmp_path / "none")).pool():
+                pass
+
+    run(main)
+
+
+def test_callers_get_the_error_of_a_cli_that_does_not_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        with FakeCli().bad_flag() as cli:
+            async with Agent(cli_path=cli.path, cwd=str(tmp_path)).pool(size=1) as pool:
+                with pytest.raises(StartError):
+                    await pool.run("hi")
+                assert pool.metrics.in_use == 0
+
+    run(main)
+
+
+# -- directories -----------------------------------------------------------------------------------
+
+
+def test_a_claimed_process_works_in_another_directory(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            async with pool.session(cwd=newest.other) as session:
+                await ask(session)
+            assert pool.metrics.from_ready == 1
+        assert newest.notes("claimed") == [str(newest.other)]
+
+    run(main)
+
+
+def test_an_older_cli_is_started_in_another_directory(older: Lab) -> None:
+    async def main() -> None:
+        async with older.agent().pool(size=1) as pool:
+            async with pool.session(cwd=older.other) as session:
+                await ask(session)
+            assert (pool.metrics.from_ready, pool.metrics.from_start) == (0, 1)
+        assert str(older.other) in older.notes("cwd")
+        assert not any("--await-claim" in argv for argv in older.notes("argv"))
+
+    run(main)
+
+
+def test_a_directory_that_cannot_be_claimed_gets_a_new_process(newest: Lab) -> None:
+    """Settings with `env` count only at the start of a process."""
+    (newest.other / ".claude").mkdir()
+    (newest.other / ".claude" / "settings.json").write_text('{"env": {"A": "b"}}')
+
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            for _ in range(2):
+                assert (await pool.run("hi", cwd=newest.other)).ok
+            # The second run does not try again.
+            assert (pool.metrics.from_ready, pool.metrics.from_start) == (1, 1)
+            assert (await pool.run("hi")).ok
+            await until(lambda: pool.metrics.ready == 1)
+            assert parked(pool)[0].launch.awaits_claim
+
+    run(main)
+
+
+def test_an_agent_whose_own_directory_cannot_be_claimed_keeps_started_processes(
+    newest: Lab,
+) -> None:
+    (newest.work / ".claude").mkdir()
+    (newest.work / ".claude" / "settings.json").write_text('{"env": {"A": "b"}}')
+
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            assert (await pool.run("hi")).ok
+            await until(lambda: pool.metrics.ready == 1)
+            assert not parked(pool)[0].launch.awaits_claim
+            assert (await pool.run("hi")).ok
+            assert pool.metrics.from_ready == 2
+
+    run(main)
+
+
+def test_options_that_change_on_the_disk_count_for_the_next_session(lab: Lab) -> None:
+    settings = lab.home / "settings.json"
+    settings.write_text("{}")
+
+    async def main() -> None:
+        agent = lab.agent(settings=str(settings), on_pre_tool_use=lambda _: None)
+        async with agent.pool(size=1) as pool:
+            [ready] = parked(pool)
+            settings.write_text('{"model": "opus"}')
+            async with pool.session() as session:
+                assert session.pid != ready.pid
+
+    run(main)
+
+
+def test_no_process_waits_that_would_miss_a_hook(older: Lab) -> None:
+    """A CLI without a claim runs SessionStart hooks when it starts."""
+
+    async def main() -> None:
+        hooks = {"SessionStart": [bridle.Hook(lambda _: None)]}
+        async with older.agent(hooks=hooks).pool(size=1) as pool:
+            assert pool.metrics.ready == 0
+            assert (await pool.run("hi")).ok
+
+    run(main)
+
+
+# -- the queue -------------------------------------------------------------------------------------
+
+
+def test_callers_wait_in_order(lab: Lab) -> None:
+    async def main() -> None:
+        order: list[int] = []
+
+        async def use(number: int) -> None:
+            async with pool.session():
+                order.append(number)
+
+        async with lab.agent().pool(size=1) as pool:
+            async with pool.session():
+                tasks = [asyncio.create_task(use(number)) for number in range(4)]
+                await until(lambda: pool.metrics.waiting == 4)
+            await asyncio.gather(*tasks)
+        assert order == [0, 1, 2, 3]
+
+    run(main)
+
+
+def test_a_caller_that_waits_too_long_gets_a_typed_error(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1, timeout=0.05) as pool, pool.session(key="a"):
+            with pytest.raises(PoolTimeout) as caught:
+                await pool.run("hi")
+            assert (caught.value.timeout, caught.value.size, caught.value.key) == (0.05, 1, None)
+            with pytest.raises(TimeoutError):
+                async with pool.session(key="a", timeout=0.01):
+                    pass
+            assert (pool.metrics.timeouts, pool.metrics.waiting) == (2, 0)
+
+    run(main)
+
+
+def test_a_cancelled_caller_leaves_the_queue(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            async with pool.session():
+                waiting = asyncio.create_task(pool.run("one"))
+                second = asyncio.create_task(pool.run("two"))
+                await until(lambda: pool.metrics.waiting == 2)
+                waiting.cancel()
+                await until(lambda: pool.metrics.waiting == 1)
+            assert (await second).text == "You said: two"
+            assert waiting.cancelled()
+
+    run(main)
+
+
+def test_a_caller_that_is_cancelled_with_its_place_gives_it_back(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session)
+            calls: list[dict[str, Any]] = [{}, {"key": "a"}, {"cwd": newest.other}]
+            for wanted in calls:
+                task = asyncio.create_task(pool.session(**wanted).__aenter__())
+                await asyncio.sleep(0)  # it has its place, or has asked for it
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
+            assert (await pool.run("hi")).ok
+
+    run(main)
+
+
+def test_a_cancelled_run_frees_its_place(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            task = asyncio.create_task(pool.run("SLOW"))
+            await until(lambda: pool.metrics.in_use == 1)
+            task.cancel()
+            await asyncio.wait([task])
+            assert pool.metrics.in_use == 0
+            assert (await pool.run("hi")).ok
+
+    run(main)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def test_a_key_keeps_its_process_and_its_conversation(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=2) as pool:
+            pids, ids = set(), set()
+            for _ in range(3):
+                async with pool.session(key="user-7") as session:
+                    await ask(session)
+                    pids.add(session.pid)
+                    ids.add(session.id)
+            assert (len(pids), len(ids)) == (1, 1)
+            assert pool.metrics.from_idle == 2
+
+    run(main)
+
+
+def test_twenty_users_chat_on_four_processes(lab: Lab) -> None:
+    """Each key has one conversation, and never two processes."""
+    rounds = 2
+
+    async def main() -> None:
+        open_keys: set[str] = set()
+        ids: dict[str, set[str | None]] = {}
+
+        async def chat(key: str) -> None:
+            for number in range(rounds):
+                async with pool.session(key=key, timeout=None) as session:
+                    assert key not in open_keys
+                    open_keys.add(key)
+                    assert pool.metrics.in_use <= 4
+                    assert await ask(session, f"{key} {number}") == f"You said: {key} {number}"
+                    ids.setdefault(key, set()).add(session.id)
+                    open_keys.discard(key)
+
+        async with lab.agent().pool(size=4) as pool:
+            await asyncio.gather(*(chat(f"user-{number}") for number in range(20)))
+            numbers = pool.metrics
+            served = numbers.from_ready + numbers.from_idle + numbers.from_start
+            assert served == 20 * rounds
+            assert numbers.idle <= 4
+        assert all(len(one) == 1 for one in ids.values())
+        assert len(set.union(*ids.values())) == 20
+
+    run(main)
+
+
+def test_an_unused_key_is_closed_and_resumed(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=1, ready=0, max_idle=0.05) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session)
+                first = (session.pid, session.id)
+            await until(lambda: pool.metrics.idle == pool.metrics.closing == 0)
+            assert not is_alive(first[0] or 0)
+            async with pool.session(key="a") as session:
+                assert session.pid != first[0]
+                assert session.id == first[1]
+                assert await ask(session) == "You said: hi"
+
+    run(main)
+
+
+@pytest.mark.parametrize("limit", [{"max_uses": 1}, {"max_memory": 1}, {"max_age": 1e-6}])
+def test_a_process_at_a_limit_is_replaced(newest: Lab, limit: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1, ready=0, **limit) as pool:
+            seen = []
+            for _ in range(2):
+                async with pool.session(key="a") as session:
+                    await ask(session)
+                    seen.append((session.pid, session.id))
+            assert seen[0][0] != seen[1][0]
+            assert seen[0][1] == seen[1][1]
+
+    run(main)
+
+
+def test_the_idle_process_of_a_key_that_died_is_replaced(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=1) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session)
+                first = session.pid or 0
+            os.kill(first, signal.SIGKILL)
+            async with pool.session(key="a") as session:
+                assert session.pid != first
+                assert await ask(session) == "You said: hi"
+
+    run(main)
+
+
+def test_a_process_that_hangs_is_never_handed_out(newest: Lab) -> None:
+    """Neither one that is ready, nor the idle one of a key."""
+
+    async def main() -> None:
+        agent = newest.agent(init_timeout=6.0, control_timeout=2.0)
+        async with agent.pool(size=1) as pool:
+            [ready] = parked(pool)
+            os.kill(ready.pid, signal.SIGSTOP)
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+                second = session.pid or 0
+            os.kill(second, signal.SIGSTOP)
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+                assert len({ready.pid, second, session.pid}) == 3
+        assert not any(map(is_alive, (ready.pid, second)))
+
+    run(main)
+
+
+def test_a_session_that_is_left_in_a_turn_is_closed(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session)
+                first = session.pid
+                turn = await session.send_user_message("SLOW")
+            assert (await turn).reason == "interrupted"
+            async with pool.session(key="a") as session:
+                assert session.pid != first
+                assert await ask(session) == "You said: hi"
+
+    run(main)
+
+
+def test_a_session_that_the_caller_stopped_is_replaced(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            for _ in range(2):
+                async with pool.session(key="a") as session:
+                    await ask(session)
+                    await session.aclose()
+
+    run(main)
+
+
+def test_a_key_without_a_prompt_has_no_conversation_to_resume(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=1, max_uses=1) as pool:
+            async with pool.session(key="a") as session:
+                first = session.id
+            async with pool.session(key="a") as session:
+                assert session.id != first
+                await ask(session)
+
+    run(main)
+
+
+def test_each_caller_of_a_key_has_its_own_deps_and_readers(newest: Lab) -> None:
+    seen: list[object] = []
+
+    @bridle.tool
+    def note(context: ToolContext) -> None:
+        """Note the deps."""
+        seen.append(context.deps)
+
+    async def main() -> None:
+        async with newest.agent(tools=[note]).pool(size=1) as pool:
+            async with pool.session(key="a", deps=1) as session:
+                left = session.messages()
+                await ask(session, "CALL mcp__tools__note {}")
+            async with pool.session(key="a", deps=2) as session:
+                assert session.deps == 2
+                await ask(session, "CALL mcp__tools__note {}")
+                assert [message async for message in left] == []
+
+    run(main)
+    assert seen == [1, 2]
+
+
+def test_a_key_keeps_its_directory(lab: Lab) -> None:
+    async def main() -> None:
+        async with lab.agent().pool(size=1, max_uses=1) as pool:
+            async with pool.session(key="a", cwd=lab.other) as session:
+                await ask(session)
+            with pytest.raises(OptionsError) as caught:
+                async with pool.session(key="a", cwd=lab.work):
+                    pass
+            assert caught.value.field == "cwd"
+            for cwd in (None, lab.other):
+                async with pool.session(key="a", cwd=cwd) as session:
+                    await ask(session)
+
+    run(main)
+
+
+def test_a_key_can_be_forgotten(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session)
+                first = session.id
+                with pytest.raises(UsageError):
+                    await pool.forget("a")
+            await pool.forget("a")
+            async with pool.session(key="a") as session:
+                assert session.id != first
+
+    run(main)
+
+
+def test_a_conversation_whose_transcript_is_gone_is_reported(newest: Lab) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with newest.agent(store=store).pool(size=1, ready=0) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session)
+                first = session.id
+                await session.stop()
+            await until(lambda: pool.metrics.closing == 0)
+            await store.delete(SessionKey(first or ""))
+            for path in newest.home.rglob(f"{first}.jsonl"):
+                path.unlink()
+            with pytest.raises(SessionNotFoundError):
+                async with pool.session(key="a"):
+                    pass
+            await pool.forget("a")
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+
+    run(main)
+
+
+def test_a_store_keeps_the_keys_for_the_next_program(lab: Lab) -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        ids = []
+        for _ in range(2):
+            pool = lab.agent(store=store).pool(size=1)
+            async with pool, pool.session(key="a") as session:
+                await ask(session)
+                ids.append(session.id)
+        assert ids[0] == ids[1]
+        assert len(await store.list()) == 1
+
+    run(main)
+
+
+def test_another_program_cannot_use_an_open_key(newest: Lab) -> None:
+    store = MemoryStore()
+
+    async def main() -> None:
+        agent = newest.agent(store=store)
+        pool, other = agent.pool(size=1), agent.pool(size=1)
+        async with pool, other, pool.session(key="a"):
+            with pytest.raises(SessionInUseError):
+                async with other.session(key="a"):
+                    pass
+            assert other.metrics.in_use == 0
+
+    run(main)
+
+
+# -- closing ---------------------------------------------------------------------------------------
+
+
+def test_closing_rejects_callers_and_lets_work_finish(newest: Lab) -> None:
+    async def main() -> None:
+        pool = newest.agent().pool(size=1)
+        await pool.__aenter__()
+        left = asyncio.Event()
+
+        async def use() -> str:
+            async with pool.session() as session:
+                await left.wait()
+                return await ask(session)
+
+        using = asyncio.create_task(use())
+        await until(lambda: pool.metrics.in_use == 1)
+        waiting = asyncio.create_task(pool.run("hi"))
+        await until(lambda: pool.metrics.waiting == 1)
+        closing = asyncio.create_task(pool.aclose())
+        with pytest.raises(UsageError):
+            await waiting
+        with pytest.raises(UsageError):
+            await pool.run("hi")
+        left.set()
+        assert await using == "You said: hi"
+        await closing
+        await pool.aclose()
+        assert pool.metrics.in_use == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_closing_ends_work_that_takes_too_long(newest: Lab, is_cancelled: bool) -> None:
+    async def main() -> None:
+        pool = newest.agent().pool(size=2, drain=60.0 if is_cancelled else 0.05)
+        await pool.__aenter__()
+        job = asyncio.create_task(pool.run("SLOW"))
+        await until(lambda: any("SLOW" in str(lines[-3:]) for lines in newest.cli.runs))
+        async with pool.session(key="a") as session:
+            turn = await session.send_user_message("SLOW")
+            pid = session.pid or 0
+            closing = asyncio.create_task(pool.aclose())
+            if is_cancelled:
+                await asyncio.sleep(0)
+                closing.cancel()
+            await asyncio.wait([closing])
+            assert closing.cancelled() == is_cancelled
+            assert not (await turn).ok
+            assert not is_alive(pid)
+        assert not (await job).ok
+
+    run(main)
+
+
+def test_a_pool_is_opened_once_on_one_event_loop(newest: Lab) -> None:
+    pool = newest.agent().pool(size=1)
+    with pytest.raises(UsageError):
+        run(lambda: pool.run("hi"))
+
+    async def main() -> None:
+        await pool.aclose()  # nothing to do
+        assert pool.metrics.ready == 0
+        async with pool:
+            with pytest.raises(UsageError):
+                await pool.__aenter__()
+            with pytest.raises(UsageError):
+                await asyncio.to_thread(asyncio.run, pool.run("hi"))
+
+    run(main)
+    with pytest.raises(TypeError):
+        pickle.dumps(pool)
+    assert "size=1" in repr(pool)
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [
+        ("size", {"size": 0}),
+        ("ready", {"ready": -1}),
+        ("ready", {"size": 2, "ready": 3}),
+        ("max_idle", {"max_idle": 0}),
+        ("max_age", {"max_age": -1.0}),
+        ("max_uses", {"max_uses": 0}),
+        ("max_memory", {"max_memory": 0}),
+        ("timeout", {"timeout": 0}),
+        ("drain", {"drain": -1.0}),
+        ("retry", {"retry": 3}),
+        ("resume_session_id", {"resume_session_id": "x"}),
+    ],
+)
+def test_arguments_of_a_pool_are_checked(
+    newest: Lab, field: str, arguments: dict[str, Any]
+) -> None:
+    for make in (newest.agent().pool, newest.agent().sync.pool):
+        with pytest.raises(OptionsError) as caught:
+            make(**arguments)
+        assert caught.value.field == field
+
+
+def test_arguments_of_runs_and_sessions_are_checked(newest: Lab) -> None:
+    async def main() -> None:
+        pool = newest.agent().pool()
+        wrong: list[dict[str, Any]] = [{"key": ""}, {"key": 7}, {"cwd": 7}, {"session_id": "x"}]
+        for arguments in wrong:
+            with pytest.raises(OptionsError):
+                pool.session(**arguments)
+        wrong = [{"cwd": 7}, {"continue_session": True}, {"prompt": []}]
+        for arguments in wrong:
+            whole: dict[str, Any] = {"prompt": "hi", **arguments}
+            with pytest.raises(OptionsError):
+                await pool.run(**whole)
+        with pytest.raises(OptionsError):
+            newest.agent(no_session_persistence=True).pool().session(key="a")
+        with pytest.raises(AttributeError, match="async with"):
+            _ = pool.session().send_user_message
+
+    run(main)
+
+
+# -- the blocking twin -----------------------------------------------------------------------------
+
+
+def test_the_blocking_twin_runs_prompts_and_lends_sessions(lab: Lab) -> None:
+    sessions: list[object] = []
+
+    @bridle.tool
+    def note(context: ToolContext) -> str:
+        """Note the session."""
+        assert isinstance(context.session, bridle.sync.Session)
+        sessions.append(context.session.id)
+        return "noted"
+
+    with lab.agent(tools=[note]).sync.pool(size=2) as pool:
+        outcome = pool.run("CALL mcp__tools__note {}")
+        assert (outcome.ok, sessions) == (True, [outcome.session_id])
+        ids = []
+        for _ in range(2):
+            with pool.session(key="a") as session:
+                assert isinstance(session, bridle.sync.Session)
+                assert session.send_user_message("CALL mcp__tools__note {}").outcome().ok
+                ids.append(session.id)
+        assert sessions[1:] == ids
+        assert ids[0] == ids[1]
+        assert pool.metrics.from_idle == 1
+        pool.forget("a")
+        with pool.session(timeout=5.0), pool.session(), pytest.raises(PoolTimeout):
+            pool.run("hi", timeout=0.05)
+    with pytest.raises(UsageError):
+        pool.run("hi")
+    pool.aclose()
+
+
+def test_the_blocking_twin_is_opened_once(newest: Lab) -> None:
+    pool = newest.agent().sync.pool(size=1)
+    pool.close()
+    with pytest.raises(UsageError):
+        pool.run("hi")
+    with pool, pytest.raises(UsageError):
+        pool.__enter__()
+    with pytest.raises(TypeError):
+        pickle.dumps(pool)
+    assert "1 processes" in repr(pool)

@@ -1,0 +1,41 @@
+"""Hundreds of runs of a fleet, whose workers are killed. ``BRIDLE_SOAK`` is the seed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.real import test_fleet as real
+from tests.real.conftest import OLDER, newest
+from tests.shell import test_fleet_kills as fake
+
+SEED = os.environ.get("BRIDLE_SOAK", "")
+
+pytestmark = pytest.mark.skipif(not SEED, reason="takes minutes: `make soak` runs it")
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_500_runs_end_once_while_20_workers_are_killed(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    database = fake.database_of(kind, request, places)
+    seconds = fake.kill_workers(database, places, runs=500, kills=20, seed=int(SEED))
+    print(f"take-overs: {len(seconds)}, the slowest after {max(seconds):.1f} s")
+    assert max(seconds) < fake.TAKE_OVER
+
+
+@pytest.mark.parametrize("age", ["newest", "older"])
+def test_20_runs_on_a_real_cli_end_once(places: Path, age: str) -> None:
+    path = OLDER if age == "older" else newest()
+    if path is None or not path.exists():
+        pytest.skip("this CLI is not installed: `make setup` fetches it")
+    repeated = real.kill_workers(str(path), places, runs=20, kills=3, seed=int(SEED))
+    print("done again:", ", ".join(repeated) or "nothing")
