@@ -54,7 +54,11 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal that ended the process, also if the CLI reported it as 128 + n."""
+        """The name of the signal that ended the process. None if no signal ended it.
+
+        An exit code of 128 plus the number of a signal counts too: the CLI reports some signals in
+        this way.
+        """
         code = self.exit_code
         if code is None:
             return None

@@ -79,7 +79,7 @@ class SessionStore(Protocol):
         ...
 
     def delete(self, key: SessionKey) -> Awaitable[None]:
-        """Delete the entries of a key. A key without a subkey also deletes its subkeys."""
+        """Delete one list. If the subkey is ``""``, delete all lists of the session."""
         ...
 
 

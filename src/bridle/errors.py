@@ -482,7 +482,7 @@ class CheckpointingNotEnabled(ControlError):
 class ApprovalPending(ControlError):
     """Bridle rejected a prompt because a tool call waits for a decision.
 
-    The prompt would discard the call.
+    If the CLI received the prompt, it would drop the call.
 
     `tool_name` and `tool_use_id` identify the call.
     """
@@ -713,14 +713,17 @@ class ConsumerTooSlow(BridleError):
 class PoolTimeout(BridleError, TimeoutError):
     """No process of the pool was free within `timeout` seconds.
 
+    For a caller with a key, the reason may also be that another caller was using the session of
+    the key.
+
     `size` is the size of the pool, `waiting` the number of callers that still wait. `key` is the
     key that the caller asked for, or None.
     """
 
     def __init__(self, timeout: float, size: int, waiting: int = 0, key: str | None = None) -> None:
-        whose = "for this key " if key is not None else ""
+        or_key = "" if key is None else ", or another caller was using the session of this key"
         super().__init__(
-            f"No process of the pool was free {whose}within {timeout:g} s (size: {size}, other "
+            f"No process of the pool was free within {timeout:g} s{or_key} (size: {size}, other "
             f"callers that wait: {waiting}).",
             fix="Increase the pool's size or the timeout, or leave the sessions of the pool "
             "earlier.",

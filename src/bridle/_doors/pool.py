@@ -188,8 +188,8 @@ class Pool(Generic[Deps]):
 
         Raises:
             OptionsError: an argument is invalid.
-            PoolTimeout: no process was free within ``timeout`` seconds. Entering the block raises
-                this error and those below.
+            PoolTimeout: no process was free within ``timeout`` seconds, or another caller was
+                using the session of the key. Entering the block raises this error and those below.
             SessionNotFoundError: the transcript of the conversation is gone. ``forget`` the key.
             SessionInUseError: another program uses the conversation of the key.
             StartError: the CLI did not start, or the store failed.

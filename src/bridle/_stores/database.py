@@ -117,7 +117,7 @@ class DatabaseStore:
         return await self._run("list", work)
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete the entries of a key. A key without a subkey also deletes its subkeys."""
+        """Delete one list. If the subkey is ``""``, delete all lists of the session."""
         await self._run("delete", lambda database: database.delete(quoted(key)))
 
     async def subkeys(self, session_id: str) -> Sequence[str]:

@@ -98,7 +98,7 @@ class MemoryStore:
             ]
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete the entries of a key. A key without a subkey also deletes its subkeys."""
+        """Delete one list. If the subkey is ``""``, delete all lists of the session."""
         with self._lock:
             session = self._sessions.get(key.session_id)
             if session:

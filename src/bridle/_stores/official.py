@@ -108,7 +108,7 @@ class OfficialStore:
         return sorted(sessions, key=lambda session: session.updated_at, reverse=True)
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete the entries of a key. A key without a subkey also deletes its subkeys."""
+        """Delete one list. If the subkey is ``""``, delete all lists of the session."""
         project = await self._find(key.session_id) or key.project or NO_PROJECT
         await self._call("delete", _key(project, key))
         if not key.subkey:

@@ -52,9 +52,10 @@ class Fleet:
             workers can take.
         tenants: limits of each tenant.
         retry: how often a run continues after a temporary failure. See ``Agent.run``.
-        prepare: called in the worker before a run starts or is taken over. Gets the `RunInfo` and
-            returns the working directory, or None for that of the agent. A run that is taken over
-            on the same machine stays in its directory.
+        prepare: called by the worker before it starts a run, and before it continues one, for
+            example after another worker died. Gets the `RunInfo` and returns the working directory,
+            or None for that of the agent. If another worker on the same machine takes over a run,
+            the run stays in its directory.
 
     Raises:
         OptionsError: an argument is invalid, or the extra ``fleet`` is not installed.
