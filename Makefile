@@ -5,8 +5,8 @@ PYTHON ?= python3
 SEEDS ?= 2000
 SAMPLE ?= 200
 MINUTES ?= 60
-# The tests wait for processes much of the time, so one worker more than cores keeps all cores busy.
-WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# The tests wait for processes much of the time, so two workers more than cores keep all cores busy.
+WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal
 
 VENV := .venv

@@ -45,7 +45,10 @@ print(os.getpid(), sleep(), sleep(start_new_session=True), daemon, flush=True)
 while True: time.sleep(300)
 """
 PROGRAM = """
-import asyncio, os, sys, tempfile, time
+import asyncio, os, signal, sys, tempfile, time
+# A shell may have started the tests in the background, or with nohup: without these signals.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from bridle._core.launch import LaunchFile
 from bridle._shell import watchdog
 from tests.support.processes import *
