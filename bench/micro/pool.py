@@ -1,7 +1,8 @@
 """How long the first assistant line takes: in a new process, and in a ready one of a pool.
 
-Both use the newest real CLI with a scripted model on loopback, in turns, so that other load affects
-both. Exits with 1 if the median in a ready process is more than 45 % of that in a new one.
+Both use the newest real CLI with a scripted model on loopback: `agent.session()`, and
+`pool.session()` of `agent.pool(size=2)`. They take turns, so that other load affects both. Exits
+with 1 if the median ratio is more than 45 %.
 Run: python bench/micro/pool.py [ROUNDS]
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 from bridle import Agent, AssistantMessage, Session
 from bridle._shell.locate import candidates
 from bridle._shell.parking import resident_bytes
+from bridle.agent import Pool
 from bridle.testing import ScriptedModel, text
 
 ROUNDS = 9
@@ -48,36 +50,48 @@ async def cold(agent: Agent[Any]) -> float:
         return perf_counter() - began
 
 
-async def ready(agent: Agent[Any], memory: list[float]) -> float:
+async def ready(pool: Pool[Any], memory: list[float]) -> float:
     """Return the same for a process that was ready. Note its memory."""
-    async with agent.pool(size=2, ready=1) as pool:
-        await asyncio.sleep(SETTLE)
-        began = perf_counter()
-        async with pool.session() as session:
-            await first_line(session)
-            seconds = perf_counter() - began
-            memory.append((resident_bytes(session.pid or 0) or 0) / (1 << 20))
-        assert pool.metrics.from_ready == 1
+    before = pool.metrics.from_ready
+    began = perf_counter()
+    async with pool.session() as session:
+        await first_line(session)
+        seconds = perf_counter() - began
+        memory.append((resident_bytes(session.pid or 0) or 0) / (1 << 20))
+    assert pool.metrics.from_ready == before + 1
     return seconds
+
+
+async def measure(agent: Agent[Any], rounds: int, memory: list[float]) -> list[tuple[float, float]]:
+    """Return the seconds in a new process and in a ready one, for each round."""
+    pairs: list[tuple[float, float]] = []
+    async with agent.pool(size=2) as pool:
+        for number in range(rounds + 1):
+            # The processes of the pool that replace the last one have finished their start.
+            await asyncio.sleep(SETTLE)
+            assert pool.metrics.ready == 2
+            if number % 2:
+                one = await cold(agent)
+                other = await ready(pool, memory)
+            else:
+                other = await ready(pool, memory)
+                await asyncio.sleep(SETTLE)
+                one = await cold(agent)
+            pairs.append((one, other))
+    return pairs[1:]  # the first round fills the caches
 
 
 async def main(rounds: int) -> int:
     """Print the figures. Return the exit code."""
-    colds: list[float] = []
-    readies: list[float] = []
     memory: list[float] = []
-    script = [[text("Hello.")]] * (2 * rounds + 2)
     with tempfile.TemporaryDirectory() as directory:
-        async with ScriptedModel(script) as model:
+        async with ScriptedModel([[text("Hello.")]] * (2 * rounds + 2)) as model:
             agent: Agent[Any] = Agent(
                 cli_path=newest(), env=model.env, inherit_env=["PATH"], cwd=directory
             )
-            await cold(agent)
-            for _ in range(rounds):
-                colds.append(await cold(agent))
-                readies.append(await ready(agent, memory))
-            await cold(agent)
-    ratio = median(one / other for one, other in zip(readies, colds, strict=True))
+            pairs = await measure(agent, rounds, memory)
+    colds, readies = zip(*pairs, strict=True)
+    ratio = median(other / one for one, other in pairs)
     print(f"new process    {median(colds) * 1e3:7.0f} ms (best {min(colds) * 1e3:.0f})")
     print(f"ready process  {median(readies) * 1e3:7.0f} ms (best {min(readies) * 1e3:.0f})")
     print(f"ratio          {ratio:7.0%}, target at most {TARGET:.0%}")

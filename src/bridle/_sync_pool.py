@@ -12,7 +12,7 @@ from msgspec import structs
 from bridle import sync as blocking
 from bridle._core.pool import PoolMetrics
 from bridle._doors.not_given import NOT_GIVEN
-from bridle._doors.pool_work import Borrowed, PoolPlan, PoolWork, SessionRequest
+from bridle._doors.pool_work import Loan, PoolPlan, PoolWork, SessionRequest
 from bridle._doors.pooled import PooledRun
 from bridle._doors.portal import Portal, portal
 from bridle.content import Content
@@ -28,16 +28,12 @@ class SyncPoolSession:
 
     def __init__(self, home: Portal, work: PoolWork, request: SessionRequest) -> None:
         self._portal = home
-        self._work = work
         # Tools get a blocking session as their context.
-        self._request = structs.replace(request, show=blocking.RunSession)
-        self._borrowed: list[Borrowed] = []
+        self._loan = Loan(work, structs.replace(request, show=blocking.RunSession))
 
     def __enter__(self) -> blocking.Session:
-        work = partial(self._work.lend, self._request)
-        borrowed = self._portal.call("pool.session", work)
-        self._borrowed.append(borrowed)
-        return cast("blocking.Session", borrowed.session.shown)
+        session = self._portal.call("pool.session", self._loan.enter, self._leave_soon)
+        return cast("blocking.Session", session.shown)
 
     def __exit__(
         self,
@@ -45,9 +41,12 @@ class SyncPoolSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        borrowed = self._borrowed.pop()
         if not self._portal.is_over:
-            self._portal.call("pool.session", partial(self._work.take_back, borrowed))
+            self._portal.call("pool.session", self._loan.leave, self._leave_soon)
+
+    def _leave_soon(self) -> None:
+        """Give the session back after Ctrl-C, which may come when this thread does not know it."""
+        self._portal.start(self._loan.leave)
 
     def __repr__(self) -> str:
         return "<a session of a pool that is not borrowed: use it in `with`>"
@@ -78,7 +77,7 @@ class SyncPool(Generic[Deps]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._close(hurry=kind is not None and issubclass(kind, KeyboardInterrupt))
 
     @property
     def _opened(self) -> tuple[Portal, PoolWork]:
@@ -92,9 +91,13 @@ class SyncPool(Generic[Deps]):
 
         See ``Pool.aclose``. Ctrl-C shuts down what is in progress.
         """
+        self._close(hurry=False)
+
+    def _close(self, *, hurry: bool) -> None:
         if self._made is not None and not self._made[0].is_over:
             home, work = self._made
-            home.call("pool.close", work.close)
+            at_once = partial(work.close, hurry=True)
+            home.call("pool.close", partial(work.close, hurry=hurry), lambda: home.start(at_once))
 
     def aclose(self) -> None:
         """Close the pool and return when its processes have exited.
@@ -106,7 +109,9 @@ class SyncPool(Generic[Deps]):
     @property
     def metrics(self) -> PoolMetrics:
         """Return the numbers of the pool: its processes, its callers, how callers were served."""
-        home, work = self._opened
+        if self._made is None:
+            return PoolWork(self._plan).metrics
+        home, work = self._made
 
         async def read() -> PoolMetrics:
             return work.metrics

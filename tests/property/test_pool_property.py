@@ -36,6 +36,7 @@ class Shell(RuleBasedStateMachine):
         self.idle: dict[int, str] = {}
         self.closing: dict[int, str | None] = {}
         self.waiting: dict[int, tuple[str | None, float | None]] = {}
+        self.reserved: set[str] = set()
         self.drained = False
 
     @precondition(lambda self: self.table is None)
@@ -62,11 +63,15 @@ class Shell(RuleBasedStateMachine):
                     assert isinstance(ticket, int)
                     key, deadline = self.waiting.pop(ticket)
                     assert deadline is None or self.now < deadline
-                    # Only callers with the same key may be served out of order.
-                    taken = {*self.lent.values(), *self.closing.values()}
-                    for other, (earlier, _) in self.waiting.items():
-                        if other < ticket:
-                            assert earlier in taken or source is Source.IDLE or earlier == key
+                    # An earlier caller waits for its own key, or for a process that ends for it.
+                    taken = {*self.lent.values(), *self.closing.values(), *self.reserved}
+                    passed = [
+                        earlier
+                        for other, (earlier, _) in self.waiting.items()
+                        if other < ticket and earlier not in taken and earlier != key
+                    ]
+                    if source is not Source.IDLE:
+                        assert len({*passed}) <= (source is Source.READY) * len(self.closing)
                     if source is Source.READY:
                         self.ready.remove(place)
                     elif source is Source.IDLE:
@@ -123,7 +128,7 @@ class Shell(RuleBasedStateMachine):
             del self.lent[place]
             self.perform(self.table.closed(place, self.now))
             return
-        actions = self.table.give_back(place, self.now, session_id=f"s-{key}", keep=keep)
+        actions = self.table.give_back(place, self.now, keep=keep)
         if Close(place) not in actions or keep:
             # It was kept, and perhaps closed or lent at once.
             self.idle[place] = key
@@ -145,6 +150,36 @@ class Shell(RuleBasedStateMachine):
         place = data.draw(st.sampled_from(sorted(self.ready)))
         self.ready.remove(place)
         self.perform(self.table.lost(place, self.now))
+
+    @precondition(lambda self: self.table is not None)
+    @rule(key=st.sampled_from(KEYS))
+    def reserve(self, key: str) -> None:
+        assert self.table is not None
+        actions = self.table.reserve(key, self.now)
+        is_used = key in self.lent.values() or key in self.reserved
+        assert (actions is None) == is_used
+        if actions is not None:
+            self.reserved.add(key)
+            self.perform(actions)
+            assert key not in self.idle.values()
+
+    @precondition(lambda self: self.reserved)
+    @rule(data=st.data())
+    def unreserve(self, data: st.DataObject) -> None:
+        assert self.table is not None
+        key = data.draw(st.sampled_from(sorted(self.reserved)))
+        self.reserved.discard(key)
+        self.perform(self.table.unreserve(key, self.now))
+
+    @precondition(lambda self: self.idle)
+    @rule(data=st.data())
+    def exit(self, data: st.DataObject) -> None:
+        """The idle process of a key exits."""
+        assert self.table is not None
+        place = data.draw(st.sampled_from(sorted(self.idle)))
+        assert self.table.is_idle(place)
+        self.perform(self.table.drop(place, self.now))
+        assert self.table.has_process(self.closing[place] or "")
 
     @precondition(lambda self: self.table is not None)
     @rule(seconds=st.sampled_from([0.5, 3.0, 30.0]))
@@ -187,7 +222,7 @@ class Shell(RuleBasedStateMachine):
     def nobody_waits_for_a_free_place(self) -> None:
         if self.table is None or self.drained:
             return
-        taken = {*self.lent.values(), *self.closing.values()} - {None}
+        taken = {*self.lent.values(), *self.closing.values(), *self.reserved} - {None}
         short = [key for key, _ in self.waiting.values() if key not in taken]
         used = len(self.ready) + len(self.lent) + len(self.idle) + len(self.closing)
         if short:

@@ -114,6 +114,7 @@ def test_a_hook_for_the_start_of_a_session_runs_once_for_each(lab: Lab) -> None:
             async with pool:
                 for _ in range(2):
                     assert (await pool.run("hi")).ok
+                assert pool.metrics.from_ready == (2 if lab.is_newest else 0)
 
     run(main)
     assert started == (["startup", "startup"] if lab.is_newest else [])

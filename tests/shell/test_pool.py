@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.pools import Lab, Processes, ask, chat, parked
 from tests.support.processes import is_alive, run, until
 
 import bridle
-from bridle import Agent, OptionsError, PoolTimeout, Session, ToolContext
-from bridle._doors.pool_work import PoolWork
-from bridle._shell.parking import ParkedCli
-from bridle.agent import Pool
+from bridle import Agent, OptionsError, PoolTimeout, ToolContext
 from bridle.errors import (
     CliNotFoundError,
     SessionInUseError,
@@ -27,30 +25,6 @@ from bridle.errors import (
 )
 from bridle.sessions import MemoryStore, SessionKey
 from bridle.testing import FakeCli
-
-
-class Lab:
-    """A fake CLI that keeps transcripts, and agents that use it."""
-
-    def __init__(self, home: Path, flavour: str) -> None:
-        self.home = home
-        self.work = home / "work"
-        self.other = home / "other"
-        self.work.mkdir()
-        self.other.mkdir()
-        self.cli = FakeCli.auto(flavour=flavour, transcripts=True)
-
-    def agent(self, **options: Any) -> Agent[Any]:
-        """Return an agent."""
-        environment = {"HOME": str(self.home)}
-        plain: dict[str, Any] = {"inherit_env": ["PATH"], "env": environment, "cwd": str(self.work)}
-        return Agent(cli_path=self.cli.path, **plain | options)
-
-    def notes(self, name: str) -> list[Any]:
-        """Return what all processes noted under this name, in order of their start."""
-        entries = [entry for lines in self.cli.runs for entry in lines]
-        noted = [entry.members for entry in entries if entry.direction == "meta"]
-        return [members[name] for members in noted if name in members]
 
 
 @pytest.fixture(params=["2.1.325", "2.1.197"])
@@ -73,18 +47,6 @@ def older(tmp_path: Path) -> Iterator[Lab]:
     made = Lab(tmp_path, "2.1.197")
     with made.cli:
         yield made
-
-
-async def ask(session: Session, prompt: str = "hi") -> str:
-    """Return the answer to a prompt."""
-    outcome = await (await session.send_user_message(prompt))
-    return outcome.raise_for_reason().text
-
-
-def parked(pool: Pool[Any]) -> list[ParkedCli]:
-    """Return the ready processes of a pool."""
-    work: PoolWork = pool._work
-    return [one for one in work.places._held.values() if isinstance(one, ParkedCli)]
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -378,34 +340,26 @@ def test_a_key_keeps_its_process_and_its_conversation(lab: Lab) -> None:
     run(main)
 
 
-def test_twenty_users_chat_on_four_processes(lab: Lab) -> None:
+def test_twenty_users_chat_on_four_processes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each key has one conversation, and never two processes."""
     rounds = 2
+    processes = Processes(monkeypatch)
 
     async def main() -> None:
-        open_keys: set[str] = set()
-        ids: dict[str, set[str | None]] = {}
-
-        async def chat(key: str) -> None:
-            for number in range(rounds):
-                async with pool.session(key=key, timeout=None) as session:
-                    assert key not in open_keys
-                    open_keys.add(key)
-                    assert pool.metrics.in_use <= 4
-                    assert await ask(session, f"{key} {number}") == f"You said: {key} {number}"
-                    ids.setdefault(key, set()).add(session.id)
-                    open_keys.discard(key)
-
         async with lab.agent().pool(size=4) as pool:
-            await asyncio.gather(*(chat(f"user-{number}") for number in range(20)))
+            ids = await chat(pool, 20, rounds)
             numbers = pool.metrics
             served = numbers.from_ready + numbers.from_idle + numbers.from_start
             assert served == 20 * rounds
             assert numbers.idle <= 4
         assert all(len(one) == 1 for one in ids.values())
-        assert len(set.union(*ids.values())) == 20
+        used = set.union(*ids.values())
+        assert len(used) == 20
+        assert used <= processes.seen
 
     run(main)
+    assert processes.starts >= 20
+    assert (processes.of_one, processes.in_all) == (1, 4)
 
 
 def test_an_unused_key_is_closed_and_resumed(lab: Lab) -> None:

@@ -1,19 +1,121 @@
-"""Borrow and return the processes of a pool many times, and check that nothing is left."""
+"""Agents on the fake CLI for tests of pools, and uses of a pool that must leave nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.soak.endings import children, descriptors, threads
 from tests.support.processes import until
 
-from bridle import Agent
+from bridle import Agent, Session
+from bridle._doors.pool_work import PoolWork
+from bridle._shell.parking import ParkedCli
+from bridle._shell.process import CliProcess
 from bridle.agent import Pool
 from bridle.testing import FakeCli, ScriptedModel, text
+
+
+class Lab:
+    """A fake CLI that keeps transcripts, and agents that use it."""
+
+    def __init__(self, home: Path, flavour: str) -> None:
+        self.home = home
+        self.work = home / "work"
+        self.other = home / "other"
+        self.work.mkdir()
+        self.other.mkdir()
+        self.cli = FakeCli.auto(flavour=flavour, transcripts=True)
+
+    def agent(self, **options: Any) -> Agent[Any]:
+        """Return an agent."""
+        environment = {"HOME": str(self.home)}
+        plain: dict[str, Any] = {"inherit_env": ["PATH"], "env": environment, "cwd": str(self.work)}
+        return Agent(cli_path=self.cli.path, **plain | options)
+
+    def notes(self, name: str) -> list[Any]:
+        """Return what all processes noted under this name, in order of their start."""
+        entries = [entry for lines in self.cli.runs for entry in lines]
+        noted = [entry.members for entry in entries if entry.direction == "meta"]
+        return [members[name] for members in noted if name in members]
+
+
+async def ask(session: Session, prompt: str = "hi") -> str:
+    """Return the answer to a prompt."""
+    outcome = await (await session.send_user_message(prompt))
+    return outcome.raise_for_reason().text
+
+
+def parked(pool: Pool[Any]) -> list[ParkedCli]:
+    """Return the ready processes of a pool."""
+    work: PoolWork = pool._work
+    return [one for one in work.places._held.values() if isinstance(one, ParkedCli)]
+
+
+def clis() -> set[int]:
+    """Return the CLI processes that run, whichever thread has started them."""
+    found = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        for pid in file.read_text().split():
+            with contextlib.suppress(OSError):
+                if b"--output-format=stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.add(int(pid))
+    return found
+
+
+class Processes:
+    """Counts the processes of each conversation whenever a CLI was started.
+
+    A conversation can get a second process only at such a moment.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        #: The largest number of processes that a conversation and the program ever had.
+        self.of_one = self.in_all = 0
+        #: The conversations that had a process.
+        self.seen: set[str] = set()
+        self.starts = 0
+        start = CliProcess.spawn
+
+        def counted(*arguments: Any, **more: Any) -> CliProcess:
+            process = start(*arguments, **more)
+            self._count()
+            return process
+
+        monkeypatch.setattr(CliProcess, "spawn", counted)
+
+    def _count(self) -> None:
+        found: Counter[str] = Counter()
+        for pid in clis():
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_text()
+                # As a set: a process that replaces itself during the read shows a part twice.
+                found.update({*re.findall(r"\0--(?:session-id|resume)=([^\0]+)", command)})
+        self.starts += 1
+        self.seen |= set(found)
+        self.of_one = max(self.of_one, 0, *found.values())
+        self.in_all = max(self.in_all, found.total())
+
+
+async def chat(pool: Pool[Any], users: int, rounds: int) -> dict[str, set[str]]:
+    """Let users chat at the same time, each with a key. Return the conversations of each."""
+    ids: dict[str, set[str]] = {}
+
+    async def talk(key: str) -> None:
+        for number in range(rounds):
+            async with pool.session(key=key, timeout=None) as session:
+                await ask(session, f"{key} says {number}.")
+                ids.setdefault(key, set()).add(session.id or "")
+
+    await asyncio.gather(*(talk(f"user-{number}") for number in range(users)))
+    return ids
+
 
 AT_ONCE = 6
 """Callers at the same time, more than the pool has processes."""
@@ -21,22 +123,27 @@ AT_ONCE = 6
 
 async def use(pool: Pool[Any], number: int) -> None:
     """Use the pool in one of its ways."""
-    match number % 5:
+    match number % 6:
         case 0 | 1:
             assert (await pool.run("hi", timeout=None)).ok
         case 2:
             async with pool.session(timeout=None) as session:
                 assert (await (await session.send_user_message("hi"))).ok
         case 3:
-            async with pool.session(key=f"user-{number % 20}", timeout=None) as session:
-                assert (await (await session.send_user_message("hi"))).ok
-        case _:
+            await _use_key(pool, number)
+        case other:
             # A caller that is cancelled, at any moment.
-            using = asyncio.ensure_future(pool.run("hi", timeout=None))
+            work = pool.run("hi", timeout=None) if other == 4 else _use_key(pool, number)
+            using = asyncio.ensure_future(work)
             await asyncio.wait([using], timeout=0.01 * (number % 7))
             using.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await using
+
+
+async def _use_key(pool: Pool[Any], number: int) -> None:
+    async with pool.session(key=f"user-{number // 6 % 20}", timeout=None) as session:
+        assert (await (await session.send_user_message("hi"))).ok
 
 
 async def _use_all(pool: Pool[Any], uses: int) -> None:

@@ -306,6 +306,10 @@ class Delivery:
         """Keep no messages, because no subscription will follow. May be called at any moment."""
         self._backlog = None
 
+    def restart_backlog(self) -> None:
+        """Keep the messages from now on for the first subscription of another caller."""
+        self._backlog = _Backlog(self._config.backlog_items, self._config.backlog_bytes)
+
     def _read_notes(self) -> None:
         while self._notes:
             reader, *returned = self._notes.popleft()
@@ -343,6 +347,15 @@ class Delivery:
     def left_loop(self, uuid: str, size: int, items: int) -> None:
         """Note that a loop was left with ``items`` of its current batch unread."""
         self._notes.append((uuid, size, items))
+
+    def drop_turn(self, uuid: str) -> BridleError | None:
+        """Drop the messages of a turn. Return the error for its reader, or None if it has none."""
+        self._read_notes()
+        turn = self._turns.get(uuid)
+        if turn is None or turn.lost is not None:
+            return None
+        self._lose(turn, _left())
+        return turn.lost
 
     def put_back(self, uuid: str, size: int, items: int) -> bool:
         """Note that taken messages were put back. Return False if they must not be kept."""
@@ -449,6 +462,13 @@ def _awaited() -> UsageError:
     return UsageError(
         "The outcome of this turn was awaited while no loop read its messages. They were not kept.",
         fix="Begin the loop over a turn before you await it, or at the same time.",
+    )
+
+
+def _left() -> UsageError:
+    return UsageError(
+        "Another caller of the pool uses the session of this turn. Its messages were not kept.",
+        fix="Read the messages of a turn inside the block of pool.session().",
     )
 
 

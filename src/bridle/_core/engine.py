@@ -84,6 +84,7 @@ class Engine:
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
+        self.init_timeout = config.init_timeout  #: seconds that the CLI has for the handshake
         self._outbox = act.Outbox()
         self._emit = self._outbox.emit
         self._framer = LineFramer(config.max_line)
@@ -190,9 +191,9 @@ class Engine:
         return self._shutdown.is_stopped
 
     @property
-    def is_idle(self) -> bool:
-        """True if no turn runs and no prompt waits."""
-        return self._turns.is_idle
+    def is_quiet(self) -> bool:
+        """True if no turn or task runs, no prompt waits, and no turn about a task will follow."""
+        return self._turns.is_quiet
 
     @property
     def awaits_decision(self) -> bool:
@@ -229,7 +230,7 @@ class Engine:
         self.handshake.wait(key)
         if self._lifecycle is Lifecycle.STARTING:
             self._lifecycle = transition(self._lifecycle, Cause.SPAWNED)
-            self._ask(INITIALIZE, self._config.initialize, now, self._config.init_timeout)
+            self._ask(INITIALIZE, self._config.initialize, now, self.init_timeout)
             if (resumed := self._approvals.resumed) is not None:
                 self._turns.resume(resumed.uuid, now)
         else:

@@ -365,14 +365,27 @@ def _shared(argv: Sequence[str]) -> list[str]:
 
 
 def _names_relative_path(launch: Launch) -> bool:
-    """Return True if an argument is a path that depends on the working directory."""
-    values = (arg.partition("=") for arg in launch.argv)
-    return any(flag in _PATH_FLAGS and not path.startswith(("/", "\0")) for flag, _, path in values)
+    """Return True if an option is a path that depends on the working directory.
+
+    An argument that Bridle does not know may be one.
+    """
+    ours = {flag.partition("=")[0] for flag in _SESSION_FLAGS}
+    known = {*managed_flags(), *ours, _AWAIT_INITIALIZE}
+    for arg in launch.argv:
+        name, _, value = arg.partition("=")
+        if name not in known or (name in _PATH_FLAGS and not value.startswith(("/", "\0"))):
+            return True
+    plugins = launch.initialize.get("plugins")
+    return is_list(plugins) and any(
+        is_mapping(one) and not str(one.get("path")).startswith("/") for one in plugins
+    )
 
 
 _PATH_FLAGS = {
-    CliOptions.fields[name].channel.name
-    for name in ("add_dirs", "mcp_config", "plugins", "settings", "system_prompt_file")
+    flag
+    for name, row in CliOptions.fields.items()
+    if "StrPath" in CliOptions.__annotations__[name]
+    for flag in (row.channel.name, *row.channel.also)
 }
 
 

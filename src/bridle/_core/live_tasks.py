@@ -44,6 +44,11 @@ class LiveTasks:
             structs.replace(task, agent_path=path(task.task_id)) for task in self._tasks.values()
         ]
 
+    @property
+    def is_working(self) -> bool:
+        """True if a task runs, other than the ambient ones that the CLI starts for itself."""
+        return any(not task.ambient for task in self._tasks.values())
+
     def calls(self) -> Iterator[str]:
         """Yield the tool calls that started the running tasks."""
         return (task.tool_use_id for task in self._tasks.values() if task.tool_use_id)

@@ -289,6 +289,46 @@ OPERATIONS: dict[str, Operation[object]] = {
 }
 """All rows by subtype, in the order above."""
 
+CHANGE_NOTHING = frozenset(
+    {
+        "claim_session",
+        *(
+            row.subtype
+            for row in (
+                INTERRUPT,
+                MCP_STATUS,
+                MCP_CALL,
+                MCP_MESSAGE,
+                MCP_READ_RESOURCE,
+                STOP_TASK,
+                GET_TASK_OUTPUT,
+                BACKGROUND_TASKS,
+                GET_CONTEXT_USAGE,
+                LIST_MODELS,
+                GET_SETTINGS,
+                LIST_PERMISSION_RULES,
+                GET_HOOKS_LISTING,
+                READ_FILE,
+                FILE_SUGGESTIONS,
+                SEED_READ_STATE,
+                REWIND_FILES,
+                GET_WORKSPACE_DIFF,
+                CANCEL_ASYNC_MESSAGE,
+                RENAME_SESSION,
+                GENERATE_SESSION_TITLE,
+                SIDE_QUESTION,
+                EXPORT_CONVERSATION,
+                GET_PLAN,
+                GET_STATUS,
+                GET_BINARY_VERSION,
+                GET_SESSION_COST,
+                GET_USAGE,
+            )
+        ),
+    }
+)
+"""Operations after which the session has the same options as before. Any other may change them."""
+
 _SETTING = (APPLY_FLAG_SETTINGS.subtype, UPDATE_SETTINGS.subtype)
 
 

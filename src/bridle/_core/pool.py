@@ -131,7 +131,7 @@ class _Place(Struct, eq=False):
 class _Caller(Struct, eq=False):
     ticket: Hashable
     key: str | None
-    #: Whether a ready process has the right options for it.
+    #: Whether it can use a ready process.
     takes_ready: bool
     asked: float
     deadline: float | None
@@ -140,8 +140,9 @@ class _Caller(Struct, eq=False):
 class PoolTable:
     """The places of a pool, and the callers that wait for one.
 
-    Callers are served in the order in which they asked. A caller that waits for the process of its
-    key, which another caller uses, does not hold up callers with other keys.
+    Callers are served in the order in which they asked. Two kinds of callers do not hold up the
+    next ones: one that waits for the process of its key, and one that cannot use a ready process
+    while a process ends to make room for it.
     """
 
     def __init__(self, limits: PoolLimits) -> None:
@@ -152,8 +153,8 @@ class PoolTable:
         self._waiting: dict[Hashable, _Caller] = {}
         # The deadlines of callers. Entries of callers that have left are skipped.
         self._deadlines: list[tuple[float, int, Hashable]] = []
-        #: The conversation of each key that has one: its session id.
-        self.conversations: dict[str, str] = {}
+        # Keys whose conversation is being forgotten. Their callers wait.
+        self._reserved: set[str] = set()
         self._last_number = self._asked = 0
         self._is_closing = False
         self._pause = _FIRST_PAUSE
@@ -178,6 +179,14 @@ class PoolTable:
     def key_of(self, place: int) -> str | None:
         """Return the key of the conversation in a place."""
         return self._places[place].key
+
+    def has_process(self, key: str) -> bool:
+        """Return True if a place holds the conversation of this key."""
+        return key in self._by_key
+
+    def is_idle(self, place: int) -> bool:
+        """Return True if the place holds the process of a key that no caller uses."""
+        return place in self._places and self._places[place].state is _IDLE
 
     def is_ready(self, place: int) -> bool:
         """Return True if the place holds a process that waits for a caller."""
@@ -238,7 +247,8 @@ class PoolTable:
             ticket: identifies the caller in actions.
             now: the time.
             key: the key of its conversation. None for a new conversation.
-            takes_ready: whether a ready process has the right options for the caller.
+            takes_ready: whether the caller can use a ready process: it has the right options, and
+                the key has no conversation yet.
             deadline: when the caller stops to wait. None means never.
         """
         if self._is_closing:
@@ -255,16 +265,9 @@ class PoolTable:
         self._waiting.pop(ticket, None)
         return self._settle(now)
 
-    def give_back(
-        self, place: int, now: float, *, session_id: str | None, keep: bool
-    ) -> list[PoolAction]:
-        """Take back the process of a key. Close it if ``keep`` is False or a limit is reached.
-
-        ``session_id`` is the id of its conversation. None if the conversation cannot be resumed.
-        """
+    def give_back(self, place: int, now: float, *, keep: bool) -> list[PoolAction]:
+        """Take back the process of a key. Close it if ``keep`` is False or a limit is reached."""
         one, limits = self._places[place], self._limits
-        assert one.key is not None
-        self.remember(one.key, session_id)
         is_old = limits.max_age is not None and now >= one.born + limits.max_age
         is_used_up = limits.max_uses is not None and one.uses >= limits.max_uses
         if keep and not (is_old or is_used_up or self._is_closing):
@@ -291,21 +294,27 @@ class PoolTable:
         """Note that a ready process works, so that the next one need not start later."""
         self._pause = _FIRST_PAUSE
 
-    def remember(self, key: str, session_id: str | None) -> None:
-        """Set the conversation of a key: its session id, or None if it has none."""
-        if session_id is None:
-            self.conversations.pop(key, None)
-        else:
-            self.conversations[key] = session_id
+    def reserve(self, key: str, now: float) -> list[PoolAction] | None:
+        """Close the process of a key, and let its callers wait until `unreserve`.
 
-    def forget(self, key: str, now: float) -> list[PoolAction] | None:
-        """Forget the conversation of a key, and close its process. None if a caller uses it."""
+        Return None if a caller uses the key, or if it is reserved.
+        """
         place = self._by_key.get(key)
-        if place is not None and place.state is _LENT:
+        if key in self._reserved or (place is not None and place.state is _LENT):
             return None
-        self.remember(key, None)
+        self._reserved.add(key)
         if place is not None and place.state is _IDLE:
             self._close(place)
+        return self._settle(now)
+
+    def unreserve(self, key: str, now: float) -> list[PoolAction]:
+        """Serve the callers of a key again."""
+        self._reserved.discard(key)
+        return self._settle(now)
+
+    def drop(self, place: int, now: float) -> list[PoolAction]:
+        """Close the idle process of a key, because it has exited."""
+        self._close(self._places[place])
         return self._settle(now)
 
     def advance(self, now: float) -> list[PoolAction]:
@@ -359,7 +368,7 @@ class PoolTable:
                 return short + 1
             key = caller.key
             if key is not None:
-                if key in passed:
+                if key in passed or key in self._reserved:
                     continue
                 own = self._by_key.get(key)
                 if own is not None and own.state is not _IDLE:
@@ -384,9 +393,8 @@ class PoolTable:
 
         ``short`` is the number of earlier callers that wait for a process to end.
         """
-        is_new = caller.key is None or caller.key not in self.conversations
         ready = [one for one in self._places.values() if one.state is _READY]
-        if caller.takes_ready and is_new and ready:
+        if caller.takes_ready and ready:
             self._lend(caller, ready[0], Source.READY, now)
             return True
         if len(self._places) < self._limits.size:

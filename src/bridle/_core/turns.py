@@ -171,6 +171,11 @@ class TurnBook:
         """True if no prompt waits for its outcome and no turn runs."""
         return not self._open and self._certainty is Certainty.IDLE
 
+    @property
+    def is_quiet(self) -> bool:
+        """True if it is idle, no task runs, and no turn about a task will follow."""
+        return self.is_idle and not self._notices and not self.live_tasks.is_working
+
     def deferral_problem(self) -> str | None:
         """Return why no call of the running turn can wait for approval. None if one can.
 

@@ -10,7 +10,8 @@ from msgspec import structs
 from bridle._core.precedence import ResolvedOptions
 from bridle.errors import OptionsError
 
-_PROMPTS = ("system_prompt", "append_system_prompt")
+PROMPTS = ("system_prompt", "append_system_prompt")
+"""The options that may be functions of ``deps``."""
 
 
 def with_prompts(options: ResolvedOptions, deps: Any) -> ResolvedOptions:
@@ -42,7 +43,7 @@ def without_functions(options: ResolvedOptions) -> ResolvedOptions:
 
 def _prompt_functions(options: ResolvedOptions) -> list[str]:
     """Return the system prompts that are functions."""
-    return [field for field in _PROMPTS if callable(getattr(options.cli, field))]
+    return [field for field in PROMPTS if callable(getattr(options.cli, field))]
 
 
 def _with(options: ResolvedOptions, prompts: Mapping[str, str]) -> ResolvedOptions:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from types import TracebackType
 from typing import Any, Generic, Never, NoReturn, Self, TypeVar, overload
 
 from bridle._core.pool import PoolMetrics
 from bridle._doors.not_given import NOT_GIVEN
-from bridle._doors.pool_work import Borrowed, PoolPlan, PoolWork, SessionRequest
+from bridle._doors.pool_work import Loan, PoolPlan, PoolWork, SessionRequest
 from bridle._doors.session import Session
 from bridle.content import Content
 from bridle.options import Retry
@@ -21,9 +22,7 @@ class PoolSession:
     """A session of a pool that is not borrowed yet. Use it in ``async with``."""
 
     def __init__(self, work: PoolWork, request: SessionRequest) -> None:
-        self._work = work
-        self._request = request
-        self._borrowed: list[Borrowed] = []
+        self._loan = Loan(work, request)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
@@ -32,9 +31,7 @@ class PoolSession:
         )
 
     async def __aenter__(self) -> Session:
-        borrowed = await self._work.lend(self._request)
-        self._borrowed.append(borrowed)
-        return borrowed.session
+        return await self._loan.enter()
 
     async def __aexit__(
         self,
@@ -42,7 +39,7 @@ class PoolSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._work.take_back(self._borrowed.pop())
+        await self._loan.leave()
 
     def __repr__(self) -> str:
         return "<a session of a pool that is not borrowed: use it in `async with`>"
@@ -68,7 +65,8 @@ class Pool(Generic[Deps]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        await self._work.close(hurry=is_cancelled)
 
     async def aclose(self) -> None:
         """Close the pool and return when its processes have exited.
@@ -203,13 +201,14 @@ class Pool(Generic[Deps]):
 
         Raises:
             UsageError: a caller uses the key now, or the pool is not open.
+            SessionInUseError: another program uses the conversation of the key.
             StartError: the store failed.
         """
         await self._work.forget(key)
 
     def __reduce__(self) -> NoReturn:
         """Raise TypeError: a pool holds processes of this program."""
-        raise TypeError("A Pool cannot be pickled. Create one in each process.")
+        raise _not_picklable()
 
     def __repr__(self) -> str:
         numbers = self.metrics
@@ -217,3 +216,8 @@ class Pool(Generic[Deps]):
             f"Pool(size={numbers.size}, ready={numbers.ready}, in_use={numbers.in_use}, "
             f"idle={numbers.idle}, waiting={numbers.waiting})"
         )
+
+
+def _not_picklable() -> TypeError:
+    """Return the error that `pickle` raises for such objects."""
+    return TypeError("A Pool cannot be pickled. Create one in each process.")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, TypeVar, cast
 
 from bridle._core.pool import (
     Close,
@@ -17,12 +18,14 @@ from bridle._core.pool import (
     Source,
     Start,
 )
-from bridle._doors.pooled import Pooled
+from bridle._doors.pooled import Pooled, PooledRun
 from bridle._shell.parking import ParkedCli
 from bridle._shell.pool_keys import PoolKeys
 from bridle.errors import BridleError, PoolTimeout, UsageError
 
 log = logging.getLogger("bridle.pool")
+
+_T = TypeVar("_T")
 
 
 class Places:
@@ -48,8 +51,13 @@ class Places:
         # What is in each place that has a process, in use or not.
         self._held: dict[int, ParkedCli | Pooled] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # The work of callers that starts a process or runs in one, by place.
+        self._working: dict[int, asyncio.Task[Any]] = {}
+        #: True once everything is closed, whether it has ended or not.
+        self.is_forced = False
         self._timer: asyncio.TimerHandle | None = None
-        self._changed = asyncio.Event()
+        # Done at the next change of the table.
+        self._changed: asyncio.Future[None] = self.loop.create_future()
 
     def open(self) -> None:
         """Start the processes to keep ready."""
@@ -92,10 +100,7 @@ class Places:
     def _return_unused(self, place: int, source: Source) -> None:
         """Take back a place whose caller was cancelled before it knew of the place."""
         if source is Source.IDLE:
-            session = self.session_in(place)
-            key = cast("str", self.table.key_of(place))
-            known = self.table.conversations.get(key)
-            self.give_back(place, known, keep=session.may_stay(None))
+            self.give_back(place, keep=self.session_in(place).may_stay(None))
         elif source is Source.READY:
             _ = self._start(self._close_place(place))
         else:
@@ -104,6 +109,12 @@ class Places:
     def session_in(self, place: int) -> Pooled:
         """Return the session in a place."""
         return cast("Pooled", self._held[place])
+
+    def fail(self, place: int, error: BridleError) -> None:
+        """End the session in a place with this error. One that has not started is left alone."""
+        held = self._held.get(place)
+        if isinstance(held, Pooled) and held.alive:
+            held.fail(error)
 
     def take_parked(self, place: int, source: Source) -> ParkedCli | None:
         """Return the ready process of a place that was lent, or None if there is none."""
@@ -115,20 +126,61 @@ class Places:
         """Put the session that uses a place into it. It is closed with the place."""
         self._held[place] = session
 
-    def give_back(self, place: int, session_id: str | None, *, keep: bool) -> None:
+    async def work(self, place: int, work: Coroutine[Any, Any, _T]) -> _T:
+        """Start a process in a place, or run a job in it. Closing the pool can cancel this.
+
+        Raises:
+            UsageError: the pool was closed before the work had ended.
+        """
+        if self.is_forced:
+            work.close()
+            raise _closed()
+        caller = asyncio.current_task()
+        before = 0 if caller is None else caller.cancelling()
+        task: asyncio.Task[_T] = self.loop.create_task(work)
+        self._working[place] = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if caller is None or caller.cancelling() > before or not self.is_forced:
+                raise
+            raise _closed() from None
+        finally:
+            del self._working[place]
+
+    def give_back(self, place: int, *, keep: bool) -> None:
         """Take back the session of a key. See `PoolTable.give_back`."""
-        now = self.loop.time()
-        self._perform(self.table.give_back(place, now, session_id=session_id, keep=keep))
+        self._perform(self.table.give_back(place, self.loop.time(), keep=keep))
+        if self.table.is_idle(place):
+            self.session_in(place).on_end(lambda: self._drop(place))
+
+    def _drop(self, place: int) -> None:
+        """Close an idle place whose process has exited."""
+        if self.table.is_idle(place):
+            log.info("The idle process of a key has exited.")
+            self._perform(self.table.drop(place, self.loop.time()))
 
     async def end(self, place: int) -> None:
         """Close the process of a place that was lent, and free it. Cancelling does not stop it."""
         await asyncio.shield(self._start(self._close_place(place)))
 
-    def forget(self, key: str) -> bool:
-        """Forget the conversation of a key. Return False if a caller uses it."""
-        actions = self.table.forget(key, self.loop.time())
-        self._perform(actions or [])
-        return actions is not None
+    @contextlib.asynccontextmanager
+    async def reserved(self, key: str) -> AsyncGenerator[None]:
+        """Close the process of a key. Let its callers wait until the block ends.
+
+        Raises:
+            UsageError: a caller uses the key.
+        """
+        actions = self.table.reserve(key, self.loop.time())
+        if actions is None:
+            raise UsageError("The session of this key is in use.", fix="Leave its block first.")
+        try:
+            self._perform(actions)
+            while self.table.has_process(key):
+                await asyncio.wait([self._changed])
+            yield
+        finally:
+            self._perform(self.table.unreserve(key, self.loop.time()))
 
     # -- closing -----------------------------------------------------------------------------------
 
@@ -142,17 +194,23 @@ class Places:
         hurrying = self.loop.create_task(hurry.wait())
         try:
             while not self.table.is_empty and (left := end - self.loop.time()) > 0:
-                self._changed.clear()
-                change = self.loop.create_task(self._changed.wait())
-                await asyncio.wait([change, hurrying], timeout=left, return_when="FIRST_COMPLETED")
-                change.cancel()
+                either: list[asyncio.Future[Any]] = [self._changed, hurrying]
+                await asyncio.wait(either, timeout=left, return_when="FIRST_COMPLETED")
                 if hurrying.done():
                     break
         finally:
             hurrying.cancel()
+        self.is_forced = True
+        for place, task in self._working.items():
+            held = self._held.get(place)
+            # A run in its turn ends with an outcome when its session is closed.
+            if not (isinstance(held, PooledRun) and held.give_up()):
+                task.cancel()
         await asyncio.gather(*(one.aclose() for one in self._held.values()), return_exceptions=True)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while unfinished := [
+            one for one in (*self._tasks, *self._working.values()) if not one.done()
+        ]:
+            await asyncio.wait(unfinished)
 
     async def _close_place(self, place: int) -> None:
         key, held = self.table.key_of(place), self._held.get(place)
@@ -170,6 +228,7 @@ class Places:
     # -- the table ---------------------------------------------------------------------------------
 
     def _perform(self, actions: list[PoolAction]) -> None:
+        """Carry out all actions. None of them raises, because callers wait for the others."""
         for action in actions:
             match action:
                 case Start(place):
@@ -184,7 +243,8 @@ class Places:
                     _ = self._start(self._close_place(place))
                 case Refuse(ticket, waited, is_closing):
                     self._refuse(cast("asyncio.Future[Any]", ticket), waited, is_closing=is_closing)
-        self._changed.set()
+        self._changed.set_result(None)
+        self._changed = self.loop.create_future()
         self._set_timer()
 
     def _refuse(self, ticket: asyncio.Future[Any], waited: float, *, is_closing: bool) -> None:
@@ -192,14 +252,14 @@ class Places:
             return
         error: BridleError = PoolTimeout(waited, self._size)
         if is_closing:
-            error = UsageError("This pool is closed.", fix="Create another one: agent.pool().")
+            error = _closed()
         ticket.set_exception(error)
 
     def _park(self, place: int) -> None:
         """Start a process that waits in this place."""
         try:
             self._held[place] = self._make_parked(lambda parked: self._on_exit(place, parked))
-        except (BridleError, OSError) as error:
+        except Exception as error:  # of any kind: "can't start new thread" is a RuntimeError
             # The next caller starts a process itself, and gets the error.
             log.info("A process could not be started in advance: %s", error)
             # Later, because the actions of the table are being performed.
@@ -233,3 +293,7 @@ class Places:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _closed() -> UsageError:
+    return UsageError("This pool is closed.", fix="Create another one: agent.pool().")

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from bridle._core.pool import PoolLimits, PoolMetrics, PoolTable, Source
 from bridle._core.versions import Version
-from bridle._doors.deps import without_functions
+from bridle._doors.deps import with_prompts, without_functions
 from bridle._doors.not_given import NOT_GIVEN, given_or
 from bridle._doors.pool_places import Places
 from bridle._doors.pooled import Pooled, PooledRun, PooledSession
@@ -24,7 +24,16 @@ from bridle._shell.parking import CLAIM_SINCE, ParkedCli
 from bridle._shell.pool_keys import Conversation, PoolKeys
 from bridle._shell.preflight import refuse_real_api
 from bridle.content import Content
-from bridle.errors import InitializationError, OptionsError, StartError, UsageError
+from bridle.errors import (
+    CliExitedDuringInit,
+    InitializationError,
+    InitializationTimeout,
+    OptionsError,
+    SessionInUseError,
+    SpawnError,
+    StartError,
+    UsageError,
+)
 from bridle.options import Retry
 from bridle.outcomes import Outcome
 
@@ -39,6 +48,12 @@ _NOT_IN_POOL = "A pool chooses its conversations itself. Use pool.session(key=..
 
 _EARLY_HOOKS = ("SessionStart", "Setup")
 """Hooks that a CLI without a claim runs at its start, before it has the handshake."""
+
+_OF_PROCESS = (SpawnError, InitializationError, InitializationTimeout, CliExitedDuringInit)
+"""Errors of a ready process that a new process may not have."""
+
+_MAX_UNCLAIMABLE = 1000
+"""Directories that are remembered as not claimable."""
 
 _count = integer(1)
 _any_count = integer(0)
@@ -135,6 +150,42 @@ class Borrowed(Struct, frozen=True):
     session: PooledSession
 
 
+class Loan:
+    """One use of a session of the pool: `enter`, then `leave`."""
+
+    def __init__(self, work: PoolWork, request: SessionRequest) -> None:
+        self._work = work
+        self._request = request
+        self._is_entered = False
+        self._borrowed: Borrowed | None = None
+
+    async def enter(self) -> PooledSession:
+        """Borrow the session.
+
+        Raises:
+            UsageError: it is borrowed already, or the pool is closed.
+            PoolTimeout: no process was free in time.
+            StartError: the session did not start.
+        """
+        if self._is_entered:
+            fix = "Call pool.session() once for each block."
+            raise UsageError("This session is already borrowed.", fix=fix)
+        self._is_entered = True
+        try:
+            self._borrowed = await self._work.lend(self._request)
+        except BaseException:
+            self._is_entered = False
+            raise
+        return self._borrowed.session
+
+    async def leave(self) -> None:
+        """Give the session back. Does nothing if it is not borrowed."""
+        borrowed, self._borrowed = self._borrowed, None
+        if borrowed is not None:
+            self._is_entered = False
+            await self._work.take_back(borrowed)
+
+
 class PoolWork:
     """The processes of a pool, and what runs in them."""
 
@@ -175,7 +226,10 @@ class PoolWork:
         else:
             self._path = find_cli(None if cli.cli_path is None else os.fspath(cli.cli_path))
             if not self._options.sdk.skip_version_check:
-                version = await version_of(self._path, sample.launch)
+                # A pool without the version would keep no process for a claim. On a busy machine
+                # the CLI needs as long for it as for its start.
+                wait = self._options.sdk.init_timeout
+                version = await version_of(self._path, sample.launch, timeout=wait)
                 self._claims = isinstance(version, Version) and version >= CLAIM_SINCE
         if not is_real or not (self._claims or self._can_start_early()):
             limits = structs.replace(limits, ready=0)
@@ -183,11 +237,13 @@ class PoolWork:
         self._places = Places(limits, self._park, self._keys)
         self._places.open()
 
-    async def close(self) -> None:
+    async def close(self, *, hurry: bool = False) -> None:
         """Close the pool and return when its processes have exited.
 
-        Cancellation: shut down at once what is in progress.
+        With ``hurry``, or if the call is cancelled, shut down at once what is in progress.
         """
+        if hurry:
+            self._hurry.set()
         if self._places is None:
             return
         places = self.places
@@ -249,26 +305,32 @@ class PoolWork:
 
     async def run(self, make: Callable[[], PooledRun], timeout: float | None) -> Outcome[Any]:
         """Wait for a process, and run a job in it."""
-        places, job = self.places, make()
+        job = make()
         place, source = await self._borrow(working_directory(job.launch), None, timeout)
         try:
-            parked = places.take_parked(place, source)
-            places.put(place, job)
-            if parked is not None:
-                try:
-                    if self._fits(parked, job):
-                        outcome = await job.outcome()
-                        places.table.came_up()
-                        return outcome
-                except StartError as error:
-                    self._note_refusal(job, error)
-                    job = make()
-                    places.put(place, job)
-                finally:
-                    await parked.aclose()
-            return await job.outcome()
+            return await self.places.work(place, self._run(place, source, job, make))
         finally:
-            await places.end(place)
+            await self.places.end(place)
+
+    async def _run(
+        self, place: int, source: Source, job: PooledRun, make: Callable[[], PooledRun]
+    ) -> Outcome[Any]:
+        places = self.places
+        parked = places.take_parked(place, source)
+        places.put(place, job)
+        if parked is not None:
+            try:
+                if self._fits(parked, job):
+                    outcome = await job.outcome()
+                    places.table.came_up()
+                    return outcome
+            except _OF_PROCESS as error:
+                self._note_refusal(job, error)
+                job = make()
+                places.put(place, job)
+            finally:
+                await parked.aclose()
+        return await job.outcome()
 
     # -- sessions ----------------------------------------------------------------------------------
 
@@ -291,6 +353,7 @@ class PoolWork:
             if self._options.cli.no_session_persistence:
                 problem = "needs conversations that the CLI saves"
                 raise OptionsError("key", problem, fix="Remove no_session_persistence.")
+        timeout = self._checked_timeout(timeout)
         agent = self._agent.in_directory(cwd)
         return SessionRequest(key, agent, self._agent.deps_or(deps), timeout, cwd is not None)
 
@@ -302,42 +365,61 @@ class PoolWork:
             StartError: the session did not start.
             UsageError: the pool is closed.
         """
-        if request.key is None:
-            directory = _directory(request.agent)
-            place, source = await self._borrow(directory, None, request.timeout)
-            try:
-                session = await self._open(place, source, request, None)
-            except BaseException:
-                await self.places.end(place)
-                raise
-            return Borrowed(place, None, session)
-        return await self._lend_key(request, request.key)
-
-    async def _lend_key(self, request: SessionRequest, key: str) -> Borrowed:
-        places, keys = self.places, self._keys
-        known = keys.known(key) or await keys.load(key)
-        self._check_directory(request, known)
-        places.table.remember(key, None if known is None else known.session_id)
-        directory = _directory(request.agent) if known is None else known.cwd
-        place, source = await self._borrow(directory, key, request.timeout)
-        try:
-            if source is Source.IDLE:
-                session = places.session_in(place)
-                assert isinstance(session, PooledSession)
-                if session.alive and await session.is_healthy():
-                    session.lend(request.deps)
-                    return Borrowed(place, key, session)
-                log.info("The idle process of a key does not respond, so it is replaced.")
-                await session.stop()
-            await keys.take(key)
-            # Another program may have used the key until now.
-            known = await keys.load(key)
+        key, known = request.key, None
+        if key is not None:
+            known = self._here(self._keys.known(key) or await self._keys.load(key), request)
             self._check_directory(request, known)
-            session = await self._open(place, source, request, known)
+        directory = _directory(request.agent) if known is None else known.cwd
+        place, source = await self._borrow(directory, key, request.timeout, is_new=known is None)
+        places = self.places
+        try:
+            session = await places.work(place, self._session(place, source, request))
         except BaseException:
-            await places.end(place)
+            if source is Source.IDLE:
+                places.give_back(place, keep=places.session_in(place).may_stay(None))
+            else:
+                await places.end(place)
             raise
         return Borrowed(place, key, session)
+
+    async def _session(self, place: int, source: Source, request: SessionRequest) -> PooledSession:
+        """Return a session that runs in a place that was lent."""
+        places, keys, key = self.places, self._keys, request.key
+        if key is None:
+            return await self._open(place, source, request, None)
+        if source is Source.IDLE:
+            session = places.session_in(place)
+            assert isinstance(session, PooledSession)
+            is_healthy = await session.is_healthy()
+            if is_healthy and session.may_stay(None) and self._suits(session, request):
+                session.lend(request.deps)
+                return session
+            log.info("The idle process of a key cannot be used, so it is replaced.")
+            await (session.aclose() if is_healthy else session.stop())
+        await keys.take(key, lambda error: places.fail(place, error))
+        # Another program may have used the key until now.
+        known = self._here(await keys.load(key), request)
+        self._check_directory(request, known)
+        session = await self._open(place, source, request, known)
+        if keys.is_lost(key):
+            raise SessionInUseError(key)
+        return session
+
+    def _suits(self, session: PooledSession, request: SessionRequest) -> bool:
+        """Return True if the idle session of a key is as the caller wants it.
+
+        Raises:
+            OptionsError: the conversation has another directory.
+        """
+        here = working_directory(session.launch)
+        if request.has_directory and _directory(request.agent) != here:
+            if session.has_prompts:
+                self._check_directory(request, Conversation("", here))
+            return False
+        # System prompts may be functions of `deps`.
+        return request.deps is session.deps or session.has_prompts_of(
+            with_prompts(request.agent.options, request.deps)
+        )
 
     async def take_back(self, borrowed: Borrowed) -> None:
         """Close a session, or keep it for the next caller with its key."""
@@ -345,26 +427,43 @@ class PoolWork:
         if key is None:
             await self.places.end(place)
             return
-        session_id = session.id if session.has_prompts else None
         try:
-            if session_id is not None:
+            if self._keys.is_lost(key):
+                pass  # the conversation of the key is that of another program
+            elif session.has_prompts:
                 # The id changes if the conversation is cleared.
-                await self._save(key, session)
+                await self._save(key, session, again=session.is_used)
+            elif self._keys.known(key) is not None:
+                # It was saved for a first prompt that was not sent.
+                await self._keys.forget(key)
         finally:
             keep = session.may_stay(self._plan.max_memory)
-            self.places.give_back(place, session_id, keep=keep)
+            self.places.give_back(place, keep=keep)
 
     async def forget(self, key: str) -> None:
         """Let a key begin a new conversation with its next use.
 
         Raises:
             UsageError: a caller uses the key.
+            SessionInUseError: another program uses the key.
             SessionLoadError: the store failed.
         """
         _check_key(key)
-        if not self.places.forget(key):
-            raise UsageError("The session of this key is in use.", fix="Leave its block first.")
-        await self._keys.forget(key)
+        async with self.places.reserved(key):
+            await self._keys.take(key)
+            try:
+                await self._keys.forget(key)
+            finally:
+                await self._keys.release(key)
+
+    def _here(self, known: Conversation | None, request: SessionRequest) -> Conversation | None:
+        """Return a conversation with a directory of this machine.
+
+        It may come from a machine with other directories.
+        """
+        if known is None or not self._keys.is_shared or os.path.isdir(known.cwd):
+            return known
+        return Conversation(known.session_id, _directory(request.agent))
 
     def _check_directory(self, request: SessionRequest, known: Conversation | None) -> None:
         if known is None or not request.has_directory:
@@ -400,7 +499,7 @@ class PoolWork:
                     await session.connect()
                     places.table.came_up()
                     return self._watched(request.key, session)
-            except StartError as error:
+            except _OF_PROCESS as error:
                 self._note_refusal(session, error)
                 session = self._make(request, known)
                 places.put(place, session)
@@ -415,25 +514,32 @@ class PoolWork:
             session.before_prompts = lambda: self._save(key, session)
         return session
 
-    async def _save(self, key: str, session: PooledSession) -> None:
+    async def _save(self, key: str, session: PooledSession, *, again: bool = False) -> None:
         if session.id is not None:
             found = Conversation(session.id, working_directory(session.launch))
-            await self._keys.save(key, found)
+            await self._keys.save(key, found, again=again)
 
     # -- processes ---------------------------------------------------------------------------------
 
     async def _borrow(
-        self, directory: str, key: str | None, timeout: float | None
+        self, directory: str, key: str | None, timeout: float | None, *, is_new: bool = True
     ) -> tuple[int, Source]:
-        """Wait for a place. ``directory`` is the working directory of the session."""
-        timeout = given_or(timeout, self._plan.timeout)
-        if timeout is not None:
-            positive("timeout", timeout)
+        """Wait for a place. ``directory`` is the working directory of the session.
+
+        ``is_new``: no conversation is resumed.
+        """
+        timeout = self._checked_timeout(timeout)
         if self._claims:
             takes_ready = directory not in self._unclaimable
         else:
             takes_ready = directory == self._home
-        return await self.places.borrow(key, timeout, takes_ready=takes_ready)
+        return await self.places.borrow(key, timeout, takes_ready=takes_ready and is_new)
+
+    def _checked_timeout(self, timeout: float | None) -> float | None:
+        timeout = given_or(timeout, self._plan.timeout)
+        if timeout is not None:
+            positive("timeout", timeout)
+        return timeout
 
     def _can_start_early(self) -> bool:
         """Return False if a process that waits without a claim would miss hooks of the agent."""
@@ -468,6 +574,8 @@ class PoolWork:
         log.info("A ready process could not be used, so another one is started: %s", error)
         if isinstance(error, InitializationError) and "not_claimable" in error.message:
             directory = working_directory(session.launch)
+            if len(self._unclaimable) >= _MAX_UNCLAIMABLE:
+                self._unclaimable.clear()
             self._unclaimable.add(directory)
             if directory == self._home:
                 # Processes that wait for a claim are of no use in the agent's own directory.

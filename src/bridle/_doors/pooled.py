@@ -5,24 +5,39 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from bridle._core.actions import Write
 from bridle._core.budget import Used
 from bridle._core.launch import Launch
+from bridle._core.operations import CHANGE_NOTHING
+from bridle._core.precedence import ResolvedOptions
+from bridle._doors.deps import PROMPTS
 from bridle._doors.run import Run
 from bridle._doors.session import InnerSession
 from bridle._doors.turn import Turn
-from bridle._shell.config_directory import working_directory
+from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.parking import ParkedCli, resident_bytes
 from bridle._store import SessionStore
 from bridle.content import Content
 from bridle.errors import (
+    BridleError,
     CliExitedDuringInit,
     ControlError,
     ControlRejected,
+    ControlTimeout,
     InitializationError,
+    InitializationTimeout,
+    StartError,
 )
 
 _PING_TIMEOUT = 5.0
 """Seconds that an idle process has to respond before it is replaced."""
+
+_NEW_RULES = b'"updatedPermissions"'
+"""The member of a response to the CLI that changes permission rules."""
+
+_READY_TIMEOUT = 10.0
+"""Seconds that a process which awaits a claim has to answer the handshake, even if its time for the
+start is over. It runs nothing before the claim."""
 
 
 class Pooled(InnerSession):
@@ -32,6 +47,8 @@ class Pooled(InnerSession):
     shown: object = None
     #: True once a prompt was sent, so that there is a conversation to resume.
     has_prompts = False
+    #: True once the present caller has sent a prompt.
+    is_used = False
     #: Called before the first prompt is sent.
     before_prompts: Callable[[], Awaitable[None]] | None = None
 
@@ -51,10 +68,14 @@ class Pooled(InnerSession):
         Return False if the process has other options than this session.
         """
         launch = self._launch.in_process_of(parked.launch)
-        if launch is None:
+        # A relative CLAUDE_CONFIG_DIR depends on the working directory.
+        if launch is None or place_of(launch).config != place_of(parked.launch).config:
             return False
         self._parked, self._launch = parked, launch
         self._engine.name_session(launch.session_id or "")
+        if launch.awaits_claim:
+            timeout = self._sdk.init_timeout
+            self._engine.init_timeout = max(timeout - parked.age, min(_READY_TIMEOUT, timeout))
         return True
 
     async def connect(self) -> None:
@@ -71,10 +92,8 @@ class Pooled(InnerSession):
             await self._actor.submit("claim_session", {"cwd": directory}, self._sdk.init_timeout)
         except BaseException as error:
             await self.stop()
-            if isinstance(error, ControlRejected):
-                raise InitializationError(error.message).with_process(error.process) from error
             if isinstance(error, ControlError):
-                raise CliExitedDuringInit(str(error)).with_process(error.process) from error
+                raise _not_claimed(error) from error
             raise
 
     async def is_healthy(self) -> bool:
@@ -94,20 +113,40 @@ class Pooled(InnerSession):
         continues: str | None = None,
         used: Used | None = None,
     ) -> Turn:
-        if not self.has_prompts:
-            if self.before_prompts is not None:
-                await self.before_prompts()
-            self.has_prompts = True
-        return await super()._send(uuid, content, timeout, deps, continues, used)
+        if not self.has_prompts and self.before_prompts is not None:
+            await self.before_prompts()
+        try:
+            return await super()._send(uuid, content, timeout, deps, continues, used)
+        finally:
+            # A prompt that is invalid or was cancelled in the queue is not sent.
+            if self._actor.subscriptions.has_turn(uuid):
+                self.has_prompts = self.is_used = True
 
     def lend(self, deps: Any) -> None:
         """Give the session to another caller, whose callbacks get ``deps``."""
-        self._deps = deps
+        self._deps, self.is_used = deps, False
         self._actor.lend(deps)
 
+    def has_prompts_of(self, options: ResolvedOptions) -> bool:
+        """Return True if the session has the system prompts of these options."""
+        return all(getattr(self._cli, name) == getattr(options.cli, name) for name in PROMPTS)
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call a function when the process of the session has ended."""
+        self._actor.gone.add_done_callback(lambda _: callback())
+
+    def fail(self, error: BridleError) -> None:
+        """End the session with this error."""
+        self._actor.fail(error)
+
     def may_stay(self, max_memory: int | None) -> bool:
-        """Return True if another caller may use the session: it works, and no turn is open."""
-        if not self.alive or not self._engine.is_idle:
+        """Return True if another caller may use the session.
+
+        It works, no turn or background task runs, and it has the options of the agent.
+        """
+        if not self.alive or not self._engine.is_quiet:
+            return False
+        if not self._actor.operations <= CHANGE_NOTHING:
             return False
         used = None if max_memory is None or self.pid is None else resident_bytes(self.pid)
         return used is None or max_memory is None or used <= max_memory
@@ -116,6 +155,33 @@ class Pooled(InnerSession):
 class PooledSession(Pooled):
     """A session of a pool."""
 
+    async def connect(self) -> None:
+        """Start the CLI, and note whether callbacks change permission rules."""
+        operations = self._actor.operations
+
+        def note_rules(action: Write) -> None:
+            if _NEW_RULES in action.data:
+                operations.add(_NEW_RULES.decode())
+
+        self._actor.before(Write, note_rules)
+        await super().connect()
+
 
 class PooledRun(Pooled, Run):
     """A run of a pool."""
+
+    def give_up(self) -> bool:
+        """Start no other process. Return True if the run has an outcome once it is closed."""
+        self._retry = None
+        return self.alive and self.turn is not None
+
+
+def _not_claimed(error: ControlError) -> StartError:
+    """Return the error of a session whose claim failed."""
+    failure: StartError = CliExitedDuringInit(str(error))
+    if isinstance(error, ControlRejected):
+        failure = InitializationError(error.message)
+    elif isinstance(error, ControlTimeout):
+        failure = InitializationTimeout(error.timeout)
+    failure.with_process(error.process)
+    return failure

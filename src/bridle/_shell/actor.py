@@ -107,6 +107,8 @@ class Actor:
         # Actions of the engine that have not been performed yet.
         self._to_do: deque[act.Action | Failure] = deque()
         self._is_doing = False
+        #: The control requests that were sent so far.
+        self.operations: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._armed = math.inf
         self.subscriptions = Subscriptions(self._loop, engine.delivery, self._react_to_readers)
@@ -117,7 +119,8 @@ class Actor:
         )
         # Begins the idempotency keys of tool calls that the CLI does not identify.
         self._key_prefix = uuid4().hex[:20]
-        self._gone: asyncio.Future[None] = self._loop.create_future()
+        #: Done when no process of the session is left.
+        self.gone: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._guard: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
@@ -144,19 +147,24 @@ class Actor:
     @property
     def is_gone(self) -> bool:
         """Whether no process of the session is left."""
-        return self._gone.done()
+        return self.gone.done()
 
     # -- the application ---------------------------------------------------------------------------
 
+    def before(self, kind: type, note: Callable[[Any], None]) -> None:
+        """Call ``note`` with each action of this kind before it is performed."""
+        perform = self._perform[kind]
+
+        def note_and_perform(actor: Actor, action: Any) -> None:
+            note(action)
+            perform(actor, action)
+
+        self._perform = self._perform | {kind: note_and_perform}
+
     def keep_journal(self, journal: SessionJournal) -> None:
         """Write the tool results of the session to its journal. Call it before the start."""
-        self.journal, deliver = journal, self._perform[act.Deliver]
-
-        def note_and_deliver(actor: Actor, action: Any) -> None:
-            journal.note_results(action.messages)
-            deliver(actor, action)
-
-        self._perform = self._perform | {act.Deliver: note_and_deliver}
+        self.journal = journal
+        self.before(act.Deliver, lambda action: journal.note_results(action.messages))
         if self.store is not None:
             self.store.finish_journal = journal.finish
 
@@ -235,6 +243,7 @@ class Actor:
         was_asked = False
         try:
             fields = plain_fields(operation, fields)
+            self.operations.add(operation)
             self._do(self._engine.submit(key, operation, fields, now, timeout))
             was_asked = not key.done()
             answer: Mapping[str, object] | None = await key
@@ -318,7 +327,7 @@ class Actor:
     def lend(self, deps: Any) -> None:
         """Give an idle session to another caller, without the readers of the last one."""
         self._senders.reset(deps)
-        self.subscriptions.leave_all()
+        self.subscriptions.restart()
 
     async def version_checked(self) -> None:
         """Wait until the version check has ended, if one was started."""
@@ -371,7 +380,7 @@ class Actor:
 
     async def wait_gone(self) -> None:
         """Wait until no process of the session is left."""
-        await asyncio.shield(self._gone)
+        await asyncio.shield(self.gone)
 
     def _now(self) -> float:
         """Return the time. Raise UsageError on another event loop than that of the session."""
@@ -409,8 +418,7 @@ class Actor:
     def _do(self, actions: Iterable[act.Action | Failure]) -> None:
         (to_do := self._to_do).extend(actions)
         if self._is_doing:
-            # The transport called back during a write. The loop below performs these actions
-            # afterwards.
+            # The transport called back during a write. The loop below performs these actions.
             return
         self._is_doing = True
         try:
@@ -461,20 +469,17 @@ class Actor:
 
     def _presume_dead(self) -> None:
         """Treat a process that survives SIGKILL as exited, so that the session can end."""
-        if not self._gone.done() and self._releasing is None:
+        if not self.gone.done() and self._releasing is None:
             log.error("the CLI (pid %s) could not be killed", self.pid)
             self.exited(None)
             self.output_ended()
 
-    def _deliver(self, action: act.Deliver) -> None:
+    def _deliver(self, action: act.Deliver | act.Attribute) -> None:
         self.subscriptions.put(action.readers, action.messages, action.size)
 
     def _deliver_observed(self, action: act.Deliver) -> None:
         self.observer.delivered(action.messages, action.turns)
         self._deliver(action)
-
-    def _attribute(self, action: act.Attribute) -> None:
-        self.subscriptions.put(action.readers, action.messages, action.size)
 
     def _discard(self, action: act.Discard) -> None:
         self.subscriptions.discard(action.reader)
@@ -608,13 +613,13 @@ class Actor:
         if self._guard is None and self._releasing is None:
             # The session was never started, so no process has to exit first.
             self._finish(act.Finished())
-        await asyncio.shield(self._gone)
+        await asyncio.shield(self.gone)
 
     async def _watch_over(self) -> None:
         is_cancelled = False
-        while not self._gone.done():
+        while not self.gone.done():
             try:
-                await asyncio.shield(self._gone)
+                await asyncio.shield(self.gone)
             except asyncio.CancelledError:
                 # May happen several times. The exception is not kept: its traceback refers to the
                 # session, which could then not be garbage collected.
@@ -646,8 +651,8 @@ class Actor:
                 if self._transport is not None:
                     await self._transport.aclose()
             finally:
-                if not self._gone.done():
-                    self._gone.set_result(None)
+                if not self.gone.done():
+                    self.gone.set_result(None)
 
     async def _close_store(self, store: StoreSession) -> None:
         """Copy the last entries to the store. End the process before the wait for the store."""
@@ -669,7 +674,7 @@ class Actor:
         act.Terminate: _terminate,
         act.Kill: _kill,
         act.Deliver: _deliver,
-        act.Attribute: _attribute,
+        act.Attribute: _deliver,
         act.Discard: _discard,
         act.DropOldest: _drop_oldest,
         act.PauseReading: _pause_reading,

@@ -51,12 +51,18 @@ class ParkedCli:
         self.is_alive = True
         #: True once a session has the process, and ends it.
         self.is_handed_over = False
+        self._started = self._loop.time()
         self._process = CliProcess.spawn(path, launch, self)
 
     @property
     def pid(self) -> int:
         """Return the process id."""
         return self._process.pid
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the start of the process."""
+        return self._loop.time() - self._started
 
     def hand_over(self, events: TransportEvents) -> CliProcess:
         """Return the process for a session. From now on the session gets its events.

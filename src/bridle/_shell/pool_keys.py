@@ -7,7 +7,7 @@ program starts a second conversation for the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -18,7 +18,7 @@ from bridle._option_checks import is_uuid
 from bridle._shell.leases import Leases
 from bridle._shell.store_loading import StartCalls
 from bridle._store import Entry, SessionKey, SessionStore
-from bridle.errors import SessionInUseError
+from bridle.errors import SessionInUseError, SessionLoadError, StoreError
 
 SUBKEY = "pool"
 """The subkey of the entries that name the conversation of a key."""
@@ -47,6 +47,13 @@ class PoolKeys:
         self._timeout = timeout
         self._known: dict[str, Conversation] = {}
         self._leases: dict[str, Leases] = {}
+        # Keys whose lease another program has taken.
+        self._lost: set[str] = set()
+
+    @property
+    def is_shared(self) -> bool:
+        """Return True if other programs can use the keys, because they are in a store."""
+        return self._store is not None
 
     def known(self, key: str) -> Conversation | None:
         """Return the conversation of a key, as far as this process knows it."""
@@ -60,8 +67,7 @@ class PoolKeys:
         """
         if self._store is not None:
             asking = StartCalls(self._timeout)
-            name = _name(key)
-            entries = await asking.ask(name.session_id, self._store.load, name)
+            entries = await asking.ask(key, self._store.load, _name(key))
             found = _last(entries or ())
             if found is None:
                 self._known.pop(key, None)
@@ -69,13 +75,16 @@ class PoolKeys:
                 self._known[key] = found
         return self._known.get(key)
 
-    async def save(self, key: str, conversation: Conversation) -> None:
+    async def save(self, key: str, conversation: Conversation, *, again: bool = False) -> None:
         """Set the conversation of a key.
 
+        With ``again``, write it to the store even if it is the same as before. A store deletes what
+        was last written too long ago (its ``retention``), so each use has to count as a write.
+
         Raises:
-            SessionLoadError: the store failed.
+            StoreError: the store failed.
         """
-        if self._known.get(key) == conversation:
+        if self._known.get(key) == conversation and not again:
             return
         if self._store is not None:
             entry = {
@@ -85,8 +94,10 @@ class PoolKeys:
                 "cwd": conversation.cwd,
             }
             name = _name(key, conversation.cwd)
-            asking = StartCalls(self._timeout)
-            await asking.ask(conversation.session_id, self._store.append, name, [entry])
+            try:
+                await StartCalls(self._timeout).ask(key, self._store.append, name, [entry])
+            except SessionLoadError as error:
+                raise StoreError(type(self._store).__name__, "append", error.reason) from error
         self._known[key] = conversation
 
     async def forget(self, key: str) -> None:
@@ -95,13 +106,17 @@ class PoolKeys:
         Raises:
             SessionLoadError: the store failed.
         """
-        self._known.pop(key, None)
         if self._store is not None:
-            name = _name(key)
-            await StartCalls(self._timeout).ask(name.session_id, self._store.delete, name)
+            await StartCalls(self._timeout).ask(key, self._store.delete, _name(key))
+        self._known.pop(key, None)
 
-    async def take(self, key: str) -> None:
+    async def take(
+        self, key: str, on_lost: Callable[[SessionInUseError], None] = lambda _: None
+    ) -> None:
         """Take the lease of a key, if the store has leases.
+
+        ``on_lost`` is called if another program takes the lease, because it was not renewed in
+        time.
 
         Raises:
             SessionInUseError: another program has it.
@@ -109,23 +124,35 @@ class PoolKeys:
         """
         if self._store is None or key in self._leases:
             return
-        name = _name(key).session_id
-        leases = self._leases[key] = Leases(self._store, uuid4().hex, _ignore)
+
+        def lose(_: SessionInUseError) -> None:
+            self._lost.add(key)
+            on_lost(SessionInUseError(key))
+
+        leases = self._leases[key] = Leases(self._store, uuid4().hex, lose)
+        ask = partial(StartCalls(self._timeout).ask, key)
         try:
-            await leases.take(name, partial(StartCalls(self._timeout).ask, name))
+            await leases.take(_name(key).session_id, ask)
+        except SessionInUseError:
+            await self.release(key)
+            raise SessionInUseError(key) from None  # the id of the lease means nothing to the user
         except BaseException:
             await self.release(key)
             raise
 
+    def is_lost(self, key: str) -> bool:
+        """Return True if another program has taken the lease of a key."""
+        return key in self._lost
+
     async def release(self, key: str) -> None:
         """Give the lease of a key back."""
         leases = self._leases.pop(key, None)
+        self._lost.discard(key)
+        if self._store is not None:
+            # Another program may change it now. And the store has it.
+            self._known.pop(key, None)
         if leases is not None:
             await leases.aclose()
-
-
-def _ignore(_: SessionInUseError) -> None:
-    """Do nothing: the session has a lease of its own, and fails if it loses it."""
 
 
 def _name(key: str, cwd: str = "") -> SessionKey:

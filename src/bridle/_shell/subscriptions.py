@@ -304,11 +304,20 @@ class Subscriptions:
         queue.close()
         queue.clear()
 
-    def leave_all(self) -> None:
-        """Close all subscriptions, because another caller uses the session from now on."""
-        for queue in list(self._queues.values()):
-            if queue is not self._first_events:
+    def restart(self) -> None:
+        """Close all subscriptions, because another caller uses the session from now on.
+
+        The messages of ended turns are dropped. The first subscriptions of the new caller get what
+        comes from now on.
+        """
+        self.settle()
+        for reader, queue in list(self._queues.items()):
+            if isinstance(reader, int):
                 self.leave(queue)
+            elif (error := self.delivery.drop_turn(reader)) is not None:
+                self.hand_over(reader, error).clear()
+        self.delivery.restart_backlog()
+        self._first_events = self._open(events=True)
 
     def _remove(self, reader: Reader) -> None:
         self._queues.pop(reader, None)
@@ -388,6 +397,10 @@ class Subscriptions:
         self._outcomes.pop(uuid, None)
         if uuid in self._opened:
             self._opened.remove(uuid)
+
+    def has_turn(self, uuid: str) -> bool:
+        """Return True if this prompt was sent. Remembers the newest prompts only."""
+        return uuid in self._opened
 
     @property
     def newest_turn(self) -> str | None:

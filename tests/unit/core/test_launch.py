@@ -1019,3 +1019,38 @@ def test_a_process_that_can_be_claimed_works_in_any_directory() -> None:
 )
 def test_a_process_with_other_options_is_not_used(wanted: CliOptions, process: Launch) -> None:
     assert session(wanted).in_process_of(process) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"project_config_root": "conf"},
+        {"plugins": ["p"]},
+        {"plugins": [{"path": "p", "skip_mcp_discovery": True}]},
+        {"plugins": ["p"], "plugin_delivery": "initialize"},
+        {"debug_file": "log"},
+        {"mcp_config": "m.json"},
+        {"system_prompt_file": "p.txt"},
+        {"extra_args": ["--new-flag=x"]},
+    ],
+    ids=str,
+)
+def test_a_process_is_not_claimed_for_another_directory_if_options_depend_on_it(
+    options: dict[str, Any],
+) -> None:
+    process = started(CliOptions(cwd="/a", **options)).awaiting_claim()
+    assert session(CliOptions(cwd="/b", **options)).in_process_of(process) is None
+    assert session(CliOptions(cwd="/a", **options)).in_process_of(process) is not None
+
+
+def test_a_process_with_absolute_paths_is_claimed_for_another_directory() -> None:
+    options: dict[str, Any] = {
+        "project_config_root": "/conf",
+        "plugins": ["/p"],
+        "plugin_delivery": "initialize",
+        "add_dirs": ["/d"],
+        "managed_settings": {"permissions": {}},
+        "permission_mode": "plan",
+    }
+    process = started(CliOptions(cwd="/a", **options)).awaiting_claim()
+    assert session(CliOptions(cwd="/b", **options)).in_process_of(process) is not None

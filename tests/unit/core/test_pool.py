@@ -38,10 +38,8 @@ def due(one: PoolTable) -> float | None:
     return one.next_deadline
 
 
-def give_back(
-    one: PoolTable, place: int, now: float = 0.0, session_id: str | None = "s", keep: bool = True
-) -> list[PoolAction]:
-    return one.give_back(place, now, session_id=session_id, keep=keep)
+def give_back(one: PoolTable, place: int, now: float = 0.0, keep: bool = True) -> list[PoolAction]:
+    return one.give_back(place, now, keep=keep)
 
 
 def test_opening_starts_the_ready_processes() -> None:
@@ -179,23 +177,6 @@ def test_a_key_whose_process_is_closing_waits_for_its_end() -> None:
     assert give_back(one, place, keep=False) == [Close(place)]
     assert one.borrow("b", 0.0, key="k") == []
     assert one.closed(place, 1.0) == [Lend("b", 2, START)]
-
-
-def test_a_known_conversation_is_not_continued_in_a_ready_process() -> None:
-    one = table(size=2, ready=1)
-    one.remember("k", "session")
-    assert one.borrow("a", 0.0, key="k") == [Lend("a", 2, START)]
-    assert one.borrow("b", 0.0, key="new") == [Lend("b", 1, READY)]
-
-
-def test_a_conversation_that_cannot_be_resumed_is_forgotten() -> None:
-    one = table(size=1)
-    place = lend(one, "a", key="k")
-    give_back(one, place, session_id="s")
-    assert one.conversations == {"k": "s"}
-    place = lend(one, "b", key="k")
-    give_back(one, place, session_id=None, keep=False)
-    assert one.conversations == {}
 
 
 def test_the_least_recently_used_key_makes_room() -> None:
@@ -370,14 +351,38 @@ def test_many_waiting_callers_are_served_quickly(count: int) -> None:
         place = action.place
 
 
-def test_a_key_that_is_not_in_use_can_be_forgotten() -> None:
+def test_a_key_that_is_not_in_use_can_be_reserved() -> None:
     one = table(size=2)
     place = lend(one, "a", key="k")
-    assert one.forget("k", 0.0) is None
+    assert one.reserve("k", 0.0) is None
     give_back(one, place)
-    assert one.forget("k", 0.0) == [Close(place)]
-    assert one.conversations == {}
-    assert one.forget("other", 0.0) == []
+    assert one.reserve("k", 0.0) == [Close(place)]
+    assert one.reserve("k", 0.0) is None
+    assert one.reserve("other", 0.0) == []
+    assert one.has_process("k")
+    one.closed(place, 0.0)
+    assert not one.has_process("k")
+
+
+def test_callers_of_a_reserved_key_wait_and_hold_up_no_other_caller() -> None:
+    one = table(size=1)
+    one.reserve("k", 0.0)
+    assert one.borrow("a", 0.0, key="k") == []
+    place = lend(one, "b", key="other")
+    assert one.unreserve("k", 1.0) == []
+    assert give_back(one, place, 2.0, keep=False) == [Close(place)]
+    assert one.closed(place, 3.0) == [Lend("a", 2, START)]
+
+
+def test_an_idle_process_that_has_exited_is_closed() -> None:
+    one = table(size=1)
+    place = lend(one, "a", key="k")
+    assert not one.is_idle(place)
+    give_back(one, place)
+    assert one.is_idle(place)
+    assert one.drop(place, 0.0) == [Close(place)]
+    assert (one.metrics().closing, one.metrics().evicted) == (1, 0)
+    assert not one.is_idle(7)
 
 
 def test_a_place_is_ready_until_it_is_lent() -> None:

@@ -1,0 +1,300 @@
+"""Closing a pool: whatever a caller does at that moment, no process is left or started later."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.pools import Lab, ask, clis
+from tests.support.processes import run, until
+
+from bridle import Agent, Retry
+from bridle._core.attempts import AnswerPlan
+from bridle._doors import portal
+from bridle._doors.pool_work import PoolWork
+from bridle.agent import Pool
+from bridle.errors import UsageError
+from bridle.sessions import MemoryStore, SessionKey
+from bridle.testing import FakeCli
+
+
+@pytest.fixture
+def newest(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, "2.1.325")
+    with made.cli:
+        yield made
+
+
+async def close_now(pool: Pool[Any]) -> None:
+    """Close a pool, and cancel the call so that it waits for no caller."""
+    closing = asyncio.create_task(pool.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+
+
+@pytest.mark.parametrize("use", ["run", "session", "key"])
+def test_closing_during_a_claim_starts_no_other_process(tmp_path: Path, use: str) -> None:
+    async def main() -> None:
+        fake = FakeCli(flavour="2.1.325").expect_initialize().expect_request("claim_session")
+        with fake.silence() as cli:
+            agent = Agent(cli_path=cli.path, cwd=str(tmp_path))
+            pool = agent.pool(size=1)
+            await pool.__aenter__()
+
+            async def borrow() -> None:
+                async with pool.session(key="a" if use == "key" else None):
+                    pass
+
+            caller = asyncio.create_task(pool.run("hi") if use == "run" else borrow())
+            await until(lambda: any("claim_session" in str(lines) for lines in cli.runs))
+            await close_now(pool)
+            assert clis() == set()
+            with pytest.raises(UsageError):
+                await caller
+            assert (len(cli.runs), pool.metrics.in_use) == (1, 0)
+
+    run(main)
+
+
+def test_closing_during_the_handshake_is_reported_as_such(tmp_path: Path) -> None:
+    async def main() -> None:
+        with FakeCli(flavour="2.1.325").silence(reading=False) as cli:
+            pool = Agent(cli_path=cli.path, cwd=str(tmp_path)).pool(size=1, ready=0)
+            await pool.__aenter__()
+            caller = asyncio.create_task(pool.run("hi"))
+            await until(clis)
+            await close_now(pool)
+            assert clis() == set()
+            with pytest.raises(UsageError):
+                await caller
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_pausing", [False, True])
+def test_closing_ends_a_run_that_continues_after_a_crash(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch, is_pausing: bool
+) -> None:
+    """In its new process, and in the pause before that."""
+    pauses: list[float] = []
+
+    def pause(*_: object) -> float:
+        pauses.append(3600.0 if is_pausing else 0.0)
+        return pauses[-1]
+
+    monkeypatch.setattr(AnswerPlan, "pause_after_crash", pause)
+
+    async def main() -> None:
+        pool = newest.agent().pool(size=1, retry=Retry(attempts=2))
+        await pool.__aenter__()
+        job = asyncio.create_task(pool.run("SLOW"))
+        await until(lambda: any("SLOW" in str(lines[-3:]) for lines in newest.cli.runs))
+        [first] = clis()
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: pauses)
+        if not is_pausing:
+            await until(lambda: [pid for pid in clis() if pid != first])
+        await close_now(pool)
+        assert clis() == set()
+        with pytest.raises(UsageError):
+            await job
+        assert clis() == set()
+
+    run(main)
+
+
+def test_closing_while_the_store_loads_a_key_starts_no_process(newest: Lab) -> None:
+    class Stuck(MemoryStore):
+        calls = 0
+
+        async def load(self, key: SessionKey) -> Any:
+            self.calls += 1
+            if self.calls == 2:  # the caller has its place
+                await asyncio.Event().wait()
+            return await super().load(key)
+
+    async def main() -> None:
+        store = Stuck()
+        pool = newest.agent(store=store).pool(size=1, ready=0)
+        await pool.__aenter__()
+
+        async def borrow() -> None:
+            async with pool.session(key="a"):
+                pass
+
+        caller = asyncio.create_task(borrow())
+        await until(lambda: store.calls == 2)
+        await close_now(pool)
+        with pytest.raises(UsageError):
+            await caller
+        assert newest.cli.runs == []
+
+    run(main)
+
+
+def test_a_caller_that_gets_its_place_while_the_pool_closes_starts_no_process(newest: Lab) -> None:
+    async def main() -> None:
+        pool = newest.agent().pool(size=1, ready=0, drain=0.0)
+        await pool.__aenter__()
+        caller = asyncio.create_task(pool.run("hi"))
+        work: PoolWork = pool._work
+        await until(lambda: work.places.table.metrics().in_use == 1)
+        await pool.aclose()
+        with pytest.raises(UsageError):
+            await caller
+        assert clis() == set()
+
+    run(main)
+
+
+def test_cancelling_the_block_waits_for_no_caller(newest: Lab) -> None:
+    async def main() -> None:
+        entered = asyncio.Event()
+        jobs: list[asyncio.Task[Any]] = []
+
+        async def serve() -> None:
+            async with newest.agent().pool(size=1, drain=3600.0) as pool:
+                jobs.append(asyncio.create_task(pool.run("SLOW")))
+                await until(lambda: any("SLOW" in str(lines[-3:]) for lines in newest.cli.runs))
+                entered.set()
+                await asyncio.Event().wait()
+
+        serving = asyncio.create_task(serve())
+        await entered.wait()
+        serving.cancel()
+        await asyncio.wait([serving], timeout=30.0)
+        assert serving.cancelled()
+        assert (await jobs[0]).reason == "interrupted"
+        assert clis() == set()
+
+    run(main)
+
+
+def test_an_unexpected_error_of_a_start_in_advance_costs_no_caller_its_place(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        pool = newest.agent().pool(size=2, ready=1)
+        async with pool:
+            places = pool._work.places
+
+            def fail(_: object) -> Any:
+                raise RuntimeError("can't start new thread")
+
+            monkeypatch.setattr(places, "_make_parked", fail)
+            # The ready process is handed out, and another one is started in advance.
+            assert (await pool.run("hi")).ok
+            assert (pool.metrics.in_use, pool.metrics.lost) == (0, 1)
+            assert places._timer is not None
+
+    run(main)
+
+
+# -- Ctrl-C in the blocking twin -------------------------------------------------------------------
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt in the thread that waits, at a chosen moment."""
+
+    def __init__(self, pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home = pool._made[0]
+        self._patch = monkeypatch
+
+    def after_the_call(self) -> None:
+        """Ctrl-C when the coroutine has ended, and the thread has not seen it."""
+        real = portal._Call
+
+        def make(work: Any, home: Any) -> Any:
+            self._patch.setattr(portal, "_Call", real)
+            call = real(work, home)
+            done = call.done
+
+            class Waiting:
+                put = staticmethod(done.put)
+
+                @staticmethod
+                def get() -> Any:
+                    _ = done.get()
+                    raise KeyboardInterrupt
+
+            call.done = Waiting()  # type: ignore[assignment]
+            return call
+
+        self._patch.setattr(portal, "_Call", make)
+
+    def before_the_first_step(self) -> None:
+        """Ctrl-C while the loop is busy, so that the call is cancelled before it begins."""
+        real = portal._Call
+
+        def make(work: Any, home: Any) -> Any:
+            self._patch.setattr(portal, "_Call", real)
+            call = real(work, home)
+            go = threading.Event()
+            home.post(go.wait)
+
+            class Waiting:
+                put = staticmethod(call.done.put)
+
+                @staticmethod
+                def get() -> Any:
+                    # The loop starts and cancels the task in one step.
+                    home.post(call.cancel)
+                    go.set()
+                    raise KeyboardInterrupt
+
+            call.done = Waiting()  # type: ignore[assignment]
+            return call
+
+        self._patch.setattr(portal, "_Call", make)
+
+
+def test_ctrl_c_loses_no_place_of_the_blocking_twin(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with newest.agent().sync.pool(size=1, timeout=20.0) as pool:
+        ctrl_c = Interrupting(pool, monkeypatch)
+        session = pool.session()
+        ctrl_c.after_the_call()
+        with pytest.raises(KeyboardInterrupt):
+            session.__enter__()
+        with pool.session(key="a") as used:
+            assert used.send_user_message("hi").outcome().ok
+
+        session = pool.session(key="a")
+        session.__enter__()
+        ctrl_c.before_the_first_step()
+        with pytest.raises(KeyboardInterrupt):
+            session.__exit__(None, None, None)
+        assert pool.run("hi").ok
+
+
+def test_ctrl_c_while_the_blocking_twin_closes_ends_its_processes(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = newest.agent().sync.pool(size=1)
+    pool.__enter__()
+    Interrupting(pool, monkeypatch).before_the_first_step()
+    with pytest.raises(KeyboardInterrupt):
+        pool.close()
+    run(lambda: until(lambda: clis() == set()))
+
+
+def test_one_session_object_is_borrowed_by_one_caller_at_a_time(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=2) as pool:
+            one = pool.session()
+            async with one as session:
+                with pytest.raises(UsageError):
+                    await one.__aenter__()
+                assert await ask(session) == "You said: hi"
+            async with one as session:
+                assert await ask(session) == "You said: hi"
+
+    run(main)
