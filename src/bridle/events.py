@@ -157,7 +157,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.HOOK_FAILED: (
         "warning",
         "A hook raised (its on_error applied) or returned an invalid value (a gate blocked, "
-        "unless its on_invalid lets the CLI decide).",
+        "unless its on_invalid lets the CLI decide). Or the CLI did not register the hooks.",
     ),
     WarningKind.HOOK_TIMED_OUT: (
         "warning",

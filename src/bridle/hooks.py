@@ -565,15 +565,19 @@ class Hook(_HookConditions, frozen=True):
       call that waited for approval.
     - `timeout`: seconds that the callback may take. Default: `BidirOptions.hook_timeouts`, then
       `callback_timeout`.
-    - `on_error`: what happens if the callback raises: "continue" or "block".
+    - `on_error`: what happens if the callback raises: "continue" or "block". A callback that exits
+      the program (SystemExit, KeyboardInterrupt) or cancels itself always blocks at PreToolUse,
+      PermissionRequest, UserPromptSubmit and UserPromptExpansion.
     - `on_timeout`: what happens if the callback times out: "continue" or "block". Default: as
       `on_error`.
     - `on_invalid`: what happens at PreToolUse, PermissionRequest, UserPromptSubmit and
       UserPromptExpansion if the callback returns a dict that is not a valid output. "block"
       blocks. "send" carries out a member that blocks, denies, defers or ends the turn, and
-      otherwise sends the dict to the CLI, which decides. "send" needs `parallel_hooks` if the
-      event has several hooks. A PreToolUse hook cannot use "send" if the session has a store, if
-      `run` has `retry`, or if the session resumes a call that waited for approval.
+      otherwise sends the dict to the CLI, which decides. With ``on_error="block"`` the CLI blocks
+      if it cannot read the dict, and Bridle blocks if the CLI is too old to do so. "send" needs
+      `parallel_hooks` if the event has several hooks. A PreToolUse hook cannot use "send" if the
+      session has a store, if `run` has `retry`, or if the session resumes a call that waited for
+      approval.
 
     Raises:
         OptionsError: an argument is invalid.

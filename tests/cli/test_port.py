@@ -16,7 +16,16 @@ import pytest
 import bridle
 from bridle import BidirOptions, CliOptions, SdkOptions, Session, cli
 from bridle.cli._port.layout import double_quoted
-from bridle.cli._port.names import GUARDS, METHODS, NAMES, OPTIONS, RESULTS, UPDATES
+from bridle.cli._port.names import (
+    CANNOT_FAIL,
+    GUARDS,
+    HOOK_TIMEOUT,
+    METHODS,
+    NAMES,
+    OPTIONS,
+    RESULTS,
+    UPDATES,
+)
 from bridle.cli._port.uses import Use, uses
 from bridle.compat.claude_agent_sdk import _callbacks
 
@@ -291,13 +300,16 @@ o = ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[guard])]}, can_u
         "print(ctx.tool_use_id, ctx.raw)",
         "async def ask(ctx: CanUseToolContext):",
         'return Edit({**ctx.tool_input, "x": ctx.tool_name})',
-        'agent = Agent(\n    hooks={"PreToolUse": [Hook(guard, on_timeout="block")]},\n'
+        "agent = Agent(\n"
+        '    hooks={"PreToolUse": [Hook(guard, timeout=600, on_timeout="block")]},\n'
         "    on_can_use_tool=ask,\n)",
     ]
 
 
-def test_the_events_that_block_after_a_timeout_are_those_of_the_drop_in() -> None:
+def test_the_rules_of_hooks_are_those_of_the_drop_in() -> None:
     assert GUARDS == _callbacks.GUARDS
+    assert CANNOT_FAIL == _callbacks.CANNOT_FAIL
+    assert HOOK_TIMEOUT == _callbacks.HOOK_TIMEOUT
 
 
 @pytest.mark.parametrize("event", sorted(GUARDS))
@@ -307,7 +319,41 @@ def test_a_hook_that_blocks_after_a_timeout_still_does(event: str) -> None:
     written = native(f"hooks = {hooks}").replace("\n", "").replace(" ", "")
     assert written.count('on_timeout="block"') == 4
     assert written.count('timeout=5,on_timeout="block"') == 2
+    assert '*[Hook(hook,timeout=600,on_timeout="block")forhookinhs]' in written
     assert '"Stop":[Hook(h,timeout=5)]' in written
+
+
+@pytest.mark.parametrize("event", sorted(CANNOT_FAIL))
+def test_a_hook_that_cannot_block_gets_no_on_error(event: str) -> None:
+    written = native(f'hooks = {{"{event}": [HookMatcher(hooks=[f], on_failure="block")]}}')
+    assert written == f'hooks = {{"{event}": [Hook(f)]}}'
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "on_error"),
+    [
+        ("'deny'", ', on_error="block"'),
+        ("'continue'", ', on_error="continue"'),
+        ("None", ""),
+        ("word", ", on_error=word"),
+    ],
+)
+def test_other_words_for_on_failure_block(on_failure: str, on_error: str) -> None:
+    hook = f"HookMatcher(hooks=[f], timeout=5, on_failure={on_failure})"
+    assert native(f"x = {hook}") == f"x = Hook(f, timeout=5{on_error})"
+
+
+def test_what_differs_without_a_timeout_or_with_unknown_callbacks_has_a_note() -> None:
+    program = """\
+from claude_agent_sdk import HookMatcher
+hooks = {"Stop": [HookMatcher(hooks=[f])]}
+hooks = {"Stop": [HookMatcher(**a)]}
+x = HookMatcher(hooks=[f], on_failure="block")
+"""
+    _, without, unknown, unnamed = (use.notes for use in uses(program))
+    assert any("600 seconds" in one for one in without)
+    assert any("one Hook for each function" in one for one in unknown)
+    assert any("Leave out on_error at Stop" in one for one in unnamed)
 
 
 def test_a_matcher_of_an_unknown_event_has_a_note_about_timeouts() -> None:

@@ -434,23 +434,30 @@ def test_the_end_of_the_cli_before_an_answer_is_an_error(library: str) -> None:
 
 @both
 @pytest.mark.parametrize("bad", [5, None, {"type": "user"}, [5]])
-def test_an_item_that_is_not_a_prompt_is_logged_and_skipped(
+def test_an_item_that_is_not_a_prompt_is_logged_and_ends_the_prompts(
     library: str, bad: object, caplog: pytest.LogCaptureFixture
 ) -> None:
+    closed: list[object] = []
+
     async def prompts() -> AsyncIterator[Any]:
-        yield user("a")
-        yield bad
-        yield user("b")
+        try:
+            yield user("a")
+            yield bad
+            await anyio.sleep_forever()  # for the answer
+        finally:
+            closed.append(bad)
 
     async def work() -> None:
-        assert len([one async for one in query(prompt=prompts(), transport=Echo())]) == 4
+        assert len([one async for one in query(prompt=prompts(), transport=Echo())]) == 2
         client = ClaudeSDKClient(transport=Echo())
         await client.connect(prompts())
-        assert len([one async for one in client.receive_messages()]) == 4
+        assert len([one async for one in client.receive_messages()]) == 2
         await client.disconnect()
 
     run(library, work)
-    assert caplog.text.count("Skipped an item") == 2
+    assert caplog.text.count("The iterable of prompts failed") == 2
+    assert caplog.text.count("OptionsError: prompt") == 2
+    assert closed == [bad, bad]
 
 
 @both

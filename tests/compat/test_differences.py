@@ -450,3 +450,50 @@ def test_an_exit_in_a_callback_denies_the_call(place: Path) -> None:
 
     anyio.run(main, backend="trio")
     assert '"deny"' in (place / "answers").read_text()
+
+
+def test_a_hook_that_ends_the_turn_prevents_the_call(place: Path) -> None:
+    behaviour = """\
+if kind == 'initialize':
+    hook = asked['request']['hooks']['PreToolUse'][0]['hookCallbackIds'][0]
+if kind == 'user':
+    called = dict(hook_event_name='PreToolUse', tool_name='Bash', tool_input={}, tool_use_id='t')
+    request = dict(subtype='hook_callback', callback_id=hook, tool_use_id='t', input=called)
+    say(type='control_request', request_id='h', request=request)
+    reply = json.loads(sys.stdin.readline())
+    say(type='system', subtype='reply', reply=reply['response'])"""
+
+    async def stop(*_: object) -> Any:
+        return {"continue_": False, "stopReason": "enough"}
+
+    given = options(place, behaviour, hooks={"PreToolUse": [sdk.HookMatcher(hooks=[stop])]})
+
+    async def main() -> None:
+        async with ClaudeSDKClient(given) as client:
+            await client.query("go")
+            reply = await anext(client.receive_response())
+            assert isinstance(reply, sdk.SystemMessage)
+            answer = reply.data["reply"]["response"]
+            assert (answer["continue"], answer["stopReason"]) == (False, "enough")
+            assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+    asyncio.run(main())
+
+
+def test_a_client_takes_no_prompt_after_a_deferred_call(place: Path) -> None:
+    """The prompt would make the CLI discard the call."""
+    deferred = """\
+if kind == 'user':
+    say(type='result', subtype='success', is_error=False, duration_ms=1, duration_api_ms=1,
+        num_turns=1, session_id='s', terminal_reason='tool_deferred', user_message_uuids=[
+        asked['uuid']], deferred_tool_use=dict(id='t', name='Bash', input={}))
+    continue"""
+
+    async def main() -> None:
+        async with ClaudeSDKClient(options(place, deferred)) as client:
+            await client.query("one")
+            _ = [message async for message in client.receive_response()]
+            with pytest.raises(sdk.CLIConnectionError, match=r"call of Bash .* with resume\.$"):
+                await client.query("two")
+
+    asyncio.run(main())

@@ -37,6 +37,13 @@ def test_the_versions_are_those_of_the_official_package(module: str, name: str) 
     )
 
 
+def test_the_public_names_are_those_of_the_official_package() -> None:
+    names = "import claude_agent_sdk; print(sorted(claude_agent_sdk.__all__))"
+    assert printed(f"{INSTALL}{names}") == printed(names)
+    star = "from claude_agent_sdk import *; print(sorted(n for n in dir() if n[0] != '_'))"
+    assert printed(star) == printed(f"{INSTALL}del bridle; {star}")
+
+
 @pytest.mark.parametrize("module", ["", ".types", ".testing", ".client"])
 def test_imports_of_the_official_package_get_the_drop_in(module: str) -> None:
     code = f"{INSTALL}import claude_agent_sdk{module}; print(claude_agent_sdk{module}.__name__)"

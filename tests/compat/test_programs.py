@@ -27,7 +27,11 @@ ALWAYS = {
     "error_api",
     "error_no_cli",
     "hook_block_command",
+    "hook_failure_closed",
+    "hook_failure_unknown_keys",
+    "hook_stop_fails",
     "hook_timeout",
+    "hook_timeout_permission",
     "hook_unusual_output",
     "mcp_calculator",
     "options_max_turns",
@@ -36,20 +40,34 @@ ALWAYS = {
     "permission_edited_in_place",
     "session_list",
     "store_mirror",
+    "stream_not_a_prompt",
     "stream_two_prompts",
     "structured_output",
+    "transport_hooks_not_applied",
+    "transport_no_result",
 }
 """The programs that `make test` runs: one for each part of the SDK, and guards."""
 
 GUARDS = [
     "hook_failure_blocks",
+    "hook_failure_closed",
     "hook_timeout",
+    "hook_timeout_permission",
     "permission_edited_in_place",
     "permission_fails",
 ]
 """Programs that print whether something was prevented."""
 
-ALWAYS_ON_TRIO = {"client_two_turns", "hook_block_command", "mcp_calculator", "mcp_own_server"}
+ALWAYS_ON_TRIO = {
+    "client_two_turns",
+    "hook_block_command",
+    "hook_exits",
+    "hook_failure_closed",
+    "hook_timeout_permission",
+    "mcp_calculator",
+    "mcp_own_server",
+    "stream_not_a_prompt",
+}
 
 
 def cases() -> Iterator[Any]:

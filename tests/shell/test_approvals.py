@@ -62,6 +62,7 @@ def test_a_cli_that_cannot_resume_calls_is_refused_before_it_starts(twin: bool) 
     [
         ({"permission_mode": "dontAsk"}, "permission_mode"),
         ({"permission_prompts": "none"}, "permission_prompts"),
+        ({"permission_prompts": "cli"}, "permission_prompts"),
         ({"permission_prompt_tool_name": "mcp__x__ask"}, "permission_prompt_tool_name"),
     ],
 )

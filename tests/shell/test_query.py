@@ -30,6 +30,7 @@ from bridle import (
     Limits,
     Message,
     OptionsError,
+    Outcome,
     OutcomeError,
     QueryStream,
     ResultMessage,
@@ -39,6 +40,7 @@ from bridle import (
     StartError,
     TextBlock,
     TransportError,
+    Turn,
     UnsupportedCliVersionError,
     query,
 )
@@ -191,6 +193,34 @@ def test_such_a_query_raises_if_the_cli_ends_without_a_result() -> None:
                 await read(stream, heard)
             assert caught.value.outcome.exit_code == 3
             assert AssistantMessage in map(type, heard)
+
+    run(main)
+
+
+def test_such_a_query_keeps_only_the_turns_that_have_not_ended() -> None:
+    """A client of the drop-in may send prompts for days."""
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(one, Turn | Outcome) for one in gc.get_objects())
+
+    async def main() -> None:
+        answered = asyncio.Semaphore(0)
+
+        async def prompts() -> AsyncIterator[str]:
+            for number in range(20):
+                yield str(number)
+                await answered.acquire()
+
+        with FakeCli.auto() as cli:
+            before, count = alive(), 0
+            async for message in ask_as_session(cli, prompts()):
+                if isinstance(message, ResultMessage):
+                    count += 1
+                    answered.release()
+                    if count == 20:
+                        assert alive() - before < 10
+        assert count == 20
 
     run(main)
 

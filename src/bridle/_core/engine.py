@@ -496,7 +496,11 @@ class Engine:
         """Handle the response to initialize. A request may have confirmed the session before it."""
         confirmed = self._lifecycle is not Lifecycle.INIT_SENT
         if isinstance(response, controls.ControlSuccess):
-            self.handshake.answered(response.payload)
+            unguarded = self.handshake.answered(response.payload)
+            self._incoming.hooks.cli_blocks = self.handshake.blocks_on_failure
+            if unguarded is not None:
+                self._break_off(unguarded, now)
+                return
             if self._approvals.resumed is not None and not self._approvals.has_begun:
                 limit = _IDLE_GRACE if self.handshake.is_idle else self._config.init_timeout
                 self.deadlines.set((RESUMED, None), now + limit)

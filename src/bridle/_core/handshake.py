@@ -9,12 +9,14 @@ from typing import cast
 from msgspec import structs
 
 from bridle._core.actions import Action, Reject, Resolve, Warn
+from bridle._core.incoming.hook_rules import rule_of
 from bridle._core.outgoing import INITIALIZE
 from bridle._core.versions import MINIMUM
 from bridle._core.wire import Unencodable, encode_request
 from bridle.errors import (
     BridleError,
     CliExitedDuringInit,
+    InitializationError,
     OptionsError,
     ProcessInfo,
     SessionNotFoundError,
@@ -38,6 +40,7 @@ class Handshake:
         except Unencodable as problem:
             raise OptionsError("options", str(problem), fix="Use JSON values.") from None
         self._emit = emit
+        self._hooks = tuple(cast("Mapping[str, object]", fields.get("hooks") or {}))
         self._key: Hashable | None = None
         #: True while the CLI's version is being checked. The session runs only after that.
         self.awaits_version = False
@@ -75,11 +78,26 @@ class Handshake:
         """True if the CLI says that no turn runs. Older CLIs do not say it."""
         return (self.server_info or {}).get("session_state") == "idle"
 
-    def answered(self, info: Mapping[str, object] | None) -> None:
-        """Take the payload of the response to initialize."""
+    @property
+    def blocks_on_failure(self) -> bool:
+        """True if the CLI blocks when it cannot read the output of a hook that must not fail."""
+        return bool((self.server_info or {}).get("hook_on_failure_supported"))
+
+    def answered(self, info: Mapping[str, object] | None) -> InitializationError | None:
+        """Take the payload of the response to initialize.
+
+        Return an error if the CLI did not register hooks that can block.
+        """
         self.server_info = info
         if self.wants_capabilities and not self.capabilities:
             self._emit(Warn(WarningKind.MISSING_CAPABILITIES, "initialize named none"))
+        if not self._hooks or (info or {}).get("hooks_applied") is not False:
+            return None
+        problem = f"the CLI did not register the hooks ({', '.join(self._hooks)})"
+        if any(rule_of(event).is_gate for event in self._hooks):
+            return InitializationError(problem)
+        self._emit(Warn(WarningKind.HOOK_FAILED, f"{problem} and will not call them"))
+        return None
 
     def describe(self, process: ProcessInfo) -> ProcessInfo:
         """Return what is known about the process, with the version that the CLI sent."""

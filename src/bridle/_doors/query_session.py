@@ -36,8 +36,10 @@ class QuerySession(InnerSession):
             encode_prompt(prompt, "")
         super().__init__(options, deps)
         self._prompts: Any = prompts if at_hand is None else at_hand
-        self._turns: list[Turn] = []
-        self._waiting: list[asyncio.Task[Outcome[Any]]] = []
+        # The turns without an outcome. A long query must not keep those that have ended.
+        self._open: dict[asyncio.Task[Outcome[Any]], Turn] = {}
+        # What the first prompt that failed raises at the end.
+        self._error: Exception | None = None
         #: Whether the iterable of prompts has ended, or failed.
         self.has_drawn = False
 
@@ -60,12 +62,10 @@ class QuerySession(InnerSession):
             error = await self._send_all()
             if error is not None and not isinstance(error, ControlError):
                 raise error
-            outcomes: list[Outcome[Any]] = []
-            while len(outcomes) < len(self._waiting):  # prompts may come meanwhile
-                outcomes = await asyncio.gather(*self._waiting)
-            for outcome in outcomes:
-                if outcome.result is None or outcome.reason in _LIMITS:
-                    outcome.raise_for_reason()
+            while self._open:  # prompts may come meanwhile
+                await asyncio.wait(self._open)
+            if self._error is not None:
+                raise self._error
 
     async def send_prompt(self, prompt: object) -> Turn:
         """Send a prompt, unless all prompts of the query are answered: the session then ends.
@@ -74,12 +74,24 @@ class QuerySession(InnerSession):
             OptionsError: the prompt is invalid.
             ControlError: the session ends, or has ended.
         """
-        if self.has_drawn and all(turn.done for turn in self._turns):
+        if self.has_drawn and all(turn.done for turn in self._open.values()):
             raise ControlError("send_prompt", what="the query has answered all its prompts.")
         turn = await super().send_prompt(prompt)
-        self._turns.append(turn)
-        self._waiting.append(asyncio.ensure_future(turn.outcome()))
+        waiting = asyncio.ensure_future(turn.outcome())
+        self._open[waiting] = turn
+        waiting.add_done_callback(self._on_outcome)
         return turn
+
+    def _on_outcome(self, waiting: asyncio.Task[Outcome[Any]]) -> None:
+        del self._open[waiting]
+        if waiting.cancelled():
+            return
+        try:
+            outcome = waiting.result()
+            if outcome.result is None or outcome.reason in _LIMITS:
+                outcome.raise_for_reason()
+        except Exception as error:
+            self._error = self._error or error
 
     async def _send_all(self) -> BaseException | None:
         """Send every prompt until the session ends. Return what the iterable of prompts raised.

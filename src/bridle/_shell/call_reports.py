@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from bridle._core import actions as act
 from bridle._core.engine import Engine
+from bridle._core.incoming.answers import InvalidReturn
 from bridle._shell.observing import SessionObserver
 from bridle._shell.senders import Sender, Senders
 from bridle._shell.values import describe_error
@@ -51,13 +52,22 @@ class CallReports:
         self._do(self._engine.started_call(call_id, started_at))
 
     def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """Report the serialised result of a call, or its exception."""
+        """Report the serialised result of a call, or its exception.
+
+        An exception that is not an `Exception` ends the program or the call, so the callback has
+        not decided anything: gates block, whatever their `on_error` says.
+        """
         self._observer.call_ended(call_id, error)
         now = self._clock()
         if error is None:
             self._do(self._engine.finished_call(call_id, result, now))
             return
-        actions = self._engine.failed_call(call_id, describe_error(error), now)
+        detail = describe_error(error)
+        actions = (
+            self._engine.failed_call(call_id, detail, now)
+            if isinstance(error, Exception)
+            else self._engine.finished_call(call_id, InvalidReturn(f"it raised {detail}"), now)
+        )
         self._do([Failure(one, error) if isinstance(one, act.Warn) else one for one in actions])
 
     def call_refused(self, call_id: int, why: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from bridle._core.incoming.answers import InvalidResult
+from bridle._core.incoming.hook_rules import rule_of
 from bridle._core.incoming.hook_run import (
     CheckedOutput,
     GivenOutput,
@@ -110,7 +111,7 @@ def _from_mapping(output: Mapping[Any, Any], run: HookRun) -> HookReturn:
     Raises `InvalidResult` if it is not valid, unless the hook wants it to be sent nevertheless.
     """
     if any(value is True and name in _ASYNC for name, value in output.items()):
-        return _asynchronous(output)
+        return _asynchronous(output, run.event)
     sends = bool(run.waiting) and run.waiting[0].hook.on_invalid == "send"
     given = _given(output) if sends else None
     try:
@@ -124,12 +125,14 @@ def _from_mapping(output: Mapping[Any, Any], run: HookRun) -> HookReturn:
     return checked if given is None else structs.replace(checked, given=given)
 
 
-def _asynchronous(output: Mapping[Any, Any]) -> HookReturn:
-    """Return what an asynchronous output refuses.
+def _asynchronous(output: Mapping[Any, Any], event: str) -> HookReturn:
+    """Return what an asynchronous output refuses at a gate.
 
     The CLI continues at once after such an output and ignores its other members, so nothing else
     in it may take effect.
     """
+    if not rule_of(event).is_gate:
+        return None
     given = _given(output)
     if given is None:
         raise InvalidResult("its dict cannot be sent as JSON", "unencodable_result")

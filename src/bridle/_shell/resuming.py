@@ -62,8 +62,9 @@ def resumed_options(
     if cli.permission_mode == "dontAsk":
         problem = "is 'dontAsk', with which the CLI denies the call whatever was decided"
         raise OptionsError("permission_mode", problem, fix="Resume with another permission_mode.")
-    if cli.permission_prompts == "none":
-        problem = "is 'none', with which the CLI denies the call whatever was decided"
+    if cli.permission_prompts in ("none", "cli"):
+        value = cli.permission_prompts
+        problem = f"is {value!r}, with which the CLI denies the call whatever was decided"
         raise OptionsError("permission_prompts", problem, fix="Resume without this option.")
     if cli.permission_prompt_tool_name not in (None, STDIO):
         problem = "names another tool, so that the CLI would not ask for the decision"

@@ -1,6 +1,6 @@
 """Results with content that the SDK skips, and content without what it needs."""
 
-# model: [*([tool_use("mcp__t__give", number=number)] for number in range(7)), [text("Done.")]]
+# model: [*([tool_use("mcp__t__give", number=number)] for number in range(8)), [text("Done.")]]
 
 import anyio
 from claude_agent_sdk import (
@@ -21,6 +21,7 @@ CONTENTS = [
     [{"type": "image", "data": "AAAA"}],
     [{"type": "text"}],
     [{"type": "text", "text": "more", "annotations": {"priority": 1}, "other": 2}],
+    [{"type": "resource", "resource": None}, TEXT],
 ]
 
 

@@ -119,6 +119,52 @@ def test_a_thin_answer_still_confirms_but_is_noticed(payload: cli.Json | None) -
     assert (engine.lifecycle, engine.handshake.server_info) == (Lifecycle.RUNNING, payload)
 
 
+@pytest.mark.parametrize("is_confirmed", [False, True])
+def test_a_cli_that_did_not_register_a_gate_fails_the_start(is_confirmed: bool) -> None:
+    engine = started(initialize={"hooks": {"Stop": [], "PreToolUse": []}})
+    if is_confirmed:
+        feed(engine, 0.5, cli.can_use_tool("r"))
+        assert engine.lifecycle is Lifecycle.RUNNING
+    actions = feed(engine, 1.0, cli.success("req_0", {**cli.NEWER, "hooks_applied": False}))
+    assert engine.lifecycle is Lifecycle.FAILED
+    assert isinstance(engine.error, InitializationError)
+    assert "Stop, PreToolUse" in engine.error.message
+    if not is_confirmed:
+        assert isinstance(rejection(actions, START), InitializationError)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "applied", "warnings"),
+    [
+        ({"Stop": []}, False, [WarningKind.HOOK_FAILED]),
+        ({"PreToolUse": []}, True, []),
+        ({"PreToolUse": []}, None, []),
+        (None, False, []),
+    ],
+)
+def test_other_answers_about_hooks_do_not_fail_the_start(
+    hooks: object, applied: bool | None, warnings: list[WarningKind]
+) -> None:
+    engine = started(initialize={"hooks": hooks})
+    told = {**cli.NEWER, **({} if applied is None else {"hooks_applied": applied})}
+    assert warned(feed(engine, 1.0, cli.success("req_0", told))) == warnings
+    assert engine.lifecycle is Lifecycle.RUNNING
+
+
+@pytest.mark.parametrize("supported", [True, False, None])
+def test_a_required_hook_is_judged_by_the_cli_only_if_it_can_block(supported: bool | None) -> None:
+    hook = Hook(cli.idle, on_invalid="send", on_error="block")
+    hooks = HookPlan.from_options({"PreToolUse": [hook]}, 60.0)
+    told = {} if supported is None else {"hook_on_failure_supported": supported}
+    engine = cli.running({**cli.NEWER, **told}, incoming=cli.asking(hooks=hooks))
+    feed(engine, 1.0, cli.hook_callback("r"))
+    [(_, payload)] = cli.payloads(cli.finish(engine, 1, {"decision": None}, 2.0)).items()
+    if supported:
+        assert payload == {"decision": None}
+    else:
+        assert payload["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
 def test_an_answer_with_its_id_outside_the_response_confirms_too() -> None:
     """R216."""
     engine = started()

@@ -97,7 +97,7 @@ class Incoming:
         self.table = table = OpenRequests(
             config.max_open, deadlines, emit, shutdown=shutdown, prompt=prompt
         )
-        self._hooks = HookHandler(table, config.hooks, end_turn, self._approvals)
+        self.hooks = HookHandler(table, config.hooks, end_turn, self._approvals)
         self.mcp = McpHandler(
             table, config.mcp_handlers, config.tool_servers, deadlines, self._approvals
         )
@@ -109,7 +109,7 @@ class Incoming:
             table, config.dialog, config.dialog_kinds, config.permission_timeout
         )
         self._by_request: dict[type, RequestHandler] = {
-            HookCallbackRequest: self._hooks,
+            HookCallbackRequest: self.hooks,
             CanUseToolRequest: permissions,
             McpMessageRequest: self.mcp,
             ElicitationRequest: elicitations,
@@ -117,7 +117,7 @@ class Incoming:
             UnknownControlRequest: UnknownHandler(table),
         }
         self._by_call: dict[CallKind, CallHandler] = {
-            CallKind.HOOK: self._hooks,
+            CallKind.HOOK: self.hooks,
             CallKind.PERMISSION: permissions,
             CallKind.QUESTION: permissions,
             CallKind.PLAN: permissions,
@@ -149,7 +149,7 @@ class Incoming:
                     and isinstance(body, CanUseToolRequest)
                     and self._approvals.concerns(body.tool_use_id)
                 ):
-                    self._hooks.decide(request)
+                    self.hooks.decide(request)
                 else:
                     self._by_request[type(body)].handle(request)
             except (RecursionError, ValidationError) as error:  # nested too deeply, for example
@@ -163,7 +163,7 @@ class Incoming:
             self._reject_unread(line.request_id, line.callback_id, text)
 
     def _reject_unread(self, request_id: str, callback_id: str | None, text: str) -> None:
-        if not self._hooks.refuse_unread(request_id, callback_id, text):
+        if not self.hooks.refuse_unread(request_id, callback_id, text):
             self.table.reject(WarningKind.INVALID_REQUEST, request_id, text)
 
     def withdraw(self, request_id: str) -> None:

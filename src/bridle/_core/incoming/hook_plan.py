@@ -118,8 +118,12 @@ class HookPlan(msgspec.Struct, frozen=True):
                 "hookCallbackIds": [callback_id],
                 "timeout": planned.cli_timeout(),
             }
-            sends = any(one.hook.on_invalid == "send" for one in planned.hooks)
-            if rule_of(planned.event).is_gate and not sends:
+            sent = [one.hook for one in planned.hooks if one.hook.on_invalid == "send"]
+            if sent:  # the CLI judges the output of the hook
+                blocks = any(hook.on_error == "block" for hook in sent)
+            else:
+                blocks = rule_of(planned.event).is_gate
+            if blocks:
                 # Newer CLIs then block if our answer is invalid. Older ones ignore the field.
                 matcher["onFailure"] = "block"
             registered.setdefault(planned.event, []).append(matcher)

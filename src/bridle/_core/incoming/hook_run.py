@@ -182,6 +182,8 @@ class HookRun(msgspec.Struct):
     context: HookContext = UnknownHookContext()
     #: The answer to send. None while there is a hook to call.
     answer: HookAnswer | None = None
+    #: True if the CLI blocks when it cannot read the output of a hook with ``on_error="block"``.
+    cli_blocks: bool = False
     _added: tuple[str, ...] = ()
     _messages: tuple[str, ...] = ()
     _quiet: bool = False
@@ -414,7 +416,8 @@ class HookRun(msgspec.Struct):
         """Answer with an output that is not valid. Return False if it cannot be sent.
 
         What it refuses is refused, and a call that it defers is deferred, although the CLI may
-        ignore an output that it cannot read.
+        ignore an output that it cannot read. A hook that must not fail needs a CLI that blocks
+        then.
         """
         if self._rule.is_gate and self._refused(read_refusal(given)):
             return True
@@ -422,6 +425,8 @@ class HookRun(msgspec.Struct):
             self.warn("hook_failed", f"{self._who}: {problem}; the call is deferred")
             self._kept = {"permissionDecision": "defer"}
             return True
+        if self.waiting[0].hook.on_error == "block" and not self.cli_blocks:
+            return False
         try:
             body = encode_json(given)
         except Unencodable:

@@ -41,6 +41,8 @@ class HookHandler:
         self._plan = plan
         self._end_turn = end_turn
         self._approvals = approvals or Approvals()
+        #: True if the CLI blocks when it cannot read the output of a hook that must not fail.
+        self.cli_blocks = False
 
     def handle(self, request: IncomingRequest) -> None:
         """Call the first hook that matches, or answer."""
@@ -68,6 +70,7 @@ class HookHandler:
 
     def _begin(self, request: IncomingRequest, run: HookRun) -> None:
         table, now = self._table, request.now
+        run.cli_blocks = self.cli_blocks
         if self._plan.last is not None and run.needs_last:
             run.call_last(self._plan.last)
         if table.is_closing:

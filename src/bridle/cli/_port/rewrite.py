@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from bridle.cli._port.names import CONVERSATION, GUARDS, METHODS, NAMES, OPTIONS, RESULTS, UPDATES
+from bridle.cli._port.matchers import flat, guards_of, hooks_of
+from bridle.cli._port.names import CONVERSATION, METHODS, NAMES, OPTIONS, RESULTS, UPDATES
 
 Keywords: TypeAlias = dict[str, ast.expr]
 
@@ -266,8 +267,10 @@ class Rewriter(ast.NodeTransformer):
         outer = self.event
         for index, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):
             named = _constant(key)
-            self.event = str(named) if f"{named}Context" in RESULTS else outer
-            node.values[index] = self.visit(value)
+            is_event = f"{named}Context" in RESULTS
+            self.event = str(named) if is_event else outer
+            visited = self.visit(value)
+            node.values[index] = flat(visited) if is_event else visited
             self.event = outer
             if key is not None:
                 node.keys[index] = self.visit(key)
@@ -348,7 +351,7 @@ def _option(name: str, value: ast.expr) -> Iterator[ast.keyword]:
     elif name == "mcp_servers" and isinstance(value, ast.Dict):
         yield from _servers(value)
     elif name == "hooks" and isinstance(value, ast.Dict):
-        lists = [_flat(one) for one in value.values]
+        lists = [flat(one) for one in value.values]
         yield ast.keyword(name, ast.Dict(value.keys, lists))
     else:
         yield ast.keyword(name, value)
@@ -383,14 +386,6 @@ def _servers(value: ast.Dict) -> Iterator[ast.keyword]:
         yield ast.keyword("mcp_config", ast.Dict([ast.Constant("mcpServers")], [servers]))
 
 
-def _flat(value: ast.expr) -> ast.expr:
-    """Join lists of hooks that became parts of a list of matchers."""
-    if not isinstance(value, ast.List):
-        return value
-    parts = [one.elts if isinstance(one, ast.List) else [one] for one in value.elts]
-    return ast.List([one for part in parts for one in part], ast.Load())
-
-
 def _query(rewriter: Rewriter, call: ast.Call) -> ast.expr:
     given = _keywords(call)
     if "prompt" not in given:
@@ -416,31 +411,15 @@ def _client(rewriter: Rewriter, call: ast.Call) -> ast.expr:
 
 
 def _matcher(rewriter: Rewriter, call: ast.Call) -> ast.expr:
-    """Return one hook for each callback of the matcher."""
-    guards = [ast.keyword("on_timeout", ast.Constant("block"))] if rewriter.event in GUARDS else []
-    if rewriter.event is None:
-        rewriter.note(f'Add on_timeout="block" to hooks of {", ".join(sorted(GUARDS))}.')
     try:
-        return _hooks_of(call, guards)
+        given = _given(call, "matcher", "hooks", "timeout", "on_failure")
     except _Unclear:
-        call.keywords += guards
-        raise
-
-
-def _hooks_of(call: ast.Call, guards: list[ast.keyword]) -> ast.expr:
-    given = _given(call, "matcher", "hooks", "timeout", "on_failure")
-    callbacks = given.pop("hooks", None)
-    if not isinstance(callbacks, ast.List):
+        given = {}
+    hooks = hooks_of(given, rewriter.event, rewriter.note)
+    if hooks is None:
+        call.keywords += guards_of(rewriter.event)
         raise _Unclear
-    if "on_failure" in given:
-        given["on_error"] = given.pop("on_failure")
-    keywords = (
-        [ast.keyword(name, value) for name, value in given.items() if _constant(value) is not None]
-        if all(isinstance(one, ast.Constant) for one in given.values())
-        else [ast.keyword(name, value) for name, value in given.items()]
-    )
-    hooks: list[ast.expr] = [_call("Hook", [one], [*keywords, *guards]) for one in callbacks.elts]
-    return hooks[0] if len(hooks) == 1 else ast.List(hooks, ast.Load())
+    return hooks
 
 
 def _allow(_: Rewriter, call: ast.Call) -> ast.expr:

@@ -37,8 +37,13 @@ class Bridge(Protocol):
         """Call a function on the loop of Bridle, before all later calls. Does not wait."""
         ...
 
-    def callback(self, function: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
-        """Return a function for the loop of Bridle that calls ``function`` in the program."""
+    def callback(
+        self, function: Callable[_P, Awaitable[_T]], lost: type[BaseException] = RuntimeError
+    ) -> Callable[_P, Awaitable[_T]]:
+        """Return a function for the loop of Bridle that calls ``function`` in the program.
+
+        It raises ``lost`` if the program has ended, or ends.
+        """
         ...
 
     def pull(self, source: AsyncIterable[_T]) -> AsyncIterable[_T]:
@@ -60,7 +65,9 @@ class AsyncioBridge:
         """Call a function."""
         function()
 
-    def callback(self, function: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
+    def callback(
+        self, function: Callable[_P, Awaitable[_T]], lost: type[BaseException] = RuntimeError
+    ) -> Callable[_P, Awaitable[_T]]:
         """Return the function itself."""
         return function
 

@@ -36,8 +36,20 @@ HOOK_TIMEOUT = 600.0
 """Seconds that a hook without a timeout may take: what the CLI itself allows."""
 
 
-GUARDS = frozenset({"PreToolUse", "UserPromptSubmit", "UserPromptExpansion"})
-"""The events that the CLI blocks if a hook does not answer in time."""
+GUARDS = frozenset(
+    {
+        *("PermissionRequest", "PostToolBatch", "PreToolUse"),
+        *("UserPromptExpansion", "UserPromptSubmit"),
+    }
+)
+"""The events at which the CLI blocks, or ends the turn, if a hook does not answer in time."""
+
+CANNOT_FAIL = frozenset({"Stop", "SubagentStop", "TaskCompleted", "TeammateIdle"})
+"""The events that ignore `on_failure`. A block would make the agent go on."""
+
+
+class Unanswered(BaseException):
+    """The program ended before a hook could answer. Guards then block."""
 
 
 async def settled(value: object) -> Any:
@@ -59,10 +71,9 @@ def native_hooks(
                 _hook(callback, bridge),
                 matcher=matcher.matcher,
                 timeout=matcher.timeout or HOOK_TIMEOUT,
-                on_error="block" if matcher.on_failure == "block" else "continue",
+                on_error="block" if _must_succeed(matcher, event) else "continue",
                 on_timeout="block" if event in GUARDS else None,
-                # Older CLIs ignore an output that they cannot read.
-                on_invalid="block" if matcher.on_failure == "block" else "send",
+                on_invalid="send",
             )
             for matcher in matchers
             for callback in matcher.hooks
@@ -71,16 +82,20 @@ def native_hooks(
     }
 
 
+def _must_succeed(matcher: HookMatcher, event: str) -> bool:
+    """Return whether the CLI blocks if a hook fails. It reads other words as "block", too."""
+    return matcher.on_failure not in (None, "continue") and event not in CANNOT_FAIL
+
+
 def _hook(function: HookCallback, bridge: Bridge) -> Callable[[NativeContext], Awaitable[Any]]:
     async def call(context: NativeContext) -> Any:
         given = function(cast("Any", context.raw), context.tool_use_id, HookContext(signal=None))
         output: object = await settled(given)
-        # An empty output decides nothing, as None does.
-        if output is not None and not isinstance(output, Mapping):
+        if not isinstance(output, Mapping):
             raise TypeError(f"the hook returned {type(output).__name__}. Return a dict.")
-        return cast("Any", output) or None
+        return cast("Any", output) or None  # an empty output decides nothing
 
-    return _named(bridge.callback(call), function)
+    return _named(bridge.callback(call, Unanswered), function)
 
 
 def _named(callback: _F, function: object) -> _F:

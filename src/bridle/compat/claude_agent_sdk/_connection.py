@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -189,6 +190,8 @@ class Connection:
         self._last: native.Message | None = None
         # False from the moment a prompt is sent until there is a result.
         self._is_answered = True
+        # False from the moment a prompt is sent until there is a message.
+        self._has_reply = True
         # Whether the last prompt was sent after the start, without an error.
         self._has_asked = False
         # False until the program has got the first messages.
@@ -290,8 +293,8 @@ class Connection:
         """Return the prompts as whole user messages, each with an id.
 
         With ``ends_on_error``, an exception of an async iterable is logged and ends the prompts, so
-        that the program gets the answers to the earlier ones. Items that are not prompts are logged
-        and skipped.
+        that the program gets the answers to the earlier ones. An item that is not a prompt ends
+        them, too: an iterable that waits for its answer would wait forever.
         """
         if isinstance(prompt, AsyncIterable):
             source = self._bridge.pull(cast("AsyncIterable[object]", prompt))
@@ -299,14 +302,16 @@ class Connection:
             async def marked() -> AsyncIterator[object]:
                 try:
                     async for one in source:
-                        if ends_on_error and not _is_prompt(one):
-                            _log.error("Skipped an item of the prompts. It is not a prompt.")
-                        else:
-                            yield self._marked(one, session_id)
+                        if ends_on_error:
+                            _check_prompt(one)
+                        yield self._marked(one, session_id)
                 except Exception:
                     if not ends_on_error:
                         raise
                     _log.exception("The iterable of prompts failed. No more prompts are sent.")
+                    if (close := getattr(source, "aclose", None)) is not None:
+                        with contextlib.suppress(Exception):  # it has failed already
+                            await close()
 
             return marked()
         if isinstance(prompt, list | tuple):
@@ -323,7 +328,7 @@ class Connection:
         uuid = message["uuid"] = uuid_of(message) or str(uuid4())
         self._sent.add(uuid)
         if message.get("shouldQuery") is not False:
-            self._is_answered = False
+            self._is_answered = self._has_reply = False
         return message
 
     # -- messages ----------------------------------------------------------------------------------
@@ -386,6 +391,7 @@ class Connection:
 
     def _note(self, last: native.Message) -> None:
         self._last = last
+        self._has_reply = True
         self._is_answered = self._is_answered or type(last) is native.ResultMessage
 
     def _is_echo(self, message: native.UserMessage) -> bool:
@@ -433,7 +439,7 @@ class Connection:
         if self._is_closed:
             return
         if not code:
-            if self._has_asked and not self._is_answered:
+            if self._has_asked and not self._has_reply:
                 raise CLIConnectionError("The CLI has ended without an answer to the last prompt.")
             return
         if isinstance(self._last, native.ResultMessage) and self._last.is_error:
@@ -499,14 +505,10 @@ class Connection:
         return translated(error)
 
 
-def _is_prompt(item: object) -> bool:
-    """Return whether Bridle can send an item of an iterable."""
+def _check_prompt(item: object) -> None:
+    """Raise OptionsError if Bridle cannot send an item of an iterable."""
     unchecked = cast("Mapping[str, Any]", item)
-    try:
-        encode_prompt(UncheckedMessage(unchecked) if isinstance(item, Mapping) else item, "")
-    except OptionsError:
-        return False
-    return True
+    encode_prompt(UncheckedMessage(unchecked) if isinstance(item, Mapping) else item, "")
 
 
 _ending: set[asyncio.Task[None]] = set()

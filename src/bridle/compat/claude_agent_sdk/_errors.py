@@ -146,6 +146,11 @@ def _translated(error: errors.BridleError) -> Exception:
         return ClaudeSDKError(error.message)
     if isinstance(error, errors.CheckpointingNotEnabled):
         return ClaudeSDKError("File rewinding is not enabled.")
+    if isinstance(error, errors.ApprovalPending):
+        return CLIConnectionError(
+            f"A call of {error.tool_name} is deferred, so this client takes no more prompts. "
+            "Disconnect it, and continue the session in another client with resume."
+        )
     if isinstance(error, errors.ControlTimeout):
         return ClaudeSDKError(f"Control request timeout: {error.operation}")
     if isinstance(error, errors.BufferOverflow):

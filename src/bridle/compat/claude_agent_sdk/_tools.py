@@ -341,20 +341,29 @@ def _result(given: Any) -> JsonObject:
 def _content(item: JsonObject) -> JsonObject | None:
     """Return the content that the CLI takes. Links and text resources become text.
 
-    Returns None for any other kind of content, which is dropped with a warning. Raises KeyError if
-    a text or an image is incomplete.
+    Returns None for any other kind of content, which is dropped with a warning. Raises KeyError or
+    TypeError if a text or an image is incomplete.
     """
     kind = item.get("type")
     if kind == "text":
-        return {"type": "text", "text": item["text"]}
+        return {"type": "text", "text": _text(item, "text")}
     if kind == "image":
-        return {"type": "image", "data": item["data"], "mimeType": item["mimeType"]}
+        data, mime_type = _text(item, "data"), _text(item, "mimeType")
+        return {"type": "image", "data": data, "mimeType": mime_type}
     if kind == "resource_link":
         parts = (item.get(name) for name in ("name", "uri", "description"))
         text = "\n".join(str(part) for part in parts if part) or "Resource link"
         return {"type": "text", "text": text}
-    if kind == "resource" and "text" in item.get("resource", {}):
-        return {"type": "text", "text": item["resource"]["text"]}
+    resource: JsonObject = item.get("resource") or {}
+    if kind == "resource" and "text" in resource:
+        return {"type": "text", "text": _text(resource, "text")}
     what = "a binary resource" if kind == "resource" else f"content of type {kind!r:.40}"
     _log.warning("a tool returned %s, which is dropped; return text or an image", what)
     return None
+
+
+def _text(item: JsonObject, name: str) -> str:
+    text: object = item[name]
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {type(text).__name__}, not a string")
+    return text

@@ -108,11 +108,14 @@ class TrioBridge:
             return False
         return True
 
-    def callback(self, function: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
+    def callback(
+        self, function: Callable[_P, Awaitable[_T]], lost: type[BaseException] = RuntimeError
+    ) -> Callable[_P, Awaitable[_T]]:
         """Return an asyncio function that calls ``function`` in a task of trio.
 
         It raises what ``function`` raises. If that is not an `Exception`, it is raised in the
-        program of trio, and the asyncio function raises a RuntimeError.
+        program of trio, and the asyncio function raises ``lost``. It also raises ``lost`` if trio
+        has ended, or cancels the task.
 
         Cancellation: cancels the task.
         """
@@ -136,7 +139,7 @@ class TrioBridge:
 
             async def run() -> None:
                 # A system task must not raise, so the result and every error go to the caller.
-                result: Any = outcome.Error(RuntimeError("the callback was cancelled"))
+                result: Any = outcome.Error(lost("the callback was cancelled"))
                 try:
                     with scope:
                         done_work: Any = await outcome.acapture(work)
@@ -147,7 +150,7 @@ class TrioBridge:
                             elif not isinstance(error, Exception):
                                 self._raise_in_program(error)
                                 name = type(error).__name__
-                                error = RuntimeError(f"the callback raised {name}")
+                                error = lost(f"the callback raised {name}")
                             if error is not None:
                                 done_work = outcome.Error(error)
                         result = done_work
@@ -158,7 +161,7 @@ class TrioBridge:
                 trio.lowlevel.spawn_system_task(run, name=function, context=context)
 
             if not self._in_trio(start):
-                raise RuntimeError("the trio program of this callback has ended")
+                raise lost("the trio program of this callback has ended")
             try:
                 return await done
             except asyncio.CancelledError:

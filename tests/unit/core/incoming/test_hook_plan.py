@@ -508,14 +508,25 @@ def test_a_matcher_that_bridle_has_to_read_must_be_valid_in_python() -> None:
         HookPlan.from_options(hooks, 60.0, parallel=True, needed="PreToolUse")
 
 
-@pytest.mark.parametrize(("on_invalid", "on_failure"), [("block", "block"), ("send", None)])
+@pytest.mark.parametrize(
+    ("event", "on_invalid", "on_error", "on_failure"),
+    [
+        ("PreToolUse", "block", "continue", "block"),
+        ("PreToolUse", "block", "block", "block"),
+        ("PreToolUse", "send", "continue", None),
+        ("PreToolUse", "send", "block", "block"),
+        ("PostToolUse", "block", "block", None),
+        ("PostToolUse", "send", "continue", None),
+        ("PostToolUse", "send", "block", "block"),
+    ],
+)
 def test_the_cli_decides_about_invalid_outputs_that_are_sent(
-    on_invalid: Any, on_failure: str | None
+    event: str, on_invalid: Any, on_error: Any, on_failure: str | None
 ) -> None:
-    hooks = {"PreToolUse": (Hook(callback, on_invalid=on_invalid),)}
+    hooks = {event: (Hook(callback, on_invalid=on_invalid, on_error=on_error),)}
     payload = HookPlan.from_options(hooks, 60.0).initialize_payload()
     assert payload is not None
-    assert payload["PreToolUse"][0].get("onFailure") == on_failure
+    assert payload[event][0].get("onFailure") == on_failure
 
 
 @pytest.mark.parametrize("follower", [{"last": Hook(callback)}, {"needed": "PreToolUse"}])

@@ -1119,3 +1119,29 @@ def test_an_invalid_output_defers_the_call(output: dict[str, Any]) -> None:
         == before_tool(permissionDecision="defer")["hookSpecificOutput"]
     )
     assert kinds(answer) == ["hook_failed"]
+
+
+REQUIRED = Hook(callback, on_invalid="send", on_error="block")
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse"])
+@pytest.mark.parametrize("output", [{"trace": 1}, {"decision": None}], ids=str)
+def test_a_required_hook_needs_a_cli_that_blocks_if_it_cannot_read_the_output(
+    event: str, output: dict[str, Any]
+) -> None:
+    for cli_blocks in (True, False):
+        run = begin(event, REQUIRED)
+        run.cli_blocks = cli_blocks
+        done(run, output)
+        if cli_blocks:
+            assert run.settled.payload == output
+        else:
+            assert "Blocked because" in str(run.settled.payload)
+
+
+@pytest.mark.parametrize("event", ["Stop", "PostToolUse", "SubagentStop"])
+@pytest.mark.parametrize("hook", [SENDING, Hook(callback)], ids=["send", "block"])
+def test_an_asynchronous_output_refuses_nothing_at_other_events(event: str, hook: Hook) -> None:
+    """A block of Stop would make the agent go on."""
+    output = {"async_": True, "decision": "block", "reason": "no"}
+    assert answer_of(event, output, hooks=(hook,)).payload == GO_ON
