@@ -1,83 +1,156 @@
-"""What it costs to submit and to claim a run of a fleet, with up to 10,000 runs in the queue.
+"""What it costs to submit and to claim a run of a fleet, by the number of runs in the queue.
 
 Run: python bench/micro/fleet.py [runs] [database url]
+
+Without a url, it measures an SQLite file, and PostgreSQL if the server is installed. A claim is one
+look of a worker into the queue that takes up to `AT_ONCE` runs. The last column divides its time by
+the runs that it took.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from msgspec import json
 
-from bridle._core.fleet_runs import Segment, SegmentResult, run_id_of_key
-from bridle.fleet._dbos import Executor, Queue
+from bridle import Agent, OutcomeReason
+from bridle._core.fleet_runs import SegmentResult
+from bridle._core.journal import StoredOutcome
+from bridle.fleet import Fleet
+from bridle.fleet._dbos import Executor
 
-AT_ONCE = 50
+ROOT = Path(__file__).parents[2]
+AT_ONCE = 10
+CLAIMS = 5
+"""How many claims are measured at each size of the queue."""
+
+SIZES = (0.1, 0.3, 1.0)
+"""Sizes of the queue, as parts of the number of runs."""
 
 
-def memory() -> float:
-    """Return the resident memory of this process in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+async def main(count: int, url: str, directory: str) -> None:
+    """Measure one database."""
+    print(f"{url.partition(':')[0]}:")
+    print(f"  memory of an idle worker: {idle_worker(url, directory):.0f} MB")
+    print("   queue    submit     claim   per run")
+    fleet = Fleet(Agent(), url, name="bench")
+    submitted = 0
+    for part in SIZES:
+        times: list[float] = []
+        while submitted < int(count * part):
+            began = time.perf_counter()
+            await fleet.submit("x" * 200, key=str(submitted))
+            times.append(time.perf_counter() - began)
+            submitted += 1
+        submit = median(times[-max(count // 20, 1) :])
+        claims = await claim(url, min(CLAIMS, submitted // AT_ONCE // 4))
+        whole = median(seconds for seconds, _ in claims)
+        single = median(seconds / runs for seconds, runs in claims)
+        print(
+            f"{submitted:8} {1000 * submit:6.2f} ms {1000 * whole:6.2f} ms {1000 * single:6.2f} ms"
+        )
+    await fleet.aclose()
 
 
-async def main(count: int, url: str) -> None:
-    queue = Queue(url, "bench")
-    queue.open()
-    times: list[float] = []
-    for number in range(count):
-        segment = Segment(run_id=run_id_of_key("bench", str(number)), prompt="x" * 200)
-        began = time.perf_counter()
-        queue.add(segment)
-        times.append(time.perf_counter() - began)
-    part = max(count // 10, 1)
-    print(f"runs {count}, memory {memory():.0f} MB")
-    print(f"submit, first tenth: {1000 * median(times[:part]):.2f} ms")
-    print(f"submit, last tenth:  {1000 * median(times[-part:]):.2f} ms")
+async def claim(url: str, count: int) -> list[tuple[float, int]]:
+    """Claim runs some times. Return the seconds of each claim, and how many runs it took."""
+    from dbos._sys_db import SystemDatabase
 
-    started: list[float] = []
+    claims: list[tuple[float, int]] = []
+    done = json.encode(
+        SegmentResult(outcome=StoredOutcome(reason=OutcomeReason.COMPLETED))
+    ).decode()
 
     async def run(_: str) -> str:
-        started.append(time.perf_counter())
-        return json.encode(SegmentResult()).decode()
+        return done
 
     async def scheduled(_: str, __: str) -> None: ...
+
+    take = SystemDatabase.start_queued_workflows
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        found = take(*arguments, **options)
+        if found[0]:
+            claims.append((time.perf_counter() - began, len(found[0])))
+        return found
 
     executor = Executor(
         url,
         "bench",
-        "bench-1",
+        f"bench-{time.time()}",
         at_once=AT_ONCE,
         fleet_at_once=None,
         tenant_at_once=None,
         run=run,
         scheduled=scheduled,
     )
-    await asyncio.to_thread(executor.start)
-    print(f"memory of a worker without runs: {memory():.0f} MB")
-    claims = min(count, 20 * AT_ONCE)
-    while len(started) < claims:
-        await asyncio.sleep(0.05)
-    executor.stop_taking()
-    # A worker looks into the queue twice a second and then claims up to `at_once` runs.
-    gaps = [b - a for a, b in itertools.pairwise(started) if b - a < 0.2]
-    print(f"claim and start, of {claims}: {1000 * median(gaps):.2f} ms")
-    await asyncio.to_thread(executor.stop)
-    queue.close()
+    SystemDatabase.start_queued_workflows = timed  # type: ignore[method-assign]
+    try:
+        await asyncio.to_thread(executor.start)
+        while len(claims) < count:
+            await asyncio.sleep(0.05)
+        executor.stop_taking()
+        while executor.active:
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(executor.stop)
+    finally:
+        SystemDatabase.start_queued_workflows = take  # type: ignore[method-assign]
+    return claims
+
+
+def idle_worker(url: str, directory: str) -> float:
+    """Return the resident memory in MB of a worker that has no runs."""
+    imports = "from bridle import Agent\nfrom bridle.fleet import Fleet\n"
+    program = f"{imports}fleet = Fleet(Agent(), {url!r})\n"
+    (Path(directory) / "app.py").write_text(program)
+    command = [sys.executable, "-m", "bridle", "work", "app:fleet"]
+    worker = subprocess.Popen(command, cwd=directory, stderr=subprocess.DEVNULL)
+    try:
+        sizes = [0.0]
+        end = time.monotonic() + 60
+        # Until it has not grown for some seconds.
+        while len(sizes) < 6 or max(sizes[-6:]) - min(sizes[-6:]) > 1:
+            time.sleep(1.0)
+            lines = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
+            sizes.append(
+                next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+            )
+            assert time.monotonic() < end, "the worker keeps growing"
+        return sizes[-1]
+    finally:
+        worker.terminate()
+        worker.wait(60)
+
+
+def databases(directory: str) -> Iterator[str]:
+    """Yield the urls of new databases."""
+    yield f"sqlite:///{directory}/runs.db"
+    sys.path.insert(0, str(ROOT))
+    from tests.support.servers import PostgresServer, _find
+
+    initdb, postgres = _find("initdb"), _find("postgres")
+    if initdb is None or postgres is None:
+        print("PostgreSQL is not installed.")
+        return
+    with ExitStack() as stack:
+        server = PostgresServer(initdb, postgres)
+        stack.callback(server.close)
+        server.start()
+        yield server.url
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as directory:
-        given = sys.argv[1:]
-        asyncio.run(
-            main(
-                int(given[0]) if given else 10_000,
-                given[1] if len(given) > 1 else f"sqlite:///{directory}/runs.db",
-            )
-        )
+    given = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as place:
+        for one in given[1:2] or databases(place):
+            asyncio.run(main(int(given[0]) if given else 10_000, one, place))

@@ -17,7 +17,7 @@ from tests.support.stores import run
 
 import bridle
 from bridle import Agent, Allow, OptionsError, OutcomeReason, Retry
-from bridle.errors import UsageError
+from bridle.errors import StoreError, UsageError
 from bridle.sessions import MemoryStore
 from bridle.testing import FakeCli
 
@@ -399,6 +399,7 @@ def test_wrong_arguments_are_refused(place: Place) -> None:
         (("agent", url), {}),
         ((place.agent(), 3), {}),
         ((place.agent(), "mysql://x"), {}),
+        ((place.agent(), "sqlite:///:memory:"), {}),
         ((place.agent(), url), {"name": "a b"}),
         ((place.agent(), url), {"at_once": 0}),
         ((place.agent(), url), {"tenants": 3}),
@@ -418,11 +419,19 @@ def test_wrong_arguments_are_refused(place: Place) -> None:
             {"tenant": 3},
             {"metadata": {"x": object()}},
             {"delay": "soon"},
+            {"delay": float("inf")},
+            {"delay": float("nan")},
+            {"priority": True},
+            {"key": "\ud800"},
+            {"tenant": "a\0b"},
+            {"at": "tomorrow"},
             {"at": datetime.now()},  # on purpose
         ):
             given: Any = {"prompt": "x"} | options
             with pytest.raises(OptionsError):
                 await fleet.submit(**given)
+        with pytest.raises(StoreError):
+            await Fleet(place.agent(), "sqlite:////proc/runs.db").submit("x")
         with pytest.raises(UsageError, match="no run"):
             await fleet.run("00000000-0000-4000-8000-000000000000").status()
         one = await fleet.submit("SAY Fine.")

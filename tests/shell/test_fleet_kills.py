@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from pathlib import Path
 from uuid import uuid4
@@ -41,8 +42,22 @@ def database_of(kind: str, request: pytest.FixtureRequest, places: Path) -> str:
     return url.removesuffix("/postgres") + f"/{name}"
 
 
-def kill_workers(database: str, places: Path, *, runs: int, kills: int, seed: int) -> list[float]:
-    """Run a fleet with four workers, and kill some. Return the seconds of the take-overs."""
+def kill_workers(
+    database: str,
+    places: Path,
+    *,
+    runs: int,
+    kills: int,
+    seed: int,
+    pause: float = 1.0,
+    slow: float = 0.3,
+) -> list[float]:
+    """Run a fleet with four workers, and kill some. Return the seconds of the take-overs.
+
+    Args:
+        pause: seconds between two kills, at most.
+        slow: seconds that the tool of the runs takes, at most.
+    """
     chance = random.Random(seed)
     found: list[float] = []
 
@@ -52,15 +67,19 @@ def kill_workers(database: str, places: Path, *, runs: int, kills: int, seed: in
                 directory=str(places),
                 database=database,
                 options={"cli_path": cli.path, "cwd": str(places)},
+                slow=slow,
             )
             async with plan.fleet() as fleet, working(plan, 4) as workers:
                 await settled(database)
                 submitted = await submit_all(fleet, runs)
                 for _ in range(kills):
                     before = len(plan.appended)
-                    while len(plan.appended) == before and before < runs:
-                        await asyncio.sleep(0.05)
-                    await asyncio.sleep(chance.uniform(0.0, 1.0))
+                    # Some runs do not append, so that this may wait in vain at the end.
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(5.0):
+                            while len(plan.appended) == before and before < runs:
+                                await asyncio.sleep(0.05)
+                    await asyncio.sleep(chance.uniform(pause / 2, pause))
                     workers.kill(chance)
                 await check_all(plan, submitted, timeout=180)
                 found.extend(workers.take_overs())

@@ -9,6 +9,10 @@ import pytest
 from tests.real import test_fleet as real
 from tests.real.conftest import OLDER, newest
 from tests.shell import test_fleet_kills as fake
+from tests.shell.test_fleet_postgres import cut_a_worker_off
+from tests.support.namespaces import namespace
+from tests.support.proxies import Proxy
+from tests.support.servers import PostgresServer
 
 SEED = os.environ.get("BRIDLE_SOAK", "")
 
@@ -27,7 +31,10 @@ def test_500_runs_end_once_while_20_workers_are_killed(
     kind: str, request: pytest.FixtureRequest, places: Path
 ) -> None:
     database = fake.database_of(kind, request, places)
-    seconds = fake.kill_workers(database, places, runs=500, kills=20, seed=int(SEED))
+    # A kill every few seconds: a worker needs some to start, and some to notice a dead one.
+    seconds = fake.kill_workers(
+        database, places, runs=500, kills=20, seed=int(SEED), pause=4.0, slow=2.0
+    )
     print(f"take-overs: {len(seconds)}, the slowest after {max(seconds):.1f} s")
     assert max(seconds) < fake.TAKE_OVER
 
@@ -39,3 +46,19 @@ def test_20_runs_on_a_real_cli_end_once(places: Path, age: str) -> None:
         pytest.skip("this CLI is not installed: `make setup` fetches it")
     repeated = real.kill_workers(str(path), places, runs=20, kills=3, seed=int(SEED))
     print("done again:", ", ".join(repeated) or "nothing")
+
+
+def test_a_worker_in_a_network_of_its_own_is_cut_off(
+    postgres_server: PostgresServer, request: pytest.FixtureRequest, places: Path
+) -> None:
+    database = fake.database_of("postgres", request, places)
+    with namespace() as network, Proxy(postgres_server.port, network.address) as proxy:
+        here = f"127.0.0.1:{postgres_server.port}/"
+        cut_a_worker_off(
+            database,
+            database.replace(here, f"{network.address}:{proxy.port}/"),
+            places,
+            lambda _: network.cut(),
+            prefix=network.prefix,
+            restore=network.restore,
+        )

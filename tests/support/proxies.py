@@ -14,9 +14,9 @@ class Proxy:
     A cut keeps all connections open and takes new ones, but no byte arrives.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, 0))
         self.port = int(self._listener.getsockname()[1])
         self._is_cut = threading.Event()
         self._is_closed = threading.Event()

@@ -1,8 +1,8 @@
 """Decide about the runs of a fleet: what a worker does with a run, and when it may do it.
 
 A run is a chain of segments. A segment is the work from the queue to an outcome. The first one
-sends the prompt. Another one follows if a person decides about a tool call, if the run is
-cancelled while it waits for that, or if its tenant has spent its dollars.
+sends the prompt. Another one follows if a person decides about a tool call, or if the run is
+cancelled while it waits for that.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from bridle.approvals import PendingApproval
 from bridle.outcomes import OutcomeReason
 from bridle.permissions import Allow, AllowAll, AllowOnce, Answers, Deny, Edit, PermissionResult
 
-PING = 0.5
+PING = 0.3
 """Seconds between two requests with which a worker checks that it still holds its lock."""
 
-ANSWER = 4.0
-"""Seconds that the server has to answer such a request."""
-
-LOOK = 0.5
+LOOK = 0.3
 """Seconds between two looks of a worker at the runs of all workers."""
 
-CUT_OFF = 8.0
+CUT_OFF = 2.5
 """Seconds without an answer after which a worker kills its CLIs."""
+
+ANSWER = CUT_OFF
+"""Seconds that the server has to answer a request."""
 
 RELEASE = 20.0
 """Seconds without a request after which the server releases the lock of a worker.
@@ -46,11 +46,18 @@ RELEASE = 20.0
 Also the seconds after a start of the server in which no worker takes runs over.
 """
 
-FREE = 2.5
-"""Seconds for which the lock of a worker must have been free before others take its runs."""
+FREE = 3.1
+"""Seconds for which the lock of a worker must have been free before others take its runs.
 
-RELOCK = 1.0
+It is longer than `CUT_OFF`. So the CLIs of a worker are dead by then, also if the server has ended
+its session and the worker has not heard of it.
+"""
+
+RELOCK = 2.0
 """Seconds in which a worker can take its lock again after its connection broke."""
+
+ORPHANED = 5.0
+"""Seconds after which a worker puts back a run that it has claimed but not started."""
 
 _NAMESPACE = bytes.fromhex("8a0c8d1e6f1b4b0f9d7c2f5e1a3b4c6d")
 """The namespace of the run ids that are computed from keys."""
@@ -84,7 +91,7 @@ class RunStatus(StrEnum):
 
 _FINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
 
-SegmentKind: TypeAlias = Literal["start", "decide", "cancel", "later"]
+SegmentKind: TypeAlias = Literal["start", "decide", "cancel"]
 
 
 class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -112,11 +119,9 @@ class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SegmentResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a workflow. Without an outcome, the next segment has it."""
+    """The result of a workflow."""
 
-    outcome: StoredOutcome | None = None
-    #: The names of the machine and the process that ran it.
-    worker: str = ""
+    outcome: StoredOutcome
 
 
 def segment_id(run_id: str, number: int) -> str:
@@ -133,14 +138,13 @@ def run_id_of_key(fleet: str, key: str) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def is_deferred(result: SegmentResult) -> bool:
-    """Return whether a segment ended because a tool call waits for a decision."""
-    outcome = result.outcome
-    return (
-        outcome is not None
-        and outcome.reason is OutcomeReason.TOOL_DEFERRED
-        and outcome.pending is not None
-    )
+def state_of(outcome: StoredOutcome) -> RunStatus:
+    """Return the status of a run whose last segment has this outcome."""
+    if outcome.reason is OutcomeReason.COMPLETED:
+        return RunStatus.COMPLETED
+    if outcome.reason is OutcomeReason.TOOL_DEFERRED and outcome.pending is not None:
+        return RunStatus.WAITING
+    return RunStatus.FAILED
 
 
 # ---------------------------------------------------------------- what a worker does
@@ -264,23 +268,57 @@ class Tenure:
         return self._limit is not None and now - self._confirmed >= self._limit
 
 
-class FreeLocks:
-    """How long the locks of other executors have been free.
+class SeenFor:
+    """How long names have been seen without a break, such as executors whose locks are free.
 
-    ``wait`` is the seconds after which the runs of an executor can be taken over.
+    ``wait`` is the seconds after which a name is due.
     """
 
-    def __init__(self, wait: float = FREE) -> None:
+    def __init__(self, wait: float) -> None:
         self._wait = wait
         self._since: dict[str, float] = {}
 
-    def due(self, free: Collection[str], now: float) -> list[str]:
-        """Return the executors whose runs can be taken over. ``free`` are those without a lock."""
-        self._since = {one: self._since.get(one, now) for one in free}
+    def due(self, seen: Collection[str], now: float) -> list[str]:
+        """Take note of the names that are seen now. Return those that are due."""
+        self._since = {one: self._since.get(one, now) for one in seen}
         return [one for one, since in self._since.items() if now - since >= self._wait]
+
+    def pause(self, now: float, limit: float) -> float:
+        """Return after how many seconds to look again: when a name becomes due, or ``limit``."""
+        waits = [since + self._wait - now for since in self._since.values()]
+        return min([limit, *(one for one in waits if one > 0)])
 
 
 # ---------------------------------------------------------------- dollars of tenants
+
+
+class Ledger:
+    """What the runs of one tenant have cost in a window of time. Reads of the database fill it."""
+
+    #: Seconds that are read again: costs may be added to a run after it has ended.
+    OVERLAP = 120.0
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._costs: dict[str, tuple[float, float]] = {}
+        self._read_at: float | None = None
+
+    def after(self, now: float) -> float:
+        """Return from which time on runs have to be read."""
+        start = now - self._window
+        return start if self._read_at is None else max(start, self._read_at - self.OVERLAP)
+
+    def add(self, costs: Mapping[str, tuple[float, float]], now: float) -> None:
+        """Add what was read at a time: when each run ended, and US dollars."""
+        self._read_at = now
+        start = now - self._window
+        kept = {**self._costs, **costs}
+        self._costs = {one: cost for one, cost in kept.items() if cost[0] > start}
+
+    @property
+    def costs(self) -> list[tuple[float, float]]:
+        """Return when each run ended, and US dollars."""
+        return [*self._costs.values()]
 
 
 def seconds_until_affordable(

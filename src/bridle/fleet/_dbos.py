@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import datetime
 import fcntl
+import importlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +24,7 @@ from msgspec import Struct
 from bridle._core.fleet_runs import Segment, SegmentResult
 from bridle._stores.drivers import load_driver
 from bridle._stores.sqlite import create_file
-from bridle.errors import OptionsError, StoreError
+from bridle.errors import OptionsError, StoreError, UsageError
 
 SCHEMA = "bridle_fleet"
 """The PostgreSQL schema of DBOS's tables."""
@@ -30,11 +32,6 @@ SCHEMA = "bridle_fleet"
 RUN = "bridle_run"
 SCHEDULED = "bridle_scheduled"
 """Names of the workflow functions. They are in the database."""
-
-QUEUE = "bridle"
-
-_VERSION = "bridle-1"
-"""The version of the application. It is constant, so that a deployment continues old runs."""
 
 MAX_STARTS = 50
 """How often a run is started before it counts as failed. Each take-over starts it again."""
@@ -45,8 +42,43 @@ _POLL = 0.5
 _FIRST = 1 << 30
 """The number that DBOS has for priority 0. DBOS starts lower numbers first."""
 
-_CONNECT_TIMEOUT = 5
+_LIMITS = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",  # milliseconds
+}
+"""Parameters of PostgreSQL connections, so that a call fails soon if the network loses packets."""
+
 _PAGE = 200
+
+_MIGRATING = 60.0
+"""Seconds that a program waits for another one that creates the tables."""
+
+_CLOSING = 60.0
+"""Seconds that a start of DBOS waits for the end of the last one."""
+
+_REPEAT = 60.0
+"""Seconds in which the same warning of DBOS is passed on once."""
+
+log = logging.getLogger("bridle.fleet")
+
+
+def _application(name: str) -> str:
+    """Return the name of a fleet as a DBOS application. Its queue has the same name."""
+    return f"bridle-{name}"
+
+
+def _version(name: str) -> str:
+    """Return the version of the application of a fleet. Versions of two fleets must differ.
+
+    It is constant, so that a deployment continues old runs.
+    """
+    return f"{_application(name)}-1"
+
+
+_T = TypeVar("_T")
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -63,18 +95,31 @@ class Row(Struct, frozen=True, kw_only=True):
     started_at: float | None
     completed_at: float | None
     delayed_until: float | None
+    #: None if it was not read, or cannot be decoded.
     segment: Segment | None
     result: SegmentResult | None
+    #: The name of the exception with which the workflow failed.
+    error: str | None = None
 
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
+def _decoded(text: object, type_: type[_T]) -> _T | None:
+    """Decode a text of a row. One row with invalid data must not hide the others."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except msgspec.DecodeError:
+        return None
+
+
 def _row(one: Any) -> Row:
     given: dict[str, Any] = one.input or {}
-    arguments: Any = given.get("args", ())
-    output = one.output
+    arguments: Any = given.get("args")
+    error = one.error
     return Row(
         id=one.workflow_id,
         status=one.status,
@@ -85,9 +130,24 @@ def _row(one: Any) -> Row:
         started_at=_seconds(one.dequeued_at),
         completed_at=_seconds(one.completed_at),
         delayed_until=_seconds(one.delay_until_epoch_ms),
-        segment=msgspec.json.decode(arguments[0], type=Segment) if arguments else None,
-        result=msgspec.json.decode(output, type=SegmentResult) if isinstance(output, str) else None,
+        segment=_decoded(arguments[0], Segment) if arguments else None,
+        result=_decoded(one.output, SegmentResult),
+        # The name of an exception is safe to show. Its text may contain data of the user.
+        error=None if error is None else getattr(error, "name", None) or type(error).__name__,
     )
+
+
+def _attributes(segment: Segment) -> dict[str, Any]:
+    """Return the attributes by which segments are found."""
+    found = {"run": segment.run_id, "key": segment.key, "tenant": segment.tenant}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _table() -> Any:
+    """Return the table of DBOS's workflows."""
+    from dbos._schemas.system_database import SystemSchema
+
+    return SystemSchema.workflow_status
 
 
 class Queue:
@@ -99,35 +159,49 @@ class Queue:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        self._url = url
-        self._name = f"bridle-{name}"
+        self._url = bounded(url)
+        self._fleet = name
+        self._name = _application(name)
         self._is_sqlite = url.startswith("sqlite")
-        self._client: Any = None
+        self._opened: Any = None
         self._opening = threading.Lock()
 
-    def open(self) -> None:
-        """Create or update the tables, and connect."""
+    @property
+    def _client(self) -> Any:
+        """Connect if there is no connection. Create or update the tables before."""
         with self._opening:
-            if self._client is None:
-                self._client = self._connect()
+            if self._opened is None:
+                self._opened = self._connect()
+            return self._opened
+
+    def open(self) -> None:
+        """Connect, as each other method does too.
+
+        Raises:
+            StoreError: the database cannot be reached.
+        """
+        assert self._client is not None, "there is a client after connecting"
 
     def _connect(self) -> Any:
         dbos = load_driver("Fleet", "dbos", "fleet")
-        _quiet()
         with self._errors("open"), _migrating(self._url):
             dbos.DBOS.migrate(self._url, schema=SCHEMA)
         with self._errors("open"):
-            return dbos.DBOSClient(
+            client = dbos.DBOSClient(
                 system_database_url=self._url,
                 dbos_system_schema=SCHEMA,
                 serializer=_serializer(),
                 application_name=self._name,
                 retry_connection_errors=False,
             )
+        # DBOS logs errors of SQLAlchemy, which show prompts otherwise.
+        client._sys_db.engine.hide_parameters = True
+        return client
 
     def close(self) -> None:
-        """Close the connections. The next call of `open` opens new ones."""
-        client, self._client = self._client, None
+        """Close the connections. The next call opens new ones."""
+        with self._opening:
+            client, self._opened = self._opened, None
         if client is not None:
             client.destroy()
 
@@ -138,6 +212,8 @@ class Queue:
 
         try:
             yield
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
         except SQLAlchemyError as error:
             # Arguments of the error may show the url or values of a statement.
             reason = type(getattr(error, "orig", None) or error).__name__
@@ -150,19 +226,14 @@ class Queue:
 
     def add(self, segment: Segment, delay: float | None = None) -> None:
         """Put a segment into the queue, unless there is one with its id."""
-        attributes: dict[str, Any] = {"run": segment.run_id}
-        if segment.key is not None:
-            attributes["key"] = segment.key
-        if segment.tenant is not None:
-            attributes["tenant"] = segment.tenant
         options: dict[str, Any] = {
             "workflow_name": RUN,
-            "queue_name": QUEUE,
+            "queue_name": self._name,
             "workflow_id": segment.id,
-            "app_version": _VERSION,
+            "app_version": _version(self._fleet),
             "priority": _FIRST - segment.priority,
             "queue_partition_key": segment.tenant or "",
-            "attributes": attributes,
+            "attributes": _attributes(segment),
         }
         if delay is not None and delay > 0:
             options["delay_seconds"] = delay
@@ -172,7 +243,7 @@ class Queue:
     def rows(self, ids: Sequence[str]) -> dict[str, Row]:
         """Return the workflows with these ids."""
         with self._errors("read"):
-            found = self._client.list_workflows(workflow_ids=list(ids))
+            found = self._client.list_workflows(workflow_ids=list(ids), application_name=self._name)
         return {one.workflow_id: _row(one) for one in found}
 
     def segments(
@@ -180,40 +251,56 @@ class Queue:
         status: str | Sequence[str] | None,
         attributes: Mapping[str, Any],
         *,
-        limit: int | None = None,
-        completed_after: float | None = None,
-        is_brief: bool = False,
-    ) -> list[Row]:
-        """Return segments, the newest first. ``is_brief`` leaves arguments and results out."""
-        offset = 0
-        after = None
-        if completed_after is not None:
-            at = datetime.datetime.fromtimestamp(completed_after, datetime.UTC)
-            after = at.isoformat()
-        rows: list[Row] = []
-        while True:
-            # SQLite has no filter by attributes, so that rows are left out here.
-            wanted = _PAGE if limit is None else min(limit - len(rows), _PAGE)
-            size = _PAGE if self._is_sqlite and attributes else wanted
-            with self._errors("list"):
-                found = self._client.list_workflows(
-                    name=RUN,
-                    application_name=self._name,
-                    status=status if status is None or isinstance(status, str) else [*status],
-                    attributes=None if self._is_sqlite else dict(attributes) or None,
-                    completed_after=after,
-                    limit=size,
-                    offset=offset or None,
-                    sort_desc=True,
-                    load_input=not is_brief,
-                    load_output=not is_brief,
-                )
-            offset += len(found)
-            rows += [
-                _row(one) for one in found if attributes.items() <= (one.attributes or {}).items()
-            ][:wanted]
-            if len(found) < size or len(rows) == limit:
-                return rows
+        before: tuple[float, int] | None = None,
+        limit: int = _PAGE,
+    ) -> tuple[list[Row], tuple[float, int] | None]:
+        """Return a page of segments, the newest first, and where the next page begins.
+
+        A place is the time of creation of the last segment that was read, and how many segments of
+        that millisecond were read. It stays right while other segments are added or change.
+        """
+        end, skipped = (None, 0) if before is None else before
+        # SQLite has no filter by attributes, so that rows are left out here.
+        size = _PAGE if self._is_sqlite and attributes else min(limit, _PAGE)
+        with self._errors("list"):
+            found = self._client.list_workflows(
+                name=RUN,
+                application_name=self._name,
+                status=status if status is None or isinstance(status, str) else [*status],
+                attributes=None if self._is_sqlite else dict(attributes) or None,
+                # DBOS rounds down to milliseconds.
+                end_time=None if end is None else _iso(end + 0.0005),
+                limit=size,
+                offset=skipped or None,
+                sort_desc=True,
+            )
+        rows = [_row(one) for one in found]
+        following = None
+        if len(rows) == size:
+            last = rows[-1].created_at
+            same = sum(row.created_at == last for row in rows)
+            following = (last, same + skipped if last == end else same)
+        wanted = attributes.items()
+        return [row for row in rows if wanted <= row.attributes.items()], following
+
+    def costs(self, tenant: str | None, after: float) -> dict[str, tuple[float, float]]:
+        """Return the segments of a tenant that ended after a time: when, and US dollars."""
+        from sqlalchemy import select
+
+        columns = _table().c
+        query = select(columns.workflow_uuid, columns.completed_at, columns.attributes).where(
+            columns.completed_at >= int(after * 1000),
+            columns.application_name == self._name,
+            columns.queue_partition_key == (tenant or ""),
+        )
+        with self._errors("read"), self._client._sys_db.engine.begin() as connection:
+            found = connection.execute(query).fetchall()
+        costs: dict[str, tuple[float, float]] = {}
+        for one, at, attributes in found:
+            notes: dict[str, Any] = attributes or {}
+            if notes.get("cost_usd"):
+                costs[one] = (at / 1000, float(notes["cost_usd"]))
+        return costs
 
     def running(self) -> list[tuple[str, str]]:
         """Return the ids and the executors of all workflows that run, also of schedules."""
@@ -228,15 +315,50 @@ class Queue:
         with self._errors("cancel"):
             self._client.cancel_workflow(segment_id)
 
-    def note(self, segment_id: str, attributes: Mapping[str, Any]) -> None:
-        """Add attributes to a workflow."""
-        with self._errors("note"):
-            self._client.update_workflow_attributes(segment_id, dict(attributes), merge=True)
+    def note(self, segment: Segment, executor: str, notes: Mapping[str, Any]) -> None:
+        """Add attributes to a segment that this executor has, also if it was cancelled."""
+        table = _table()
+        self._change(
+            table.update()
+            .where(table.c.workflow_uuid == segment.id, table.c.executor_id == executor)
+            .where(table.c.status.in_(["PENDING", "CANCELLED"]))
+            .values(attributes={**_attributes(segment), **notes})
+        )
 
     def put_back(self, segment_id: str, executor: str) -> bool:
         """Put a workflow back into its queue if this executor has it. Return whether it did."""
         with self._errors("put_back"):
-            return bool(self._client._sys_db.reenqueue_for_recovery(segment_id, [executor], QUEUE))
+            database = self._client._sys_db
+            return bool(database.reenqueue_for_recovery(segment_id, [executor], self._name))
+
+    def postpone(self, segment_id: str, executor: str, seconds: float) -> bool:
+        """Put a workflow off if this executor has it. Return whether it did.
+
+        This does not count as a start.
+        """
+        table = _table()
+        return self._change(
+            table.update()
+            .where(table.c.workflow_uuid == segment_id, table.c.executor_id == executor)
+            .where(table.c.status == "PENDING")
+            .values(
+                status="DELAYED",
+                delay_until_epoch_ms=int((time.time() + seconds) * 1000),
+                owner_xid=None,
+                started_at_epoch_ms=None,
+                recovery_attempts=table.c.recovery_attempts - 1,
+            )
+        )
+
+    def _change(self, statement: Any) -> bool:
+        """Execute a statement. Return whether it has changed a row."""
+        with self._errors("write"), self._client._sys_db.engine.begin() as connection:
+            return bool(connection.execute(statement).rowcount)
+
+    def delete(self, segment_ids: Sequence[str]) -> None:
+        """Delete workflows."""
+        with self._errors("delete"):
+            self._client.delete_workflows(list(segment_ids))
 
     # -- schedules ---------------------------------------------------------------------------------
 
@@ -248,24 +370,28 @@ class Queue:
         """
         from dbos._error import DBOSException
 
+        # Schedules of all fleets are in one table, by name.
+        schedule = {
+            "schedule_name": f"{self._fleet}/{name}",
+            "workflow_name": SCHEDULED,
+            "schedule": cron,
+            "context": text,
+            "cron_timezone": timezone,
+        }
         with self._errors("schedule"):
-            with contextlib.suppress(DBOSException):
-                self._client.delete_schedule(name)
             try:
-                self._client.create_schedule(
-                    schedule_name=name,
-                    workflow_name=SCHEDULED,
-                    schedule=cron,
-                    context=text,
-                    cron_timezone=timezone,
-                )
+                self._client.apply_schedules([schedule])
             except DBOSException as error:
                 raise OptionsError("cron", f"cannot be used: {error}") from None
 
     def unschedule(self, name: str) -> None:
         """Delete a schedule."""
         with self._errors("unschedule"):
-            self._client.delete_schedule(name)
+            self._client.delete_schedule(f"{self._fleet}/{name}")
+
+
+_instance = threading.Lock()
+"""Held from the start of an executor to the end of its stop: DBOS has one instance per process."""
 
 
 class Executor:
@@ -304,25 +430,51 @@ class Executor:
             "polling_interval_sec": _POLL,
         }
         self._config: dict[str, Any] = {
-            "name": f"bridle-{name}",
-            "system_database_url": url,
+            "name": _application(name),
+            "system_database_url": bounded(url),
             "dbos_system_schema": SCHEMA,
             "serializer": _serializer(),
             "executor_id": executor,
-            "application_version": _VERSION,
+            "application_version": _version(name),
             "run_migrations": False,
             "sys_db_pool_size": 5,
+            "db_engine_kwargs": {"hide_parameters": True},
             "enable_otlp": False,
-            "log_level": "CRITICAL",
+            "log_level": None,
             "use_listen_notify": False,
             "scheduler_polling_interval_sec": 5.0,
         }
         self._dbos: Any = None
+        # `stop` waits for `start`.
+        self._changing = threading.Lock()
+        self._has_instance = False
+        self._is_stopped = False
 
     def start(self) -> None:
-        """Connect, and take runs from the queue from now on."""
+        """Connect, and take runs from the queue from now on.
+
+        Wait until the executor before has stopped. Do nothing if this one is stopped by then.
+
+        Raises:
+            UsageError: this program uses DBOS itself.
+            StoreError: DBOS cannot start.
+        """
+        with self._changing:
+            if not _instance.acquire(timeout=_CLOSING):
+                raise StoreError("Fleet", "work", "DBOS of the last term has not closed yet")
+            self._has_instance = True
+            if not self._is_stopped:
+                self._launch()
+
+    def _launch(self) -> None:
         from dbos import DBOS
 
+        if importlib.import_module("dbos._dbos")._dbos_global_instance is not None:
+            self._has_instance = False
+            _instance.release()
+            what = "This process has a DBOS instance, and a process can have only one."
+            raise UsageError(what, fix="Run `bridle work` in a process of its own.")
+        _forward_log()
         self._dbos = DBOS(config=self._config)  # type: ignore[arg-type]  # a TypedDict
 
         @DBOS.workflow(name=RUN, max_recovery_attempts=MAX_STARTS)
@@ -337,7 +489,8 @@ class Executor:
             await asyncio.wrap_future(done)
 
         # In memory: a queue in the database would have one `at_once` for all workers.
-        self._dbos._registry._register_internal_queue(QUEUE, **self._limits)
+        name = str(self._config["name"])
+        self._dbos._registry._register_internal_queue(name, **self._limits)
         DBOS.launch()
 
     def stop_taking(self) -> None:
@@ -347,15 +500,26 @@ class Executor:
                 event.set()
 
     @property
-    def is_idle(self) -> bool:
-        """Return whether the results of all runs that have ended are in the database."""
-        return self._dbos is None or not self._dbos._active_workflows_set.activeList()
+    def active(self) -> set[str]:
+        """Return the ids of the runs that are in progress, or whose results are being written."""
+        return set() if self._dbos is None else {*self._dbos._active_workflows_set.activeList()}
 
     def stop(self) -> None:
-        """Close everything. A run whose function has not returned is left as it is."""
+        """Close everything, after `start` has returned. This may take a minute.
+
+        A run whose function has not returned is left as it is.
+        """
         from dbos import DBOS
 
-        DBOS.destroy(destroy_registry=True)
+        self._is_stopped = True
+        with self._changing:
+            if not self._has_instance:
+                return
+            try:
+                DBOS.destroy(destroy_registry=True)
+            finally:
+                self._has_instance = False
+                _instance.release()
 
 
 async def _coroutine(work: Awaitable[Any]) -> Any:
@@ -368,9 +532,44 @@ def _serializer() -> Any:
     return DBOSPortableJSONSerializer()
 
 
-def _quiet() -> None:
-    """Keep DBOS from printing its log: Bridle reports what a user can act on."""
-    logging.getLogger("dbos").setLevel(logging.CRITICAL)
+def _iso(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat()
+
+
+def bounded(url: str) -> str:
+    """Return the url of a PostgreSQL database with limits of time. The user may set others."""
+    if url.startswith("sqlite"):
+        return url
+    from sqlalchemy import make_url
+
+    made = make_url(url)
+    missing = {name: value for name, value in _LIMITS.items() if name not in made.query}
+    return made.update_query_dict(missing).render_as_string(hide_password=False)
+
+
+class _Forward(logging.Handler):
+    """Pass warnings of DBOS on to the log of Bridle: their first line, and repeated ones rarely."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._passed: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage().partition("\n")[0]
+        now = time.monotonic()
+        self._passed = {one: at for one, at in self._passed.items() if now - at < _REPEAT}
+        # Bridle leaves a run to other workers in this way.
+        if text not in self._passed and not text.startswith("Asyncio task cancelled"):
+            self._passed[text] = now
+            log.log(record.levelno, "DBOS: %.300s", text)
+
+
+def _forward_log() -> None:
+    """Keep DBOS from printing its log in a worker, unless the program has handlers for it."""
+    found = logging.getLogger("dbos")
+    if not found.handlers:
+        found.addHandler(_Forward())
+        found.propagate = False
 
 
 @contextlib.contextmanager
@@ -400,9 +599,28 @@ def _postgres_lock(url: str) -> Generator[None]:
     from sqlalchemy.exc import OperationalError
 
     try:
-        connection = psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_TIMEOUT)
+        connection = psycopg.connect(url, autocommit=True)
     except psycopg.Error as error:
         raise OperationalError("connect", None, error) from None
     with contextlib.closing(connection):
-        connection.execute("SELECT pg_advisory_lock(%s)", (0x627269646C66,))
+        try:
+            _take_migration_lock(connection)
+        except psycopg.Error as error:
+            raise OperationalError("lock", None, error) from None
         yield
+
+
+def _take_migration_lock(connection: Any) -> None:
+    """Ask for the lock again and again.
+
+    DBOS creates indexes concurrently, which waits for all statements of other sessions. So a
+    statement that waits for the lock would wait for ever.
+    """
+    from psycopg.errors import LockNotAvailable
+
+    end = time.monotonic() + _MIGRATING
+    query = "SELECT pg_try_advisory_lock(%s)"
+    while not connection.execute(query, (0x627269646C66,)).fetchone()[0]:
+        if time.monotonic() > end:
+            raise LockNotAvailable
+        time.sleep(0.1)

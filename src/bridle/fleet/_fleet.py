@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import os
 import time
@@ -21,16 +23,20 @@ from bridle._fields import integer
 from bridle._stores.drivers import load_driver
 from bridle.agent import Agent, plan_of
 from bridle.content import Content
-from bridle.errors import OptionsError
+from bridle.errors import OptionsError, UsageError
 from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._locks import FileLock, PostgresLock, WorkerLock
 from bridle.fleet._runs import Run, RunInfo, info_of
 from bridle.fleet._store import FleetStore
-from bridle.fleet._worker import TenantLimits, Worker, WorkPlan, in_thread
+from bridle.fleet._waiting import in_thread
+from bridle.fleet._worker import TenantLimits, Worker, WorkPlan
 from bridle.options import Retry
 from bridle.sessions import PostgresStore, SessionStore, SqliteStore
 
 _PRIORITIES = range(-1000, 1001)
+_LONGEST_DELAY = 1e10
+"""Seconds: some 300 years."""
+
 _at_once = integer(1)
 
 Prepare = Callable[[RunInfo], str | os.PathLike[str] | Awaitable[Any] | None]
@@ -134,13 +140,15 @@ class Fleet:
         """
         segment = self._segment(prompt, key, tenant, priority, metadata)
         if at is not None:
-            if delay is not None or at.tzinfo is None:
+            is_time = isinstance(cast("object", at), datetime) and at.tzinfo is not None
+            if delay is not None or not is_time:
                 problem = "must be a time with a time zone, without a delay beside it"
                 raise OptionsError("at", problem, fix="Use datetime.now(UTC) + timedelta(...).")
             delay = at.timestamp() - time.time()
-        if delay is not None and not isinstance(cast("object", delay), int | float):
+        if delay is not None and not (
+            isinstance(cast("object", delay), int | float) and delay < _LONGEST_DELAY
+        ):
             raise OptionsError("delay", f"must be a number of seconds, got {delay!r:.80}")
-        await in_thread(self._queue.open)
         await in_thread(self._queue.add, segment, delay)
         return self.run(segment.run_id)
 
@@ -154,21 +162,23 @@ class Fleet:
     ) -> Segment:
         check_prompt(prompt)
         for option, value in (("key", key), ("tenant", tenant)):
-            if value is not None and (not isinstance(cast("object", value), str) or not value):
+            if value is not None and not _is_text(value):
                 raise OptionsError(option, f"must be a text, got {value!r:.80}")
-        if priority not in _PRIORITIES:
+        if isinstance(priority, bool) or priority not in _PRIORITIES:
             raise OptionsError("priority", f"must be from -1000 to 1000, got {priority!r:.80}")
         try:
             kept: Any = msgspec.json.decode(msgspec.json.encode(metadata or {}))
         except (TypeError, ValueError, OverflowError) as error:
             raise OptionsError("metadata", f"cannot be stored as JSON: {error}") from None
+        if not isinstance(kept, dict):
+            raise OptionsError("metadata", f"must be a dict, got {type(metadata).__name__}")
         return Segment(
             run_id=str(uuid4()) if key is None else run_id_of_key(self.name, key),
             prompt=content_of(prompt),
             key=key,
             tenant=tenant,
             priority=priority,
-            metadata=kept,
+            metadata=cast("dict[str, Any]", kept),
         )
 
     async def schedule(
@@ -198,12 +208,10 @@ class Fleet:
         """
         segment = self._segment(prompt, name, tenant, priority, metadata)
         text = msgspec.json.encode(segment).decode()
-        await in_thread(self._queue.open)
         await in_thread(self._queue.schedule, name, cron, text, timezone)
 
     async def unschedule(self, name: str) -> None:
         """Delete a schedule. Its runs stay."""
-        await in_thread(self._queue.open)
         await in_thread(self._queue.unschedule, name)
 
     # -- reading -----------------------------------------------------------------------------------
@@ -226,33 +234,63 @@ class Fleet:
             status: such as ``"failed"``. None for all.
             tenant: only the runs of this tenant.
             key: only the run with this key.
-            limit: how many runs at most.
+            limit: how many runs at most, from 1.
 
         Raises:
-            OptionsError: there is no such status.
+            OptionsError: there is no such status, or the limit is invalid.
             StoreError: the database failed.
         """
         chosen = None if status is None else _status(status)
-        await in_thread(self._queue.open)
-        wanted: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
-        if key is not None:
-            wanted["run"] = run_id_of_key(self.name, key)
-        rows: list[Row] = []
-        for statuses, state in _FILTERS[chosen]:
-            attributes = wanted | ({} if state is None else {"state": state})
-            rows += await in_thread(self._queue.segments, statuses, attributes)
-        rows.sort(key=lambda row: row.created_at, reverse=True)
+        if limit is not None:
+            integer(1)("limit", limit)
         count = 0
-        for row in await self._last_segments(rows):
-            info = info_of(*row)
-            if chosen is not None and info.status is not chosen:
-                continue
+        async for info in self._infos(chosen, tenant, key, limit):
             if limit is not None and count >= limit:
                 return
-            count += 1
-            run = self.run(info.id)
-            run.listed = info
-            yield run
+            if chosen in (None, info.status) and tenant in (None, info.tenant):
+                count += 1
+                run = self.run(info.id)
+                run.listed = info
+                yield run
+
+    async def _infos(
+        self, chosen: RunStatus | None, tenant: str | None, key: str | None, limit: int | None
+    ) -> AsyncIterator[RunInfo]:
+        """Iterate over runs that may be wanted, the newest first."""
+        if key is not None:
+            with contextlib.suppress(UsageError):  # there is none
+                yield await self.run(run_id_of_key(self.name, key)).info()
+            return
+        wanted: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
+        lists = [
+            self._segments(statuses, wanted | ({} if state is None else {"state": state}), limit)
+            for statuses, state in _FILTERS[chosen]
+        ]
+        # Of each list, the next run.
+        heads = [await anext(one, None) for one in lists]
+        while any(heads):
+            place, newest = max(
+                ((place, one) for place, one in enumerate(heads) if one is not None),
+                key=lambda item: item[1][0].created_at,
+            )
+            yield info_of(*newest)
+            heads[place] = await anext(lists[place], None)
+
+    async def _segments(
+        self, statuses: str | list[str] | None, attributes: dict[str, Any], limit: int | None
+    ) -> AsyncIterator[tuple[Row, Row]]:
+        """Iterate over the last segments of runs, each with the first one of its run."""
+        place: tuple[float, int] | None = None
+        seen: set[str] = set()
+        while True:
+            size = _PAGE if limit is None else min(limit, _PAGE)
+            read = functools.partial(self._queue.segments, before=place, limit=size)
+            rows, place = await in_thread(read, statuses, attributes)
+            for pair in await self._last_segments([row for row in rows if row.id not in seen]):
+                yield pair
+            if place is None:
+                return
+            seen.update(row.id for row in rows)
 
     async def _last_segments(self, rows: list[Row]) -> list[tuple[Row, Row]]:
         """Return those of the rows that are the last of their run, each with the first one."""
@@ -260,14 +298,13 @@ class Fleet:
         followed = [
             segment_id(one.run_id, one.number + 1)
             for row in rows
-            if (one := numbers[row.id]) is not None and row.attributes.get("state") in _FOLLOWED
+            if (one := numbers[row.id]) is not None and row.attributes.get("state") == "waiting"
         ]
         later = [one.run_id for one in numbers.values() if one is not None and one.number > 0]
         known = {row.id: row for row in rows}
         missing = [one for one in (*followed, *later) if one not in known]
         for start in range(0, len(missing), 500):
-            some = missing[start : start + 500]
-            known |= await in_thread(self._queue.rows, some)
+            known |= await in_thread(self._queue.rows, missing[start : start + 500])
         last: list[tuple[Row, Row]] = []
         for row in rows:
             segment = row.segment
@@ -333,8 +370,8 @@ class Fleet:
         await self.aclose()
 
 
-_FOLLOWED = (RunStatus.WAITING, "later")
-"""States of a segment after which there can be another one."""
+_PAGE = 200
+"""How many runs are read at a time."""
 
 _FILTERS: dict[RunStatus | None, list[tuple[str | list[str] | None, str | None]]] = {
     None: [(None, None)],
@@ -350,6 +387,17 @@ _FILTERS: dict[RunStatus | None, list[tuple[str | list[str] | None, str | None]]
     RunStatus.CANCELLED: [("CANCELLED", None), ("SUCCESS", "cancelled"), ("ENQUEUED", None)],
 }
 """The workflows that can have a status: their status in DBOS, and the attribute ``state``."""
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a text that a database can store."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _status(status: str) -> RunStatus:
@@ -382,7 +430,10 @@ def _place(
     if not isinstance(database, str):
         raise OptionsError("database", f"must be a url, got {type(database).__name__}", fix=fix)
     if database.startswith("sqlite:///"):
-        path = os.path.abspath(database.removeprefix("sqlite:///"))
+        if database.removeprefix("sqlite:///") in ("", ":memory:"):
+            problem = "must be a file: the workers share it"
+            raise OptionsError("database", problem, fix=fix)
+        path = os.path.realpath(database.removeprefix("sqlite:///"))
         return f"sqlite:///{path}", SqliteStore(path), lambda name: FileLock(name, path)
     if database.startswith(("postgresql://", "postgres://")):
         return database, PostgresStore(database), lambda name: PostgresLock(name, database)

@@ -65,67 +65,75 @@ class WorkerLock(ABC):
 # ---------------------------------------------------------------- files
 
 
-class FileLock(WorkerLock):
-    """Lock a file beside an SQLite database. The kernel unlocks it when the process ends."""
+_EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
-    free_for = 1.0  # the watchdog of a killed worker needs a moment to kill the CLIs
+
+class FileLock(WorkerLock):
+    """Lock one byte of a file beside an SQLite database. The kernel unlocks it with the process.
+
+    These are POSIX locks, which belong to a process: a child process that a tool has forked does
+    not keep them. They end if the process closes the file, so a process opens it once.
+    """
+
+    free_for = 1.5  # the watchdog of a killed worker needs a moment to kill the CLIs
 
     def __init__(self, executor: str, database: str) -> None:
         super().__init__(executor)
-        self._directory = f"{database}-workers"
+        self._path = f"{database}-workers.lock"
         self._descriptor: int | None = None
 
-    def _path(self, executor: str) -> str:
-        return os.path.join(self._directory, f"{executor}.lock")
-
     async def take(self) -> None:
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._descriptor = os.open(self._path(self.executor), flags, 0o600)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_taken = self._lock(self.executor, _EXCLUSIVE)
+        except OSError as error:
+            raise StoreError("Fleet", "work", f"the lock file: {error.strerror}") from None
+        if not is_taken:
+            raise StoreError("Fleet", "work", "the lock of this worker cannot be taken")
+
+    def _lock(self, executor: str, operation: int) -> bool:
+        """Change the lock of an executor. Return False if another process has it."""
+        assert self._descriptor is not None, "the file is open"
+        place = lock_number(executor) & 0x3FFF_FFFF_FFFF_FFFF
+        try:
+            fcntl.lockf(self._descriptor, operation, 1, place)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
 
     async def confirm(self) -> None:
         await asyncio.sleep(PING)
+        # If the file is deleted, other workers use a new one and do not see this lock.
+        assert self._descriptor is not None, "the file is open"
+        ours = os.fstat(self._descriptor)
+        try:
+            there = os.stat(self._path)
+        except OSError:
+            raise LockLost from None
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
+            raise LockLost
 
     async def free(self, executors: Iterable[str]) -> list[str]:
         return [one for one in executors if self._is_free(one)]
 
     def _is_free(self, executor: str) -> bool:
-        try:
-            descriptor = os.open(self._path(executor), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True  # a worker creates the file before it takes a run
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
+        # A shared lock: several workers may look at the same time.
+        is_free = self._lock(executor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if is_free:
+            self._lock(executor, fcntl.LOCK_UN)
+        return is_free
 
     @contextlib.asynccontextmanager
     async def taking(self, executor: str) -> AsyncGenerator[bool]:
+        is_taken = self._lock(executor, _EXCLUSIVE)
         try:
-            descriptor = os.open(self._path(executor), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            yield True
-            return
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path(executor))
+            yield is_taken
         finally:
-            os.close(descriptor)
+            if is_taken:
+                self._lock(executor, fcntl.LOCK_UN)
 
     async def aclose(self) -> None:
         if self._descriptor is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path(self.executor))
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -159,7 +167,7 @@ class PostgresLock(WorkerLock):
                     self._url,
                     autocommit=True,
                     prepare_threshold=None,
-                    application_name="bridle worker",
+                    application_name=f"bridle worker {os.getpid()}",
                     connect_timeout=5,
                 )
         except (psycopg.Error, TimeoutError, OSError):

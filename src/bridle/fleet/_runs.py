@@ -15,10 +15,10 @@ from bridle._core.fleet_runs import (
     RunStatus,
     Segment,
     decision_to_json,
-    is_deferred,
     segment_id,
+    state_of,
 )
-from bridle._core.journal import StoredOutcome, restore_outcome
+from bridle._core.journal import restore_outcome
 from bridle._message import Message
 from bridle._raw_line import JsonObject
 from bridle._shell.resuming import decision_about
@@ -27,9 +27,10 @@ from bridle._store import SessionStore
 from bridle.approvals import PendingApproval
 from bridle.errors import SessionNotFoundError, StoreError, UsageError
 from bridle.fleet._dbos import Queue, Row
-from bridle.fleet._worker import in_thread
+from bridle.fleet._waiting import in_thread
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import Answers, PermissionResult
+from bridle.sessions import delete as delete_session
 from bridle.sessions import read_messages
 
 _POLL = 0.5
@@ -104,19 +105,19 @@ def status_of(row: Row) -> RunStatus:
         case "CANCELLED":
             return RunStatus.CANCELLED
         case "SUCCESS":
-            state = str(row.attributes.get("state"))
-            # A segment that puts its run off ends after the next one is in the queue.
-            return RunStatus.DELAYED if state == "later" else RunStatus(state)
+            return RunStatus.FAILED if row.result is None else state_of(row.result.outcome)
         case _:
             return RunStatus.FAILED
 
 
 def info_of(row: Row, first: Row) -> RunInfo:
     """Return what is known of a run by its last and its first segment."""
-    segment = row.segment
-    assert segment is not None, "the argument of the workflow was loaded"
+    segment = _segment_of(row)
     outcome = None if row.result is None else row.result.outcome
     status = status_of(row)
+    reason = None if outcome is None else outcome.reason
+    if status.is_final and not _has_outcome(row):
+        reason = OutcomeReason.STOPPED
     return RunInfo(
         id=segment.run_id,
         status=status,
@@ -131,21 +132,23 @@ def info_of(row: Row, first: Row) -> RunInfo:
         delayed_until=row.delayed_until if status is RunStatus.DELAYED else None,
         worker=row.executor,
         starts=row.starts,
-        cost_usd=_cost(segment, outcome),
-        reason=None if outcome is None else outcome.reason,
+        cost_usd=_cost(row),
+        reason=reason,
         pending=outcome.pending if outcome is not None and status is RunStatus.WAITING else None,
     )
 
 
-def _cost(segment: Segment, outcome: StoredOutcome | None) -> float | None:
-    """Return what a run has cost, up to a segment."""
-    own = None if outcome is None else outcome.cost_usd
-    return segment.spent + (own or 0.0) if segment.spent or own is not None else None
+def _segment_of(row: Row) -> Segment:
+    if row.segment is None:
+        raise StoreError("Fleet", "read", f"the run {row.id} cannot be decoded")
+    return row.segment
 
 
-def _spent(row: Row) -> float:
-    assert row.segment is not None, "the argument of the workflow was loaded"
-    return _cost(row.segment, None if row.result is None else row.result.outcome) or 0.0
+def _cost(row: Row) -> float | None:
+    """Return what a run has cost, up to a segment. Cancelled segments have no outcome."""
+    spent = _segment_of(row).spent
+    own: float | None = row.attributes.get("cost_usd")
+    return spent + (own or 0.0) if spent or own is not None else None
 
 
 class Run:
@@ -160,12 +163,11 @@ class Run:
         queue: Any,
         store: SessionStore,
         output_type: Any = None,
-        info: RunInfo | None = None,
     ) -> None:
         #: A UUID. It is also the id of the session in the store.
         self.id = run_id
         #: What was known when `Fleet.runs` read the run. None if it did not.
-        self.listed = info
+        self.listed: RunInfo | None = None
         self._queue: Queue = queue
         self._store = store
         self._output_type = output_type
@@ -260,15 +262,13 @@ class Run:
         """
         while True:
             row, _ = await self._rows()
-            assert row.segment is not None, "the argument of the workflow was loaded"
             status = status_of(row)
             if status.is_final:
                 return
             if status is not RunStatus.WAITING:
                 await in_thread(self._queue.cancel, row.id)
-                # It may have ended, or been put off, in the meantime.
-                continue
-            await self._add_next(row.segment, "cancel", _spent(row))
+                continue  # it may have ended in the meantime
+            await self._add_next(row, "cancel")
 
     async def approve(self, decision: PermissionResult | Answers) -> None:
         """Decide about the tool call that the run waits for, and put the run into the queue.
@@ -284,59 +284,75 @@ class Run:
             StoreError: the database failed.
         """
         row, _ = await self._rows()
-        pending = (
-            None
-            if row.result is None or row.result.outcome is None
-            else (row.result.outcome.pending)
-        )
+        outcome = None if row.result is None else row.result.outcome
+        pending = None if outcome is None else outcome.pending
         if row.segment is None or status_of(row) is not RunStatus.WAITING or pending is None:
             what = f"The run {self.id} does not wait for a decision: it is {status_of(row)}."
             raise UsageError(what, fix="Call run.status() first.")
         decision_about(pending, decision)
         chosen = decision_to_json(decision)
-        await self._add_next(row.segment, "decide", _spent(row), pending, chosen)
+        await self._add_next(row, "decide", pending, chosen)
         found, _ = await self._rows(row.segment.number + 1)
         if found.segment is None or found.segment.decision != chosen:
             what = f"Another program has decided about the run {self.id} before."
             raise UsageError(what, fix="Call run.status() to see what became of it.")
 
+    async def delete(self) -> None:
+        """Delete the run and its conversation from the database. Its key can be used again.
+
+        Raises:
+            UsageError: the run has not ended, or the fleet has no such run.
+            StoreError: the database failed. Call it again.
+        """
+        found = await self._all_rows()
+        status = status_of(found[-1])
+        if not status.is_final:
+            what = f"The run {self.id} has not ended: it is {status}."
+            raise UsageError(what, fix="Call run.cancel() first.")
+        # The rows go last, so that a deletion that failed can be repeated.
+        with contextlib.suppress(SessionNotFoundError):  # the run never started
+            await delete_session(self.id, store=self._store)
+        await in_thread(self._queue.delete, [row.id for row in found])
+
     async def _add_next(
         self,
-        segment: Segment,
+        row: Row,
         kind: Any,
-        spent: float,
         pending: PendingApproval | None = None,
         decision: JsonObject | None = None,
     ) -> None:
+        segment = _segment_of(row)
         following = msgspec.structs.replace(
             segment,
             number=segment.number + 1,
             kind=kind,
             pending=pending,
             decision=decision,
-            spent=spent,
+            spent=_cost(row) or 0.0,
         )
         await in_thread(self._queue.add, following)
 
     # -- rows --------------------------------------------------------------------------------------
 
-    async def _rows(self, number: int | None = None) -> tuple[Row, Row]:
-        """Return the last segment, or that with a number, and the first one."""
-        await in_thread(self._queue.open)
-        found: dict[str, Row] = {}
-        start = 0
+    async def _all_rows(self) -> list[Row]:
+        """Return the segments in their order."""
+        found: list[Row] = []
         while True:
-            ids = [segment_id(self.id, one) for one in range(start, start + _STEP)]
+            numbers = range(len(found), len(found) + _STEP)
+            ids = [segment_id(self.id, one) for one in numbers]
             some = await in_thread(self._queue.rows, ids)
-            found |= some
+            found += [some[one] for one in ids if one in some]
             if len(some) < _STEP:
                 break
-            start += _STEP
-        if self.id not in found:
+        if not found:
             what = f"The fleet has no run {self.id!r:.80}."
             raise UsageError(what, fix="Check the id, the database and the name of the fleet.")
-        last = len(found) - 1 if number is None else number
-        return found[segment_id(self.id, last)], found[self.id]
+        return found
+
+    async def _rows(self, number: int = -1) -> tuple[Row, Row]:
+        """Return the last segment, or that with a number, and the first one."""
+        found = await self._all_rows()
+        return found[number], found[0]
 
     async def _patient_row(self) -> Row:
         """Return the last segment. Wait while the database fails."""
@@ -350,11 +366,13 @@ class Run:
 
     def _outcome(self, row: Row) -> Outcome[Any]:
         stored = None if row.result is None else row.result.outcome
-        if stored is None or is_deferred_result(row):
+        if stored is None or not _has_outcome(row):
             if status_of(row) is RunStatus.CANCELLED:
                 detail = "the run was cancelled"
+            elif row.error is not None:
+                detail = f"the worker {row.executor} failed with {row.error}: see its log"
             else:
-                detail = f"the worker failed; the run was started {row.starts} times"
+                detail = f"the run was started {row.starts} times and never ended"
             return Outcome(reason=OutcomeReason.STOPPED, detail=detail, session_id=self.id)
         outcome = restore_outcome(stored)
         if self._output_type is not None:
@@ -362,9 +380,9 @@ class Run:
         return outcome
 
 
-def is_deferred_result(row: Row) -> bool:
-    """Return whether the result of a segment is that a tool call waits."""
-    return row.result is not None and is_deferred(row.result)
+def _has_outcome(row: Row) -> bool:
+    """Return whether a segment has the outcome of the run. A tool call that waits is none."""
+    return row.result is not None and state_of(row.result.outcome) is not RunStatus.WAITING
 
 
 _STEP = 4

@@ -15,7 +15,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,16 +23,20 @@ from msgspec import Struct
 
 from bridle._core.fleet_runs import (
     LOOK,
+    ORPHANED,
     Ended,
-    FreeLocks,
+    Ledger,
     Recover,
     RunStatus,
+    SeenFor,
     Segment,
     SegmentResult,
+    Start,
     decision_from_json,
     next_action,
     run_id_of_key,
     seconds_until_affordable,
+    state_of,
     still_waits,
 )
 from bridle._core.journal import StoredOutcome, decode_entries, store_outcome
@@ -40,7 +44,7 @@ from bridle._doors.agent_plan import AgentPlan, RecoverArguments
 from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.run import OneTurn
 from bridle._doors.run_many import failed_outcome
-from bridle._store import JOURNAL, SessionKey, SessionStore
+from bridle._store import JOURNAL, SessionKey
 from bridle.errors import (
     BridleError,
     ControlError,
@@ -53,6 +57,8 @@ from bridle.errors import (
 )
 from bridle.fleet._dbos import Executor, Queue
 from bridle.fleet._locks import LockLost, WorkerLock
+from bridle.fleet._store import FleetStore
+from bridle.fleet._waiting import finish, first, in_thread, unless
 from bridle.options import Retry
 from bridle.outcomes import OutcomeReason
 
@@ -68,6 +74,15 @@ _PATIENCE = 60.0
 
 _CLOSING = 15.0
 """Seconds that DBOS has to close its connections."""
+
+_LONGEST_PAUSE = 10.0
+"""Seconds between two attempts of a run, at most."""
+
+_REPORTING = 5.0
+"""Seconds that the CLI of a cancelled run has to report its cost."""
+
+_FAILED_STARTS = 3
+"""After how many runs in a row that did not start a worker pauses before the next one."""
 
 
 class TenantLimits(Struct, frozen=True, kw_only=True):
@@ -94,7 +109,7 @@ class WorkPlan(Struct, frozen=True, kw_only=True):
     #: The database, as SQLAlchemy names it.
     url: str
     queue: Queue
-    store: SessionStore
+    store: FleetStore
     plan: AgentPlan
     lock: Callable[[str], WorkerLock]
     at_once: int | None
@@ -112,6 +127,8 @@ class _Job:
         self._turn: OneTurn | None = None
         #: Whether the run belongs to this worker no more.
         self.is_lost = False
+        #: Whether the run was cancelled.
+        self.is_cancelled = False
 
     def show(self, turn: OneTurn) -> None:
         """Take note of the session of each new CLI."""
@@ -129,6 +146,15 @@ class _Job:
     def cancel(self) -> None:
         """End the run, in the event loop of the worker."""
         self._task.cancel()
+
+    async def interrupt(self) -> None:
+        """End a run that was cancelled. The CLI reports what an interrupted turn has cost."""
+        with contextlib.suppress(BridleError, TimeoutError):
+            async with asyncio.timeout(_REPORTING):
+                if self._turn is not None and self._turn.turn is not None:
+                    await self._turn.turn.interrupt()
+                    await asyncio.wait([self._task])
+        self.cancel()
 
 
 class Worker:
@@ -153,16 +179,16 @@ class Worker:
                 term = _Term(self._plan, self._at_once)
                 pause = 0.0
                 try:
-                    await term.begin()
-                    await _first([self._stop.wait(), term.lost.wait()])
+                    await unless(term.begin(), self._stop, term.lost)
+                    await first([self._stop.wait(), term.lost.wait()])
                     if not term.lost.is_set():
                         await term.drain(self._drain)
                 except StoreError as error:
                     log.warning("%s The worker tries again.", error)
                     pause = _PAUSE
                 finally:
-                    await _finish(term.end())
-                await _first([self._stop.wait()], pause)
+                    await finish(term.end())
+                await first([self._stop.wait()], pause)
         finally:
             _working = False
 
@@ -186,7 +212,13 @@ class _Term:
         self._is_over = False
         self._jobs: dict[str, _Job] = {}
         self._lock = plan.lock(self.name)
-        self._free = FreeLocks(self._lock.free_for)
+        self._free = SeenFor(self._lock.free_for)
+        # Runs that were claimed and not started, and those of them that were put back.
+        self._orphans = SeenFor(ORPHANED)
+        self._put_back: set[str] = set()
+        self._ledgers: dict[str | None, Ledger] = {}
+        self._failed_starts = 0
+        self._endings: set[asyncio.Task[None]] = set()
         self._keeper: threading.Thread | None = None
         self._keeping: asyncio.AbstractEventLoop | None = None
         self._executor: Executor | None = None
@@ -215,8 +247,12 @@ class _Term:
         )
         try:
             await in_thread(self._executor.start)
+        except BridleError:
+            raise
         except Exception as error:
-            reason = f"DBOS reported {type(error).__name__}"
+            # The first line has no values of a statement.
+            line = str(error).partition("\n")[0]
+            reason = f"DBOS reported {type(error).__name__}: {line:.200}"
             raise StoreError("Fleet", "work", reason) from error
         self._tasks = [
             asyncio.create_task(self._watch(), name="bridle-fleet-watch"),
@@ -226,14 +262,15 @@ class _Term:
 
     async def drain(self, seconds: float) -> None:
         """Take no more runs, and wait for those that run."""
-        assert self._executor is not None, "the term has begun"
         self._is_taking = False
+        if self._executor is None:  # the worker was stopped before the term had begun
+            return
         self._executor.stop_taking()
         end = self._loop.time() + seconds
         while self._jobs and self._loop.time() < end and not self.lost.is_set():
             await asyncio.sleep(0.05)
         end = self._loop.time() + _CLOSING
-        while not self._jobs and self._loop.time() < end and not self._executor.is_idle:
+        while not self._jobs and self._loop.time() < end and self._executor.active:
             await asyncio.sleep(0.05)  # the results of the last runs are being written
 
     async def end(self) -> None:
@@ -252,9 +289,16 @@ class _Term:
         if self._executor is not None and not self.lost.is_set():
             await self._hand_over()
         if self._executor is not None:
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(_CLOSING):
                     await in_thread(self._executor.stop)
+            except TimeoutError:  # the next term waits for it
+                log.warning("DBOS has not closed within %g seconds", _CLOSING)
+        if self.lost.is_set():  # connections to the database may hang
+            await in_thread(self._plan.queue.close)
+            with contextlib.suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(_PAUSE):
+                    await self._plan.store.aclose()
         await self._call(self._lock.aclose(), 2.0)
         if self._keeping is not None and self._keeper is not None:
             self._keeping.call_soon_threadsafe(self._keeping.stop)
@@ -275,7 +319,11 @@ class _Term:
         waiting = [job for job in jobs if job.segment.id in self._jobs]
         for job in waiting:
             job.cancel()
+        end = self._loop.time() + _CLOSING
         while any(self._jobs.get(job.segment.id) is job for job in waiting):
+            if self._loop.time() > end:
+                log.warning("a callback of a run does not end; the worker goes on without it")
+                return
             await asyncio.sleep(0.02)
 
     # -- the lock ----------------------------------------------------------------------------------
@@ -296,12 +344,7 @@ class _Term:
 
         self._keeper = threading.Thread(target=keep, name="bridle-fleet-lock", daemon=True)
         self._keeper.start()
-        try:
-            await self._in_keeper(self._lock.take())
-        except BaseException:
-            self._keeping = None
-            keeping.call_soon_threadsafe(keeping.stop)
-            raise
+        await self._in_keeper(self._lock.take())
         asyncio.run_coroutine_threadsafe(self._confirm(), keeping)
         asyncio.run_coroutine_threadsafe(self._check_tenure(), keeping)
 
@@ -310,6 +353,9 @@ class _Term:
             while not self._is_over:
                 await self._lock.confirm()
         except LockLost:
+            self._lose()
+        except Exception:
+            log.exception("worker %s cannot check its lock", self.name)
             self._lose()
 
     async def _check_tenure(self) -> None:
@@ -355,23 +401,49 @@ class _Term:
     async def _look(self) -> None:
         """Look for runs that this worker has lost, and for those of dead workers."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(self._free.pause(self._loop.time(), LOOK))
             mine = dict(self._jobs)
             try:
                 running = await in_thread(self._plan.queue.running)
+                await self._put_orphans_back(running)
                 await self._take_over(running)
             except (StoreError, LockLost):
+                continue
+            except Exception:
+                log.exception("worker %s cannot look at the runs", self.name)
                 continue
             owners = dict(running)
             for one, job in mine.items():
                 owner = owners.get(one)
-                if owner == self.name or job.is_lost or self._jobs.get(one) is not job:
+                is_known = job.is_lost or job.is_cancelled or self._jobs.get(one) is not job
+                if owner == self.name or is_known:
                     continue
-                log.info("run %s was cancelled, or another worker has it", one)
-                if owner is not None:
+                if owner is None:
+                    log.info("run %s was cancelled", one)
+                    job.is_cancelled = True
+                    self._in_background(job.interrupt())
+                else:
+                    log.info("another worker has run %s", one)
                     job.kill()
-                job.is_lost = True
-                job.cancel()
+                    job.cancel()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _put_orphans_back(self, running: list[tuple[str, str]]) -> None:
+        """Put back runs that this worker has claimed and never started.
+
+        If the connection breaks during a claim, DBOS does not know that it has the run.
+        """
+        assert self._executor is not None, "the term has begun"
+        own = {one for one, executor in running if executor == self.name}
+        orphans = own - self._jobs.keys() - self._executor.active
+        for one in self._orphans.due(orphans, self._loop.time()):
+            self._put_back.add(one)
+            if await in_thread(self._plan.queue.put_back, one, self.name):
+                log.warning("put run %s back: it was claimed and not started", one)
 
     async def _take_over(self, running: list[tuple[str, str]]) -> None:
         others = {executor for _, executor in running} - {self.name}
@@ -396,6 +468,8 @@ class _Term:
         segment = msgspec.json.decode(text, type=Segment)
         if not self._is_taking or segment.id in self._jobs:
             raise asyncio.CancelledError
+        if segment.id in self._put_back and not await self._write(self._has, segment.id):
+            raise asyncio.CancelledError
         task = asyncio.current_task()
         assert task is not None, "a segment runs in a task"
         job = self._jobs[segment.id] = _Job(segment, task)
@@ -411,25 +485,29 @@ class _Term:
             if self._jobs.get(segment.id) is job:
                 del self._jobs[segment.id]
 
+    def _has(self, segment_id: str) -> bool:
+        """Return whether this worker has a run, by the database."""
+        row = self._plan.queue.rows([segment_id]).get(segment_id)
+        return row is not None and (row.status, row.executor) == ("PENDING", self.name)
+
     async def _result(self, job: _Job) -> SegmentResult:
         segment, queue = job.segment, self._plan.queue
         if segment.kind == "cancel":
             stopped = StoredOutcome(reason=OutcomeReason.STOPPED, detail="the run was cancelled")
-            await self._write(queue.note, segment.id, {"state": RunStatus.CANCELLED})
-            return SegmentResult(outcome=stopped, worker=self.name)
-        if segment.kind != "decide" and await self._is_postponed(segment):
-            return SegmentResult(worker=self.name)
+            await self._write(queue.note, segment, self.name, {"state": RunStatus.CANCELLED})
+            return SegmentResult(outcome=stopped)
         outcome = await self._outcome(job)
         if job.is_lost:
             raise asyncio.CancelledError
-        state = RunStatus.COMPLETED if outcome.reason == "completed" else RunStatus.FAILED
-        if outcome.reason is OutcomeReason.TOOL_DEFERRED and outcome.pending is not None:
-            state = RunStatus.WAITING
-        notes: dict[str, Any] = {"state": state, "reason": outcome.reason, "worker": self.name}
+        if job.is_cancelled:
+            cost = {"cost_usd": outcome.cost_usd or 0.0}
+            await self._write(queue.note, segment, self.name, cost)
+            raise asyncio.CancelledError
+        notes: dict[str, Any] = {"state": state_of(outcome)}
         if outcome.cost_usd is not None:
             notes["cost_usd"] = outcome.cost_usd
-        await self._write(queue.note, segment.id, notes)
-        return SegmentResult(outcome=outcome, worker=self.name)
+        await self._write(queue.note, segment, self.name, notes)
+        return SegmentResult(outcome=outcome)
 
     async def _write(self, method: Callable[..., _T], *arguments: object) -> _T:
         """Call a method of the queue until the database does it."""
@@ -445,26 +523,13 @@ class _Term:
         limits, queue = self._plan.limits, self._plan.queue
         if limits.usd is None:
             return False
+        ledger = self._ledgers.setdefault(segment.tenant, Ledger(limits.per))
         now = time.time()
-        tenant = {} if segment.tenant is None else {"tenant": segment.tenant}
-
-        def costs() -> list[tuple[float, float]]:
-            rows = queue.segments(
-                "SUCCESS", tenant, completed_after=now - limits.per, is_brief=True
-            )
-            return [
-                (row.completed_at or now, float(row.attributes.get("cost_usd") or 0.0))
-                for row in rows
-                if row.attributes.get("tenant") == segment.tenant
-            ]
-
-        spent = await self._write(costs)
-        pause = seconds_until_affordable(spent, limits.usd, limits.per, now)
+        ledger.add(await self._write(queue.costs, segment.tenant, ledger.after(now)), now)
+        pause = seconds_until_affordable(ledger.costs, limits.usd, limits.per, now)
         if pause <= 0:
             return False
-        later = msgspec.structs.replace(segment, kind="later", number=segment.number + 1)
-        await self._write(queue.add, later, pause)
-        await self._write(queue.note, segment.id, {"state": "later"})
+        await self._write(queue.postpone, segment.id, self.name, pause)
         return True
 
     async def _outcome(self, job: _Job) -> StoredOutcome:
@@ -472,19 +537,41 @@ class _Term:
 
         If the database fails for longer, the worker loses its lock, and the run is taken over.
         """
-        patience = self._loop.time() + _PATIENCE
+        await self._pause_after_failed_starts()
+        failing_since: float | None = None
+        pause = _PAUSE
         while True:
+            began = self._loop.time()
             try:
-                return await self._attempt(job)
+                outcome = await self._attempt(job)
+                self._failed_starts = 0
+                return outcome
             except (StoreError, SessionLoadError, SessionInUseError) as error:
-                if self._loop.time() > patience:
+                now = self._loop.time()
+                if failing_since is None or now - began > _PATIENCE:
+                    failing_since, pause = now, _PAUSE
+                # A session is in use while a worker that is frozen holds it: wait for its end.
+                is_in_use = isinstance(error, SessionInUseError)
+                if not is_in_use and now - failing_since > _PATIENCE:
                     return store_outcome(failed_outcome(error))
                 log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
             except (StartError, ControlError, OptionsError) as error:
+                self._failed_starts += 1
                 return store_outcome(failed_outcome(error))
-            if job.is_lost:
+            if job.is_lost or job.is_cancelled:
                 raise asyncio.CancelledError
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _pause_after_failed_starts(self) -> None:
+        """Keep a worker whose CLI does not start from failing all runs of the queue at once."""
+        count = self._failed_starts
+        if count < _FAILED_STARTS:
+            return
+        pause = min(2.0 ** (count - _FAILED_STARTS), _PATIENCE)
+        text = "%d runs in a row did not start on this worker. It waits %g s before the next one."
+        log.error(text + " Run `bridle doctor` on this machine.", count, pause)
+        await asyncio.sleep(pause)
 
     async def _attempt(self, job: _Job) -> StoredOutcome:
         segment = job.segment
@@ -492,6 +579,8 @@ class _Term:
         action = next_action(segment, decode_entries(entries or ()))
         if isinstance(action, Ended):
             return action.outcome
+        if isinstance(action, Start) and await self._is_postponed(segment):
+            raise asyncio.CancelledError
         plan = await self._prepared(segment)
         arguments: RecoverArguments = {
             "output_type": NOT_GIVEN,
@@ -501,6 +590,7 @@ class _Term:
         }
         if isinstance(action, Recover):
             recovery = plan.recover(segment.run_id, NOT_GIVEN, **arguments)
+            recovery.leave_open()  # this worker may die before the queue has the outcome
             recovery.show = job.show
             outcomes = await recovery.outcomes()
             if not outcomes:
@@ -548,59 +638,3 @@ class _Term:
         run_id = run_id_of_key(self._plan.name, key)
         added = msgspec.structs.replace(segment, key=key, run_id=run_id)
         await self._write(self._plan.queue.add, added)
-
-
-# ---------------------------------------------------------------- waiting
-
-
-async def in_thread(work: Callable[..., _T], *arguments: object) -> _T:
-    """Run a function that blocks in a daemon thread.
-
-    A database that hangs must not keep the program from ending, as a thread of a pool would.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = work(*arguments)
-        except BaseException as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the event loop has been closed
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=run, name="bridle-fleet", daemon=True).start()
-    return await done
-
-
-async def _first(waits: list[Awaitable[Any]], timeout: float | None = None) -> None:
-    """Wait until one of them is done."""
-    tasks = [asyncio.ensure_future(one) for one in waits]
-    try:
-        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _finish(work: Awaitable[None]) -> None:
-    """Wait for something to its end, also if this task is cancelled. Then raise that."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    if cancelled:
-        raise asyncio.CancelledError

@@ -15,21 +15,21 @@ from bridle._core.fleet_runs import (
     Action,
     Decide,
     Ended,
-    FreeLocks,
+    Ledger,
     Recover,
     RunStatus,
+    SeenFor,
     Segment,
-    SegmentResult,
     Start,
     Tenure,
     decision_from_json,
     decision_to_json,
-    is_deferred,
     lock_number,
     next_action,
     run_id_of_key,
     seconds_until_affordable,
     segment_id,
+    state_of,
     still_waits,
 )
 from bridle._core.journal import (
@@ -130,11 +130,10 @@ def test_a_decision_without_effect_is_recognised_by_its_call() -> None:
     assert not still_waits(FIRST, WAITS.outcome)
 
 
-def test_only_a_segment_with_a_waiting_call_is_deferred() -> None:
-    assert is_deferred(SegmentResult(outcome=WAITS.outcome))
-    assert not is_deferred(SegmentResult(outcome=COMPLETED.outcome))
-    assert not is_deferred(SegmentResult(outcome=StoredOutcome(reason=WAITS.outcome.reason)))
-    assert not is_deferred(SegmentResult())
+def test_the_status_of_a_run_follows_from_its_outcome() -> None:
+    assert state_of(WAITS.outcome) is RunStatus.WAITING
+    assert state_of(COMPLETED.outcome) is RunStatus.COMPLETED
+    assert state_of(StoredOutcome(reason=WAITS.outcome.reason)) is RunStatus.FAILED
 
 
 def test_a_key_has_one_run_in_each_fleet() -> None:
@@ -205,18 +204,39 @@ def test_a_worker_with_a_file_lock_never_has_to_stop() -> None:
 
 
 def test_a_worker_has_time_to_stop_before_others_take_its_runs() -> None:
-    kill = 5.0  # seconds between SIGTERM and SIGKILL
-    assert CUT_OFF + kill < RELEASE
-    assert RELOCK < FREE
+    kill = 0.5  # seconds to notice the deadline and to kill
+    assert CUT_OFF + kill < FREE < RELEASE, "also if the server ends the session by itself"
+    assert RELOCK < CUT_OFF
 
 
 def test_runs_are_taken_over_when_a_lock_stays_free() -> None:
-    locks = FreeLocks(3.0)
+    locks = SeenFor(3.0)
     assert locks.due(["a", "b"], 10.0) == []
     assert locks.due(["a"], 12.9) == []
     assert locks.due(["a", "b"], 13.0) == ["a"]
     assert locks.due(["b"], 15.9) == []
     assert locks.due(["b"], 16.0) == ["b"]
+
+
+def test_a_worker_looks_again_when_a_lock_has_been_free_for_long_enough() -> None:
+    locks = SeenFor(3.0)
+    assert locks.pause(10.0, 0.5) == 0.5
+    locks.due(["a"], 10.0)
+    assert locks.pause(10.0, 0.5) == 0.5
+    assert locks.pause(12.8, 0.5) == pytest.approx(0.2)
+    assert locks.pause(13.0, 0.5) == 0.5, "it could not be taken: not at once again"
+
+
+def test_costs_are_read_once_except_for_those_of_the_last_minutes() -> None:
+    ledger = Ledger(1000.0)
+    assert ledger.after(5000.0) == 4000.0
+    ledger.add({"a": (4100.0, 1.0), "b": (4999.0, 2.0)}, 5000.0)
+    assert ledger.after(5010.0) == 5000.0 - Ledger.OVERLAP
+    ledger.add({"b": (4999.0, 2.5), "c": (5005.0, 3.0)}, 5010.0)
+    assert sorted(ledger.costs) == [(4100.0, 1.0), (4999.0, 2.5), (5005.0, 3.0)]
+    ledger.add({}, 5101.0)
+    assert sorted(ledger.costs) == [(4999.0, 2.5), (5005.0, 3.0)]
+    assert ledger.after(9000.0) == 8000.0
 
 
 @pytest.mark.parametrize(

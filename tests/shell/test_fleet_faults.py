@@ -1,0 +1,692 @@
+"""A fleet on SQLite in which something goes wrong: in the worker, in DBOS, with its files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.shell.test_fleet import WAIT, Place, reach, working
+from tests.support.stores import run
+
+import bridle
+from bridle import Agent, OptionsError, OutcomeReason
+from bridle._core.fleet_runs import Segment
+from bridle.errors import SessionInUseError, StoreError, UsageError
+from bridle.fleet import Fleet, RunStatus, TenantLimits, _dbos, _fleet, _worker
+from bridle.fleet._locks import FileLock, LockLost
+from bridle.testing import FakeCli
+
+pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    with FakeCli.auto(transcripts=True) as cli:
+        yield Place(tmp_path, cli)
+
+
+def change(place: Place, statement: str, *values: object) -> None:
+    """Change the tables of DBOS."""
+    with contextlib.closing(sqlite3.connect(place.path / "runs.db", timeout=30)) as connection:
+        connection.execute(statement, values)
+        connection.commit()
+
+
+# ---------------------------------------------------------------- several fleets
+
+
+def test_two_fleets_share_a_database(place: Place) -> None:
+    async def main() -> None:
+        one, other = place.fleet(name="one"), place.fleet(name="other")
+        runs = [await fleet.submit("SAY Fine.", key="same") for fleet in (one, other)]
+        for fleet, submitted in zip((one, other), runs, strict=True):
+            async with working(fleet):
+                assert (await submitted.outcome(WAIT)).ok
+                assert [found.id async for found in fleet.runs()] == [submitted.id]
+        with pytest.raises(UsageError, match="no run"):
+            await one.run(runs[1].id).status()
+        await one.aclose()
+
+    run(main)
+
+
+def test_an_invalid_schedule_changes_nothing_and_fleets_have_their_own(place: Place) -> None:
+    async def main() -> None:
+        one, other = place.fleet(name="one"), place.fleet(name="other")
+        await one.schedule("nightly", "0 3 * * *", "SAY One.")
+        with pytest.raises(OptionsError, match="cron"):
+            await one.schedule("nightly", "often", "SAY One.")
+        with pytest.raises(OptionsError, match="cron"):
+            await one.schedule("nightly", "0 4 * * *", "SAY One.", timezone="Mars/Base")
+        await other.schedule("nightly", "0 5 * * *", "SAY Other.")
+        await other.unschedule("nightly")
+        found = one._queue._client.list_schedules()
+        assert [schedule["schedule"] for schedule in found] == ["0 3 * * *"]
+        await one.schedule("nightly", "0 6 * * *", "SAY One.")
+        found = one._queue._client.list_schedules()
+        assert [schedule["schedule"] for schedule in found] == ["0 6 * * *"]
+        await one.aclose()
+        await other.aclose()
+
+    run(main)
+
+
+# ---------------------------------------------------------------- the lock and DBOS
+
+
+def test_a_term_begins_after_dbos_of_the_last_one_has_closed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dbos
+
+    closing, may_close = threading.Event(), threading.Event()
+    destroy = dbos.DBOS.destroy
+    confirm = FileLock.confirm
+    lose = threading.Event()
+
+    def slow_destroy(**options: Any) -> None:
+        if not closing.is_set():
+            closing.set()
+            may_close.wait()
+        destroy(**options)
+
+    async def losing(lock: FileLock) -> None:
+        await confirm(lock)
+        if lose.is_set():
+            lose.clear()
+            raise LockLost
+
+    monkeypatch.setattr(dbos.DBOS, "destroy", slow_destroy)
+    monkeypatch.setattr(FileLock, "confirm", losing)
+    monkeypatch.setattr(_worker, "_CLOSING", 0.2)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        first = await fleet.submit("SAY Fine.")
+        async with working(fleet):
+            assert (await first.outcome(WAIT)).ok
+            lose.set()
+            async with asyncio.timeout(WAIT):
+                while not closing.is_set():
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)  # enough for a term that would not wait
+            may_close.set()
+            await asyncio.sleep(1.0)
+            second = await fleet.submit("SAY Fine.")
+            assert (await second.outcome(WAIT)).ok
+
+    run(main)
+
+
+def slow_launch(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let DBOS wait while it starts its threads. Return events: it waits, and it may go on."""
+    import dbos
+    from dbos._dbos import DBOSRegistry
+
+    launching, may_launch = threading.Event(), threading.Event()
+    launch, internal = dbos.DBOS.launch, DBOSRegistry.get_internal_queue
+    launcher: list[int] = []
+
+    def slow() -> None:
+        launcher.append(threading.get_ident())
+        launch()
+
+    def wait(registry: DBOSRegistry) -> Any:
+        if threading.get_ident() in launcher:
+            launching.set()
+            may_launch.wait()
+        return internal(registry)
+
+    monkeypatch.setattr(dbos.DBOS, "launch", slow)
+    monkeypatch.setattr(DBOSRegistry, "get_internal_queue", wait)
+    monkeypatch.setattr(_worker, "_CLOSING", 0.2)
+    return launching, may_launch
+
+
+def test_a_worker_that_is_cancelled_while_dbos_starts_takes_no_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launching, may_launch = slow_launch(monkeypatch)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        task = asyncio.create_task(fleet.work())
+        async with asyncio.timeout(WAIT):
+            while not launching.is_set():
+                await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_launch.set()
+        submitted = await fleet.submit("SAY Fine.")
+        await asyncio.sleep(3.0)  # DBOS would look into the queue several times
+        assert (await submitted.info()).starts == 0
+        assert not [one.name for one in threading.enumerate() if one.name.startswith("queue-")]
+        # The process can have a worker again.
+        async with working(fleet):
+            assert (await submitted.outcome(WAIT)).ok
+
+    run(main)
+
+
+def test_a_worker_can_be_stopped_while_dbos_starts(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launching, may_launch = slow_launch(monkeypatch)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        stop = asyncio.Event()
+        task = asyncio.create_task(fleet.work(stop=stop))
+        async with asyncio.timeout(WAIT):
+            while not launching.is_set():
+                await asyncio.sleep(0.02)
+        stop.set()
+        try:
+            async with asyncio.timeout(10):
+                await task
+        finally:
+            may_launch.set()
+        await fleet.aclose()
+
+    run(main)
+
+
+def test_a_run_that_was_claimed_and_not_started_goes_back(place: Place) -> None:
+    """DBOS forgets a claim if the connection breaks at its commit."""
+
+    async def main() -> None:
+        fleet = place.fleet()
+        first = await fleet.submit("SLOW 30")
+        lost = await fleet.submit("SAY Fine.", delay=3600)
+        async with working(fleet, drain=0.1):
+            info = await reach(first, RunStatus.RUNNING)
+            change(
+                place,
+                "UPDATE workflow_status SET status = 'PENDING', executor_id = ?"
+                " WHERE workflow_uuid = ?",
+                info.worker,
+                lost.id,
+            )
+            assert (await lost.outcome(WAIT)).ok
+            assert await first.status() is RunStatus.RUNNING
+
+    run(main)
+
+
+def test_a_fleet_is_closed_while_its_worker_runs(place: Place) -> None:
+    async def main() -> None:
+        fleet = place.fleet()
+        first = await fleet.submit("SLOW 2")
+        async with working(fleet, at_once=1):
+            await reach(first, RunStatus.RUNNING)
+            for _ in range(30):
+                await fleet.aclose()
+                await asyncio.sleep(0.1)
+            assert (await first.outcome(WAIT)).ok
+            second = await fleet.submit("SLOW")
+            await reach(second, RunStatus.RUNNING)
+            await second.cancel()
+            third = await fleet.submit("SAY Fine.")
+            assert (await third.outcome(WAIT)).ok, "the worker has ended the second run"
+
+    run(main)
+
+
+def test_a_symlink_to_the_database_is_the_same_fleet(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "runs.db").touch()
+    (tmp_path / "other.db").symlink_to(tmp_path / "real" / "runs.db")
+    urls = {
+        Fleet(place.agent(), f"sqlite:///{tmp_path}/{name}")._url
+        for name in ("real/runs.db", "link/runs.db", "other.db")
+    }
+    assert len(urls) == 1
+
+
+def test_a_worker_whose_lock_file_is_deleted_starts_again(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other workers would use a new file, and find the lock of this worker free."""
+    caplog.set_level(logging.INFO, "bridle.fleet")
+
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SLOW 3")
+        async with working(fleet):
+            await reach(one, RunStatus.RUNNING)
+            for path in [*place.path.glob("runs.db-workers*/*"), *place.path.glob("*.lock")]:
+                path.unlink()
+            assert (await one.outcome(WAIT)).ok
+            assert (await one.info()).starts == 2
+        assert "has lost its lock" in caplog.text
+
+    run(main)
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_its_worker(tmp_path: Path) -> None:
+    database = str(tmp_path / "runs.db")
+    program = (
+        "import asyncio, os, sys, time\n"
+        "from bridle.fleet._locks import FileLock\n"
+        "lock = FileLock('worker', sys.argv[1])\n"
+        "asyncio.run(lock.take())\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    print(child, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", program, database], stdout=subprocess.PIPE, text=True
+    )
+    assert worker.stdout is not None
+    child = int(worker.stdout.readline())
+
+    async def main() -> None:
+        lock = FileLock("other", database)
+        await lock.take()
+        assert await lock.free(["worker"]) == []
+        async with lock.taking("worker") as is_taken:
+            assert not is_taken
+        worker.kill()
+        worker.wait()
+        assert await lock.free(["worker"]) == ["worker"]
+        async with lock.taking("worker") as is_taken:
+            assert is_taken
+        await lock.aclose()
+
+    try:
+        run(main)
+    finally:
+        worker.kill()
+        worker.wait()
+        worker.stdout.close()
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_program_that_uses_dbos_itself_cannot_be_a_worker(place: Place, tmp_path: Path) -> None:
+    from dbos import DBOS
+
+    url = f"sqlite:///{tmp_path}/own.db"
+    DBOS(config={"name": "own", "system_database_url": url, "enable_otlp": False})
+
+    async def main() -> None:
+        fleet = place.fleet()
+        with pytest.raises(UsageError, match="DBOS"):
+            await fleet.work()
+        await fleet.aclose()
+
+    try:
+        run(main)
+    finally:
+        DBOS.destroy(destroy_registry=True)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_one_run_that_cannot_be_read_does_not_hide_the_others(place: Place) -> None:
+    async def main() -> None:
+        fleet = place.fleet()
+        wrong: Any = [1]
+        with pytest.raises(OptionsError, match="metadata"):
+            await fleet.submit("SAY Fine.", metadata=wrong)
+        good = await fleet.submit("SAY Fine.")
+        bad = Segment(run_id="00000000-0000-4000-8000-000000000000", prompt="x", metadata=wrong)
+        fleet._queue.add(bad)
+        assert [found.id async for found in fleet.runs()] == [good.id]
+        with pytest.raises(StoreError, match="cannot be decoded"):
+            await fleet.run(bad.run_id).info()
+        async with working(fleet):
+            assert (await good.outcome(WAIT)).ok
+            assert not (await fleet.run(bad.run_id).outcome(WAIT)).ok
+
+    run(main)
+
+
+def test_a_run_that_is_cancelled_while_it_is_put_off_stays_cancelled(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        fleet = place.fleet(tenants=TenantLimits(usd=1.0, per=3600.0))
+        one = await fleet.submit("SAY Never.", tenant="a")
+        asked = 0
+
+        def seconds(*_: object) -> float:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                fleet._queue.cancel(one.id)
+                return 0.5
+            return 0.0
+
+        monkeypatch.setattr(_worker, "seconds_until_affordable", seconds)
+        async with working(fleet):
+            assert (await one.outcome(WAIT)).reason is OutcomeReason.STOPPED
+            await asyncio.sleep(2.0)  # more than it is put off
+            assert await one.status() is RunStatus.CANCELLED
+        assert place.prompts() == []
+
+    run(main)
+
+
+def test_a_run_that_is_put_off_many_times_does_not_fail(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        fleet = place.fleet(tenants=TenantLimits(usd=1.0, per=3600.0))
+        one = await fleet.submit("SAY Fine.", tenant="a")
+        asked = 0
+
+        def seconds(*_: object) -> float:
+            nonlocal asked
+            asked += 1
+            return 0.1 if asked < 3 else 0.0
+
+        monkeypatch.setattr(_worker, "seconds_until_affordable", seconds)
+        async with working(fleet):
+            assert (await one.outcome(WAIT)).ok
+            assert asked == 3
+            assert (await one.info()).starts == 1
+
+    run(main)
+
+
+def test_the_dollars_of_a_cancelled_run_count(place: Place) -> None:
+    async def main() -> None:
+        began = asyncio.Event()
+
+        @bridle.tool
+        async def build() -> str:
+            """Build."""
+            began.set()
+            await asyncio.sleep(600)
+            return "built"
+
+        limits = TenantLimits(usd=0.00001, per=3600.0)
+        fleet = place.fleet(place.agent(tools=[build]), tenants=limits)
+        first = await fleet.submit("CALL mcp__tools__build", tenant="a")
+        async with working(fleet):
+            async with asyncio.timeout(WAIT):
+                await began.wait()
+                await first.cancel()
+                assert await first.status() is RunStatus.CANCELLED
+                while not (await first.info()).cost_usd:
+                    await asyncio.sleep(0.05)
+            second = await fleet.submit("SAY Fine.", tenant="a")
+            await reach(second, RunStatus.DELAYED)
+
+    run(main)
+
+
+def test_a_run_that_is_taken_over_is_not_put_off(place: Place) -> None:
+    async def main() -> None:
+        began = asyncio.Event()
+
+        @bridle.tool
+        async def build() -> str:
+            """Build."""
+            if not began.is_set():
+                began.set()
+                await asyncio.sleep(600)
+            return "built"
+
+        limits = TenantLimits(usd=0.00001, per=3600.0)
+        fleet = place.fleet(place.agent(tools=[build]), tenants=limits)
+        one = await fleet.submit("CALL mcp__tools__build", tenant="a")
+        async with working(fleet, drain=0.1):
+            async with asyncio.timeout(WAIT):
+                await began.wait()
+            change(
+                place,
+                "INSERT INTO workflow_status (workflow_uuid, status, name, priority, completed_at,"
+                " attributes, application_name, queue_partition_key)"
+                " VALUES ('spent', 'SUCCESS', 'bridle_run', 0, strftime('%s', 'now') * 1000,"
+                " '{\"tenant\": \"a\", \"cost_usd\": 1.0}', 'bridle-default', 'a')",
+            )
+        async with working(fleet):
+            assert (await one.outcome(WAIT)).ok
+
+    run(main)
+
+
+def test_a_run_waits_from_the_first_failure_of_the_store(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_worker, "_PATIENCE", 0.5)
+    failing(monkeypatch, [StoreError("Fleet", "append", "broken")], after=1.0)
+    check_one_run(place, ok=True)
+
+
+def test_a_run_waits_for_a_session_that_is_in_use(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_worker, "_PATIENCE", 0.1)
+    in_use = SessionInUseError("in use")
+    failing(monkeypatch, [in_use, in_use, in_use])
+    check_one_run(place, ok=True)
+
+
+def test_a_run_fails_if_the_store_keeps_failing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_worker, "_PATIENCE", 0.5)
+    failing(monkeypatch, [StoreError("Fleet", "append", "broken")] * 9)
+    check_one_run(place, ok=False)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, errors: list[Exception], after: float = 0.0) -> None:
+    """Let the first attempts of the runs raise errors, after some seconds."""
+    attempt: Callable[..., Any] = _worker._Term._attempt
+    left = [*errors]
+
+    async def faulty(*arguments: Any) -> Any:
+        if left:
+            await asyncio.sleep(after)
+            raise left.pop(0)
+        return await attempt(*arguments)
+
+    monkeypatch.setattr(_worker._Term, "_attempt", faulty)
+
+
+def check_one_run(place: Place, *, ok: bool) -> None:
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SAY Fine.")
+        async with working(fleet):
+            assert (await one.outcome(WAIT)).ok is ok
+
+    run(main)
+
+
+def test_an_outcome_of_the_transcript_is_found_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker recovers the outcome and dies before the queue has it. Another one recovers it."""
+    attempt: Callable[..., Any] = _worker._Term._attempt
+    attempts: list[object] = []
+
+    async def faulty(*arguments: Any) -> Any:
+        attempts.append(await attempt(*arguments))
+        if len(attempts) == 1:
+            raise StoreError("Fleet", "append", "broken")
+        return attempts[-1]
+
+    monkeypatch.setattr(_worker._Term, "_attempt", faulty)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SAY Once.")
+        await place.agent(store=fleet.store).run("SAY Once.", session_id=one.id)
+        change(
+            place,
+            "DELETE FROM bridle_entries WHERE subkey = 'journal'"
+            " AND (body LIKE '%\"outcome\"%' OR body LIKE '%\"received\"%')",
+        )
+        async with working(fleet):
+            assert (await one.outcome(WAIT)).text == "Once."
+        assert len(attempts) == 2
+        assert place.prompts() == ["SAY Once."]
+
+    run(main)
+
+
+def test_the_reason_of_a_failure_in_the_worker_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, [KeyError("a secret")])
+
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SAY Fine.")
+        async with working(fleet):
+            outcome = await one.outcome(WAIT)
+        info = await one.info()
+        assert "KeyError" in outcome.detail
+        assert info.worker is not None
+        assert info.worker in outcome.detail
+        assert "secret" not in outcome.detail
+        assert info.reason is outcome.reason is OutcomeReason.STOPPED
+        await fleet.aclose()
+
+    run(main)
+
+
+def test_warnings_of_dbos_are_in_the_log_of_the_worker(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from dbos._sys_db import SystemDatabase
+
+    def claim(*_: object, **__: object) -> None:
+        raise RuntimeError("permission denied for table workflow_status\n[SQL: a secret]")
+
+    monkeypatch.setattr(SystemDatabase, "start_queued_workflows", claim)
+    monkeypatch.setattr(logging.getLogger("dbos"), "handlers", [])
+    level = logging.getLogger("dbos").level
+
+    async def main() -> None:
+        fleet = place.fleet()
+        async with working(fleet):
+            async with asyncio.timeout(WAIT):
+                while "permission denied" not in caplog.text:
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(1.5)
+
+    run(main)
+    told = [one for one in caplog.records if "permission denied" in one.getMessage()]
+    assert len(told) <= 2, "of each queue once"
+    assert {one.name for one in told} == {"bridle.fleet"}
+    assert "secret" not in caplog.text
+    assert logging.getLogger("dbos").level == level
+
+
+def test_a_worker_on_which_no_cli_starts_pauses(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        fleet = place.fleet(Agent(cli_path=str(place.path / "missing"), cwd=str(place.path)))
+        runs = [await fleet.submit("SAY Fine.") for _ in range(5)]
+        async with working(fleet, at_once=1):
+            for one in runs:
+                assert (await one.outcome(WAIT)).reason is OutcomeReason.START_FAILED
+        infos = [await one.info() for one in runs]
+        assert (infos[4].ended_at or 0) - (infos[2].ended_at or 0) > 3.0, "1 s and 2 s"
+        assert "did not start on this worker" in caplog.text
+        await fleet.aclose()
+
+    run(main)
+
+
+def test_a_run_is_deleted(place: Place) -> None:
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SAY Fine.", key="one")
+        with pytest.raises(UsageError, match="has not ended"):
+            await one.delete()
+        async with working(fleet):
+            assert (await one.outcome(WAIT)).ok
+            await one.delete()
+            with pytest.raises(UsageError, match="no run"):
+                await one.status()
+            assert await one.messages() == []
+            assert await fleet.store.list() == []
+            again = await fleet.submit("SAY Again.", key="one")
+            assert (await again.outcome(WAIT)).text == "Again."
+            gone = await fleet.submit("SAY Never.", delay=3600)
+            await gone.cancel()
+            await gone.delete()
+
+    run(main)
+
+
+# ---------------------------------------------------------------- lists
+
+
+def test_a_short_list_reads_few_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = _dbos._row
+    read: list[str] = []
+
+    def counted(one: Any) -> Any:
+        read.append(one.workflow_id)
+        return row(one)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        runs = [await fleet.submit("x", key=f"run{one}") for one in range(30)]
+        monkeypatch.setattr(_dbos, "_row", counted)
+        found = [one.id async for one in fleet.runs(limit=2)]
+        assert found == [runs[29].id, runs[28].id]
+        assert len(read) <= 4
+        read.clear()
+        assert [one.id async for one in fleet.runs(key="run3")] == [runs[3].id]
+        assert [one async for one in fleet.runs(key="run3", status="failed")] == []
+        assert [one async for one in fleet.runs(key="missing")] == []
+        assert len(read) <= 2
+        for limit in (0, -1, True, "x"):
+            wrong: Any = limit
+            with pytest.raises(OptionsError, match="limit"):
+                [one async for one in fleet.runs(limit=wrong)]
+        await fleet.aclose()
+
+    run(main)
+
+
+def test_a_list_is_complete_while_runs_are_added(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (_dbos, _fleet):
+        monkeypatch.setattr(module, "_PAGE", 3, raising=False)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        runs = [await fleet.submit("x") for _ in range(10)]
+        # All in one millisecond, and some in others.
+        change(place, "UPDATE workflow_status SET created_at = 1000")
+        for one in runs[:2]:
+            statement = "UPDATE workflow_status SET created_at = 2000 WHERE workflow_uuid = ?"
+            change(place, statement, one.id)
+        found: list[str] = []
+        async for one in fleet.runs():
+            found.append(one.id)
+            added = await fleet.submit("y")
+            if len(found) == 5:
+                await added.cancel()
+        assert sorted(found) == sorted(one.id for one in runs)
+        assert {*found[:2]} == {runs[0].id, runs[1].id}
+        await fleet.aclose()
+
+    run(main)
