@@ -10,7 +10,7 @@ import pytest
 from tests.support.processes import is_alive, run, until
 
 import bridle
-from bridle import Agent, Hook, Session
+from bridle import Agent, Allow, Hook, Session
 from bridle.testing import ScriptedModel, text, tool_use
 
 if TYPE_CHECKING:
@@ -136,6 +136,50 @@ def test_a_key_is_one_conversation_that_is_resumed(lab: Lab) -> None:
                 said = json.dumps(model.requests[-1].messages)
                 assert all(word in said for word in ("prompt 0", "One.", "prompt 1", "Two."))
             assert not any(map(is_alive, pids))
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("mode", "call", "changed"),
+    [
+        ("plan", tool_use("ExitPlanMode", plan="Do it."), "default"),
+        ("default", tool_use("EnterPlanMode"), "plan"),
+    ],
+    ids=["leave plan mode", "enter plan mode"],
+)
+def test_the_next_caller_of_a_key_has_the_mode_of_the_agent(
+    lab: Lab, mode: str, call: Any, changed: str
+) -> None:
+    """Also if the model has changed the permission mode in its turn."""
+
+    async def main() -> None:
+        script = [[call], [text("One.")], [text("Two.")]]
+        async with ScriptedModel(script) as model:
+            made = agent(lab, model, permission_mode=mode, on_can_use_tool=lambda _: Allow())
+            async with made.pool(size=1) as pool:
+                seen = []
+                for _ in range(2):
+                    async with pool.session(key="user-7") as session:
+                        turn = await session.send_user_message("go")
+                        async for message in turn:
+                            found = getattr(message, "permission_mode", None)
+                            seen += [] if found is None else [found]
+                assert seen == [mode, changed, mode]
+
+    run(main)
+
+
+def test_a_process_that_has_used_up_its_budget_is_replaced(lab: Lab) -> None:
+    async def main() -> None:
+        model = ScriptedModel([[text("Yes.")]] * 2)
+        async with model, agent(lab, model, max_budget_usd=1e-9).pool(size=1) as pool:
+            for number in (1, 2):
+                async with pool.session(key="user-7") as session:
+                    outcome = await (await session.send_user_message("go"))
+                    assert outcome.reason == "max_budget"
+                # The process that resumes the conversation has a budget of its own.
+                assert len(model.requests) == number
 
     run(main)
 

@@ -16,6 +16,8 @@ from tests.support.processes import is_alive, run, until
 
 import bridle
 from bridle import Agent, OptionsError, PoolTimeout, ToolContext
+from bridle._doors import pool_work
+from bridle._doors.pooled import PooledRun
 from bridle.errors import (
     CliNotFoundError,
     SessionInUseError,
@@ -211,6 +213,29 @@ def test_an_agent_whose_own_directory_cannot_be_claimed_keeps_started_processes(
             assert not parked(pool)[0].launch.awaits_claim
             assert (await pool.run("hi")).ok
             assert pool.metrics.from_ready == 2
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_run", [True, False])
+def test_a_caller_that_cannot_use_a_ready_process_leaves_it(newest: Lab, is_run: bool) -> None:
+    """A relative path means another file in another directory."""
+
+    async def main() -> None:
+        for directory in (newest.work, newest.other):
+            (directory / "more").mkdir()
+        async with newest.agent(add_dirs=["more"]).pool(size=2, ready=1) as pool:
+            [ready] = parked(pool)
+            for _ in range(2):
+                if is_run:
+                    assert (await pool.run("hi", cwd=newest.other)).ok
+                else:
+                    async with pool.session(cwd=newest.other) as session:
+                        await ask(session)
+            assert (pool.metrics.from_ready, pool.metrics.from_start) == (0, 2)
+            assert parked(pool) == [ready]
+            assert (await pool.run("hi")).ok
+            assert pool.metrics.from_ready == 1
 
     run(main)
 
@@ -622,6 +647,63 @@ def test_closing_ends_work_that_takes_too_long(newest: Lab, is_cancelled: bool) 
             assert not (await turn).ok
             assert not is_alive(pid)
         assert not (await job).ok
+
+    run(main)
+
+
+def test_a_run_with_an_outcome_returns_it_if_the_pool_is_closed(tmp_path: Path) -> None:
+    """The pool closes while the CLI takes long to exit."""
+
+    async def main() -> None:
+        fake = FakeCli(flavour="2.1.325").expect_initialize().expect_user().turn("Paid.")
+        with fake.silence(reading=False) as cli:
+            pool = Agent(cli_path=cli.path, cwd=str(tmp_path)).pool(size=1, ready=0)
+            await pool.__aenter__()
+            job = asyncio.create_task(pool.run("hi"))
+            held = pool._work.places._held
+
+            def is_shutting_down() -> bool:
+                runs = [one for one in held.values() if isinstance(one, PooledRun)]
+                return any(one.turn is not None and not one.alive for one in runs)
+
+            await until(is_shutting_down)
+            await pool.__aexit__(asyncio.CancelledError, None, None)
+            assert (await job).text == "Paid."
+
+    run(main)
+
+
+def test_a_pool_that_is_closed_while_it_opens_starts_nothing(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def slow(*_: Any, **__: Any) -> None:
+            asked.set()
+            await go.wait()
+
+        monkeypatch.setattr(pool_work, "version_of", slow)
+        pool = newest.agent().pool(size=2)
+        opening = asyncio.create_task(pool.__aenter__())
+        await asked.wait()
+        await pool.aclose()
+        go.set()
+        with pytest.raises(UsageError, match="closed"):
+            await opening
+        assert pool.metrics.ready == 0
+        with pytest.raises(UsageError):
+            await pool.run("hi")
+
+    run(main)
+
+
+def test_a_closed_pool_forgets_no_key(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            pass
+        with pytest.raises(UsageError, match="closed"):
+            await pool.forget("a")
 
     run(main)
 

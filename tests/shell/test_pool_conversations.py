@@ -16,6 +16,7 @@ from tests.support.processes import run, until
 from bridle import Agent, Allow, AllowAll, OptionsError, ResultMessage
 from bridle._doors import pooled
 from bridle._shell import leases, locate
+from bridle._shell.pool_keys import _name
 from bridle.errors import (
     InitializationTimeout,
     SessionInUseError,
@@ -230,8 +231,8 @@ def test_a_session_ends_if_another_program_takes_its_key(
             with pytest.raises(SessionInUseError):
                 async with pool.session(key="a"):
                     pass
-            entries = [one.session_id for one in await store.list()]
-            assert entries == ([session.id] if is_idle else [])
+            entries = await store.load(_name("a")) or []
+            assert [one["session_id"] for one in entries] == ([session.id] if is_idle else [])
 
     run(main)
 
@@ -301,6 +302,20 @@ def test_a_caller_gets_the_system_prompt_for_its_deps(newest: Lab) -> None:
             assert pids[0] == pids[1] != pids[2]
             assert len(ids) == 1
         assert "You serve Bob." in str(newest.cli.runs[-1])
+
+    run(main)
+
+
+def test_a_system_prompt_is_made_again_if_the_same_deps_have_changed(newest: Lab) -> None:
+    async def main() -> None:
+        deps = {"mode": "strict"}
+        agent = newest.agent(append_system_prompt=lambda deps: f"Be {deps['mode']}.")
+        async with agent.pool(size=1) as pool:
+            for mode in ("strict", "lenient"):
+                deps["mode"] = mode
+                async with pool.session(key="a", deps=deps) as session:
+                    await ask(session)
+        assert "Be lenient." in str(newest.cli.runs[-1])
 
     run(main)
 
@@ -404,6 +419,75 @@ def test_a_process_that_began_a_turn_while_it_was_idle_is_not_handed_out(tmp_pat
                     first = session.pid
                 async with pool.session(key="a") as session:
                     assert session.pid != first
+
+    run(main)
+
+
+STATUS = {
+    "type": "system",
+    "subtype": "status",
+    "status": None,
+    "uuid": "00000000-0000-4000-8000-00000000000c",
+    "session_id": "s",
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "is_kept"),
+    [
+        (STATUS, True),
+        ({**STATUS, "permissionMode": "default"}, True),
+        ({**STATUS, "permissionMode": "plan"}, False),
+        (BEGIN, True),
+        ({**BEGIN, "permissionMode": "acceptEdits"}, False),
+        ({**BEGIN, "model": "other"}, False),
+    ],
+)
+def test_a_process_that_changed_its_mode_or_model_is_not_kept(
+    tmp_path: Path, line: dict[str, Any], is_kept: bool
+) -> None:
+    """The CLI does that by itself, for example when the model calls ExitPlanMode."""
+
+    async def main() -> None:
+        fake = FakeCli(flavour="2.1.197").expect_initialize().expect_user()
+        with fake.emit(BEGIN).emit(line).assistant("Done.").result().wait_for_eof() as cli:
+            agent = Agent(cli_path=cli.path, cwd=str(tmp_path))
+            async with agent.pool(size=1, ready=0) as pool:
+                async with pool.session(key="a") as session:
+                    assert (await (await session.send_user_message("go"))).ok
+                await until(lambda: pool.metrics.closing == 0)
+                assert pool.metrics.idle == (1 if is_kept else 0)
+
+    run(main)
+
+
+def test_a_process_that_has_used_up_its_budget_is_not_kept(tmp_path: Path) -> None:
+    """The CLI counts the budget for each process."""
+
+    async def main() -> None:
+        fake = FakeCli(flavour="2.1.197").expect_initialize().expect_user().start_turn()
+        with fake.result(subtype="error_max_budget_usd", is_error=True).wait_for_eof() as cli:
+            agent = Agent(cli_path=cli.path, cwd=str(tmp_path), max_budget_usd=1.0)
+            async with agent.pool(size=1, ready=0) as pool:
+                async with pool.session(key="a") as session:
+                    outcome = await (await session.send_user_message("go"))
+                    assert outcome.reason == "max_budget"
+                await until(lambda: pool.metrics.closing == 0)
+                assert pool.metrics.idle == 0
+
+    run(main)
+
+
+def test_many_uses_of_a_process_register_one_callback_for_its_end(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent().pool(size=1) as pool:
+            counts = set()
+            for _ in range(3):
+                async with pool.session(key="a") as session:
+                    await ask(session)
+                gone: Any = session._actor.gone
+                counts.add(len(gone._callbacks))
+            assert len(counts) == 1
 
     run(main)
 

@@ -192,6 +192,8 @@ class Pool(Generic[Deps]):
             SessionInUseError: another program uses the conversation of the key.
             StartError: the CLI did not start, or the store failed.
             UsageError: the pool is closed, or was not opened.
+            StoreError: the conversation of the key could not be saved. The first prompt raises it,
+                or the end of the block if the conversation was cleared in it.
         """
         request = self._work.request(key, cwd, deps, timeout, refused)
         return PoolSession(self._work, request)

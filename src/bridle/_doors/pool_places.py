@@ -100,7 +100,7 @@ class Places:
     def _return_unused(self, place: int, source: Source) -> None:
         """Take back a place whose caller was cancelled before it knew of the place."""
         if source is Source.IDLE:
-            self.give_back(place, keep=self.session_in(place).may_stay(None))
+            self.give_back(place)
         elif source is Source.READY:
             _ = self._start(self._close_place(place))
         else:
@@ -148,37 +148,59 @@ class Places:
         finally:
             del self._working[place]
 
-    def give_back(self, place: int, *, keep: bool) -> None:
-        """Take back the session of a key. See `PoolTable.give_back`."""
-        self._perform(self.table.give_back(place, self.loop.time(), keep=keep))
-        if self.table.is_idle(place):
-            self.session_in(place).on_end(lambda: self._drop(place))
+    def give_back(self, place: int, max_memory: int | None = None) -> None:
+        """Take back the session of a key: keep it for the next caller, or close it.
 
-    def _drop(self, place: int) -> None:
-        """Close an idle place whose process has exited."""
-        if self.table.is_idle(place):
+        ``max_memory`` is the number of bytes that the process may have.
+        """
+        key = self.table.key_of(place)
+        is_lost = key is not None and self._keys.is_lost(key)
+        keep = not is_lost and self.session_in(place).may_stay(max_memory)
+        self._perform(self.table.give_back(place, self.loop.time(), keep=keep))
+
+    def drop(self, place: int, session: Pooled) -> None:
+        """Close a place if it is idle and holds this session, whose process has exited."""
+        if self.table.is_idle(place) and self._held.get(place) is session:
             log.info("The idle process of a key has exited.")
             self._perform(self.table.drop(place, self.loop.time()))
 
     async def end(self, place: int) -> None:
         """Close the process of a place that was lent, and free it. Cancelling does not stop it."""
-        await asyncio.shield(self._start(self._close_place(place)))
+        await self.finish(self._close_place(place))
+
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work that goes on if the caller is cancelled. Closing the pool awaits it."""
+        await asyncio.shield(self._start(work))
 
     @contextlib.asynccontextmanager
     async def reserved(self, key: str) -> AsyncGenerator[None]:
-        """Close the process of a key. Let its callers wait until the block ends.
+        """Close the process of a key, and take its lease. Let callers wait until the block ends.
 
         Raises:
-            UsageError: a caller uses the key.
+            UsageError: a caller uses the key, or the pool is closed.
+            SessionInUseError: another program uses the key.
+            SessionLoadError: the store failed.
         """
+        if self.table.is_closing:
+            raise _closed()
         actions = self.table.reserve(key, self.loop.time())
         if actions is None:
             raise UsageError("The session of this key is in use.", fix="Leave its block first.")
+        takes_lease = False
         try:
             self._perform(actions)
             while self.table.has_process(key):
                 await asyncio.wait([self._changed])
+            takes_lease = True
+            await self._keys.take(key)
             yield
+        finally:
+            await self.finish(self._unreserve(key, has_lease=takes_lease))
+
+    async def _unreserve(self, key: str, *, has_lease: bool) -> None:
+        try:
+            if has_lease:
+                await self._keys.release(key)
         finally:
             self._perform(self.table.unreserve(key, self.loop.time()))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, structs
 
+from bridle._core.launch import Launch
 from bridle._core.pool import PoolLimits, PoolMetrics, PoolTable, Source
 from bridle._core.versions import Version
 from bridle._doors.deps import with_prompts, without_functions
@@ -194,7 +195,7 @@ class PoolWork:
         self._agent = plan.agent
         self._options = without_functions(plan.agent.options)
         self._places: Places | None = None
-        self._is_opening = False
+        self._is_opening = self._is_closed = False
         self._keys = PoolKeys(None, 0.0)
         self._path = ""
         # The directory of the agent, in which ready processes are started.
@@ -212,7 +213,7 @@ class PoolWork:
         """Find the CLI, and start the processes to keep ready.
 
         Raises:
-            UsageError: the pool was opened before.
+            UsageError: the pool was opened before, or was closed meanwhile.
             CliNotFoundError: there is no CLI.
         """
         if self._is_opening:
@@ -231,6 +232,9 @@ class PoolWork:
                 wait = self._options.sdk.init_timeout
                 version = await version_of(self._path, sample.launch, timeout=wait)
                 self._claims = isinstance(version, Version) and version >= CLAIM_SINCE
+        if self._is_closed:
+            fix = "Create another one: agent.pool()."
+            raise UsageError("This pool was closed while it was opened.", fix=fix)
         if not is_real or not (self._claims or self._can_start_early()):
             limits = structs.replace(limits, ready=0)
         self._keys = PoolKeys(sample.store, self._options.sdk.load_timeout)
@@ -244,6 +248,7 @@ class PoolWork:
         """
         if hurry:
             self._hurry.set()
+        self._is_closed = self._is_opening
         if self._places is None:
             return
         places = self.places
@@ -306,7 +311,8 @@ class PoolWork:
     async def run(self, make: Callable[[], PooledRun], timeout: float | None) -> Outcome[Any]:
         """Wait for a process, and run a job in it."""
         job = make()
-        place, source = await self._borrow(working_directory(job.launch), None, timeout)
+        takes_ready = self._takes_ready(working_directory(job.launch), lambda: job)
+        place, source = await self._borrow(None, timeout, takes_ready=takes_ready)
         try:
             return await self.places.work(place, self._run(place, source, job, make))
         finally:
@@ -369,14 +375,16 @@ class PoolWork:
         if key is not None:
             known = self._here(self._keys.known(key) or await self._keys.load(key), request)
             self._check_directory(request, known)
-        directory = _directory(request.agent) if known is None else known.cwd
-        place, source = await self._borrow(directory, key, request.timeout, is_new=known is None)
+        takes_ready = known is None and self._takes_ready(
+            _directory(request.agent), lambda: self._new(request.agent, {}, request.deps)
+        )
+        place, source = await self._borrow(key, request.timeout, takes_ready=takes_ready)
         places = self.places
         try:
             session = await places.work(place, self._session(place, source, request))
         except BaseException:
             if source is Source.IDLE:
-                places.give_back(place, keep=places.session_in(place).may_stay(None))
+                places.give_back(place)
             else:
                 await places.end(place)
             raise
@@ -390,7 +398,7 @@ class PoolWork:
         if source is Source.IDLE:
             session = places.session_in(place)
             assert isinstance(session, PooledSession)
-            is_healthy = await session.is_healthy()
+            is_healthy = await session.is_healthy() and not keys.is_lost(key)
             if is_healthy and session.may_stay(None) and self._suits(session, request):
                 session.lend(request.deps)
                 return session
@@ -417,44 +425,47 @@ class PoolWork:
                 self._check_directory(request, Conversation("", here))
             return False
         # System prompts may be functions of `deps`.
-        return request.deps is session.deps or session.has_prompts_of(
-            with_prompts(request.agent.options, request.deps)
-        )
+        return session.has_prompts_of(with_prompts(request.agent.options, request.deps))
 
     async def take_back(self, borrowed: Borrowed) -> None:
-        """Close a session, or keep it for the next caller with its key."""
-        place, key, session = borrowed.place, borrowed.key, borrowed.session
-        if key is None:
-            await self.places.end(place)
-            return
+        """Close a session, or keep it for the next caller with its key.
+
+        Cancelling does not stop it.
+
+        Raises:
+            StoreError: the conversation was cleared, and the store failed.
+            SessionInUseError: the conversation was cleared, and another program has the key.
+        """
+        if borrowed.key is None:
+            await self.places.end(borrowed.place)
+        else:
+            work = self._take_back(borrowed.place, borrowed.key, borrowed.session)
+            await self.places.finish(work)
+
+    async def _take_back(self, place: int, key: str, session: PooledSession) -> None:
         try:
             if self._keys.is_lost(key):
                 pass  # the conversation of the key is that of another program
-            elif session.has_prompts:
+            elif session.has_prompts and session.id is not None:
                 # The id changes if the conversation is cleared.
-                await self._save(key, session, again=session.is_used)
-            elif self._keys.known(key) is not None:
+                await self._keys.refresh(key, _conversation(session.id, session))
+            elif session.is_saved and not session.has_prompts:
                 # It was saved for a first prompt that was not sent.
-                await self._keys.forget(key)
+                session.is_saved = not await self._keys.undo(key)
         finally:
-            keep = session.may_stay(self._plan.max_memory)
-            self.places.give_back(place, keep=keep)
+            self.places.give_back(place, self._plan.max_memory)
 
     async def forget(self, key: str) -> None:
         """Let a key begin a new conversation with its next use.
 
         Raises:
-            UsageError: a caller uses the key.
+            UsageError: a caller uses the key, or the pool is closed.
             SessionInUseError: another program uses the key.
             SessionLoadError: the store failed.
         """
         _check_key(key)
         async with self.places.reserved(key):
-            await self._keys.take(key)
-            try:
-                await self._keys.forget(key)
-            finally:
-                await self._keys.release(key)
+            await self._keys.forget(key)
 
     def _here(self, known: Conversation | None, request: SessionRequest) -> Conversation | None:
         """Return a conversation with a directory of this machine.
@@ -477,10 +488,13 @@ class PoolWork:
         agent, chosen = request.agent, {}
         if known is not None:
             agent, chosen = agent.in_directory(known.cwd), {"resume_session_id": known.session_id}
-        session = agent.session_of(PooledSession, chosen, request.deps, NOT_GIVEN, NOT_GIVEN)
+        session = self._new(agent, chosen, request.deps)
         session.has_prompts = known is not None
         session.shown = request.show(session)
         return session
+
+    def _new(self, agent: AgentPlan, chosen: dict[str, Any], deps: Any) -> PooledSession:
+        return agent.session_of(PooledSession, chosen, deps, NOT_GIVEN, NOT_GIVEN)
 
     async def _open(
         self, place: int, source: Source, request: SessionRequest, known: Conversation | None
@@ -498,42 +512,60 @@ class PoolWork:
                 if known is None and self._fits(parked, session):
                     await session.connect()
                     places.table.came_up()
-                    return self._watched(request.key, session)
+                    return self._watched(place, request.key, session)
             except _OF_PROCESS as error:
+                if request.key is not None and self._keys.is_lost(request.key):
+                    raise SessionInUseError(request.key) from None
                 self._note_refusal(session, error)
                 session = self._make(request, known)
                 places.put(place, session)
             finally:
                 await parked.aclose()
         await session.connect()
-        return self._watched(request.key, session)
+        return self._watched(place, request.key, session)
 
-    def _watched(self, key: str | None, session: PooledSession) -> PooledSession:
-        """Save the conversation of a key before its first prompt, so that it can be resumed."""
+    def _watched(self, place: int, key: str | None, session: PooledSession) -> PooledSession:
+        """Free the place if the session ends while it is idle.
+
+        Save the conversation of a key before its first prompt, so that it can be resumed.
+        """
+        places = self.places
+        session.on_end(lambda: places.drop(place, session))
         if key is not None and not session.has_prompts:
             session.before_prompts = lambda: self._save(key, session)
         return session
 
-    async def _save(self, key: str, session: PooledSession, *, again: bool = False) -> None:
+    async def _save(self, key: str, session: PooledSession) -> None:
         if session.id is not None:
-            found = Conversation(session.id, working_directory(session.launch))
-            await self._keys.save(key, found, again=again)
+            # The store may have it even if the call fails or is cancelled.
+            session.is_saved = True
+            await self._keys.save(key, _conversation(session.id, session))
 
     # -- processes ---------------------------------------------------------------------------------
 
     async def _borrow(
-        self, directory: str, key: str | None, timeout: float | None, *, is_new: bool = True
+        self, key: str | None, timeout: float | None, *, takes_ready: bool
     ) -> tuple[int, Source]:
-        """Wait for a place. ``directory`` is the working directory of the session.
-
-        ``is_new``: no conversation is resumed.
-        """
+        """Wait for a place. See `Places.borrow`."""
         timeout = self._checked_timeout(timeout)
-        if self._claims:
-            takes_ready = directory not in self._unclaimable
-        else:
-            takes_ready = directory == self._home
-        return await self.places.borrow(key, timeout, takes_ready=takes_ready and is_new)
+        return await self.places.borrow(key, timeout, takes_ready=takes_ready)
+
+    def _takes_ready(self, directory: str, make: Callable[[], Pooled]) -> bool:
+        """Return True if a new conversation in this directory can use a ready process.
+
+        ``make`` returns its session, not started.
+        """
+        if not self._claims:
+            return directory == self._home
+        if directory in self._unclaimable:
+            return False
+        # An option may be a path that depends on the directory.
+        return directory == self._home or make().launch_in(self._ready_launch()) is not None
+
+    def _ready_launch(self) -> Launch:
+        """Return how ready processes are started."""
+        launch = PooledSession(self._options, self._agent.deps).launch
+        return launch.awaiting_claim() if self._claims else launch
 
     def _checked_timeout(self, timeout: float | None) -> float | None:
         timeout = given_or(timeout, self._plan.timeout)
@@ -552,10 +584,8 @@ class PoolWork:
         Raises:
             StartError: it did not start, or would be of no use.
         """
-        launch = PooledSession(self._options, self._agent.deps).launch
-        if self._claims:
-            launch = launch.awaiting_claim()
-        elif not self._can_start_early():
+        launch = self._ready_launch()
+        if not self._claims and not self._can_start_early():
             raise StartError("The agent has hooks for the start of a session.")
         environment = launch.environment(os.environ)
         refuse_real_api(self._path, os.environ, environment, self._options.cli.settings)
@@ -580,6 +610,10 @@ class PoolWork:
             if directory == self._home:
                 # Processes that wait for a claim are of no use in the agent's own directory.
                 self._claims = False
+
+
+def _conversation(session_id: str, session: PooledSession) -> Conversation:
+    return Conversation(session_id, working_directory(session.launch))
 
 
 def _directory(agent: AgentPlan) -> str:

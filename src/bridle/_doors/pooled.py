@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bridle._core.actions import Write
+from bridle._core.actions import Deliver, TurnEnded, Write
 from bridle._core.budget import Used
 from bridle._core.launch import Launch
 from bridle._core.operations import CHANGE_NOTHING
@@ -28,6 +28,8 @@ from bridle.errors import (
     InitializationTimeout,
     StartError,
 )
+from bridle.messages import InitMessage, StatusMessage
+from bridle.outcomes import Outcome, OutcomeReason
 
 _PING_TIMEOUT = 5.0
 """Seconds that an idle process has to respond before it is replaced."""
@@ -47,10 +49,12 @@ class Pooled(InnerSession):
     shown: object = None
     #: True once a prompt was sent, so that there is a conversation to resume.
     has_prompts = False
-    #: True once the present caller has sent a prompt.
-    is_used = False
+    #: True once the store may have the conversation, because a first prompt was to be sent.
+    is_saved = False
     #: Called before the first prompt is sent.
     before_prompts: Callable[[], Awaitable[None]] | None = None
+    #: Whether the process still has the options of the agent.
+    _changes: Changes | None = None
 
     @property
     def launch(self) -> Launch:
@@ -67,9 +71,8 @@ class Pooled(InnerSession):
 
         Return False if the process has other options than this session.
         """
-        launch = self._launch.in_process_of(parked.launch)
-        # A relative CLAUDE_CONFIG_DIR depends on the working directory.
-        if launch is None or place_of(launch).config != place_of(parked.launch).config:
+        launch = self.launch_in(parked.launch)
+        if launch is None:
             return False
         self._parked, self._launch = parked, launch
         self._engine.name_session(launch.session_id or "")
@@ -77,6 +80,14 @@ class Pooled(InnerSession):
             timeout = self._sdk.init_timeout
             self._engine.init_timeout = max(timeout - parked.age, min(_READY_TIMEOUT, timeout))
         return True
+
+    def launch_in(self, started: Launch) -> Launch | None:
+        """Return how the session uses a process that was started before. None if it cannot."""
+        launch = self._launch.in_process_of(started)
+        # A relative CLAUDE_CONFIG_DIR depends on the working directory.
+        if launch is None or place_of(launch).config != place_of(started).config:
+            return None
+        return launch
 
     async def connect(self) -> None:
         """Start the CLI, or claim the one that was started before.
@@ -113,18 +124,19 @@ class Pooled(InnerSession):
         continues: str | None = None,
         used: Used | None = None,
     ) -> Turn:
-        if not self.has_prompts and self.before_prompts is not None:
+        # A session that has ended rejects the prompt.
+        if self.alive and not self.has_prompts and self.before_prompts is not None:
             await self.before_prompts()
         try:
             return await super()._send(uuid, content, timeout, deps, continues, used)
         finally:
             # A prompt that is invalid or was cancelled in the queue is not sent.
             if self._actor.subscriptions.has_turn(uuid):
-                self.has_prompts = self.is_used = True
+                self.has_prompts = True
 
     def lend(self, deps: Any) -> None:
         """Give the session to another caller, whose callbacks get ``deps``."""
-        self._deps, self.is_used = deps, False
+        self._deps = deps
         self._actor.lend(deps)
 
     def has_prompts_of(self, options: ResolvedOptions) -> bool:
@@ -148,32 +160,79 @@ class Pooled(InnerSession):
             return False
         if not self._actor.operations <= CHANGE_NOTHING:
             return False
+        if self._changes is not None and self._changes.is_changed:
+            return False
         used = None if max_memory is None or self.pid is None else resident_bytes(self.pid)
         return used is None or max_memory is None or used <= max_memory
+
+
+class Changes:
+    """Notes whether a process no longer has the options that it was started with.
+
+    Control requests are noted elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self.is_changed = False
+        # The first values that the CLI has reported.
+        self._reported: dict[str, str] = {}
+
+    def wrote(self, action: Write) -> None:
+        """Note a response that adds permission rules."""
+        if _NEW_RULES in action.data:
+            self.is_changed = True
+
+    def delivered(self, action: Deliver) -> None:
+        """Note a permission mode or model that differs from the first one.
+
+        The CLI changes them by itself, for example if the model calls ExitPlanMode.
+        """
+        for message in action.messages:
+            if isinstance(message, InitMessage):
+                self._note("model", message.model)
+                self._note("permission_mode", message.permission_mode)
+            elif isinstance(message, StatusMessage):
+                self._note("permission_mode", message.permission_mode)
+
+    def ended(self, action: TurnEnded) -> None:
+        """Note that the budget is used up. The CLI counts it for each process."""
+        if action.outcome.reason is OutcomeReason.MAX_BUDGET:
+            self.is_changed = True
+
+    def _note(self, name: str, value: str | None) -> None:
+        if value is not None and self._reported.setdefault(name, value) != value:
+            self.is_changed = True
 
 
 class PooledSession(Pooled):
     """A session of a pool."""
 
     async def connect(self) -> None:
-        """Start the CLI, and note whether callbacks change permission rules."""
-        operations = self._actor.operations
-
-        def note_rules(action: Write) -> None:
-            if _NEW_RULES in action.data:
-                operations.add(_NEW_RULES.decode())
-
-        self._actor.before(Write, note_rules)
+        """Start the CLI, and note whether its options change."""
+        changes = self._changes = Changes()
+        self._actor.before(Write, changes.wrote)
+        self._actor.before(Deliver, changes.delivered)
+        self._actor.before(TurnEnded, changes.ended)
         await super().connect()
 
 
 class PooledRun(Pooled, Run):
     """A run of a pool."""
 
+    # True if the run only has to shut down its process.
+    _has_outcome = False
+
+    async def answer(self) -> Outcome[Any]:
+        """Return the outcome of the turn, after the background work."""
+        outcome = await super().answer()
+        # After a crash, another process may continue.
+        self._has_outcome = outcome.reason is not OutcomeReason.CLI_EXITED
+        return outcome
+
     def give_up(self) -> bool:
         """Start no other process. Return True if the run has an outcome once it is closed."""
         self._retry = None
-        return self.alive and self.turn is not None
+        return self._has_outcome or (self.alive and self.turn is not None)
 
 
 def _not_claimed(error: ControlError) -> StartError:

@@ -80,6 +80,19 @@ class Leases:
                     raise
             await asyncio.sleep(min(_PAUSE, LEASE / 4))
 
+    async def renew(self, ask: Callable[..., Awaitable[bool]]) -> None:
+        """Renew the leases now. ``ask`` is as for :meth:`take`.
+
+        Raises:
+            SessionInUseError: another owner has one of them. ``on_lost`` was called.
+            Exception: an exception of ``ask``.
+        """
+        for session_id in list(self._ids):
+            assert self._store is not None, "there are leases to renew"
+            if not await ask(self._store.acquire, session_id, self._owner, LEASE):
+                self._lose(session_id)
+                raise SessionInUseError(session_id)
+
     def take_soon(self, session_id: str) -> None:
         """Take a lease in the background. The session does not wait for it."""
         if self._store is not None and session_id not in self._ids:
@@ -125,8 +138,12 @@ class Leases:
                     delay = LEASE / 10  # the store fails: try again soon
                     continue
                 if not is_ours:
-                    self._ids.remove(session_id)
-                    self._on_lost(SessionInUseError(session_id))
+                    self._lose(session_id)
+
+    def _lose(self, session_id: str) -> None:
+        if session_id in self._ids:
+            self._ids.remove(session_id)
+            self._on_lost(SessionInUseError(session_id))
 
 
 class BorrowedLeases:

@@ -7,6 +7,9 @@ program starts a second conversation for the key.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import NAMESPACE_URL, uuid4, uuid5
@@ -20,8 +23,18 @@ from bridle._shell.store_loading import StartCalls
 from bridle._store import Entry, SessionKey, SessionStore
 from bridle.errors import SessionInUseError, SessionLoadError, StoreError
 
+log = logging.getLogger("bridle.pool")
+
 SUBKEY = "pool"
 """The subkey of the entries that name the conversation of a key."""
+
+_REFRESH_AFTER = 3600.0
+"""Seconds after which the use of a key writes its conversation again."""
+
+_LEAVE_TIMEOUT = 5.0
+"""Seconds that the store has for a call whose failure is only logged."""
+
+_now = time.monotonic
 
 _NAMESPACE = uuid5(NAMESPACE_URL, "bridle:pool-key")
 
@@ -46,6 +59,13 @@ class PoolKeys:
         self._store = store
         self._timeout = timeout
         self._known: dict[str, Conversation] = {}
+        # When this pool wrote the conversation of a key, since it has the lease.
+        self._written: dict[str, float] = {}
+        # A store deletes what was last written too long ago.
+        retention = getattr(store, "retention", None)
+        self._refresh_after = _REFRESH_AFTER
+        if isinstance(retention, int | float):
+            self._refresh_after = min(_REFRESH_AFTER, retention / 4)
         self._leases: dict[str, Leases] = {}
         # Keys whose lease another program has taken.
         self._lost: set[str] = set()
@@ -75,17 +95,55 @@ class PoolKeys:
                 self._known[key] = found
         return self._known.get(key)
 
-    async def save(self, key: str, conversation: Conversation, *, again: bool = False) -> None:
-        """Set the conversation of a key.
-
-        With ``again``, write it to the store even if it is the same as before. A store deletes what
-        was last written too long ago (its ``retention``), so each use has to count as a write.
+    async def save(self, key: str, conversation: Conversation) -> None:
+        """Set the conversation of a key. Does nothing if it is the same as before.
 
         Raises:
+            SessionInUseError: another program has taken the lease of the key.
             StoreError: the store failed.
         """
-        if self._known.get(key) == conversation and not again:
+        if self._known.get(key) != conversation:
+            await self._write(key, conversation, self._timeout)
+
+    async def refresh(self, key: str, conversation: Conversation) -> None:
+        """Set the conversation of a key after a use.
+
+        Write it to the store again after some time, because a store deletes what was last written
+        too long ago (its ``retention``). If this fails, log it.
+
+        Raises:
+            SessionInUseError: the conversation is a new one, and another program has taken the
+                lease of the key.
+            StoreError: the conversation is a new one, and the store failed.
+        """
+        known, written = self._known.get(key), self._written.get(key)
+        if known is None or known.session_id != conversation.session_id:
+            await self.save(key, conversation)
             return
+        is_due = written is None or _now() - written >= self._refresh_after
+        if self._store is None or not (is_due or known != conversation):
+            return
+        try:
+            await self._write(key, conversation, min(self._timeout, _LEAVE_TIMEOUT))
+        except (SessionInUseError, StoreError) as error:
+            log.warning("The conversation of a key could not be written again: %s", error)
+
+    async def undo(self, key: str) -> bool:
+        """Remove a conversation that was saved for a first prompt which was not sent.
+
+        Return False and log it if this fails.
+        """
+        try:
+            await self._renew(key, calls := StartCalls(min(self._timeout, _LEAVE_TIMEOUT)))
+            if self._store is not None:
+                await calls.ask(key, self._store.delete, _name(key))
+        except (SessionInUseError, SessionLoadError) as error:
+            log.warning("A key without a conversation could not be removed: %s", error)
+            return False
+        self._known.pop(key, None)
+        return True
+
+    async def _write(self, key: str, conversation: Conversation, timeout: float) -> None:
         if self._store is not None:
             entry = {
                 "type": "pool_key",
@@ -93,12 +151,31 @@ class PoolKeys:
                 "session_id": conversation.session_id,
                 "cwd": conversation.cwd,
             }
-            name = _name(key, conversation.cwd)
+            name, calls = _name(key, conversation.cwd), StartCalls(timeout)
+            operation = "acquire"
             try:
-                await StartCalls(self._timeout).ask(key, self._store.append, name, [entry])
+                await self._renew(key, calls)
+                operation = "append"
+                await calls.ask(key, self._store.append, name, [entry])
             except SessionLoadError as error:
-                raise StoreError(type(self._store).__name__, "append", error.reason) from error
+                raise StoreError(type(self._store).__name__, operation, error.reason) from error
+            self._written[key] = _now()
         self._known[key] = conversation
+
+    async def _renew(self, key: str, calls: StartCalls) -> None:
+        """Renew the lease of a key before a change, so that it is not that of another program.
+
+        Raises:
+            SessionInUseError: another program has it.
+            SessionLoadError: the store failed.
+        """
+        leases = self._leases.get(key)
+        if leases is not None and key not in self._lost:
+            # The error has the id of the lease, which means nothing to the user.
+            with contextlib.suppress(SessionInUseError):
+                await leases.renew(partial(calls.ask, key))
+        if key in self._lost:
+            raise SessionInUseError(key)
 
     async def forget(self, key: str) -> None:
         """Remove the conversation of a key. Its transcript stays.
@@ -116,12 +193,14 @@ class PoolKeys:
         """Take the lease of a key, if the store has leases.
 
         ``on_lost`` is called if another program takes the lease, because it was not renewed in
-        time.
+        time. Call `release` afterwards, also if this fails or is cancelled.
 
         Raises:
             SessionInUseError: another program has it.
             SessionLoadError: the store failed.
         """
+        if self.is_lost(key):
+            await self.release(key)
         if self._store is None or key in self._leases:
             return
 
@@ -134,11 +213,8 @@ class PoolKeys:
         try:
             await leases.take(_name(key).session_id, ask)
         except SessionInUseError:
-            await self.release(key)
+            del self._leases[key]
             raise SessionInUseError(key) from None  # the id of the lease means nothing to the user
-        except BaseException:
-            await self.release(key)
-            raise
 
     def is_lost(self, key: str) -> bool:
         """Return True if another program has taken the lease of a key."""
@@ -148,6 +224,7 @@ class PoolKeys:
         """Give the lease of a key back."""
         leases = self._leases.pop(key, None)
         self._lost.discard(key)
+        self._written.pop(key, None)
         if self._store is not None:
             # Another program may change it now. And the store has it.
             self._known.pop(key, None)

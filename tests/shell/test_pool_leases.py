@@ -1,0 +1,339 @@
+"""The entry and the lease of a key in a store: failures, cancellations and other programs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.pools import Lab, ask
+from tests.support.processes import run, until
+
+from bridle import Agent, OptionsError
+from bridle._doors.pooled import PooledSession
+from bridle._shell import leases, pool_keys
+from bridle._shell.pool_keys import Conversation, PoolKeys
+from bridle.errors import SessionInUseError, SessionStopped, StoreError
+from bridle.sessions import MemoryStore, SessionKey
+from bridle.testing import FakeCli
+
+NAME = pool_keys._name("a")
+"""Where a store keeps the conversation of the key of these tests."""
+
+
+@pytest.fixture
+def newest(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, "2.1.325")
+    with made.cli:
+        yield made
+
+
+class Store(MemoryStore):
+    """A store whose lease of the key another program can take, and whose writes can fail."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        #: Whether another program has the lease of the key.
+        self.is_taken = False
+        #: Whether writing the conversation of the key fails.
+        self.is_full = False
+        #: Set when the conversation of the key was written. The call goes on until `go` is set.
+        self.wrote, self.go = asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+        if self.is_taken and session_id == NAME.session_id:
+            return False
+        return await super().acquire(session_id, owner, seconds)
+
+    async def append(self, key: SessionKey, entries: Sequence[Any]) -> None:
+        is_ours = key.subkey == NAME.subkey
+        if is_ours and self.is_full:
+            raise OSError("disk full")
+        await super().append(key, entries)
+        if is_ours:
+            self.wrote.set()
+            await self.go.wait()
+
+    async def saved(self) -> list[str]:
+        """Return the ids of the conversation of the key, in the order of writing."""
+        return [str(entry["session_id"]) for entry in await self.load(NAME) or ()]
+
+
+# -- another program takes the key -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_first_prompt_after_a_lost_lease_leaves_the_key_to_the_other_program(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch, is_noticed: bool
+) -> None:
+    """Whether the renewal has noticed the loss before the prompt, or not."""
+    if is_noticed:
+        monkeypatch.setattr(leases, "LEASE", 0.2)
+
+    async def main() -> None:
+        store = Store()
+        async with newest.agent(store=store).pool(size=1, ready=0) as pool:
+            async with pool.session(key="a") as session:
+                store.is_taken = True
+                if is_noticed:
+                    await until(lambda: not session.alive)
+                with pytest.raises(SessionStopped if is_noticed else SessionInUseError):
+                    _ = await session.send_user_message("hi")
+                assert not session.alive
+            assert await store.saved() == []
+
+    run(main)
+
+
+def test_a_session_whose_lease_was_lost_during_its_start_is_not_kept(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It replaces the idle process of the key, which works in another directory."""
+    monkeypatch.setattr(leases, "LEASE", 0.2)
+    connect = PooledSession.connect
+
+    async def main() -> None:
+        store = Store()
+        async with newest.agent(store=store).pool(size=1, ready=0) as pool:
+            async with pool.session(key="a", cwd=newest.other):
+                pass
+
+            async def lose(session: PooledSession) -> None:
+                store.is_taken = True
+                await until(lambda: pool._work._keys.is_lost("a"))
+                await connect(session)
+
+            monkeypatch.setattr(PooledSession, "connect", lose)
+            with pytest.raises(SessionInUseError):
+                async with pool.session(key="a", cwd=newest.work):
+                    pass
+            await until(lambda: pool.metrics.closing == 0)
+            assert pool.metrics.idle == 0
+            monkeypatch.setattr(PooledSession, "connect", connect)
+            with pytest.raises(SessionInUseError):
+                async with pool.session(key="a"):
+                    pass
+            store.is_taken = False
+            store._leases.clear()
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+
+    run(main)
+
+
+def test_a_lease_that_is_lost_during_a_claim_starts_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE", 0.2)
+
+    class Claiming(Store):
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            self.is_taken = any("claim_session" in str(lines) for lines in cli.runs)
+            return await super().acquire(session_id, owner, seconds)
+
+    async def main() -> None:
+        agent = Agent(cli_path=cli.path, cwd=str(tmp_path), store=Claiming())
+        async with agent.pool(size=1) as pool:
+            with pytest.raises(SessionInUseError) as caught:
+                async with pool.session(key="a"):
+                    pass
+            assert caught.value.session_id == "a"
+
+    starts: list[object] = []
+    start = PooledSession.connect
+
+    async def count(session: PooledSession) -> None:
+        starts.append(session)
+        await start(session)
+
+    monkeypatch.setattr(PooledSession, "connect", count)
+    fake = FakeCli(flavour="2.1.325").expect_initialize().expect_request("claim_session")
+    with fake.silence() as cli:
+        run(main)
+    assert len(starts) == 1
+
+
+def test_a_lost_lease_is_taken_again_before_the_next_use() -> None:
+    async def main() -> None:
+        store = Store()
+        keys = PoolKeys(store, 5.0)
+        await keys.take("a")
+        keys._lost.add("a")
+        store.is_taken = True
+        with pytest.raises(SessionInUseError):
+            await keys.take("a")
+        store.is_taken = False
+        store._leases.clear()
+        await keys.take("a")
+        assert not keys.is_lost("a")
+        await keys.release("a")
+        assert store._leases == {}
+
+    run(main)
+
+
+# -- writing the conversation of a key -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_first_prompt_whose_save_was_cancelled_leaves_the_key_usable(
+    newest: Lab, is_repeated: bool
+) -> None:
+    """Some libraries repeat a cancellation until the block has ended."""
+
+    async def main() -> None:
+        store = Store()
+        async with newest.agent(store=store).pool(size=1, ready=0, max_uses=1) as pool:
+
+            async def use() -> None:
+                async with pool.session(key="a") as session:
+                    await ask(session)
+
+            store.go.clear()
+            using = asyncio.create_task(use())
+            await store.wrote.wait()
+            using.cancel()
+            while is_repeated and not using.done():
+                await asyncio.sleep(0)
+                using.cancel()
+            await asyncio.wait([using])
+            store.go.set()
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+                assert await store.saved() == [session.id]
+
+    run(main)
+
+
+def test_the_uses_of_a_process_write_its_key_once_in_an_hour(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        store = Store()
+        async with newest.agent(store=store).pool(size=1) as pool:
+            for expected in (1, 1, 1, 2, 2):
+                if expected == 2:
+                    monkeypatch.setattr(pool_keys, "_now", lambda: time.monotonic() + 3600.0)
+                async with pool.session(key="a") as session:
+                    await ask(session)
+                assert len(await store.saved()) == expected
+
+    run(main)
+
+
+def test_a_key_is_written_more_often_if_the_retention_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        now = [0.0]
+        monkeypatch.setattr(pool_keys, "_now", lambda: now[0])
+        store, conversation = Store(retention=600.0), Conversation("", "/")
+        keys = PoolKeys(store, 5.0)
+        await keys.save("a", conversation)
+        for now[0], expected in ((149.0, 1), (150.0, 2), (299.0, 2), (300.0, 3)):
+            await keys.refresh("a", conversation)
+            assert len(await store.saved()) == expected
+
+    run(main)
+
+
+def test_a_store_that_fails_does_not_replace_the_error_of_a_block(
+    newest: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        store = Store()
+        async with newest.agent(store=store).pool(size=1, max_uses=1) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session)
+            store.is_full = True
+
+            async def fail() -> None:
+                async with pool.session(key="a") as session:
+                    await ask(session)
+                    raise ValueError("mine")
+
+            with pytest.raises(ValueError, match="mine"):
+                await fail()
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+
+    with caplog.at_level("WARNING", "bridle.pool"):
+        run(main)
+    assert "disk full" in caplog.text
+
+
+def test_a_first_prompt_that_cannot_be_undone_is_logged(
+    newest: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stuck(Store):
+        async def delete(self, key: SessionKey) -> None:
+            raise OSError("no delete")
+
+    async def main() -> None:
+        pool = newest.agent(store=Stuck()).pool(size=1)
+        async with pool, pool.session(key="a") as session:
+            with pytest.raises(OptionsError):
+                _ = await session.send_user_message([])
+
+    with caplog.at_level("WARNING", "bridle.pool"):
+        run(main)
+    assert "no delete" in caplog.text
+
+
+def test_a_conversation_that_was_cleared_and_not_saved_is_reported(newest: Lab) -> None:
+    async def main() -> None:
+        store = Store()
+        async with newest.agent(store=store).pool(size=1) as pool:
+            borrowed = pool.session(key="a")
+            session: Any = await borrowed.__aenter__()
+            await ask(session)
+            store.is_full = True
+            session._engine.name_session("00000000-0000-4000-8000-000000000000")
+            with pytest.raises(StoreError, match="disk full"):
+                await borrowed.__aexit__(None, None, None)
+
+    run(main)
+
+
+# -- cancellation ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_forgetting", [False, True])
+def test_a_caller_that_is_cancelled_again_and_again_leaves_no_lease(
+    newest: Lab, is_forgetting: bool
+) -> None:
+    """As anyio does it until its scope has ended."""
+
+    class Slow(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.granted = asyncio.Event()
+
+        async def acquire(self, session_id: str, owner: str, seconds: float) -> bool:
+            is_ours = await super().acquire(session_id, owner, seconds)
+            if not self.granted.is_set():
+                self.granted.set()
+                await asyncio.Event().wait()
+            return is_ours
+
+        async def release(self, session_id: str, owner: str) -> None:
+            await asyncio.sleep(0)
+            await super().release(session_id, owner)
+
+    async def main() -> None:
+        store = Slow()
+        async with newest.agent(store=store).pool(size=1, ready=0) as pool:
+            work: Any = pool.forget("a") if is_forgetting else pool.session(key="a").__aenter__()
+            using = asyncio.create_task(work)
+            await store.granted.wait()
+            while not using.done():
+                using.cancel()
+                await asyncio.sleep(0)
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+
+    run(main)
