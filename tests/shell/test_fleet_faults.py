@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,28 @@ def test_a_run_that_was_claimed_and_not_started_goes_back(place: Place) -> None:
     run(main)
 
 
+def test_a_run_that_was_taken_from_its_worker_is_continued(place: Place) -> None:
+    """A worker that finds its run in the queue again kills its CLI. It does not interrupt it."""
+
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SLOW 5")
+        async with working(fleet, drain=0.1):
+            await reach(one, RunStatus.RUNNING)
+            await asyncio.to_thread(
+                change,
+                place,
+                "UPDATE workflow_status SET status = 'DELAYED', delay_until_epoch_ms = ?,"
+                " owner_xid = NULL, started_at_epoch_ms = NULL WHERE workflow_uuid = ?",
+                int((time.time() + 3) * 1000),
+                one.id,
+            )
+            outcome = await one.outcome(WAIT)
+            assert (outcome.reason, outcome.ok) == (OutcomeReason.COMPLETED, True)
+
+    run(main)
+
+
 def test_a_fleet_is_closed_while_its_worker_runs(place: Place) -> None:
     async def main() -> None:
         fleet = place.fleet()
@@ -316,6 +339,26 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_worker(tmp_path: Path) -> 
         worker.wait()
         worker.stdout.close()
         os.kill(child, signal.SIGKILL)
+
+
+def test_a_tool_that_reads_the_lock_file_does_not_release_the_lock(tmp_path: Path) -> None:
+    database = str(tmp_path / "runs.db")
+
+    async def main() -> None:
+        lock, other = FileLock("worker", database), FileLock("other", database)
+        await lock.take()
+        for path in tmp_path.iterdir():
+            path.read_bytes()
+        await other.take()
+        assert await other.free(["worker"]) == []
+        await other.aclose()
+        third = FileLock("third", database)
+        await third.take()
+        assert await third.free(["worker"]) == []
+        await third.aclose()
+        await lock.aclose()
+
+    run(main)
 
 
 def test_a_program_that_uses_dbos_itself_cannot_be_a_worker(place: Place, tmp_path: Path) -> None:
@@ -607,28 +650,6 @@ def test_a_worker_on_which_no_cli_starts_pauses(
         assert (infos[4].ended_at or 0) - (infos[2].ended_at or 0) > 3.0, "1 s and 2 s"
         assert "did not start on this worker" in caplog.text
         await fleet.aclose()
-
-    run(main)
-
-
-def test_a_run_is_deleted(place: Place) -> None:
-    async def main() -> None:
-        fleet = place.fleet()
-        one = await fleet.submit("SAY Fine.", key="one")
-        with pytest.raises(UsageError, match="has not ended"):
-            await one.delete()
-        async with working(fleet):
-            assert (await one.outcome(WAIT)).ok
-            await one.delete()
-            with pytest.raises(UsageError, match="no run"):
-                await one.status()
-            assert await one.messages() == []
-            assert await fleet.store.list() == []
-            again = await fleet.submit("SAY Again.", key="one")
-            assert (await again.outcome(WAIT)).text == "Again."
-            gone = await fleet.submit("SAY Never.", delay=3600)
-            await gone.cancel()
-            await gone.delete()
 
     run(main)
 

@@ -283,6 +283,10 @@ class SeenFor:
         self._since = {one: self._since.get(one, now) for one in seen}
         return [one for one, since in self._since.items() if now - since >= self._wait]
 
+    def forget(self) -> None:
+        """Forget all names, after a look that failed."""
+        self._since = {}
+
     def pause(self, now: float, limit: float) -> float:
         """Return after how many seconds to look again: when a name becomes due, or ``limit``."""
         waits = [since + self._wait - now for since in self._since.values()]

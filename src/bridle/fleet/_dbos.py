@@ -355,11 +355,6 @@ class Queue:
         with self._errors("write"), self._client._sys_db.engine.begin() as connection:
             return bool(connection.execute(statement).rowcount)
 
-    def delete(self, segment_ids: Sequence[str]) -> None:
-        """Delete workflows."""
-        with self._errors("delete"):
-            self._client.delete_workflows(list(segment_ids))
-
     # -- schedules ---------------------------------------------------------------------------------
 
     def schedule(self, name: str, cron: str, text: str, timezone: str | None) -> None:

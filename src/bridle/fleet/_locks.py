@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import struct
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable
@@ -65,14 +67,31 @@ class WorkerLock(ABC):
 # ---------------------------------------------------------------- files
 
 
-_EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+# For systems without locks of an open file.
+_POSIX = {
+    fcntl.F_WRLCK: fcntl.LOCK_EX,
+    fcntl.F_RDLCK: fcntl.LOCK_SH,
+    fcntl.F_UNLCK: fcntl.LOCK_UN,
+}
+
+_open_files: set[int] = set()
+"""Descriptors of lock files in this process."""
+
+
+def _close_files() -> None:
+    while _open_files:
+        os.close(_open_files.pop())
+
+
+# A child process that a tool has forked would share the lock, and keep it when the worker dies.
+os.register_at_fork(after_in_child=_close_files)
 
 
 class FileLock(WorkerLock):
     """Lock one byte of a file beside an SQLite database. The kernel unlocks it with the process.
 
-    These are POSIX locks, which belong to a process: a child process that a tool has forked does
-    not keep them. They end if the process closes the file, so a process opens it once.
+    The lock belongs to the open file (`F_OFD_SETLK`). A POSIX lock would belong to the process and
+    end as soon as any code of the program, such as a tool that reads all files, closes the file.
     """
 
     free_for = 1.5  # the watchdog of a killed worker needs a moment to kill the CLIs
@@ -85,18 +104,23 @@ class FileLock(WorkerLock):
     async def take(self) -> None:
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            is_taken = self._lock(self.executor, _EXCLUSIVE)
+            _open_files.add(self._descriptor)
+            is_taken = self._lock(self.executor, fcntl.F_WRLCK)
         except OSError as error:
             raise StoreError("Fleet", "work", f"the lock file: {error.strerror}") from None
         if not is_taken:
             raise StoreError("Fleet", "work", "the lock of this worker cannot be taken")
 
-    def _lock(self, executor: str, operation: int) -> bool:
-        """Change the lock of an executor. Return False if another process has it."""
+    def _lock(self, executor: str, kind: int) -> bool:
+        """Change the lock of an executor. Return False if another worker has it."""
         assert self._descriptor is not None, "the file is open"
         place = lock_number(executor) & 0x3FFF_FFFF_FFFF_FFFF
+        lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0)  # struct flock of Linux
         try:
-            fcntl.lockf(self._descriptor, operation, 1, place)
+            if sys.platform == "linux":
+                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, lock)
+            else:
+                fcntl.lockf(self._descriptor, _POSIX[kind] | fcntl.LOCK_NB, 1, place)
         except (BlockingIOError, PermissionError):
             return False
         return True
@@ -118,22 +142,23 @@ class FileLock(WorkerLock):
 
     def _is_free(self, executor: str) -> bool:
         # A shared lock: several workers may look at the same time.
-        is_free = self._lock(executor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        is_free = self._lock(executor, fcntl.F_RDLCK)
         if is_free:
-            self._lock(executor, fcntl.LOCK_UN)
+            self._lock(executor, fcntl.F_UNLCK)
         return is_free
 
     @contextlib.asynccontextmanager
     async def taking(self, executor: str) -> AsyncGenerator[bool]:
-        is_taken = self._lock(executor, _EXCLUSIVE)
+        is_taken = self._lock(executor, fcntl.F_WRLCK)
         try:
             yield is_taken
         finally:
             if is_taken:
-                self._lock(executor, fcntl.LOCK_UN)
+                self._lock(executor, fcntl.F_UNLCK)
 
     async def aclose(self) -> None:
         if self._descriptor is not None:
+            _open_files.discard(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None
 

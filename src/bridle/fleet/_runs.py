@@ -30,7 +30,6 @@ from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._waiting import in_thread
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import Answers, PermissionResult
-from bridle.sessions import delete as delete_session
 from bridle.sessions import read_messages
 
 _POLL = 0.5
@@ -296,23 +295,6 @@ class Run:
         if found.segment is None or found.segment.decision != chosen:
             what = f"Another program has decided about the run {self.id} before."
             raise UsageError(what, fix="Call run.status() to see what became of it.")
-
-    async def delete(self) -> None:
-        """Delete the run and its conversation from the database. Its key can be used again.
-
-        Raises:
-            UsageError: the run has not ended, or the fleet has no such run.
-            StoreError: the database failed. Call it again.
-        """
-        found = await self._all_rows()
-        status = status_of(found[-1])
-        if not status.is_final:
-            what = f"The run {self.id} has not ended: it is {status}."
-            raise UsageError(what, fix="Call run.cancel() first.")
-        # The rows go last, so that a deletion that failed can be repeated.
-        with contextlib.suppress(SessionNotFoundError):  # the run never started
-            await delete_session(self.id, store=self._store)
-        await in_thread(self._queue.delete, [row.id for row in found])
 
     async def _add_next(
         self,

@@ -55,7 +55,7 @@ from bridle.errors import (
     StoreError,
     UsageError,
 )
-from bridle.fleet._dbos import Executor, Queue
+from bridle.fleet._dbos import Executor, Queue, Row
 from bridle.fleet._locks import LockLost, WorkerLock
 from bridle.fleet._store import FleetStore
 from bridle.fleet._waiting import finish, first, in_thread, unless
@@ -407,25 +407,30 @@ class _Term:
                 running = await in_thread(self._plan.queue.running)
                 await self._put_orphans_back(running)
                 await self._take_over(running)
+                held = {one for one, executor in running if executor == self.name}
+                rows = await self._rows([one for one in mine if one not in held])
             except (StoreError, LockLost):
+                self._free.forget()
                 continue
             except Exception:
+                self._free.forget()
                 log.exception("worker %s cannot look at the runs", self.name)
                 continue
-            owners = dict(running)
             for one, job in mine.items():
-                owner = owners.get(one)
-                is_known = job.is_lost or job.is_cancelled or self._jobs.get(one) is not job
-                if owner == self.name or is_known:
+                if one in held or job.is_lost or job.is_cancelled or self._jobs.get(one) is not job:
                     continue
-                if owner is None:
+                row = rows.get(one)
+                if row is None or row.status == "CANCELLED":
                     log.info("run %s was cancelled", one)
                     job.is_cancelled = True
                     self._in_background(job.interrupt())
-                else:
-                    log.info("another worker has run %s", one)
+                elif row.executor != self.name or row.status in ("ENQUEUED", "DELAYED"):
+                    log.info("run %s was taken from this worker", one)
                     job.kill()
                     job.cancel()
+
+    async def _rows(self, ids: list[str]) -> dict[str, Row]:
+        return await in_thread(self._plan.queue.rows, ids) if ids else {}
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -550,10 +555,14 @@ class _Term:
                 now = self._loop.time()
                 if failing_since is None or now - began > _PATIENCE:
                     failing_since, pause = now, _PAUSE
-                # A session is in use while a worker that is frozen holds it: wait for its end.
-                is_in_use = isinstance(error, SessionInUseError)
-                if not is_in_use and now - failing_since > _PATIENCE:
-                    return store_outcome(failed_outcome(error))
+                if now - failing_since > _PATIENCE:
+                    if not isinstance(error, SessionInUseError):
+                        return store_outcome(failed_outcome(error))
+                    # A worker of this machine that is frozen may hold the session. A worker of
+                    # another machine can continue the run.
+                    segment, queue = job.segment, self._plan.queue
+                    await self._write(queue.postpone, segment.id, self.name, _LONGEST_PAUSE)
+                    raise asyncio.CancelledError from None
                 log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
             except (StartError, ControlError, OptionsError) as error:
                 self._failed_starts += 1
