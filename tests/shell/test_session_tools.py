@@ -338,6 +338,23 @@ def test_a_raw_handler_gets_the_message_as_it_is_and_its_answer_the_id_of_the_qu
     assert seen == [RPC, {**RPC, "method": "x"}]
 
 
+def test_a_raw_handler_that_exits_is_reported_as_failed() -> None:
+    def handle(message: dict[str, Any]) -> McpResponse:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        text = "the server failed to handle the message"
+        script = FakeCli(patience=5.0).expect_initialize()
+        script = script.ask_mcp("test", RPC).expect_mcp_error({"message": text})
+        with script.turn() as cli:
+            bidir = BidirOptions(mcp_servers=[("test", handle)])
+            async with start_session(options(cli), bidir=bidir) as session:
+                assert (await (await session.send_user_message("go"))).ok
+                cli.check()
+
+    run(main)
+
+
 ODD_RPC: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": "123",

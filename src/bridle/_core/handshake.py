@@ -13,6 +13,7 @@ from bridle._core.incoming.hook_rules import rule_of
 from bridle._core.outgoing import INITIALIZE
 from bridle._core.versions import MINIMUM
 from bridle._core.wire import Unencodable, encode_request
+from bridle._raw_line import JsonObject
 from bridle.errors import (
     BridleError,
     CliExitedDuringInit,
@@ -40,7 +41,7 @@ class Handshake:
         except Unencodable as problem:
             raise OptionsError("options", str(problem), fix="Use JSON values.") from None
         self._emit = emit
-        self._hooks = tuple(cast("Mapping[str, object]", fields.get("hooks") or {}))
+        self._hooks = cast("Mapping[str, list[JsonObject]]", fields.get("hooks") or {})
         self._key: Hashable | None = None
         #: True while the CLI's version is being checked. The session runs only after that.
         self.awaits_version = False
@@ -86,7 +87,7 @@ class Handshake:
     def answered(self, info: Mapping[str, object] | None) -> InitializationError | None:
         """Take the payload of the response to initialize.
 
-        Return an error if the CLI did not register hooks that can block.
+        Return an error if the CLI did not register hooks of a gate, or hooks that must not fail.
         """
         self.server_info = info
         if self.wants_capabilities and not self.capabilities:
@@ -94,7 +95,9 @@ class Handshake:
         if not self._hooks or (info or {}).get("hooks_applied") is not False:
             return None
         problem = f"the CLI did not register the hooks ({', '.join(self._hooks)})"
-        if any(rule_of(event).is_gate for event in self._hooks):
+        matchers = (one for listed in self._hooks.values() for one in listed)
+        must_run = any(one.get("onFailure") == "block" for one in matchers)
+        if must_run or any(rule_of(event).is_gate for event in self._hooks):
             return InitializationError(problem)
         self._emit(Warn(WarningKind.HOOK_FAILED, f"{problem} and will not call them"))
         return None

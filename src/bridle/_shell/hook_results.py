@@ -115,9 +115,10 @@ def _from_mapping(output: Mapping[Any, Any], run: HookRun) -> HookReturn:
     sends = bool(run.waiting) and run.waiting[0].hook.on_invalid == "send"
     given = _given(output) if sends else None
     try:
-        if given is not None:
-            _reject_nulls(given)
-        checked = _plain(_from_dict(output, run.event), "its dict", run)
+        read = _from_dict(output, run.event)
+        if given is not None or (rule_of(run.event).is_gate and not _refuses(read)):
+            _reject_nulls(output)
+        checked = _plain(read, "its dict", run, is_sent=given is not None)
     except InvalidResult as invalid:
         if given is None:
             raise
@@ -140,13 +141,19 @@ def _asynchronous(output: Mapping[Any, Any], event: str) -> HookReturn:
     return None if refusal == HookOutput() else CheckedOutput(refusal, "its dict")
 
 
-def _reject_nulls(given: JsonObject) -> None:
-    """Raise `InvalidResult` if a member is None. The CLI rejects an output with a null."""
-    specific = given.get("hookSpecificOutput")
-    for members in (given, specific):
-        if is_mapping(members) and None in members.values():
-            name = next(name for name, value in members.items() if value is None)
-            raise InvalidResult(f"its dict sets {name!r:.40} to None")
+def _reject_nulls(output: Mapping[Any, Any], called: str = "its dict") -> None:
+    """Raise `InvalidResult` if a member is None. Newer CLIs reject an output with a null."""
+    for name, value in output.items():
+        if value is None:
+            raise InvalidResult(f"{called} sets {name!r:.40} to None")
+        if name == "hookSpecificOutput" and is_mapping(value):
+            _reject_nulls(value, called)
+
+
+def _refuses(output: HookOutput) -> bool:
+    """Return whether an output blocks, denies, or ends the turn."""
+    decisions = (output.permission_decision, output.specific.get("permissionDecision"))
+    return output.continue_turn is False or output.decision == "block" or "deny" in decisions
 
 
 def _given(output: Mapping[Any, Any]) -> JsonObject | None:
@@ -161,8 +168,8 @@ def _given(output: Mapping[Any, Any]) -> JsonObject | None:
 def _from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
     """Convert an output dict of the official SDK.
 
-    A member whose value is None counts as absent. Raises `InvalidResult` for unknown members: a
-    misspelt one may have been meant as a refusal.
+    Leaves out members whose value is None. Raises `InvalidResult` for unknown members: a misspelt
+    one may have been meant as a refusal.
     """
     fields: dict[str, Any] = {}
     for name, value in output.items():
@@ -184,7 +191,7 @@ def _from_dict(output: Mapping[Any, Any], event: str) -> HookOutput:
 def _specific(value: object, event: str) -> dict[Any, Any]:
     if not is_mapping(value):
         raise InvalidResult(f"its hookSpecificOutput is {kind_of(value)}, not a dict")
-    members: dict[Any, Any] = dict(value)
+    members: dict[Any, Any] = {name: one for name, one in value.items() if one is not None}
     if members.pop("hookEventName", None) != event:
         raise InvalidResult(f"its hookSpecificOutput.hookEventName is not {event!r}")
     return members
@@ -227,14 +234,24 @@ def _checked(output: HookOutput, called: str, event: str) -> HookOutput:
     return output
 
 
-def _plain(given: HookOutput, called: str, run: HookRun) -> CheckedOutput:
-    """Return an output whose fields hold plain JSON values only."""
+def _plain(given: HookOutput, called: str, run: HookRun, *, is_sent: bool = False) -> CheckedOutput:
+    """Return an output whose fields hold plain JSON values only.
+
+    Raises `InvalidResult` for a text that is not a string, and at a gate for a None in `specific`:
+    the CLI rejects both. An output that refuses stays valid, because it must take effect, unless
+    ``is_sent``: the CLI then gets it if it is invalid.
+    """
     output = _checked(given, called, run.event)
+    must_hold = not is_sent and _refuses(output)
+    if rule_of(run.event).is_gate and not must_hold:
+        _reject_nulls(given.specific, f"{called}.specific")
     if run.event == _PERMISSION_REQUEST:
         _check_decision(output.specific.get("decision", {}), called, run.wire)
     fields: JsonObject = {name: getattr(output, name) for name in _POSSIBLE}
     for name in _TEXTS:
         value = getattr(output, name)
+        if not (value is None or isinstance(value, str) or must_hold):
+            raise InvalidResult(f"{called}.{name} is {kind_of(value)}, not a string")
         fields[name] = None if value is None else as_text(value)
     values: JsonObject = {name: getattr(output, name) for name in _VALUES}
     if output.permission is not None:

@@ -1,6 +1,6 @@
 """Guards with on_failure that return None or a value that the CLI rejects: the call is blocked."""
 
-# model: [*([tool_use("Bash", command=f"touch ran{n}")] for n in range(5)),
+# model: [*([tool_use("Bash", command=f"touch ran{n}")] for n in range(10)),
 #   [tool_use("Write", file_path="written.txt", content="x")], [text("Done.")]]
 # not compared: messages and error texts, because Bridle blocks some of the calls itself.
 
@@ -20,6 +20,11 @@ outputs = [
     specific(permissionDecision="allow", permissionDecisionReason=None),
     specific(permissionDecision="Deny"),
     {"decision": "refuse"},
+    specific(permissionDecision="allow", permissionDecisionReason=5),
+    specific(permissionDecision="allow", additionalContext=7),
+    specific(additionalContext=["a"]),
+    {"decision": "approve", "reason": 5},
+    {"systemMessage": 5},
 ]
 
 

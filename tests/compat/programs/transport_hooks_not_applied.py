@@ -40,13 +40,14 @@ async def guard(input_data, tool_use_id, context):
 
 
 async def main():
-    hooks = {"PreToolUse": [HookMatcher(hooks=[guard], on_failure="block")]}
-    try:
-        with anyio.fail_after(20):
-            async with ClaudeSDKClient(ClaudeAgentOptions(hooks=hooks), transport=Process()):
-                print("connected")
-    except Exception as error:
-        print(type(error).__name__)
+    for event in ("PreToolUse", "PreCompact", "PreModelSwitch"):
+        hooks = {event: [HookMatcher(hooks=[guard], on_failure="block")]}
+        try:
+            with anyio.fail_after(20):
+                async with ClaudeSDKClient(ClaudeAgentOptions(hooks=hooks), transport=Process()):
+                    print("connected")
+        except Exception as error:
+            print(type(error).__name__)
 
 
 anyio.run(main)

@@ -133,10 +133,18 @@ def test_a_cli_that_did_not_register_a_gate_fails_the_start(is_confirmed: bool) 
         assert isinstance(rejection(actions, START), InitializationError)
 
 
+def test_a_cli_that_did_not_register_a_required_hook_fails_the_start() -> None:
+    matchers = [{"matcher": None}, {"matcher": None, "onFailure": "block"}]
+    engine = started(initialize={"hooks": {"Stop": [], "PreCompact": matchers}})
+    feed(engine, 1.0, cli.success("req_0", {**cli.NEWER, "hooks_applied": False}))
+    assert isinstance(engine.error, InitializationError)
+
+
 @pytest.mark.parametrize(
     ("hooks", "applied", "warnings"),
     [
         ({"Stop": []}, False, [WarningKind.HOOK_FAILED]),
+        ({"PreCompact": [{"matcher": None}]}, False, [WarningKind.HOOK_FAILED]),
         ({"PreToolUse": []}, True, []),
         ({"PreToolUse": []}, None, []),
         (None, False, []),

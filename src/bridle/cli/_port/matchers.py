@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from bridle.cli._port.names import CANNOT_FAIL, GUARDS, HOOK_TIMEOUT
+from bridle.compat._hook_rules import CANNOT_FAIL, GUARDS, HOOK_TIMEOUT
+
+RETURNS_NONE = (
+    "A hook that returns None lets the work continue, also with on_error. With the official SDK "
+    "it blocks. Return Block, or raise an exception, wherever the hook must block."
+)
 
 
 def hooks_of(
@@ -17,9 +22,12 @@ def hooks_of(
     reader.
     """
     given = {name: value for name, value in arguments.items() if not _is_none(value)}
+    if "timeout" in given and _is_zero(given["timeout"]):
+        del given["timeout"]  # the default, too
     callbacks, on_failure = given.pop("hooks", None), given.pop("on_failure", None)
     if event is None:
         note(f'Add on_timeout="block" to hooks of {", ".join(sorted(GUARDS))}.')
+        note("Set the option parallel_hooks=True if an event has several hooks.")
     if callbacks is None:
         note("Hook takes one function: write one Hook for each function of the matcher.")
         return None
@@ -34,12 +42,21 @@ def hooks_of(
         given["on_error"] = _on_error(on_failure)
         if event is None:
             note(f"Leave out on_error at {', '.join(sorted(CANNOT_FAIL))}.")
+        if not isinstance(on_failure, ast.Constant):
+            note('The value of on_error is "block" or "continue".')
+        if not (isinstance(on_failure, ast.Constant) and on_failure.value == "continue"):
+            note(RETURNS_NONE)
     keywords = [*(ast.keyword(name, value) for name, value in given.items()), *guards_of(event)]
     if not isinstance(callbacks, ast.List):
-        each = ast.Name("hook", ast.Load())
-        return ast.ListComp(_hook(each, keywords), [ast.comprehension(each, callbacks, [], 0)])
-    hooks = [_hook(one, keywords) for one in callbacks.elts]
-    return hooks[0] if len(hooks) == 1 else ast.List(hooks, ast.Load())
+        return _each(callbacks, keywords)
+    hooks = [
+        ast.Starred(_each(one.value, keywords), ast.Load())
+        if isinstance(one, ast.Starred)
+        else _hook(one, keywords)
+        for one in callbacks.elts
+    ]
+    is_one = len(hooks) == 1 and not isinstance(hooks[0], ast.Starred)
+    return hooks[0] if is_one else ast.List(hooks, ast.Load())
 
 
 def guards_of(event: str | None) -> list[ast.keyword]:
@@ -47,17 +64,46 @@ def guards_of(event: str | None) -> list[ast.keyword]:
     return [ast.keyword("on_timeout", ast.Constant("block"))] if event in GUARDS else []
 
 
-def flat(value: ast.expr) -> ast.expr:
-    """Join lists of hooks that became parts of a list of matchers."""
-    if not isinstance(value, ast.List):
-        return value
-    return ast.List([one for part in value.elts for one in _parts(part)], ast.Load())
+def needs_parallel(hooks: ast.expr) -> bool:
+    """Return whether an event of the option `hooks` has several hooks, or a list not known here.
+
+    The CLI calls all hooks of the official SDK. Bridle stops after the first that decides.
+    """
+    if not isinstance(hooks, ast.Dict):
+        return not _is_none(hooks)
+    lists = [one.elts if isinstance(one, ast.List) else None for one in hooks.values]
+    known = all(one is not None and all(map(_is_hook, one)) and len(one) < 2 for one in lists)
+    return None in hooks.keys or not known
 
 
-def _parts(value: ast.expr) -> list[ast.expr]:
-    if isinstance(value, ast.ListComp):
-        return [ast.Starred(value, ast.Load())]
-    return value.elts if isinstance(value, ast.List) else [value]
+def _is_hook(value: ast.expr) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    return ast.unparse(value.func) == "Hook" and len(value.args) == 1
+
+
+def parts_of(hooks: ast.expr) -> list[ast.expr]:
+    """Return the elements that the hooks of a matcher are in a list of hooks."""
+    if isinstance(hooks, ast.ListComp):
+        return [ast.Starred(hooks, ast.Load())]
+    return hooks.elts if isinstance(hooks, ast.List) else [hooks]
+
+
+def flat(hooks: ast.ListComp) -> ast.ListComp:
+    """Join the lists of hooks that a list comprehension of matchers became."""
+    inner = hooks.elt
+    if isinstance(inner, ast.ListComp):
+        return ast.ListComp(inner.elt, [*hooks.generators, *inner.generators])
+    if not isinstance(inner, ast.List):
+        return hooks
+    each = ast.Name("hook", ast.Load())
+    return ast.ListComp(each, [*hooks.generators, ast.comprehension(each, inner, [], 0)])
+
+
+def _each(callbacks: ast.expr, keywords: list[ast.keyword]) -> ast.expr:
+    """Return a list comprehension that makes a hook of each callback."""
+    each = ast.Name("hook", ast.Load())
+    return ast.ListComp(_hook(each, keywords), [ast.comprehension(each, callbacks, [], 0)])
 
 
 def _hook(callback: ast.expr, keywords: list[ast.keyword]) -> ast.expr:
@@ -66,6 +112,10 @@ def _hook(callback: ast.expr, keywords: list[ast.keyword]) -> ast.expr:
 
 def _is_none(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
+
+
+def _is_zero(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value == 0
 
 
 def _on_error(on_failure: ast.expr) -> ast.expr:

@@ -303,17 +303,3 @@ RESULTS: Mapping[str, str] = {
     "sync": "bridle",
 }
 """Names that native forms use, with the module to import them from."""
-
-GUARDS = frozenset(
-    {
-        *("PermissionRequest", "PostToolBatch", "PreToolUse"),
-        *("UserPromptExpansion", "UserPromptSubmit"),
-    }
-)
-"""The events at which the CLI blocks if a hook of the official SDK does not answer in time."""
-
-CANNOT_FAIL = frozenset({"Stop", "SubagentStop", "TaskCompleted", "TeammateIdle"})
-"""The events at which hooks of the official SDK ignore `on_failure`."""
-
-HOOK_TIMEOUT = 600
-"""Seconds that a hook of the official SDK may take if it has no timeout."""

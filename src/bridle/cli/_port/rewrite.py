@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from bridle.cli._port.matchers import flat, guards_of, hooks_of
+from bridle.cli._port.matchers import flat, guards_of, hooks_of, needs_parallel, parts_of
 from bridle.cli._port.names import CONVERSATION, METHODS, NAMES, OPTIONS, RESULTS, UPDATES
 
 Keywords: TypeAlias = dict[str, ast.expr]
@@ -108,6 +108,8 @@ class Rewriter(ast.NodeTransformer):
         self.may_await = may_await
         #: The event whose matchers are rewritten. None: not known.
         self.event: str | None = None
+        #: True while a matcher is rewritten that is an element of a list.
+        self.is_listed = False
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
@@ -232,8 +234,8 @@ class Rewriter(ast.NodeTransformer):
                 option = OPTIONS.get(name)
                 native = name if option is None else option.name
                 if native:
-                    keyword = ast.keyword(native, self.visit(node.value))
-                    changed = _call(f"{AGENT}.replace", [], [keyword])
+                    keywords = list(_option(native, self.visit(node.value)))
+                    changed = _call(f"{AGENT}.replace", [], keywords)
                     return ast.Assign([_name(AGENT)], changed, lineno=node.lineno)
             case _:
                 pass
@@ -262,6 +264,31 @@ class Rewriter(ast.NodeTransformer):
     def _is(self, native: str, node: ast.expr) -> bool:
         return self._variables.get(ast.unparse(node)) == native
 
+    def visit_List(self, node: ast.List) -> ast.expr:
+        """Replace each matcher in a list with its hooks."""
+        parts: list[ast.expr] = []
+        for one in node.elts:
+            visited = self._listed(one)
+            parts += parts_of(visited) if self._is_matcher(one) else [visited]
+        return ast.List(parts, node.ctx)
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        """Replace a list of matchers with the list of their hooks."""
+        joins = self._is_matcher(node.elt)
+        node.elt = self._listed(node.elt)
+        node.generators = [self.visit(one) for one in node.generators]
+        return flat(node) if joins else node
+
+    def _is_matcher(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self._imports.official(node.func) == "HookMatcher"
+
+    def _listed(self, node: ast.expr) -> ast.expr:
+        """Replace an element of a list, which may become several."""
+        outer, self.is_listed = self.is_listed, self._is_matcher(node)
+        visited: ast.expr = self.visit(node)
+        self.is_listed = outer
+        return visited
+
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         """Replace a dictionary that a hook returns, or one of matchers by event."""
         outer = self.event
@@ -269,8 +296,7 @@ class Rewriter(ast.NodeTransformer):
             named = _constant(key)
             is_event = f"{named}Context" in RESULTS
             self.event = str(named) if is_event else outer
-            visited = self.visit(value)
-            node.values[index] = flat(visited) if is_event else visited
+            node.values[index] = self.visit(value)
             self.event = outer
             if key is not None:
                 node.keys[index] = self.visit(key)
@@ -308,6 +334,8 @@ def _options(rewriter: Rewriter, call: ast.Call) -> ast.Call:
         if option is None or option.name:
             name = keyword.arg if option is None else option.name
             keywords += _option(name, keyword.value)
+    if {one.arg for one in keywords} >= {"parallel_hooks", "store"}:
+        rewriter.note("parallel_hooks: with a store, PreToolUse can have one hook only.")
     if call.args:
         raise _Unclear
     return _call("Agent", [], keywords)
@@ -350,9 +378,9 @@ def _option(name: str, value: ast.expr) -> Iterator[ast.keyword]:
         yield ast.keyword(name, ast.List([*known], ast.Load()) if whole else value)
     elif name == "mcp_servers" and isinstance(value, ast.Dict):
         yield from _servers(value)
-    elif name == "hooks" and isinstance(value, ast.Dict):
-        lists = [flat(one) for one in value.values]
-        yield ast.keyword(name, ast.Dict(value.keys, lists))
+    elif name == "hooks" and needs_parallel(value):
+        yield ast.keyword(name, value)
+        yield ast.keyword("parallel_hooks", ast.Constant(value=True))
     else:
         yield ast.keyword(name, value)
 
@@ -419,6 +447,8 @@ def _matcher(rewriter: Rewriter, call: ast.Call) -> ast.expr:
     if hooks is None:
         call.keywords += guards_of(rewriter.event)
         raise _Unclear
+    if not (rewriter.is_listed or isinstance(hooks, ast.Call)):
+        rewriter.note("This is a list of hooks: add each of them to the list of the event.")
     return hooks
 
 

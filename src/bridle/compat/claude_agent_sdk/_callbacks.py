@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import CoroutineType
 from typing import Any, TypeVar, cast
 
+from bridle.compat._hook_rules import CANNOT_FAIL, GUARDS, HOOK_TIMEOUT
 from bridle.compat.claude_agent_sdk._bridge import Bridge
 from bridle.compat.claude_agent_sdk._hook_types import HookCallback, HookContext, HookMatcher
 from bridle.compat.claude_agent_sdk._permission_types import (
@@ -31,21 +32,6 @@ _COROUTINES: type = CoroutineType
 """The usual kind of awaitable, which is quicker to recognise than the others."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-HOOK_TIMEOUT = 600.0
-"""Seconds that a hook without a timeout may take: what the CLI itself allows."""
-
-
-GUARDS = frozenset(
-    {
-        *("PermissionRequest", "PostToolBatch", "PreToolUse"),
-        *("UserPromptExpansion", "UserPromptSubmit"),
-    }
-)
-"""The events at which the CLI blocks, or ends the turn, if a hook does not answer in time."""
-
-CANNOT_FAIL = frozenset({"Stop", "SubagentStop", "TaskCompleted", "TeammateIdle"})
-"""The events that ignore `on_failure`. A block would make the agent go on."""
 
 
 class Unanswered(BaseException):

@@ -529,7 +529,8 @@ def test_an_output_that_blocks_a_prompt_and_ends_the_turn_does_both() -> None:
         ("PreToolUse", {"continue_": True}, GO_ON),
         ("PreToolUse", {"async_": True, "asyncTimeout": 1000}, GO_ON),
         ("PreToolUse", {"async": True}, GO_ON),
-        ("PreToolUse", {"reason": None, "hookSpecificOutput": None}, GO_ON),
+        ("PostToolUse", {"reason": None, "hookSpecificOutput": None}, GO_ON),
+        ("PostToolUse", official("PostToolUse", additionalContext=None), GO_ON),
         ("PreToolUse", {"systemMessage": "m", "suppressOutput": True},
          {**GO_ON, "systemMessage": "m", "suppressOutput": True}),
         ("PreToolUse", official("PreToolUse", permissionDecision="ask"),
@@ -633,13 +634,13 @@ def test_a_prompt_hook_may_send_every_member_that_the_cli_knows(member: str) -> 
     assert said(run.answer).payload["hookSpecificOutput"] == sent
 
 
-@pytest.mark.parametrize("kind", [Continue, HookOutput])
-def test_nothing_of_a_result_that_fails_is_sent(kind: Any) -> None:
+def test_nothing_of_a_result_that_fails_is_sent() -> None:
     class Silent:
         def __str__(self) -> str:
             raise ValueError("not a word")
 
-    failing = kind(additional_context="half", system_message=Silent())
+    silent: Any = Silent()
+    failing = Continue(additional_context="half", system_message=silent)
     answer = answer_of("PostToolUse", failing, None)
     detail = "PostToolUse hook (callback): its result raised ValueError: not a word"
     assert said(answer) == Said(GO_ON, (("hook_failed", detail),))
@@ -977,6 +978,68 @@ def test_a_late_hook_may_pass_though_a_failing_one_blocks() -> None:
 
 
 SENDING = Hook(callback, on_invalid="send")
+
+NO_STRINGS: dict[str, dict[str, Any]] = {
+    "reason": {"decision": "approve", "reason": 5},
+    "systemMessage": {"systemMessage": 5},
+    "stopReason": {"continue_": True, "stopReason": KeyError("x")},
+    "additionalContext": official("PreToolUse", additionalContext=["a"]),
+    "permissionDecisionReason": official(
+        "PreToolUse", permissionDecision="allow", permissionDecisionReason=5
+    ),
+}
+NULLS: dict[str, dict[str, Any]] = {
+    "decision": {"decision": None},
+    "systemMessage": {"systemMessage": None},
+    "hookSpecificOutput": {"hookSpecificOutput": None},
+    "permissionDecision": official("PreToolUse", permissionDecision=None),
+    "updatedInput": official("PreToolUse", permissionDecision="allow", updatedInput=None),
+}
+
+
+@pytest.mark.parametrize("output", [*NO_STRINGS.values(), *NULLS.values()], ids=str)
+def test_a_gate_blocks_after_a_null_or_a_text_that_is_not_a_string(output: dict[str, Any]) -> None:
+    answer = answer_of("PreToolUse", output, hooks=(Hook(callback),))
+    assert blocks("PreToolUse", answer)
+    assert kinds(answer) == ["hook_failed"]
+
+
+@pytest.mark.parametrize("name", [name for name in NO_STRINGS if name != "stopReason"])
+def test_a_text_that_is_not_a_string_is_sent_if_the_hook_says_so(name: str) -> None:
+    output = NO_STRINGS[name]
+    answer = answer_of("PreToolUse", output, hooks=(SENDING,))
+    assert answer.payload == output
+    assert kinds(answer) == ["hook_failed"]
+    assert blocks("PreToolUse", answer_of("PreToolUse", output, hooks=(REQUIRED,)))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        HookOutput(system_message=5),  # type: ignore[arg-type]  # what this is about
+        HookOutput(specific={"permissionDecision": None}),
+        HookOutput(permission_decision="allow", specific={"updatedInput": None}),
+    ],
+    ids=["text", "null", "null beside a decision"],
+)
+def test_a_hook_output_with_a_null_or_a_text_that_is_not_a_string_blocks(
+    output: HookOutput,
+) -> None:
+    assert blocks("PreToolUse", answer_of("PreToolUse", output, hooks=(Hook(callback),)))
+
+
+@pytest.mark.parametrize("event", [*sorted(GATES), "PreModelSwitch"])
+@pytest.mark.parametrize("reason", [5, None])
+def test_a_refusal_holds_whatever_its_reason_is(event: str, reason: object) -> None:
+    output = {"decision": "block", "reason": reason, "systemMessage": reason}
+    answer = answer_of(event, output, hooks=(Hook(callback),))
+    assert blocks(event, answer)
+    assert kinds(answer) == []
+
+
+def test_a_text_that_is_not_a_string_is_a_failure_at_other_events() -> None:
+    answer = answer_of("PostToolUse", {"systemMessage": 5}, hooks=(Hook(callback),))
+    assert (answer.payload, kinds(answer)) == (GO_ON, ["hook_failed"])
 
 
 @pytest.mark.parametrize(
