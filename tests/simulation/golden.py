@@ -78,6 +78,8 @@ def reason_of(result: Frame, before: list[Frame], *, wants_output: bool) -> Reas
     told = next((reason for words, reason in _BY_TEXT.items() if text.startswith(words)), None)
     if told is not None:
         return told
+    if (result.get("errors") or [""])[0].startswith("not_claimed:"):
+        return Reason.EXECUTION_ERROR
     if result["is_error"]:
         return _BY_STATUS.get(result.get("api_error_status") or 0, Reason.API_ERROR)
     complaints = [
@@ -120,7 +122,8 @@ def _prompts_of(result: Frame, since: list[Frame], waiting: list[str]) -> list[s
     if "user_message_uuids" in result:
         return list(result["user_message_uuids"])
     echoes = [f["uuid"] for f in since if f.get("isReplay") and f.get("uuid") in waiting]
-    begun = [frame.get("subtype") == "init" for frame in since].index(True) if since else 0
+    kinds = [frame.get("subtype") for frame in since]
+    begun = kinds.index("init") if "init" in kinds else 0
     early = [f["uuid"] for f in since[:begun] if f.get("isReplay") and f.get("uuid") in waiting]
     rest = [uuid for uuid in waiting if uuid not in echoes]
     if early and early == echoes:
