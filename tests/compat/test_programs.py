@@ -70,6 +70,7 @@ ALWAYS_ON_TRIO = {
     "mcp_calculator",
     "mcp_own_server",
     "stream_not_a_prompt",
+    "transport_hooks_not_applied",
 }
 
 

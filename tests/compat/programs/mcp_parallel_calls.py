@@ -14,7 +14,7 @@ from claude_agent_sdk import (
 
 
 async def main():
-    both, arrived = anyio.Event(), []
+    both, first_is_done, arrived = anyio.Event(), anyio.Event(), []
 
     @tool("wait", "Wait", {"who": str}, annotations=ToolAnnotations(readOnlyHint=True))
     async def wait(args):
@@ -23,6 +23,9 @@ async def main():
             both.set()
         with anyio.fail_after(30):
             await both.wait()
+            if args["who"] == "b":  # or else the order of the two results would be random
+                await first_is_done.wait()
+        first_is_done.set()
         return {"content": [{"type": "text", "text": args["who"]}]}
 
     meet = create_sdk_mcp_server("meet", tools=[wait])

@@ -173,14 +173,18 @@ class TrioBridge:
     def pull(self, source: AsyncIterable[_T]) -> AsyncIterable[_T]:
         """Return an asyncio iterable that reads ``source`` in tasks of trio."""
         iterator = aiter(source)
+        # A generator cannot be closed before its cancelled task has ended.
+        reading = trio.Lock()
 
         async def following() -> _T:
-            return await anext(iterator, _END)
+            async with reading:
+                return await anext(iterator, _END)
 
         async def close() -> None:
             aclose = getattr(iterator, "aclose", None)
             if aclose is not None:
-                await aclose()
+                async with reading:
+                    await aclose()
 
         take, end = self.callback(following), self.callback(close)
 
