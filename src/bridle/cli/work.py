@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="Seconds that runs in progress have to end after SIGTERM or Ctrl-C. Default: 30.",
+        help="How long the worker waits for its runs to end after SIGTERM or Ctrl-C. Default: 30.",
     )
 
 
