@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
+from bridle._doors.session import InnerSession
 from bridle.compat.claude_agent_sdk import (
     AssistantMessage,
     ClaudeAgentOptions,
@@ -28,6 +29,7 @@ from bridle.compat.claude_agent_sdk import (
     Transport,
     query,
 )
+from bridle.errors import SessionInUseError
 
 RESULT = {
     "type": "result",
@@ -113,6 +115,27 @@ def run(library: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 both = pytest.mark.parametrize("library", ["asyncio", "trio"])
+
+
+def test_a_client_connects_although_the_session_was_in_use_until_the_first_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect = InnerSession.connect
+
+    async def work() -> None:
+        user = ClaudeSDKClient(transport=Echo())
+        await user.connect()
+
+        async def fail_once(_: InnerSession) -> None:
+            monkeypatch.setattr(InnerSession, "connect", connect)
+            await user.disconnect()
+            raise SessionInUseError("s")
+
+        monkeypatch.setattr(InnerSession, "connect", fail_once)
+        async with ClaudeSDKClient(transport=Echo()) as client:
+            assert await client.get_server_info() == {"a": 1}
+
+    run("asyncio", work)
 
 
 @both

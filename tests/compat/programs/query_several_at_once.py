@@ -16,6 +16,7 @@ async def ask(word):
 
 
 async def main():
+    print(await ask("first"))  # or else it is random which CLI writes the configuration file
     print(await asyncio.gather(ask("a"), ask("b")))
 
 

@@ -247,10 +247,11 @@ class Connection:
         _OPEN.add(self)
         deadline = time.monotonic() + _BUSY_TIMEOUT
         while True:
+            has_others = len(_OPEN) > 1  # the last of them may end during the attempt
             try:
                 return await start()
             except SessionInUseError:
-                if len(_OPEN) == 1 or time.monotonic() > deadline:
+                if not has_others or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(_BUSY_PAUSE)
 
