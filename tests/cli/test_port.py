@@ -365,6 +365,17 @@ def test_all_hooks_of_an_event_are_called(hooks: str, form: str) -> None:
     assert "parallel_hooks=True" in uses(program)[-1].native
 
 
+def test_options_that_are_not_known_may_need_parallel_hooks() -> None:
+    *_, use = uses(f"{ALL}o = ClaudeAgentOptions(model='m', **given)")
+    assert any("parallel_hooks=True" in one for one in use.notes)
+
+
+def test_a_variable_of_the_program_is_not_replaced() -> None:
+    matcher = "HookMatcher(matcher=hook, hooks=fs, timeout=5)"
+    form = native(f'o = ClaudeAgentOptions(hooks={{"Stop": [{matcher}]}})')
+    assert "Hook(callback, matcher=hook, timeout=5) for callback in fs" in " ".join(form.split())
+
+
 def test_events_with_one_hook_need_no_parallel_hooks() -> None:
     hooks = '{"Stop": [HookMatcher(hooks=[f])], "PreToolUse": [HookMatcher(hooks=[f])]}'
     assert "parallel" not in native(f"o = ClaudeAgentOptions(hooks={hooks})")

@@ -138,6 +138,53 @@ def test_a_client_connects_although_the_session_was_in_use_until_the_first_attem
     run("asyncio", work)
 
 
+class Blocking(Echo):
+    """Its reader ends only when the transport is closed, like a thread that cannot be cancelled.
+
+    It reports that the hooks were not registered, so a client with hooks does not connect.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_ended = False
+
+    async def write(self, data: str) -> None:
+        told = {"hooks_applied": False}
+        done = {"subtype": "success", "request_id": json.loads(data)["request_id"]}
+        self._lines.append({"type": "control_response", "response": {**done, "response": told}})
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        try:
+            while True:
+                await anyio.sleep(0.001)
+                if self._lines and (line := self._lines.popleft()) is not None:
+                    yield line
+        finally:
+            with anyio.CancelScope(shield=True):
+                while not self.is_closed:
+                    await anyio.sleep(0.001)
+            self.has_ended = True
+
+
+def test_a_transport_is_closed_while_its_reader_still_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bridle.compat.claude_agent_sdk._transport._GRACE", 1000.0)
+    transport = Blocking()
+
+    async def guard(*_: object) -> Any:
+        return {}
+
+    async def work() -> None:
+        hooks: Any = {"PreToolUse": [HookMatcher(hooks=[guard])]}
+        client = ClaudeSDKClient(ClaudeAgentOptions(hooks=hooks), transport)
+        with pytest.raises(CLIConnectionError):
+            await client.connect()
+        assert transport.has_ended
+
+    run("trio", work)
+
+
 @both
 def test_a_query_yields_the_messages_and_closes_the_transport(library: str) -> None:
     transport = Echo()

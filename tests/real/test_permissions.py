@@ -403,7 +403,7 @@ def test_a_plan_is_approved_or_sent_back(lab: Lab, approved: bool) -> None:
     [
         (Accept({"name": "Ada"}), '{"action": "accept", "content": {"name": "Ada"}}'),
         (Decline(), '{"action": "decline"}'),
-        (None, '{"action": "decline"}'),
+        (None, '{"action": "cancel"}'),
     ],
     ids=["accepted", "declined", "without a callback"],
 )

@@ -49,9 +49,9 @@ class Desk:
     def call_goes_on(self, call_id: int, started_at: float) -> None:
         self.going_on[call_id] = started_at
 
-    def call_ended(self, call_id: int, result: object, error: BaseException | None) -> None:
+    def call_ended(self, call: Call, result: object, error: BaseException | None) -> None:
         assert asyncio.get_running_loop() is self.loop
-        self.reports.put_nowait((call_id, result, error))
+        self.reports.put_nowait((call.call_id, result, error))
 
     def call_refused(self, call_id: int, why: str) -> None:
         self.refused[call_id] = why

@@ -226,7 +226,7 @@ def refusal(question: Question) -> frozenset[str]:
 def nobody(question: Question) -> frozenset[str]:
     """What a question gets where no callback is set."""
     hook = "block" if question.about in GATES else "go"
-    answers = {"hook": hook, "permission": "deny", "elicitation": "decline", "mcp": "failed"}
+    answers = {"hook": hook, "permission": "deny", "elicitation": "cancel", "mcp": "failed"}
     return frozenset({answers.get(question.kind, "error")})
 
 

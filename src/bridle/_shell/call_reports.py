@@ -40,13 +40,9 @@ class CallReports:
         self._senders = senders
         self._clock = clock
         self._do = do
-        #: The ids of the hook calls that are running.
-        self._hooks: set[int] = set()
 
     def call_starts(self, call: act.Call) -> Sender:
         """Return the sender of the prompt that the call belongs to."""
-        if call.kind is act.CallKind.HOOK:
-            self._hooks.add(call.call_id)
         sender = self._senders.of(call.prompt)
         self._observer.call_began(call, sender.context)
         return sender
@@ -55,23 +51,21 @@ class CallReports:
         """Start the deadline of a call."""
         self._do(self._engine.started_call(call_id, started_at))
 
-    def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
+    def call_ended(self, call: act.Call, result: Any, error: BaseException | None) -> None:
         """Report the serialised result of a call, or its exception.
 
         An exception that is not an `Exception` ends the program or the call, so a hook has not
         decided anything: gates block, whatever their `on_error` says.
         """
-        is_hook = call_id in self._hooks
-        self._hooks.discard(call_id)
+        call_id, now = call.call_id, self._clock()
         self._observer.call_ended(call_id, error)
-        now = self._clock()
         if error is None:
             self._do(self._engine.finished_call(call_id, result, now))
             return
         detail = describe_error(error)
         actions = (
             self._engine.failed_call(call_id, detail, now)
-            if isinstance(error, Exception) or not is_hook
+            if isinstance(error, Exception) or call.kind is not act.CallKind.HOOK
             else self._engine.finished_call(call_id, InvalidReturn(f"it raised {detail}"), now)
         )
         self._do([Failure(one, error) if isinstance(one, act.Warn) else one for one in actions])

@@ -108,7 +108,7 @@ class CallEvents(Protocol):
         """Report that a call has started and did not return at once."""
         ...
 
-    def call_ended(self, call_id: int, result: Any, error: BaseException | None) -> None:
+    def call_ended(self, call: Call, result: Any, error: BaseException | None) -> None:
         """Report the end of a call: its serialised result, or its exception."""
         ...
 
@@ -173,13 +173,13 @@ class Callbacks:
         except (SystemExit, KeyboardInterrupt) as error:
             # Let the program end. Report the failure later, in case the program handles the
             # exception.
-            self._loop.call_soon(self._events.call_ended, call_id, None, error)
+            self._loop.call_soon(self._events.call_ended, call, None, error)
             raise
         except BaseException as error:  # also what is not an Exception, such as `pytest.fail`
-            self._events.call_ended(call_id, None, error)
+            self._events.call_ended(call, None, error)
         else:
             if task is None:
-                self._events.call_ended(call_id, result, None)
+                self._events.call_ended(call, result, None)
             else:
                 self._await(call_id, running, task)
                 self._events.call_goes_on(call_id, started_at)
@@ -307,7 +307,7 @@ class Callbacks:
             self._await(call_id, running, task)
         else:
             del self._running[call_id]
-            self._events.call_ended(call_id, result, error)
+            self._events.call_ended(running.call, result, error)
 
     def _await(self, call_id: int, running: Running, task: asyncio.Task[Any]) -> None:
         running.task = task
@@ -315,17 +315,19 @@ class Callbacks:
         task.add_done_callback(lambda done: self._on_task_done(call_id, done))
 
     def _on_task_done(self, call_id: int, task: asyncio.Task[Any]) -> None:
-        if self._running.pop(call_id, None) is None:
+        running = self._running.pop(call_id, None)
+        if running is None:
             # Cancelled by us. Read the exception, so that asyncio does not log it as never
             # retrieved.
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.debug("%s failed after it was cancelled: %s", task.get_name(), type(error))
             return
         if task.cancelled():
-            self._events.call_ended(call_id, None, asyncio.CancelledError())
+            self._events.call_ended(running.call, None, asyncio.CancelledError())
         else:
             error = task.exception()
-            self._events.call_ended(call_id, task.result() if error is None else None, error)
+            result = task.result() if error is None else None
+            self._events.call_ended(running.call, result, error)
 
 
 def is_async(function: object) -> bool:

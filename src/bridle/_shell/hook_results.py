@@ -152,8 +152,18 @@ def _reject_nulls(output: Mapping[Any, Any], called: str = "its dict") -> None:
 
 def _refuses(output: HookOutput) -> bool:
     """Return whether an output blocks, denies, or ends the turn."""
-    decisions = (output.permission_decision, output.specific.get("permissionDecision"))
-    return output.continue_turn is False or output.decision == "block" or "deny" in decisions
+    decision = output.specific.get("decision")
+    decisions = (
+        output.permission_decision,
+        output.specific.get("permissionDecision"),
+        decision.get("behavior") if is_mapping(decision) else None,
+    )
+    return (
+        output.continue_turn is False
+        or output.decision == "block"
+        or isinstance(output.permission, Deny)
+        or "deny" in decisions
+    )
 
 
 def _given(output: Mapping[Any, Any]) -> JsonObject | None:
@@ -237,13 +247,15 @@ def _checked(output: HookOutput, called: str, event: str) -> HookOutput:
 def _plain(given: HookOutput, called: str, run: HookRun, *, is_sent: bool = False) -> CheckedOutput:
     """Return an output whose fields hold plain JSON values only.
 
-    Raises `InvalidResult` for a text that is not a string, and at a gate for a None in `specific`:
+    Raises `InvalidResult` at a gate for a text that is not a string, and for a None in `specific`:
     the CLI rejects both. An output that refuses stays valid, because it must take effect, unless
-    ``is_sent``: the CLI then gets it if it is invalid.
+    ``is_sent``: the CLI then gets it if it is invalid. At other events, where nothing can be
+    allowed by mistake, such an output takes effect, too.
     """
     output = _checked(given, called, run.event)
-    must_hold = not is_sent and _refuses(output)
-    if rule_of(run.event).is_gate and not must_hold:
+    is_gate = rule_of(run.event).is_gate
+    must_hold = not is_sent and (_refuses(output) or not is_gate)
+    if is_gate and not must_hold:
         _reject_nulls(given.specific, f"{called}.specific")
     if run.event == _PERMISSION_REQUEST:
         _check_decision(output.specific.get("decision", {}), called, run.wire)

@@ -1,7 +1,7 @@
 """Handle elicitations: requests of MCP servers to the user.
 
-An elicitation is cancelled if the callback gives no valid answer, and declined if there is no
-callback.
+An elicitation is cancelled if there is no callback, or if the callback gives no valid answer. To
+decline would tell the server that a person has refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from bridle.events import WarningKind
 from bridle.permissions import bind_raw
 
 _CANCELLED = Answer(b'{"action":"cancel"}')
-_DECLINED = Answer(b'{"action":"decline"}')
 
 
 class ElicitationHandler(OneCallback):
@@ -36,11 +35,7 @@ class ElicitationHandler(OneCallback):
         table, callback = self._table, self._callback
         body: ElicitationRequest = request.body
         label = f"elicitation of {body.mcp_server_name}"
-        if table.is_closing:
-            table.answer(request.id, _CANCELLED)
-        elif callback is None:
-            table.answer(request.id, _DECLINED)
-        elif table.is_full(label, request.now):
+        if table.is_closing or callback is None or table.is_full(label, request.now):
             table.answer(request.id, _CANCELLED)
         else:
             wire = {**request.frame.wire_body(), "mcp_server_name": body.mcp_server_name}

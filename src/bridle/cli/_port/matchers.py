@@ -12,6 +12,8 @@ RETURNS_NONE = (
     "it blocks. Return Block, or raise an exception, wherever the hook must block."
 )
 
+SEVERAL_HOOKS = "Set the option parallel_hooks=True if an event has several hooks."
+
 
 def hooks_of(
     arguments: Mapping[str, ast.expr], event: str | None, note: Callable[[str], object]
@@ -27,7 +29,7 @@ def hooks_of(
     callbacks, on_failure = given.pop("hooks", None), given.pop("on_failure", None)
     if event is None:
         note(f'Add on_timeout="block" to hooks of {", ".join(sorted(GUARDS))}.')
-        note("Set the option parallel_hooks=True if an event has several hooks.")
+        note(SEVERAL_HOOKS)
     if callbacks is None:
         note("Hook takes one function: write one Hook for each function of the matcher.")
         return None
@@ -102,7 +104,9 @@ def flat(hooks: ast.ListComp) -> ast.ListComp:
 
 def _each(callbacks: ast.expr, keywords: list[ast.keyword]) -> ast.expr:
     """Return a list comprehension that makes a hook of each callback."""
-    each = ast.Name("hook", ast.Load())
+    values = (one.value for one in keywords)
+    used = {node.id for one in values for node in ast.walk(one) if isinstance(node, ast.Name)}
+    each = ast.Name("callback" if "hook" in used else "hook", ast.Load())
     return ast.ListComp(_hook(each, keywords), [ast.comprehension(each, callbacks, [], 0)])
 
 

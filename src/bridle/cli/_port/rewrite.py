@@ -6,7 +6,14 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from bridle.cli._port.matchers import flat, guards_of, hooks_of, needs_parallel, parts_of
+from bridle.cli._port.matchers import (
+    SEVERAL_HOOKS,
+    flat,
+    guards_of,
+    hooks_of,
+    needs_parallel,
+    parts_of,
+)
 from bridle.cli._port.names import CONVERSATION, METHODS, NAMES, OPTIONS, RESULTS, UPDATES
 
 Keywords: TypeAlias = dict[str, ast.expr]
@@ -326,6 +333,7 @@ def _options(rewriter: Rewriter, call: ast.Call) -> ast.Call:
     for keyword in call.keywords:
         if keyword.arg is None:
             rewriter.note("Options in ** must be renamed where they are made.")
+            rewriter.note(SEVERAL_HOOKS)
             keywords.append(keyword)
             continue
         option = OPTIONS.get(keyword.arg)

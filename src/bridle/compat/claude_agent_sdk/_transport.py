@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -59,6 +58,7 @@ class AdaptedTransport:
         self._commands: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._reading: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
         self._is_gone = False
         self.error: BaseException | None = None
@@ -136,23 +136,27 @@ class AdaptedTransport:
         """Do nothing: reading was not paused."""
 
     def terminate(self) -> None:
-        """Stop reading. The session then closes the transport."""
+        """Stop reading and close the transport of the user.
+
+        A read in a thread cannot be cancelled: it ends when the transport is closed.
+        """
         if self._reading is not None:
             self._reading.cancel()
+        if self._closing is None:
+            close = self._bridge.callback(self._transport.close)
+            self._closing = asyncio.ensure_future(_awaited(close()))
 
     def kill(self) -> None:
-        """Stop reading. The session then closes the transport."""
+        """Do the same as `terminate`."""
         self.terminate()
 
     async def aclose(self) -> None:
         """Close the transport of the user."""
-        for task in (self._reading, self._writing):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([task], timeout=_GRACE)
-        closing = asyncio.ensure_future(_awaited(self._bridge.callback(self._transport.close)()))
-        await asyncio.wait([asyncio.shield(closing)], timeout=_GRACE)
+        self.terminate()
+        if self._writing is not None:
+            self._writing.cancel()
+        tasks = (self._reading, self._writing, self._closing)
+        await asyncio.wait([task for task in tasks if task is not None], timeout=_GRACE)
 
 
 async def _awaited(awaitable: Any) -> None:

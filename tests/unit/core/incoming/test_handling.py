@@ -551,9 +551,9 @@ def test_an_elicitation_that_fails_is_cancelled(fail: Any) -> None:
     )
 
 
-def test_without_a_callback_an_elicitation_is_declined() -> None:
+def test_without_a_callback_an_elicitation_is_cancelled() -> None:
     actions = feed(answering(), 1.0, cli.elicitation("r"))
-    assert (payloads(actions), warned(actions)) == ({"r": {"action": "decline"}}, [])
+    assert (payloads(actions), warned(actions)) == ({"r": {"action": "cancel"}}, [])
 
 
 # ------------------------------------------------------------------------- dialogs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -1028,6 +1029,25 @@ def test_a_hook_output_with_a_null_or_a_text_that_is_not_a_string_blocks(
     assert blocks("PreToolUse", answer_of("PreToolUse", output, hooks=(Hook(callback),)))
 
 
+@pytest.mark.parametrize("other", [5, None])
+@pytest.mark.parametrize("form", ["dict", "permission", "specific"])
+def test_a_denied_permission_holds_whatever_is_beside_it(form: str, other: Any) -> None:
+    decision = {"behavior": "deny", "message": "policy 7", "interrupt": True}
+    text: Any = 5
+    specific = {"hookEventName": "PermissionRequest", "decision": decision}
+    outputs: dict[str, object] = {
+        "dict": {"hookSpecificOutput": specific, "systemMessage": other},
+        "permission": HookOutput(
+            permission=Deny("policy 7", interrupt=True), system_message=text, specific={"x": other}
+        ),
+        "specific": HookOutput(specific={"decision": decision, "x": other}, system_message=text),
+    }
+    answer = answer_of("PermissionRequest", outputs[form], hooks=(Hook(callback),))
+    sent = answer.payload["hookSpecificOutput"]["decision"]
+    assert {name: sent[name] for name in decision} == decision
+    assert kinds(answer) == []
+
+
 @pytest.mark.parametrize("event", [*sorted(GATES), "PreModelSwitch"])
 @pytest.mark.parametrize("reason", [5, None])
 def test_a_refusal_holds_whatever_its_reason_is(event: str, reason: object) -> None:
@@ -1037,9 +1057,14 @@ def test_a_refusal_holds_whatever_its_reason_is(event: str, reason: object) -> N
     assert kinds(answer) == []
 
 
-def test_a_text_that_is_not_a_string_is_a_failure_at_other_events() -> None:
-    answer = answer_of("PostToolUse", {"systemMessage": 5}, hooks=(Hook(callback),))
-    assert (answer.payload, kinds(answer)) == (GO_ON, ["hook_failed"])
+@pytest.mark.parametrize("text", [5, Path("/x")], ids=["number", "path"])
+def test_a_redaction_holds_whatever_texts_are_beside_it(text: Any) -> None:
+    output = HookOutput(updated_tool_output="hidden", system_message=text, additional_context=text)
+    answer = answer_of("PostToolUse", output, hooks=(Hook(callback),))
+    specific = answer.payload["hookSpecificOutput"]
+    assert specific["updatedToolOutput"] == "hidden"
+    assert specific["additionalContext"] == answer.payload["systemMessage"] == str(text)
+    assert kinds(answer) == []
 
 
 @pytest.mark.parametrize(
