@@ -44,6 +44,7 @@ def test_the_table_has_a_line_for_each_run() -> None:
     infos = [
         RunInfo(
             id="0123456789",
+            session_id="s1",
             status=RunStatus.COMPLETED,
             prompt="Sort.\nNow.",
             submitted_at=1000.0,
@@ -52,7 +53,14 @@ def test_the_table_has_a_line_for_each_run() -> None:
             worker="host-1-abcd",
             reason=OutcomeReason.COMPLETED,
         ),
-        RunInfo(id="abcdefghij", status=RunStatus.QUEUED, prompt="x", key="pr-1", submitted_at=1e3),
+        RunInfo(
+            id="abcdefghij",
+            session_id="s2",
+            status=RunStatus.QUEUED,
+            prompt="x",
+            key="pr-1",
+            submitted_at=1e3,
+        ),
     ]
     head, first, second, counts = table(infos, 1000.0 + 7200)
     assert head.split() == ["RUN", "STATUS", "AGE", "STARTS", "USD", "WORKER", "PROMPT"]

@@ -134,3 +134,25 @@ def kill_workers(cli_path: str, places: Path, *, runs: int, kills: int, seed: in
 
     run(main, timeout=900)
     return found
+
+
+def test_a_key_is_another_run_in_another_database(lab: Lab, places: Path) -> None:
+    """The CLI refuses the id of a session whose transcript is on the machine."""
+
+    async def main() -> None:
+        with ScriptedModel(model_of) as model:
+            plan = plan_of(lab.cli_path, places, model)
+            sessions: set[str] = set()
+            for name in ("a", "b"):
+                plan.database = f"sqlite:///{places}/{name}.db"
+                async with plan.fleet() as fleet, working(plan, 1):
+                    one = await fleet.submit("Say hello.", key="pr-12")
+                    outcome = await one.outcome(WAIT)
+                    assert outcome.ok, outcome
+                    info = await one.info()
+                    assert outcome.session_id == info.session_id
+                    assert await one.messages()
+                    sessions.add(info.session_id)
+            assert len(sessions) == 2
+
+    run(main, timeout=600)

@@ -389,7 +389,8 @@ def test_one_run_that_cannot_be_read_does_not_hide_the_others(place: Place) -> N
         with pytest.raises(OptionsError, match="metadata"):
             await fleet.submit("SAY Fine.", metadata=wrong)
         good = await fleet.submit("SAY Fine.")
-        bad = Segment(run_id="00000000-0000-4000-8000-000000000000", prompt="x", metadata=wrong)
+        run_id = "00000000-0000-4000-8000-000000000000"
+        bad = Segment(run_id=run_id, session_id=run_id, prompt="x", metadata=wrong)
         fleet._queue.add(bad)
         assert [found.id async for found in fleet.runs()] == [good.id]
         with pytest.raises(StoreError, match="cannot be decoded"):
@@ -574,7 +575,9 @@ def test_an_outcome_of_the_transcript_is_found_again(
     async def main() -> None:
         fleet = place.fleet()
         one = await fleet.submit("SAY Once.")
-        await place.agent(store=fleet.store).run("SAY Once.", session_id=one.id)
+        await place.agent(store=fleet.store).run(
+            "SAY Once.", session_id=(await one.info()).session_id
+        )
         change(
             place,
             "DELETE FROM bridle_entries WHERE subkey = 'journal'"

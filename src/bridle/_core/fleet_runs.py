@@ -98,6 +98,9 @@ class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The argument of a workflow: everything that a worker has to know about a run."""
 
     run_id: str
+    #: Chosen at random when the run is submitted. The id of a run with a key would not do: the CLI
+    #: refuses the id of a session that it has on this machine, such as that of another database.
+    session_id: str
     #: Text, or a list of content blocks as JSON.
     prompt: str | list[JsonObject]
     number: int = 0
@@ -130,7 +133,7 @@ def segment_id(run_id: str, number: int) -> str:
 
 
 def run_id_of_key(fleet: str, key: str) -> str:
-    """Return the id of the run with a key: a UUID, because it is the id of the session too."""
+    """Return the id of the run with a key, as a UUID."""
     digest = bytearray(sha1(_NAMESPACE + f"{fleet}\0{key}".encode()).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x50
     digest[8] = digest[8] & 0x3F | 0x80

@@ -168,7 +168,7 @@ async def _show(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
     for line in _facts(info):
         print(line)
     try:
-        transcript = await read_transcript(run.id, store=fleet.store)
+        transcript = await read_transcript(info.session_id, store=fleet.store)
     except SessionNotFoundError:
         return
     print_shown(conversation(transcript, bare_info(transcript)))
@@ -177,6 +177,7 @@ async def _show(fleet: Fleet, options: argparse.Namespace, word: str) -> None:
 def _facts(info: RunInfo) -> list[str]:
     facts: dict[str, Any] = {
         "run": info.id,
+        "session": info.session_id,
         "status": info.status,
         "key": info.key,
         "tenant": info.tenant,

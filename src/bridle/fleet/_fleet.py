@@ -174,6 +174,7 @@ class Fleet:
             raise OptionsError("metadata", f"must be a dict, got {type(metadata).__name__}")
         return Segment(
             run_id=str(uuid4()) if key is None else run_id_of_key(self.name, key),
+            session_id=str(uuid4()),
             prompt=content_of(prompt),
             key=key,
             tenant=tenant,

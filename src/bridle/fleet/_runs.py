@@ -43,6 +43,8 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """What is known of a run at one moment."""
 
     id: str
+    #: The session with the conversation, in `Fleet.store`.
+    session_id: str
     status: RunStatus
     #: Text, or a list of content blocks as JSON.
     prompt: str | list[JsonObject]
@@ -119,6 +121,7 @@ def info_of(row: Row, first: Row) -> RunInfo:
         reason = OutcomeReason.STOPPED
     return RunInfo(
         id=segment.run_id,
+        session_id=segment.session_id,
         status=status,
         prompt=segment.prompt,
         key=segment.key,
@@ -163,7 +166,7 @@ class Run:
         store: SessionStore,
         output_type: Any = None,
     ) -> None:
-        #: A UUID. It is also the id of the session in the store.
+        #: A UUID. It is computed from the key, if there is one.
         self.id = run_id
         #: What was known when `Fleet.runs` read the run. None if it did not.
         self.listed: RunInfo | None = None
@@ -213,9 +216,13 @@ class Run:
                 await asyncio.sleep(_POLL)
 
     async def messages(self) -> list[Message]:
-        """Return the messages of the conversation so far."""
+        """Return the messages of the conversation so far. Raises as `info` does."""
+        row, _ = await self._rows()
+        return await self._messages(row)
+
+    async def _messages(self, row: Row) -> list[Message]:
         try:
-            return await read_messages(self.id, store=self._store)
+            return await read_messages(_segment_of(row).session_id, store=self._store)
         except SessionNotFoundError:
             return []
 
@@ -238,7 +245,7 @@ class Run:
             if changed != last:
                 yield changed
                 last = changed
-            for number, message in enumerate(await self.messages()):
+            for number, message in enumerate(await self._messages(row)):
                 uuid = getattr(message, "uuid", None) or f"#{number}"
                 if uuid not in seen:
                     seen.add(uuid)
@@ -355,7 +362,8 @@ class Run:
                 detail = f"the worker {row.executor} failed with {row.error}: see its log"
             else:
                 detail = f"the run was started {row.starts} times and never ended"
-            return Outcome(reason=OutcomeReason.STOPPED, detail=detail, session_id=self.id)
+            session_id = None if row.segment is None else row.segment.session_id
+            return Outcome(reason=OutcomeReason.STOPPED, detail=detail, session_id=session_id)
         outcome = restore_outcome(stored)
         if self._output_type is not None:
             outcome = OutputType(self._output_type).convert_stored(outcome)

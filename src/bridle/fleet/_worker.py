@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -584,7 +585,7 @@ class _Term:
 
     async def _attempt(self, job: _Job) -> StoredOutcome:
         segment = job.segment
-        entries = await self._plan.store.load(SessionKey(segment.run_id, JOURNAL))
+        entries = await self._plan.store.load(SessionKey(segment.session_id, JOURNAL))
         action = next_action(segment, decode_entries(entries or ()))
         if isinstance(action, Ended):
             return action.outcome
@@ -598,7 +599,7 @@ class _Term:
             "deps": NOT_GIVEN,
         }
         if isinstance(action, Recover):
-            recovery = plan.recover(segment.run_id, NOT_GIVEN, **arguments)
+            recovery = plan.recover(segment.session_id, NOT_GIVEN, **arguments)
             recovery.leave_open()  # this worker may die before the queue has the outcome
             recovery.show = job.show
             outcomes = await recovery.outcomes()
@@ -610,7 +611,7 @@ class _Term:
                 return outcome
         turn: OneTurn
         if segment.pending is None or segment.decision is None:
-            chosen = {"session_id": segment.run_id}
+            chosen = {"session_id": segment.session_id}
             turn = plan.run(segment.prompt, chosen, keep_messages=False, **arguments)
         else:
             decision = decision_from_json(segment.decision)
@@ -645,5 +646,6 @@ class _Term:
         segment = msgspec.json.decode(text, type=Segment)
         key = f"{segment.key}@{at}"
         run_id = run_id_of_key(self._plan.name, key)
-        added = msgspec.structs.replace(segment, key=key, run_id=run_id)
+        session_id = str(uuid4())
+        added = msgspec.structs.replace(segment, key=key, run_id=run_id, session_id=session_id)
         await self._write(self._plan.queue.add, added)

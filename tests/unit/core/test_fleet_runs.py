@@ -54,9 +54,15 @@ from bridle.permissions import (
 )
 
 PENDING = PendingApproval(session_id="s", tool_name="Bash", tool_input={}, tool_use_id="t1")
-FIRST = Segment(run_id="r", prompt="x")
+FIRST = Segment(run_id="r", session_id="s", prompt="x")
 DECIDED = Segment(
-    run_id="r", prompt="x", number=1, kind="decide", pending=PENDING, decision={"kind": "allow"}
+    run_id="r",
+    session_id="s",
+    prompt="x",
+    number=1,
+    kind="decide",
+    pending=PENDING,
+    decision={"kind": "allow"},
 )
 
 
