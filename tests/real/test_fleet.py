@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +15,16 @@ from tests.real.test_recovery_kills import model_of
 from tests.support.fleets import FleetPlan, check_all, submit_all, working
 from tests.support.stores import run
 
-from bridle import Deny
+from bridle import Agent, Deny
 from bridle.cli import main as command
-from bridle.errors import UsageError
-from bridle.testing import ScriptedModel
+from bridle.errors import StoreError, UsageError
+from bridle.testing import ScriptedModel, text
 
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
+
+    from bridle.fleet import Fleet
+    from bridle.testing import ModelRequest
 
 pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
 
@@ -156,3 +162,68 @@ def test_a_key_is_another_run_in_another_database(lab: Lab, places: Path) -> Non
             assert len(sessions) == 2
 
     run(main, timeout=600)
+
+
+def test_a_run_whose_journal_is_in_a_spool_file_is_continued(
+    lab: Lab, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store fails while the worker sends the prompt. Then the worker is stopped."""
+    from bridle.fleet import Fleet
+    from bridle.fleet._store import FleetStore
+
+    append: Any = FleetStore.append
+    is_broken = threading.Event()
+    is_broken.set()
+
+    async def faulty(*arguments: Any) -> None:
+        if is_broken.is_set():
+            raise StoreError("Fleet", "append", "disk full")
+        await append(*arguments)
+
+    monkeypatch.setattr(FleetStore, "append", faulty)
+    is_asked, may_answer = threading.Event(), threading.Event()
+    prompts: list[str] = []
+
+    def answer(request: ModelRequest) -> list[Any]:
+        prompts.append(str(request.messages))
+        is_asked.set()
+        may_answer.wait(WAIT)
+        return [text("Done.")]
+
+    async def main() -> None:
+        with ScriptedModel(answer) as model:
+            plan = plan_of(lab.cli_path, places, model)
+            fleet = Fleet(Agent(**plan.options), plan.database)
+            one = await fleet.submit("Say hello.")
+            async with serving(fleet, drain=0.0):
+                async with asyncio.timeout(WAIT):
+                    while not (is_asked.is_set() and is_in_transcript(places, "Say hello.")):
+                        await asyncio.sleep(0.05)
+            assert await one.status() == "queued"
+            is_broken.clear()
+            may_answer.set()
+            async with serving(fleet):
+                outcome = await one.outcome(WAIT)
+            assert (outcome.reason, outcome.text) == ("completed", "Done.")
+            assert "program that runs this conversation stopped" in prompts[-1]
+            await fleet.aclose()
+
+    run(main, timeout=600)
+
+
+def is_in_transcript(places: Path, prompt: str) -> bool:
+    """Return whether a CLI has saved a prompt on this machine."""
+    files = (places / "config").rglob("*.jsonl")
+    return any(prompt in file.read_text() for file in files)
+
+
+@contextlib.asynccontextmanager
+async def serving(fleet: Fleet, drain: float = 20.0) -> AsyncIterator[None]:
+    """Have a worker in this process."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(fleet.work(1, stop=stop, drain=drain))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task

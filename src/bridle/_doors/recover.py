@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from msgspec import structs
 
+from bridle._core.journal import JournalEntry, UnknownEntry
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.recovery import UNFINISHED, Continue, Finished, SendAgain
 from bridle._doors.run import OneTurn, StepRun
@@ -20,7 +21,7 @@ from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.leases import BorrowedLeases
 from bridle._shell.recovering import CliFiles, DeadSession, History, outcome_entry, received_entry
 from bridle._shell.typed_output import OutputType
-from bridle.errors import OptionsError, SessionInUseError
+from bridle.errors import OptionsError, SessionInUseError, SessionNotFoundError
 from bridle.options import Retry
 from bridle.outcomes import Outcome
 
@@ -71,12 +72,7 @@ class Recovery:
 
     async def outcomes(self) -> list[Outcome[Any]]:
         """Return one outcome for each prompt whose outcome the program never received."""
-        first = self._first
-        store = first.store
-        assert store is not None, "a recovery has a store"
-        files = CliFiles(first.launch)
-        timeout = self._options.sdk.load_timeout
-        dead = DeadSession(store, self._session_id, files, timeout, self._on_lost)
+        dead = self._dead_session()
         try:
             await dead.take_over()
             found = await self._finish(dead)
@@ -87,6 +83,24 @@ class Recovery:
         finally:
             await dead.aclose()
         return list(found.values())
+
+    async def journal(self) -> list[JournalEntry | UnknownEntry]:
+        """Return the journal. Entries in spool files of this machine go to the store first."""
+        dead = self._dead_session()
+        try:
+            await dead.take_over()
+            return (await dead.load()).journal
+        except SessionNotFoundError:
+            return []
+        finally:
+            await dead.aclose()
+
+    def _dead_session(self) -> DeadSession:
+        first = self._first
+        assert first.store is not None, "a recovery has a store"
+        files = CliFiles(first.launch)
+        timeout = self._options.sdk.load_timeout
+        return DeadSession(first.store, self._session_id, files, timeout, self._on_lost)
 
     async def _finish(self, dead: DeadSession) -> dict[str, Outcome[Any]]:
         """Return the outcomes by prompt, in the order of the prompts.

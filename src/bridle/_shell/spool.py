@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from bridle._core.mirroring import Batch
 from bridle._shell.values import describe_error
-from bridle._store import Entry, SessionKey
+from bridle._store import JOURNAL, Entry, SessionKey
 from bridle._stores.entries import to_rows
 from bridle._stores.locations import class_and_location
 from bridle.errors import StoreError
@@ -414,6 +414,18 @@ def left_behind(name: str) -> Iterator[LeftSpool | SkippedSpool]:
         spool = LeftSpool.take(path)
         if spool is not None:
             yield spool
+
+
+def has_spooled_journal(store: object, session_id: str) -> bool:
+    """Return whether this machine has a spool file with journal entries of a session."""
+    name = f"{spool_name(store, session_id)}{JOURNAL}."
+    try:
+        found = os.listdir(spool_directory())
+    except FileNotFoundError:
+        return False
+    except OSError:  # a recovery reports it
+        return True
+    return any(one.startswith((name, damaged_name(name))) for one in found)
 
 
 def spools_for_others(name: str) -> list[str]:

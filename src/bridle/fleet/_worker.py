@@ -45,6 +45,7 @@ from bridle._doors.agent_plan import AgentPlan, RecoverArguments
 from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.run import OneTurn
 from bridle._doors.run_many import failed_outcome
+from bridle._shell.spool import has_spooled_journal
 from bridle._store import JOURNAL, SessionKey
 from bridle.errors import (
     BridleError,
@@ -587,17 +588,25 @@ class _Term:
         segment = job.segment
         entries = await self._plan.store.load(SessionKey(segment.session_id, JOURNAL))
         action = next_action(segment, decode_entries(entries or ()))
-        if isinstance(action, Ended):
-            return action.outcome
-        if isinstance(action, Start) and await self._is_postponed(segment):
-            raise asyncio.CancelledError
-        plan = await self._prepared(segment)
         arguments: RecoverArguments = {
             "output_type": NOT_GIVEN,
             "output_retries": NOT_GIVEN,
             "retry": self._plan.retry,
             "deps": NOT_GIVEN,
         }
+        plan: AgentPlan | None = None
+        if not isinstance(action, Ended | Recover) and await in_thread(
+            has_spooled_journal, self._plan.store, segment.session_id
+        ):
+            # A worker of this machine has sent the prompt, but could not write this to the store.
+            plan = await self._prepared(segment)
+            recovery = plan.recover(segment.session_id, NOT_GIVEN, **arguments)
+            action = next_action(segment, await recovery.journal())
+        if isinstance(action, Ended):
+            return action.outcome
+        if isinstance(action, Start) and await self._is_postponed(segment):
+            raise asyncio.CancelledError
+        plan = plan or await self._prepared(segment)
         if isinstance(action, Recover):
             recovery = plan.recover(segment.session_id, NOT_GIVEN, **arguments)
             recovery.leave_open()  # this worker may die before the queue has the outcome
