@@ -23,8 +23,9 @@ from tests.support.stores import run
 import bridle
 from bridle import Agent, OptionsError, OutcomeReason
 from bridle._core.fleet_runs import Segment
-from bridle.errors import SessionInUseError, StoreError, UsageError
-from bridle.fleet import Fleet, RunStatus, TenantLimits, _dbos, _fleet, _worker
+from bridle._shell.session_locks import lock_session
+from bridle.errors import CliNotFoundError, StoreError, UsageError
+from bridle.fleet import Fleet, RunInfo, RunStatus, TenantLimits, _dbos, _fleet, _worker
 from bridle.fleet._locks import FileLock, LockLost
 from bridle.testing import FakeCli
 
@@ -516,13 +517,28 @@ def test_a_run_waits_from_the_first_failure_of_the_store(
     check_one_run(place, ok=True)
 
 
-def test_a_run_waits_for_a_session_that_is_in_use(
+def test_a_run_whose_session_is_in_use_lets_others_run(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_worker, "_PATIENCE", 0.1)
-    in_use = SessionInUseError("in use")
-    failing(monkeypatch, [in_use, in_use, in_use])
-    check_one_run(place, ok=True)
+    monkeypatch.setattr(_worker, "_LONGEST_PAUSE", 1.0)
+
+    async def main() -> None:
+        fleet = place.fleet()
+        held = await fleet.submit("SAY Held.")
+        session_id = (await held.info()).session_id
+        lock = lock_session(str(place.path / "config"), session_id)
+        other = await fleet.submit("SAY Other.")
+        async with working(fleet, at_once=1):
+            assert (await other.outcome(WAIT)).ok
+            assert not (await held.status()).is_final
+            await reach(held, RunStatus.DELAYED)
+            lock.release()
+            assert (await held.outcome(WAIT)).ok
+            assert (await held.info()).starts == 1, "a run that is put off has not started"
+        await fleet.aclose()
+
+    run(main)
 
 
 def test_a_run_fails_if_the_store_keeps_failing(
@@ -655,6 +671,40 @@ def test_a_worker_on_which_no_cli_starts_pauses(
         await fleet.aclose()
 
     run(main)
+
+
+@pytest.mark.parametrize("kind", ["raises", "raises a StartError", "missing", "not a path"])
+def test_runs_that_cannot_be_prepared_do_not_delay_others(
+    place: Place, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def prepare(info: RunInfo) -> Any:
+        if info.tenant == "good":
+            return place.path
+        match kind:
+            case "raises":
+                raise ValueError("a secret")
+            case "raises a StartError":
+                raise CliNotFoundError
+            case "missing":
+                return place.path / "missing"
+            case _:
+                return 7
+
+    async def main() -> None:
+        fleet = place.fleet(prepare=prepare)
+        bad = [await fleet.submit("SAY Fine.", tenant="bad") for _ in range(4)]
+        good = await fleet.submit("SAY Fine.", tenant="good")
+        async with working(fleet, at_once=1):
+            assert (await good.outcome(WAIT)).ok
+            for one in bad:
+                outcome = await one.outcome(WAIT)
+                assert outcome.reason is OutcomeReason.START_FAILED
+                assert "prepare" in outcome.detail
+                assert "secret" not in outcome.detail
+        await fleet.aclose()
+
+    run(main)
+    assert "did not start on this worker" not in caplog.text
 
 
 # ---------------------------------------------------------------- lists

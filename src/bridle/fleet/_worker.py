@@ -83,6 +83,9 @@ _LONGEST_PAUSE = 10.0
 _REPORTING = 5.0
 """Seconds that the CLI of a cancelled run has to report its cost."""
 
+_PREPARE = "prepare"
+"""The option that errors of the user's function `prepare` name."""
+
 _FAILED_STARTS = 3
 """After how many runs in a row that did not start a worker pauses before the next one."""
 
@@ -567,7 +570,9 @@ class _Term:
                     raise asyncio.CancelledError from None
                 log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
             except (StartError, ControlError, OptionsError) as error:
-                self._failed_starts += 1
+                # An error of `prepare` concerns one run. The others may well start.
+                if not (isinstance(error, OptionsError) and error.field == _PREPARE):
+                    self._failed_starts += 1
                 return store_outcome(failed_outcome(error))
             if job.is_lost or job.is_cancelled:
                 raise asyncio.CancelledError
@@ -633,21 +638,33 @@ class _Term:
         return store_outcome(await turn.outcome())
 
     async def _prepared(self, segment: Segment) -> AgentPlan:
-        """Return the plan of the agent, with the working directory of the run."""
+        """Return the plan of the agent, with the working directory of the run.
+
+        Raises:
+            OptionsError: `prepare` failed, or did not return a directory.
+            StoreError: the database failed.
+        """
         plan, prepare = self._plan.plan, self._plan.prepare
         if prepare is None:
             return plan
         try:
             directory: Any = await prepare(segment)
-        except BridleError:
+        except StoreError:
             raise
         except Exception as error:
             log.exception("prepare failed for the run %s", segment.run_id)
-            raise OptionsError("prepare", f"raised {type(error).__name__}") from error
+            raise OptionsError(_PREPARE, f"raised {type(error).__name__}") from error
         if directory is None:
             return plan
+        try:
+            path = os.path.abspath(os.fsdecode(directory))
+        except TypeError:
+            problem = f"must return a path or None, got {type(directory).__name__}"
+            raise OptionsError(_PREPARE, problem) from None
+        if not await in_thread(os.path.isdir, path):
+            raise OptionsError(_PREPARE, f"has returned a directory that does not exist: {path}")
         options = plan.options
-        cli = options.cli.replace(cwd=os.path.abspath(os.fsdecode(directory)))
+        cli = options.cli.replace(cwd=path)
         return msgspec.structs.replace(plan, options=msgspec.structs.replace(options, cli=cli))
 
     async def _add_scheduled(self, text: str, at: str) -> None:
