@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -360,6 +361,50 @@ def test_a_tool_that_reads_the_lock_file_does_not_release_the_lock(tmp_path: Pat
         await lock.aclose()
 
     run(main)
+
+
+def test_a_worker_takes_a_posix_lock_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems other than Linux release the lock when any code of the worker closes the file."""
+    database = str(tmp_path / "runs.db")
+    program = (
+        "import asyncio, sys\n"
+        "from bridle.fleet._locks import FileLock\n"
+        "async def main():\n"
+        "    lock = FileLock('other', sys.argv[1])\n"
+        "    await lock.take()\n"
+        "    print(await lock.free(['worker']))\n"
+        "asyncio.run(main())\n"
+    )
+
+    def free() -> str:
+        command = [sys.executable, "-c", program, database]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("fcntl.fcntl", refuse)
+
+    async def main() -> None:
+        lock = FileLock("worker", database)
+        await lock.take()
+        Path(f"{database}-workers.lock").read_bytes()
+        assert free() == "['worker']"
+        await lock.confirm()
+        assert free() == "[]"
+        await lock.aclose()
+
+    run(main)
+
+
+def test_a_worker_works_on_a_python_without_the_name_of_the_lock(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, fcntl, sys\n"
+        "del fcntl.F_OFD_SETLK\n"
+        "from bridle.fleet._locks import FileLock\n"
+        "asyncio.run(FileLock('worker', sys.argv[1]).take())\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "runs.db")], check=True)
 
 
 def test_a_program_that_uses_dbos_itself_cannot_be_a_worker(place: Place, tmp_path: Path) -> None:

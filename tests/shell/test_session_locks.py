@@ -98,6 +98,78 @@ def test_a_child_that_is_forked_holds_no_lock(tmp_path: Path) -> None:
     lock.release()
 
 
+READER = """
+import fcntl, sys
+if sys.argv[3] == "without the name":
+    del fcntl.F_OFD_SETLK
+from bridle._shell.session_locks import lock_session
+lock = lock_session(sys.argv[1], sys.argv[2])
+open(sys.argv[1] + "/bridle-sessions.lock").close()
+print("read", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have POSIX locks only")
+@pytest.mark.parametrize("python", ["with the name", "without the name"])
+def test_a_tool_that_reads_the_lock_file_does_not_unlock_sessions(
+    tmp_path: Path, python: str
+) -> None:
+    """A Python that was compiled with old headers lacks the name F_OFD_SETLK."""
+    command = [sys.executable, "-c", READER, str(tmp_path), ID, python]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as reader:
+        assert say(reader) == "read"
+        with pytest.raises(SessionInUseError):
+            lock_session(str(tmp_path), ID)
+        reader.kill()
+    lock_session(str(tmp_path), ID).release()
+
+
+FORKING = """
+import os, sys
+from bridle._shell.session_locks import lock_session
+lock = lock_session(sys.argv[1], sys.argv[2])
+child = os.fork()
+if child:
+    print(child, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_process_that_dies(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKING, str(tmp_path), ID]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        child = int(say(holder))
+        with pytest.raises(SessionInUseError):
+            lock_session(str(tmp_path), ID)
+        holder.kill()
+        holder.wait()
+        os.kill(child, 0)
+        lock_session(str(tmp_path), ID).release()
+
+
+def test_posix_locks_are_used_if_the_system_has_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("fcntl.fcntl", refuse)
+    lock = lock_session(str(tmp_path), ID)
+    with hold(tmp_path, ID) as other:
+        assert say(other) == "in use"
+    lock.release()
+    with hold(tmp_path, ID) as other:
+        assert say(other) == "locked"
+        with pytest.raises(SessionInUseError):
+            lock_session(str(tmp_path), ID)
+        other.kill()
+
+
 def test_a_session_that_cannot_be_locked_runs_and_warns(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()

@@ -17,6 +17,7 @@ from threading import Lock
 
 from bridle._option_checks import is_uuid
 from bridle._shell.accounts import Account
+from bridle._shell.byte_locks import lock_byte
 from bridle._shell.config_directory import CliPlace
 from bridle.errors import SessionInUseError
 
@@ -107,21 +108,17 @@ class _LockFile:
             if self._descriptor is None:
                 self._descriptor = self._open(account)
             try:
-                how = fcntl.LOCK_EX | fcntl.LOCK_NB
-                fcntl.lockf(self._descriptor, how, 1, _position(session_id))
-            except (BlockingIOError, PermissionError):
+                if not lock_byte(self._descriptor, _position(session_id), fcntl.LOCK_EX):
+                    raise SessionInUseError(session_id)
+                self._held.add(session_id)
+            finally:
                 self._close_if_unused()
-                raise SessionInUseError(session_id) from None
-            except OSError:
-                self._close_if_unused()
-                raise
-            self._held.add(session_id)
 
     def unlock(self, session_id: str) -> None:
         with _guard:
             if session_id in self._held and self._descriptor is not None:
                 self._held.discard(session_id)
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _position(session_id))
+                lock_byte(self._descriptor, _position(session_id), fcntl.LOCK_UN)
                 self._close_if_unused()
 
     def _close_if_unused(self) -> None:
@@ -130,7 +127,7 @@ class _LockFile:
             self._descriptor = None
 
     def forget(self) -> None:
-        """Close the file in a forked child, which holds no locks."""
+        """Close the file in a forked child, which would keep the locks of its parent."""
         self._held.clear()
         self._close_if_unused()
 

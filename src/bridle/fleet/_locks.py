@@ -9,14 +9,13 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import struct
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 from bridle._core.fleet_runs import ANSWER, FREE, PING, RELEASE, RELOCK, Tenure, lock_number
+from bridle._shell.byte_locks import lock_byte
 from bridle.errors import OptionsError, StoreError
 
 
@@ -67,13 +66,6 @@ class WorkerLock(ABC):
 # ---------------------------------------------------------------- files
 
 
-# For systems without locks of an open file.
-_POSIX = {
-    fcntl.F_WRLCK: fcntl.LOCK_EX,
-    fcntl.F_RDLCK: fcntl.LOCK_SH,
-    fcntl.F_UNLCK: fcntl.LOCK_UN,
-}
-
 _open_files: set[int] = set()
 """Descriptors of lock files in this process."""
 
@@ -88,11 +80,7 @@ os.register_at_fork(after_in_child=_close_files)
 
 
 class FileLock(WorkerLock):
-    """Lock one byte of a file beside an SQLite database. The kernel unlocks it with the process.
-
-    The lock belongs to the open file (`F_OFD_SETLK`). A POSIX lock would belong to the process and
-    end as soon as any code of the program, such as a tool that reads all files, closes the file.
-    """
+    """Lock one byte of a file beside an SQLite database. The kernel unlocks it with the process."""
 
     free_for = 1.5  # the watchdog of a killed worker needs a moment to kill the CLIs
 
@@ -105,7 +93,7 @@ class FileLock(WorkerLock):
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             _open_files.add(self._descriptor)
-            is_taken = self._lock(self.executor, fcntl.F_WRLCK)
+            is_taken = self._lock(self.executor, fcntl.LOCK_EX)
         except OSError as error:
             raise StoreError("Fleet", "work", f"the lock file: {error.strerror}") from None
         if not is_taken:
@@ -115,15 +103,7 @@ class FileLock(WorkerLock):
         """Change the lock of an executor. Return False if another worker has it."""
         assert self._descriptor is not None, "the file is open"
         place = lock_number(executor) & 0x3FFF_FFFF_FFFF_FFFF
-        lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0)  # struct flock of Linux
-        try:
-            if sys.platform == "linux":
-                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, lock)
-            else:
-                fcntl.lockf(self._descriptor, _POSIX[kind] | fcntl.LOCK_NB, 1, place)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
+        return lock_byte(self._descriptor, place, kind)
 
     async def confirm(self) -> None:
         await asyncio.sleep(PING)
@@ -132,9 +112,11 @@ class FileLock(WorkerLock):
         ours = os.fstat(self._descriptor)
         try:
             there = os.stat(self._path)
+            # On systems other than Linux any code that closes the file has released the lock.
+            is_held = self._lock(self.executor, fcntl.LOCK_EX)
         except OSError:
             raise LockLost from None
-        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
+        if not is_held or (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
             raise LockLost
 
     async def free(self, executors: Iterable[str]) -> list[str]:
@@ -142,19 +124,19 @@ class FileLock(WorkerLock):
 
     def _is_free(self, executor: str) -> bool:
         # A shared lock: several workers may look at the same time.
-        is_free = self._lock(executor, fcntl.F_RDLCK)
+        is_free = self._lock(executor, fcntl.LOCK_SH)
         if is_free:
-            self._lock(executor, fcntl.F_UNLCK)
+            self._lock(executor, fcntl.LOCK_UN)
         return is_free
 
     @contextlib.asynccontextmanager
     async def taking(self, executor: str) -> AsyncGenerator[bool]:
-        is_taken = self._lock(executor, fcntl.F_WRLCK)
+        is_taken = self._lock(executor, fcntl.LOCK_EX)
         try:
             yield is_taken
         finally:
             if is_taken:
-                self._lock(executor, fcntl.F_UNLCK)
+                self._lock(executor, fcntl.LOCK_UN)
 
     async def aclose(self) -> None:
         if self._descriptor is not None:
