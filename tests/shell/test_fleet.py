@@ -302,6 +302,25 @@ def test_an_outcome_of_the_journal_is_not_made_again(place: Place) -> None:
     run(main)
 
 
+def test_the_conversation_of_a_run_can_be_deleted(place: Place) -> None:
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SAY Fine.", key="one")
+        async with working(fleet):
+            outcome = await one.outcome(WAIT)
+        info = await one.info()
+        assert await one.messages()
+        await bridle.sessions.delete(info.session_id, store=fleet.store)
+        assert await one.messages() == []
+        assert await one.info() == info
+        assert await one.outcome() == outcome
+        assert (await fleet.submit("SAY Other.", key="one")).id == one.id
+        assert await one.status() is RunStatus.COMPLETED
+        await fleet.aclose()
+
+    run(main)
+
+
 def test_a_run_gets_its_directory_from_prepare(place: Place) -> None:
     async def main() -> None:
         seen: list[RunInfo] = []
