@@ -25,6 +25,7 @@ import bridle
 from bridle import Agent, OptionsError, OutcomeReason
 from bridle._core.fleet_runs import Segment
 from bridle._shell.session_locks import lock_session
+from bridle._shell.spool import spool_directory, spool_name
 from bridle.errors import CliNotFoundError, StoreError, UsageError
 from bridle.fleet import Fleet, RunInfo, RunStatus, TenantLimits, _dbos, _fleet, _worker
 from bridle.fleet._locks import FileLock, LockLost
@@ -648,6 +649,25 @@ def test_an_outcome_of_the_transcript_is_found_again(
             assert (await one.outcome(WAIT)).text == "Once."
         assert len(attempts) == 2
         assert place.prompts() == ["SAY Once."]
+
+    run(main)
+
+
+def test_a_run_starts_if_a_spool_file_has_no_complete_entry(place: Place) -> None:
+    """A worker of this machine died while it wrote the prompt to the file."""
+
+    async def main() -> None:
+        fleet = place.fleet()
+        one = await fleet.submit("SAY Fine.")
+        session_id = (await one.info()).session_id
+        directory = Path(spool_directory())
+        directory.mkdir(parents=True)
+        file = directory / f"{spool_name(fleet.store, session_id)}journal.1.jsonl"
+        file.write_bytes(b'+{"key": {"session_id"')
+        async with working(fleet):
+            assert (await one.outcome(WAIT)).text == "Fine."
+        assert place.prompts() == ["SAY Fine."]
+        assert not file.exists()
 
     run(main)
 
