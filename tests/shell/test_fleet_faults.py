@@ -311,9 +311,8 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_worker(tmp_path: Path) -> 
         "from bridle.fleet._locks import FileLock\n"
         "lock = FileLock('worker', sys.argv[1])\n"
         "asyncio.run(lock.take())\n"
-        "child = os.fork()\n"
-        "if child:\n"
-        "    print(child, flush=True)\n"
+        "if not os.fork():\n"
+        "    print(os.getpid(), flush=True)\n"  # the child has closed the file by then
         "time.sleep(600)\n"
     )
     worker = subprocess.Popen(

@@ -131,9 +131,8 @@ FORKING = """
 import os, sys
 from bridle._shell.session_locks import lock_session
 lock = lock_session(sys.argv[1], sys.argv[2])
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)  # the child has closed the file by then
 sys.stdin.read()
 """
 
