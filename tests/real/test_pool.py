@@ -170,6 +170,44 @@ def test_the_next_caller_of_a_key_has_the_mode_of_the_agent(
     run(main)
 
 
+def test_a_process_that_would_go_on_by_itself_is_closed(lab: Lab) -> None:
+    """The CLI runs no prompt of its schedule when the caller has left the block."""
+
+    async def main() -> None:
+        job = tool_use("CronCreate", cron="* * * * *", prompt="go on", recurring=True)
+        model = ScriptedModel([[job], [text("Scheduled.")]])
+        async with model, agent(lab, model).pool(size=1, ready=0) as pool:
+            async with pool.session(key="user-7") as session:
+                assert await ask(session, "go") == "Scheduled."
+                assert "Scheduled recurring job" in str(model.requests[1].last_tool_result)
+                pid = session.pid or 0
+            await until(lambda: pool.metrics.closing == 0)
+            assert (pool.metrics.idle, is_alive(pid)) == (0, False)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("command", "member"), [("/model haiku", "model"), ("/effort low", "output_config")]
+)
+def test_the_next_caller_of_a_key_has_the_model_and_effort_of_the_agent(
+    lab: Lab, command: str, member: str
+) -> None:
+    """Also if a caller has sent a slash command. CLI 2.1.197 rejects these."""
+
+    async def main() -> None:
+        model = ScriptedModel([[text("One.")], [text("Two.")]])
+        async with model, agent(lab, model).pool(size=1) as pool:
+            for prompts in (["first", command], ["second"]):
+                async with pool.session(key="user-7") as session:
+                    for prompt in prompts:
+                        _ = await (await session.send_user_message(prompt))
+            first, second = (one.raw.get(member) for one in model.requests)
+            assert first == second
+
+    run(main)
+
+
 def test_a_process_that_has_used_up_its_budget_is_replaced(lab: Lab) -> None:
     async def main() -> None:
         model = ScriptedModel([[text("Yes.")]] * 2)

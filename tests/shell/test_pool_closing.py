@@ -298,3 +298,42 @@ def test_one_session_object_is_borrowed_by_one_caller_at_a_time(newest: Lab) -> 
                 assert await ask(session) == "You said: hi"
 
     run(main)
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_closing_a_pool_waits_until_a_key_is_forgotten(newest: Lab, is_forced: bool) -> None:
+    """A forced close ends the call. The lease of the key is given back in both cases."""
+
+    class Slow(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+        async def delete(self, key: SessionKey) -> None:
+            self.begun.set()
+            await self.go.wait()
+            await super().delete(key)
+
+    async def main() -> None:
+        store = Slow()
+        pool = newest.agent(store=store).pool(size=1, ready=0)
+        await pool.__aenter__()
+        async with pool.session(key="a") as session:
+            await ask(session)
+        forgetting = asyncio.create_task(pool.forget("a"))
+        await store.begun.wait()
+        if is_forced:
+            await close_now(pool)
+            with pytest.raises(UsageError, match="closed"):
+                await forgetting
+        else:
+            closing = asyncio.create_task(pool.aclose())
+            await asyncio.sleep(0.1)
+            assert not closing.done()
+            store.go.set()
+            await closing
+            assert forgetting.done()
+            await forgetting
+        assert store._leases == {}
+
+    run(main)

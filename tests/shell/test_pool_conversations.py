@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ from tests.support.processes import run, until
 
 from bridle import Agent, Allow, AllowAll, OptionsError, ResultMessage
 from bridle._doors import pooled
-from bridle._shell import leases, locate
+from bridle._shell import leases, locate, pool_keys
 from bridle._shell.pool_keys import _name
+from bridle.content import TextBlock
 from bridle.errors import (
     InitializationTimeout,
     SessionInUseError,
@@ -90,13 +92,41 @@ def test_a_key_of_another_machine_uses_the_directory_of_the_agent(newest: Lab) -
     run(main)
 
 
+def test_a_key_keeps_its_directory_while_another_machine_uses_it(newest: Lab) -> None:
+    """The other machine does not have the directory, and uses that of its agent."""
+    first, hidden = newest.home / "first", newest.home / "hidden"
+    first.mkdir()
+
+    async def main() -> None:
+        store = MemoryStore()
+
+        async def use(directory: Path, cwd: Path | None = None) -> str:
+            agent = newest.agent(store=store, cwd=str(directory))
+            async with agent.pool(size=1, ready=0) as pool, pool.session(key="a", cwd=cwd) as one:
+                assert await ask(one) == "You said: hi"
+                session: Any = one
+                return str(session.launch.cwd)
+
+        assert await use(newest.work, first) == str(first)
+        first.rename(hidden)
+        assert await use(newest.other) == str(newest.other)
+        hidden.rename(first)
+        assert await use(newest.work) == str(first)
+        assert await use(newest.work, first) == str(first)
+
+    run(main)
+
+
 # -- what a store keeps ----------------------------------------------------------------------------
 
 
-def test_a_key_that_is_used_outlives_the_retention_of_its_store(newest: Lab) -> None:
+def test_a_key_that_is_used_outlives_the_retention_of_its_store(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A store deletes what was last written too long ago. Each use of a key counts."""
     day = 86400.0
     now = [0.0]
+    monkeypatch.setattr(pool_keys, "_now", lambda: now[0])
 
     async def main() -> None:
         store = MemoryStore(retention=7 * day, clock=lambda: now[0])
@@ -110,6 +140,41 @@ def test_a_key_that_is_used_outlives_the_retention_of_its_store(newest: Lab) -> 
                     await until(lambda: pool.metrics.closing == 0)
                 now[0] += day
             assert len(ids) == 2
+
+    run(main)
+
+
+def test_a_store_without_delete_can_forget_a_key(newest: Lab) -> None:
+    """The official protocol does not require `delete`."""
+
+    class Smallest:
+        def __init__(self) -> None:
+            self.lists: dict[str, list[Any]] = {}
+
+        async def append(self, key: Any, entries: list[Any]) -> None:
+            self.lists.setdefault(str(key), []).extend(entries)
+
+        async def load(self, key: Any) -> list[Any] | None:
+            return self.lists.get(str(key))
+
+    async def main() -> None:
+        store = Smallest()
+        for is_forgotten in (False, True):
+            async with newest.agent(store=store).pool(size=1, max_uses=1) as pool:
+                async with pool.session(key="a") as session:
+                    if is_forgotten:
+                        await ask(session)
+                    else:
+                        with pytest.raises(OptionsError):
+                            _ = await session.send_user_message([])
+                    first = session.id
+                if is_forgotten:
+                    await pool.forget("a")
+            async with newest.agent(store=store).pool(size=1) as pool:
+                async with pool.session(key="a") as session:
+                    assert await ask(session) == "You said: hi"
+                    assert session.id != first
+                await pool.forget("a")
 
     run(main)
 
@@ -320,6 +385,19 @@ def test_a_system_prompt_is_made_again_if_the_same_deps_have_changed(newest: Lab
     run(main)
 
 
+def test_a_system_prompt_that_always_differs_counts_as_a_start(newest: Lab) -> None:
+    async def main() -> None:
+        count = itertools.count()
+        agent = newest.agent(append_system_prompt=lambda _: f"Now: {next(count)}")
+        async with agent.pool(size=1, ready=0) as pool:
+            for _ in range(3):
+                async with pool.session(key="a") as session:
+                    await ask(session)
+            assert (pool.metrics.from_idle, pool.metrics.from_start) == (0, 3)
+
+    run(main)
+
+
 def test_a_caller_reads_no_message_of_the_caller_before(newest: Lab) -> None:
     async def main() -> None:
         async with newest.agent().pool(size=1) as pool:
@@ -419,6 +497,86 @@ def test_a_process_that_began_a_turn_while_it_was_idle_is_not_handed_out(tmp_pat
                     first = session.pid
                 async with pool.session(key="a") as session:
                     assert session.pid != first
+
+    run(main)
+
+
+def test_an_idle_process_that_begins_a_turn_is_closed(tmp_path: Path) -> None:
+    """The CLI does that by itself, for example at a time that the model has chosen."""
+
+    async def main() -> None:
+        fake = FakeCli(flavour="2.1.197").expect_initialize().expect_user().turn("Done.")
+        begin = fake.expect_request("mcp_status").reply().emit(BEGIN)
+        with begin.wait_for_eof() as cli:
+            agent = Agent(cli_path=cli.path, cwd=str(tmp_path), inherit_env=["PATH"])
+            async with agent.pool(size=1, ready=0) as pool:
+                async with pool.session(key="a") as session:
+                    assert (await (await session.send_user_message("go"))).ok
+                assert pool.metrics.idle == 1
+                _ = await session.mcp.status()
+                await until(lambda: pool.metrics.idle == pool.metrics.closing == 0)
+
+    run(main)
+
+
+@pytest.mark.parametrize("name", ["CronCreate", "ScheduleWakeup"])
+def test_a_process_with_a_scheduled_prompt_is_not_kept(tmp_path: Path, name: str) -> None:
+    async def main() -> None:
+        fake = FakeCli(flavour="2.1.197").expect_initialize().expect_user().start_turn()
+        call = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
+        with fake.assistant(call).assistant("Done.").result().wait_for_eof() as cli:
+            agent = Agent(cli_path=cli.path, cwd=str(tmp_path))
+            async with agent.pool(size=1, ready=0) as pool:
+                async with pool.session(key="a") as session:
+                    assert (await (await session.send_user_message("go"))).ok
+                await until(lambda: pool.metrics.closing == 0)
+                assert pool.metrics.idle == 0
+
+    run(main)
+
+
+def block(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_kept"),
+    [
+        ("hi /effort low", True),
+        ("/context", True),
+        ("/compact and keep the names", True),
+        ("/effort low", False),
+        ("/goal", False),
+        ("/unknown", False),
+        ("/", False),
+        (" /effort low", False),
+        ([block("look:"), block("/effort low")], False),
+        ([TextBlock("look:"), TextBlock("/effort low")], False),
+        ([block("look:"), block("/usage")], True),
+        ([{"type": "text", "text": 1}], True),
+    ],
+)
+def test_a_process_that_got_a_slash_command_is_not_kept(
+    newest: Lab, prompt: Any, is_kept: bool
+) -> None:
+    """The command may have changed the model, the effort or the hooks of the process."""
+
+    async def main() -> None:
+        async with newest.agent().pool(size=1, ready=0) as pool:
+            async with pool.session(key="a") as session:
+                _ = await (await session.send_user_message(prompt))
+            await until(lambda: pool.metrics.closing == 0)
+            assert pool.metrics.idle == (1 if is_kept else 0)
+
+    run(main)
+
+
+def test_a_process_whose_prompts_are_not_interpreted_is_kept(newest: Lab) -> None:
+    async def main() -> None:
+        async with newest.agent(verbatim_prompts=True).pool(size=1, ready=0) as pool:
+            async with pool.session(key="a") as session:
+                await ask(session, "/effort low")
+            assert pool.metrics.idle == 1
 
     run(main)
 

@@ -31,6 +31,20 @@ def test_a_key_has_the_conversation_that_was_saved_last(has_store: bool) -> None
     run(main)
 
 
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_new_conversation_of_a_key_keeps_the_directory(has_store: bool) -> None:
+    """The process may work in another directory, because the machine does not have this one."""
+
+    async def main() -> None:
+        keys = PoolKeys(MemoryStore() if has_store else None, 5.0)
+        await keys.save("a", ONE)
+        for conversation in (ONE, TWO):
+            await keys.refresh("a", conversation.session_id, "/b")
+            assert await keys.load("a") == conversation
+
+    run(main)
+
+
 def test_entries_that_name_no_conversation_are_ignored() -> None:
     """The id becomes a file name, so it must be a UUID."""
 
@@ -52,8 +66,10 @@ def test_a_key_is_held_by_one_program_at_a_time() -> None:
         await mine.take("a")
         await mine.take("a")
         await theirs.take("b")
-        with pytest.raises(SessionInUseError):
+        with pytest.raises(SessionInUseError) as caught:
             await theirs.take("a")
+        assert "max_idle" in caught.value.fix
+        assert "fork_session" not in str(caught.value)
         await mine.release("a")
         await theirs.take("a")
         for keys, name in ((mine, "a"), (theirs, "a"), (theirs, "b")):

@@ -13,6 +13,7 @@ from tests.support.pools import Lab, ask
 from tests.support.processes import run, until
 
 from bridle import Agent, OptionsError
+from bridle._core import mirroring
 from bridle._doors.pooled import PooledSession
 from bridle._shell import leases, pool_keys
 from bridle._shell.pool_keys import Conversation, PoolKeys
@@ -157,6 +158,98 @@ def test_a_lease_that_is_lost_during_a_claim_starts_no_other_process(
     assert len(starts) == 1
 
 
+class Apart:
+    """Two programs on two machines, with one store. Time can pass without any renewal."""
+
+    def __init__(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._lab = lab
+        #: Seconds that have passed without a renewal.
+        self.late = 0.0
+        monkeypatch.setattr(leases, "_now", lambda: time.monotonic() + self.late)
+        self.store = Store(clock=lambda: time.time() + self.late)
+
+    def pool(self, name: str, **options: Any) -> Any:
+        """Return the pool of a machine."""
+        home = self._lab.home / name
+        home.mkdir()
+        agent = self._lab.agent(store=self.store, env={"HOME": str(home)})
+        return agent.pool(size=1, ready=0, **options)
+
+    async def ask_elsewhere(self, prompt: str) -> str | None:
+        """Ask on another machine, and give the key back. Return the id of the conversation."""
+        async with self.pool("elsewhere") as pool, pool.session(key="a") as session:
+            await ask(session, prompt)
+            found: str | None = session.id
+        return found
+
+
+def test_a_kept_process_whose_lease_lapsed_is_replaced(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may have continued the conversation and given the key back."""
+
+    async def main() -> None:
+        apart = Apart(newest, monkeypatch)
+        async with apart.pool("here") as pool:
+            async with pool.session(key="a") as session:
+                await ask(session, "one")
+                pid = session.pid
+            while "You said: one" not in str(await apart.store.load(SessionKey(session.id))):
+                await asyncio.sleep(0.01)
+            apart.late = mirroring.LEASE + 1.0
+            assert await apart.ask_elsewhere("two") == session.id
+            async with pool.session(key="a") as session:
+                assert session.pid != pid
+                await ask(session, "three")
+        entries = await apart.store.load(SessionKey(session.id)) or ()
+        texts = {one.get("uuid"): str(one.get("message")) for one in entries}
+        last = next(one for one in entries if "'three'" in str(one.get("message")))
+        assert "You said: two" in texts[last["parentUuid"]]
+
+    run(main)
+
+
+def test_a_first_prompt_after_a_lapse_keeps_the_conversation_of_the_other_program(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        apart = Apart(newest, monkeypatch)
+        async with apart.pool("here") as pool:
+            async with pool.session(key="a") as session:
+                apart.late = mirroring.LEASE + 1.0
+                theirs = await apart.ask_elsewhere("hi")
+                with pytest.raises(SessionInUseError):
+                    await ask(session)
+            assert await apart.store.saved() == [theirs]
+            async with pool.session(key="a") as session:
+                assert await ask(session) == "You said: hi"
+                assert session.id == theirs
+
+    run(main)
+
+
+def test_a_lease_that_lapsed_and_is_free_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that could not reach its store for a while goes on."""
+    late = 0.0
+    monkeypatch.setattr(leases, "_now", lambda: time.monotonic() + late)
+
+    async def ask(acquire: Any, *args: Any) -> bool:
+        return bool(await acquire(*args))
+
+    async def main() -> None:
+        nonlocal late
+        lost: list[SessionInUseError] = []
+        held = leases.Leases(Store(clock=lambda: time.time() + late), "owner", lost.append)
+        await held.take("a", ask)
+        late = mirroring.LEASE + 1.0
+        assert held.has_lapsed
+        await held.renew(ask)
+        assert (lost, held.has_lapsed) == ([], True)
+        await held.aclose()
+
+    run(main)
+
+
 def test_a_lost_lease_is_taken_again_before_the_next_use() -> None:
     async def main() -> None:
         store = Store()
@@ -209,15 +302,23 @@ def test_a_first_prompt_whose_save_was_cancelled_leaves_the_key_usable(
     run(main)
 
 
-def test_the_uses_of_a_process_write_its_key_once_in_an_hour(
-    newest: Lab, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("max_uses", [None, 1])
+@pytest.mark.parametrize(("retention", "later"), [(None, 1), (1e6, 2)])
+def test_the_uses_of_a_key_write_it_at_most_once_in_an_hour(
+    newest: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    max_uses: int | None,
+    retention: float | None,
+    later: int,
 ) -> None:
+    """Whether its process was kept or not. A store that keeps everything gets it once."""
+
     async def main() -> None:
-        store = Store()
-        async with newest.agent(store=store).pool(size=1) as pool:
-            for expected in (1, 1, 1, 2, 2):
-                if expected == 2:
-                    monkeypatch.setattr(pool_keys, "_now", lambda: time.monotonic() + 3600.0)
+        store = Store(retention=retention)
+        async with newest.agent(store=store).pool(size=1, max_uses=max_uses) as pool:
+            for number, expected in enumerate((1, 1, 1, later, later)):
+                if number == 3:
+                    monkeypatch.setattr(pool_keys, "_now", lambda: time.time() + 3600.0)
                 async with pool.session(key="a") as session:
                     await ask(session)
                 assert len(await store.saved()) == expected
@@ -231,25 +332,26 @@ def test_a_key_is_written_more_often_if_the_retention_is_short(
     async def main() -> None:
         now = [0.0]
         monkeypatch.setattr(pool_keys, "_now", lambda: now[0])
-        store, conversation = Store(retention=600.0), Conversation("", "/")
+        store, session_id = Store(retention=600.0), "00000000-0000-4000-8000-000000000001"
         keys = PoolKeys(store, 5.0)
-        await keys.save("a", conversation)
+        await keys.save("a", Conversation(session_id, "/"))
         for now[0], expected in ((149.0, 1), (150.0, 2), (299.0, 2), (300.0, 3)):
-            await keys.refresh("a", conversation)
+            await keys.refresh("a", session_id, "/")
             assert len(await store.saved()) == expected
 
     run(main)
 
 
 def test_a_store_that_fails_does_not_replace_the_error_of_a_block(
-    newest: Lab, caplog: pytest.LogCaptureFixture
+    newest: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        store = Store()
+        store = Store(retention=1e6)
         async with newest.agent(store=store).pool(size=1, max_uses=1) as pool:
             async with pool.session(key="a") as session:
                 await ask(session)
             store.is_full = True
+            monkeypatch.setattr(pool_keys, "_now", lambda: time.time() + 3600.0)
 
             async def fail() -> None:
                 async with pool.session(key="a") as session:
@@ -271,6 +373,7 @@ def test_a_first_prompt_that_cannot_be_undone_is_logged(
 ) -> None:
     class Stuck(Store):
         async def delete(self, key: SessionKey) -> None:
+            self.is_full = True
             raise OSError("no delete")
 
     async def main() -> None:
@@ -281,7 +384,7 @@ def test_a_first_prompt_that_cannot_be_undone_is_logged(
 
     with caplog.at_level("WARNING", "bridle.pool"):
         run(main)
-    assert "no delete" in caplog.text
+    assert "disk full" in caplog.text
 
 
 def test_a_conversation_that_was_cleared_and_not_saved_is_reported(newest: Lab) -> None:

@@ -168,8 +168,8 @@ class PoolTable:
 
     @property
     def is_empty(self) -> bool:
-        """Return True if no place holds a process."""
-        return not self._places
+        """Return True if no place holds a process, and no key is reserved."""
+        return not self._places and not self._reserved
 
     @property
     def is_closing(self) -> bool:
@@ -294,6 +294,13 @@ class PoolTable:
         """Note that a ready process works, so that the next one need not start later."""
         self._pause = _FIRST_PAUSE
 
+    def restarted(self, place: int, now: float) -> None:
+        """Note that the idle process which a caller got is replaced by a new one."""
+        one = self._places[place]
+        one.born, one.uses = now, 1
+        self._from[Source.IDLE] -= 1
+        self._from[Source.START] += 1
+
     def reserve(self, key: str, now: float) -> list[PoolAction] | None:
         """Close the process of a key, and let its callers wait until `unreserve`.
 
@@ -313,7 +320,7 @@ class PoolTable:
         return self._settle(now)
 
     def drop(self, place: int, now: float) -> list[PoolAction]:
-        """Close the idle process of a key, because it has exited."""
+        """Close the idle process of a key."""
         self._close(self._places[place])
         return self._settle(now)
 

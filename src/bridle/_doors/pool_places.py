@@ -51,8 +51,8 @@ class Places:
         # What is in each place that has a process, in use or not.
         self._held: dict[int, ParkedCli | Pooled] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # The work of callers that starts a process or runs in one, by place.
-        self._working: dict[int, asyncio.Task[Any]] = {}
+        # The work of callers, with the place in which it starts a process or runs.
+        self._working: dict[asyncio.Task[Any], int | None] = {}
         #: True once everything is closed, whether it has ended or not.
         self.is_forced = False
         self._timer: asyncio.TimerHandle | None = None
@@ -126,8 +126,10 @@ class Places:
         """Put the session that uses a place into it. It is closed with the place."""
         self._held[place] = session
 
-    async def work(self, place: int, work: Coroutine[Any, Any, _T]) -> _T:
+    async def work(self, place: int | None, work: Coroutine[Any, Any, _T]) -> _T:
         """Start a process in a place, or run a job in it. Closing the pool can cancel this.
+
+        ``place`` is None if the work needs no process.
 
         Raises:
             UsageError: the pool was closed before the work had ended.
@@ -138,7 +140,7 @@ class Places:
         caller = asyncio.current_task()
         before = 0 if caller is None else caller.cancelling()
         task: asyncio.Task[_T] = self.loop.create_task(work)
-        self._working[place] = task
+        self._working[task] = place
         try:
             return await task
         except asyncio.CancelledError:
@@ -146,7 +148,7 @@ class Places:
                 raise
             raise _closed() from None
         finally:
-            del self._working[place]
+            del self._working[task]
 
     def give_back(self, place: int, max_memory: int | None = None) -> None:
         """Take back the session of a key: keep it for the next caller, or close it.
@@ -158,10 +160,10 @@ class Places:
         keep = not is_lost and self.session_in(place).may_stay(max_memory)
         self._perform(self.table.give_back(place, self.loop.time(), keep=keep))
 
-    def drop(self, place: int, session: Pooled) -> None:
-        """Close a place if it is idle and holds this session, whose process has exited."""
+    def drop(self, place: int, session: Pooled, reason: str) -> None:
+        """Close a place if it is idle and holds this session. ``reason`` is for the log."""
         if self.table.is_idle(place) and self._held.get(place) is session:
-            log.info("The idle process of a key has exited.")
+            log.info("The idle process of a key %s, so it is closed.", reason)
             self._perform(self.table.drop(place, self.loop.time()))
 
     async def end(self, place: int) -> None:
@@ -223,15 +225,15 @@ class Places:
         finally:
             hurrying.cancel()
         self.is_forced = True
-        for place, task in self._working.items():
-            held = self._held.get(place)
+        for task, place in self._working.items():
+            if self.table.is_empty:
+                break  # the work has ended, and its task is about to end
+            held = None if place is None else self._held.get(place)
             # A run in its turn ends with an outcome when its session is closed.
             if not (isinstance(held, PooledRun) and held.give_up()):
                 task.cancel()
         await asyncio.gather(*(one.aclose() for one in self._held.values()), return_exceptions=True)
-        while unfinished := [
-            one for one in (*self._tasks, *self._working.values()) if not one.done()
-        ]:
+        while unfinished := [one for one in (*self._tasks, *self._working) if not one.done()]:
             await asyncio.wait(unfinished)
 
     async def _close_place(self, place: int) -> None:

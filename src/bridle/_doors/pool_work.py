@@ -30,7 +30,6 @@ from bridle.errors import (
     InitializationError,
     InitializationTimeout,
     OptionsError,
-    SessionInUseError,
     SpawnError,
     StartError,
     UsageError,
@@ -404,13 +403,13 @@ class PoolWork:
                 return session
             log.info("The idle process of a key cannot be used, so it is replaced.")
             await (session.aclose() if is_healthy else session.stop())
+            places.table.restarted(place, places.loop.time())
         await keys.take(key, lambda error: places.fail(place, error))
         # Another program may have used the key until now.
         known = self._here(await keys.load(key), request)
         self._check_directory(request, known)
         session = await self._open(place, source, request, known)
-        if keys.is_lost(key):
-            raise SessionInUseError(key)
+        keys.check(key)
         return session
 
     def _suits(self, session: PooledSession, request: SessionRequest) -> bool:
@@ -448,7 +447,7 @@ class PoolWork:
                 pass  # the conversation of the key is that of another program
             elif session.has_prompts and session.id is not None:
                 # The id changes if the conversation is cleared.
-                await self._keys.refresh(key, _conversation(session.id, session))
+                await self._keys.refresh(key, session.id, working_directory(session.launch))
             elif session.is_saved and not session.has_prompts:
                 # It was saved for a first prompt that was not sent.
                 session.is_saved = not await self._keys.undo(key)
@@ -464,6 +463,9 @@ class PoolWork:
             SessionLoadError: the store failed.
         """
         _check_key(key)
+        await self.places.work(None, self._forget(key))
+
+    async def _forget(self, key: str) -> None:
         async with self.places.reserved(key):
             await self._keys.forget(key)
 
@@ -514,8 +516,8 @@ class PoolWork:
                     places.table.came_up()
                     return self._watched(place, request.key, session)
             except _OF_PROCESS as error:
-                if request.key is not None and self._keys.is_lost(request.key):
-                    raise SessionInUseError(request.key) from None
+                if request.key is not None:
+                    self._keys.check(request.key)
                 self._note_refusal(session, error)
                 session = self._make(request, known)
                 places.put(place, session)
@@ -525,12 +527,13 @@ class PoolWork:
         return self._watched(place, request.key, session)
 
     def _watched(self, place: int, key: str | None, session: PooledSession) -> PooledSession:
-        """Free the place if the session ends while it is idle.
+        """Close the place if the session ends or begins a turn while it is idle.
 
         Save the conversation of a key before its first prompt, so that it can be resumed.
         """
         places = self.places
-        session.on_end(lambda: places.drop(place, session))
+        session.on_end(lambda: places.drop(place, session, "has exited"))
+        session.on_turn(lambda: places.drop(place, session, "began a turn by itself"))
         if key is not None and not session.has_prompts:
             session.before_prompts = lambda: self._save(key, session)
         return session
@@ -539,7 +542,8 @@ class PoolWork:
         if session.id is not None:
             # The store may have it even if the call fails or is cancelled.
             session.is_saved = True
-            await self._keys.save(key, _conversation(session.id, session))
+            directory = working_directory(session.launch)
+            await self._keys.save(key, Conversation(session.id, directory))
 
     # -- processes ---------------------------------------------------------------------------------
 
@@ -610,10 +614,6 @@ class PoolWork:
             if directory == self._home:
                 # Processes that wait for a claim are of no use in the agent's own directory.
                 self._claims = False
-
-
-def _conversation(session_id: str, session: PooledSession) -> Conversation:
-    return Conversation(session_id, working_directory(session.launch))
 
 
 def _directory(agent: AgentPlan) -> str:

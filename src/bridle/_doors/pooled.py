@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from bridle._core.actions import Deliver, TurnEnded, Write
@@ -28,7 +28,7 @@ from bridle.errors import (
     InitializationTimeout,
     StartError,
 )
-from bridle.messages import InitMessage, StatusMessage
+from bridle.messages import AssistantMessage, InitMessage, StatusMessage
 from bridle.outcomes import Outcome, OutcomeReason
 
 _PING_TIMEOUT = 5.0
@@ -36,6 +36,12 @@ _PING_TIMEOUT = 5.0
 
 _NEW_RULES = b'"updatedPermissions"'
 """The member of a response to the CLI that changes permission rules."""
+
+_SCHEDULING = frozenset({"CronCreate", "ScheduleWakeup"})
+"""Tools with which the model lets the CLI start a turn by itself later."""
+
+_HARMLESS = frozenset({"clear", "compact", "context", "usage"})
+"""Slash commands that leave the options of a process as they are. All others may change them."""
 
 _READY_TIMEOUT = 10.0
 """Seconds that a process which awaits a claim has to answer the handshake, even if its time for the
@@ -53,7 +59,7 @@ class Pooled(InnerSession):
     is_saved = False
     #: Called before the first prompt is sent.
     before_prompts: Callable[[], Awaitable[None]] | None = None
-    #: Whether the process still has the options of the agent.
+    #: Whether another caller may use the process.
     _changes: Changes | None = None
 
     @property
@@ -124,6 +130,8 @@ class Pooled(InnerSession):
         continues: str | None = None,
         used: Used | None = None,
     ) -> Turn:
+        if self._changes is not None and not self._cli.verbatim_prompts:
+            self._changes.sent(content)
         # A session that has ended rejects the prompt.
         if self.alive and not self.has_prompts and self.before_prompts is not None:
             await self.before_prompts()
@@ -147,6 +155,11 @@ class Pooled(InnerSession):
         """Call a function when the process of the session has ended."""
         self._actor.gone.add_done_callback(lambda _: callback())
 
+    def on_turn(self, callback: Callable[[], None]) -> None:
+        """Call a function whenever a turn begins. The session is connected."""
+        if self._changes is not None:
+            self._changes.on_turn = callback
+
     def fail(self, error: BridleError) -> None:
         """End the session with this error."""
         self._actor.fail(error)
@@ -154,7 +167,8 @@ class Pooled(InnerSession):
     def may_stay(self, max_memory: int | None) -> bool:
         """Return True if another caller may use the session.
 
-        It works, no turn or background task runs, and it has the options of the agent.
+        It works, no turn or background task runs, no turn is scheduled, and it has the options of
+        the agent.
         """
         if not self.alive or not self._engine.is_quiet:
             return False
@@ -167,13 +181,16 @@ class Pooled(InnerSession):
 
 
 class Changes:
-    """Notes whether a process no longer has the options that it was started with.
+    """Notes whether a process must not be kept for another caller.
 
-    Control requests are noted elsewhere.
+    Either it may no longer have the options that it was started with, or it will start a turn by
+    itself. Control requests are noted elsewhere.
     """
 
     def __init__(self) -> None:
         self.is_changed = False
+        #: Called when a turn begins.
+        self.on_turn: Callable[[], None] = lambda: None
         # The first values that the CLI has reported.
         self._reported: dict[str, str] = {}
 
@@ -183,16 +200,25 @@ class Changes:
             self.is_changed = True
 
     def delivered(self, action: Deliver) -> None:
-        """Note a permission mode or model that differs from the first one.
+        """Note a scheduled turn, and a permission mode or model that differs from the first one.
 
         The CLI changes them by itself, for example if the model calls ExitPlanMode.
         """
         for message in action.messages:
-            if isinstance(message, InitMessage):
+            if isinstance(message, AssistantMessage):
+                if any(getattr(block, "name", None) in _SCHEDULING for block in message.content):
+                    self.is_changed = True
+            elif isinstance(message, InitMessage):
                 self._note("model", message.model)
                 self._note("permission_mode", message.permission_mode)
+                self.on_turn()
             elif isinstance(message, StatusMessage):
                 self._note("permission_mode", message.permission_mode)
+
+    def sent(self, content: Content | bytes) -> None:
+        """Note a prompt with a slash command. An encoded prompt may have one."""
+        if isinstance(content, bytes) or any(map(_may_change, _texts(content))):
+            self.is_changed = True
 
     def ended(self, action: TurnEnded) -> None:
         """Note that the budget is used up. The CLI counts it for each process."""
@@ -233,6 +259,23 @@ class PooledRun(Pooled, Run):
         """Start no other process. Return True if the run has an outcome once it is closed."""
         self._retry = None
         return self._has_outcome or (self.alive and self.turn is not None)
+
+
+def _texts(content: Content) -> list[str]:
+    """Return the texts of a prompt. The CLI looks for a slash command in one of them."""
+    if isinstance(content, str):
+        return [content]
+    found = [
+        one.get("text") if isinstance(one, Mapping) else getattr(one, "text", None)
+        for one in content
+    ]
+    return [text for text in found if isinstance(text, str)]
+
+
+def _may_change(text: str) -> bool:
+    """Return True if this is a slash command that may change the options of the process."""
+    first, *_ = text.split(maxsplit=1) or [""]
+    return first.startswith("/") and first[1:] not in _HARMLESS
 
 
 def _not_claimed(error: ControlError) -> StartError:

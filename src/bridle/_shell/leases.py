@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from bridle._core.mirroring import LEASE
 from bridle._shell.store_calls import call_store
@@ -15,6 +18,12 @@ _RELEASE_TIMEOUT = 2.0
 
 _PAUSE = 1.0
 """Seconds between two attempts to take the lease of a program that may be dead."""
+
+
+def _now() -> float:
+    """Return a time in seconds that also passes while the machine sleeps, where that is known."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class Leases:
@@ -34,10 +43,18 @@ class Leases:
         self._store = store if isinstance(store, LeasingStore) else None
         self._owner = owner
         self._on_lost = on_lost
-        self._ids: list[str] = []
+        # The sessions, with the time at which the lease of each may expire. Infinity before it is
+        # granted.
+        self._ids: dict[str, float] = {}
         # Leases that the store may have granted. They are not renewed.
         self._asked: set[str] = set()
         self._renewing: asyncio.Task[None] | None = None
+        self._has_lapsed = False
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Return True if a lease was not renewed in time, so that another owner may have had it."""
+        return self._has_lapsed or any(expires < _now() for expires in self._ids.values())
 
     async def take(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
         """Take a lease and renew it from now on.
@@ -54,11 +71,12 @@ class Leases:
             return
         # The store may grant the lease although the call is cancelled or fails.
         self._asked.add(session_id)
+        expires = _now() + LEASE
         if not await ask(self._store.acquire, session_id, self._owner, LEASE):
             self._asked.discard(session_id)
             raise SessionInUseError(session_id)
         self._asked.discard(session_id)
-        self._ids.append(session_id)
+        self._ids[session_id] = expires
         self._start()
 
     async def take_when_expired(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
@@ -88,15 +106,13 @@ class Leases:
             Exception: an exception of ``ask``.
         """
         for session_id in list(self._ids):
-            assert self._store is not None, "there are leases to renew"
-            if not await ask(self._store.acquire, session_id, self._owner, LEASE):
-                self._lose(session_id)
+            if not await self._renew_one(session_id, ask):
                 raise SessionInUseError(session_id)
 
     def take_soon(self, session_id: str) -> None:
         """Take a lease in the background. The session does not wait for it."""
         if self._store is not None and session_id not in self._ids:
-            self._ids.append(session_id)
+            self._ids[session_id] = math.inf
             if self._renewing is not None:
                 self._renewing.cancel()
                 self._renewing = None
@@ -126,24 +142,30 @@ class Leases:
             self._renewing = loop.create_task(renewing, name="bridle-lease")
 
     async def _renew(self, delay: float) -> None:
-        assert self._store is not None, "there are leases to renew"
+        ask = partial(call_store, LEASE / 3)
         while True:
             await asyncio.sleep(delay)
             delay = LEASE / 3
             for session_id in list(self._ids):
                 try:
-                    acquire = self._store.acquire
-                    is_ours = await call_store(LEASE / 3, acquire, session_id, self._owner, LEASE)
+                    await self._renew_one(session_id, ask)
                 except Exception:
                     delay = LEASE / 10  # the store fails: try again soon
-                    continue
-                if not is_ours:
-                    self._lose(session_id)
 
-    def _lose(self, session_id: str) -> None:
-        if session_id in self._ids:
-            self._ids.remove(session_id)
-            self._on_lost(SessionInUseError(session_id))
+    async def _renew_one(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> bool:
+        """Renew a lease. Return False if another owner has it."""
+        assert self._store is not None, "there are leases to renew"
+        expires = _now() + LEASE
+        is_ours = await ask(self._store.acquire, session_id, self._owner, LEASE)
+        if session_id not in self._ids:
+            return False
+        if is_ours:
+            self._has_lapsed = self._has_lapsed or self._ids[session_id] < _now()
+            self._ids[session_id] = expires
+            return True
+        del self._ids[session_id]
+        self._on_lost(SessionInUseError(session_id))
+        return False
 
 
 class BorrowedLeases:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -29,12 +30,13 @@ SUBKEY = "pool"
 """The subkey of the entries that name the conversation of a key."""
 
 _REFRESH_AFTER = 3600.0
-"""Seconds after which the use of a key writes its conversation again."""
+"""Seconds after which the use of a key writes its conversation again, unless the store keeps
+everything."""
 
 _LEAVE_TIMEOUT = 5.0
 """Seconds that the store has for a call whose failure is only logged."""
 
-_now = time.monotonic
+_now = time.time
 
 _NAMESPACE = uuid5(NAMESPACE_URL, "bridle:pool-key")
 
@@ -45,6 +47,16 @@ class Conversation(Struct, frozen=True):
     session_id: str
     #: The working directory of its CLI.
     cwd: str
+
+
+def _in_use(key: str) -> SessionInUseError:
+    """Return the error of a key whose lease another program has."""
+    error = SessionInUseError(key)
+    error.fix = (
+        "Send all requests of this key to one program, or wait until the other program has closed "
+        "its process (max_idle). If that program has crashed, wait 30 seconds."
+    )
+    return error
 
 
 class PoolKeys:
@@ -59,11 +71,11 @@ class PoolKeys:
         self._store = store
         self._timeout = timeout
         self._known: dict[str, Conversation] = {}
-        # When this pool wrote the conversation of a key, since it has the lease.
+        # When the conversation of a key was written, in seconds since the epoch.
         self._written: dict[str, float] = {}
-        # A store deletes what was last written too long ago.
-        retention = getattr(store, "retention", None)
-        self._refresh_after = _REFRESH_AFTER
+        # A store deletes what was last written too long ago. One of the user may do so, too.
+        retention = getattr(store, "retention", math.inf)
+        self._refresh_after = math.inf
         if isinstance(retention, int | float):
             self._refresh_after = min(_REFRESH_AFTER, retention / 4)
         self._leases: dict[str, Leases] = {}
@@ -88,7 +100,7 @@ class PoolKeys:
         if self._store is not None:
             asking = StartCalls(self._timeout)
             entries = await asking.ask(key, self._store.load, _name(key))
-            found = _last(entries or ())
+            found, self._written[key] = _last(entries or ())
             if found is None:
                 self._known.pop(key, None)
             else:
@@ -105,8 +117,8 @@ class PoolKeys:
         if self._known.get(key) != conversation:
             await self._write(key, conversation, self._timeout)
 
-    async def refresh(self, key: str, conversation: Conversation) -> None:
-        """Set the conversation of a key after a use.
+    async def refresh(self, key: str, session_id: str, cwd: str) -> None:
+        """Set the conversation of a key after a use. A key that has a directory keeps it.
 
         Write it to the store again after some time, because a store deletes what was last written
         too long ago (its ``retention``). If this fails, log it.
@@ -116,15 +128,16 @@ class PoolKeys:
                 lease of the key.
             StoreError: the conversation is a new one, and the store failed.
         """
-        known, written = self._known.get(key), self._written.get(key)
-        if known is None or known.session_id != conversation.session_id:
-            await self.save(key, conversation)
+        known = self._known.get(key)
+        if known is None or known.session_id != session_id:
+            await self.save(key, Conversation(session_id, cwd if known is None else known.cwd))
             return
-        is_due = written is None or _now() - written >= self._refresh_after
-        if self._store is None or not (is_due or known != conversation):
+        # The clock of another machine may be ahead.
+        age = abs(_now() - self._written.get(key, 0.0))
+        if self._store is None or age < self._refresh_after:
             return
         try:
-            await self._write(key, conversation, min(self._timeout, _LEAVE_TIMEOUT))
+            await self._write(key, known, min(self._timeout, _LEAVE_TIMEOUT))
         except (SessionInUseError, StoreError) as error:
             log.warning("The conversation of a key could not be written again: %s", error)
 
@@ -135,22 +148,16 @@ class PoolKeys:
         """
         try:
             await self._renew(key, calls := StartCalls(min(self._timeout, _LEAVE_TIMEOUT)))
-            if self._store is not None:
-                await calls.ask(key, self._store.delete, _name(key))
+            await self._remove(key, calls)
         except (SessionInUseError, SessionLoadError) as error:
             log.warning("A key without a conversation could not be removed: %s", error)
             return False
-        self._known.pop(key, None)
         return True
 
     async def _write(self, key: str, conversation: Conversation, timeout: float) -> None:
         if self._store is not None:
-            entry = {
-                "type": "pool_key",
-                "uuid": str(uuid4()),
-                "session_id": conversation.session_id,
-                "cwd": conversation.cwd,
-            }
+            now = _now()
+            entry = _entry(conversation.session_id, cwd=conversation.cwd, written=now)
             name, calls = _name(key, conversation.cwd), StartCalls(timeout)
             operation = "acquire"
             try:
@@ -159,14 +166,14 @@ class PoolKeys:
                 await calls.ask(key, self._store.append, name, [entry])
             except SessionLoadError as error:
                 raise StoreError(type(self._store).__name__, operation, error.reason) from error
-            self._written[key] = _now()
+            self._written[key] = now
         self._known[key] = conversation
 
     async def _renew(self, key: str, calls: StartCalls) -> None:
         """Renew the lease of a key before a change, so that it is not that of another program.
 
         Raises:
-            SessionInUseError: another program has it.
+            SessionInUseError: another program has it, or may have had it.
             SessionLoadError: the store failed.
         """
         leases = self._leases.get(key)
@@ -174,8 +181,20 @@ class PoolKeys:
             # The error has the id of the lease, which means nothing to the user.
             with contextlib.suppress(SessionInUseError):
                 await leases.renew(partial(calls.ask, key))
-        if key in self._lost:
-            raise SessionInUseError(key)
+        self.check(key)
+
+    async def _remove(self, key: str, calls: StartCalls) -> None:
+        """Remove the conversation of a key.
+
+        Raises:
+            SessionLoadError: the store failed.
+        """
+        if self._store is not None:
+            try:
+                await calls.ask(key, self._store.delete, _name(key))
+            except SessionLoadError:  # a store of the user may not have `delete`
+                await calls.ask(key, self._store.append, _name(key), [_entry(None)])
+        self._known.pop(key, None)
 
     async def forget(self, key: str) -> None:
         """Remove the conversation of a key. Its transcript stays.
@@ -183,9 +202,7 @@ class PoolKeys:
         Raises:
             SessionLoadError: the store failed.
         """
-        if self._store is not None:
-            await StartCalls(self._timeout).ask(key, self._store.delete, _name(key))
-        self._known.pop(key, None)
+        await self._remove(key, StartCalls(self._timeout))
 
     async def take(
         self, key: str, on_lost: Callable[[SessionInUseError], None] = lambda _: None
@@ -206,7 +223,7 @@ class PoolKeys:
 
         def lose(_: SessionInUseError) -> None:
             self._lost.add(key)
-            on_lost(SessionInUseError(key))
+            on_lost(_in_use(key))
 
         leases = self._leases[key] = Leases(self._store, uuid4().hex, lose)
         ask = partial(StartCalls(self._timeout).ask, key)
@@ -214,11 +231,17 @@ class PoolKeys:
             await leases.take(_name(key).session_id, ask)
         except SessionInUseError:
             del self._leases[key]
-            raise SessionInUseError(key) from None  # the id of the lease means nothing to the user
+            raise _in_use(key) from None  # the id of the lease means nothing to the user
 
     def is_lost(self, key: str) -> bool:
-        """Return True if another program has taken the lease of a key."""
-        return key in self._lost
+        """Return True if another program has taken the lease of a key, or may have had it."""
+        leases = self._leases.get(key)
+        return key in self._lost or (leases is not None and leases.has_lapsed)
+
+    def check(self, key: str) -> None:
+        """Raise SessionInUseError if another program has taken the lease, or may have had it."""
+        if self.is_lost(key):
+            raise _in_use(key)
 
     async def release(self, key: str) -> None:
         """Give the lease of a key back."""
@@ -236,12 +259,20 @@ def _name(key: str, cwd: str = "") -> SessionKey:
     return SessionKey(str(uuid5(_NAMESPACE, key)), SUBKEY, project_name(cwd) if cwd else "")
 
 
-def _last(entries: Iterable[Entry]) -> Conversation | None:
-    """Return the conversation that the last valid entry names."""
-    found = None
+def _entry(session_id: str | None, **more: object) -> dict[str, object]:
+    """Return the entry that sets the conversation of a key. None means that it has none."""
+    return {"type": "pool_key", "uuid": str(uuid4()), "session_id": session_id, **more}
+
+
+def _last(entries: Iterable[Entry]) -> tuple[Conversation | None, float]:
+    """Return the conversation that the last valid entry names, and when it was written."""
+    found, written = None, 0.0
     for entry in entries:
-        session_id, cwd = entry.get("session_id"), entry.get("cwd")
+        session_id, cwd, when = (entry.get(name) for name in ("session_id", "cwd", "written"))
         # The id becomes the name of a file, so nothing but a UUID may come from a store.
         if isinstance(session_id, str) and is_uuid(session_id) and isinstance(cwd, str):
             found = Conversation(session_id, cwd)
-    return found
+            written = float(when) if isinstance(when, int | float) else 0.0
+        elif session_id is None and entry.get("type") == "pool_key":
+            found = None
+    return found, written

@@ -385,6 +385,30 @@ def test_an_idle_process_that_has_exited_is_closed() -> None:
     assert not one.is_idle(7)
 
 
+def test_a_new_process_in_the_place_of_a_key_counts_as_started() -> None:
+    one = table(size=1, max_age=10.0, max_uses=3)
+    place = lend(one, "a", key="k")
+    give_back(one, place)
+    lend(one, "b", 8.0, key="k")
+    one.restarted(place, 8.0)
+    assert (one.metrics().from_idle, one.metrics().from_start) == (0, 2)
+    # Its age and its uses begin anew.
+    assert give_back(one, place, 11.0) == []
+    lend(one, "c", 11.0, key="k")
+    assert give_back(one, place, 11.0) == []
+    lend(one, "d", 11.0, key="k")
+    assert give_back(one, place, 11.0) == [Close(place)]
+
+
+def test_a_drained_table_is_empty_when_no_key_is_reserved() -> None:
+    one = table(size=1)
+    one.reserve("k", 0.0)
+    one.drain()
+    assert not one.is_empty
+    one.unreserve("k", 0.0)
+    assert one.is_empty
+
+
 def test_a_place_is_ready_until_it_is_lent() -> None:
     one = table(size=1, ready=1)
     assert one.is_ready(1)
