@@ -185,6 +185,55 @@ def test_a_transport_is_closed_while_its_reader_still_reads(
     run("trio", work)
 
 
+class Cleaning(Blocking):
+    """Its reader uses in its cleanup what `close` releases."""
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        try:
+            while True:
+                await anyio.sleep(0.001)
+                if self._lines and (line := self._lines.popleft()) is not None:
+                    yield line
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.02)
+            self.written.append({})
+
+    async def close(self) -> None:
+        del self.written
+
+
+@both
+def test_a_transport_is_closed_after_the_cleanup_of_its_reader(library: str) -> None:
+    async def guard(*_: object) -> Any:
+        return {}
+
+    async def work() -> None:
+        hooks: Any = {"PreToolUse": [HookMatcher(hooks=[guard])]}
+        client = ClaudeSDKClient(ClaudeAgentOptions(hooks=hooks), Cleaning())
+        with pytest.raises(CLIConnectionError, match="did not register the hooks"):
+            await client.connect()
+
+    run(library, work)
+
+
+@both
+def test_disconnect_closes_a_transport_at_once(library: str) -> None:
+    """Even if its reader does not end with the input."""
+
+    class Endless(Echo):
+        async def end_input(self) -> None:
+            pass
+
+    async def work() -> None:
+        client = ClaudeSDKClient(transport=Endless())
+        await client.connect()
+        with anyio.fail_after(4):
+            await client.disconnect()
+
+    run(library, work)
+
+
 @both
 def test_a_query_yields_the_messages_and_closes_the_transport(library: str) -> None:
     transport = Echo()

@@ -131,9 +131,16 @@ class _Session:
 
     is_accepted = True
 
-    def __init__(self, session: InnerSession, messages: Subscription[native.Message]) -> None:
+    def __init__(
+        self,
+        session: InnerSession,
+        messages: Subscription[native.Message],
+        *,
+        is_custom: bool,
+    ) -> None:
         self._session = session
         self._messages = messages
+        self._is_custom = is_custom
 
     @property
     def session(self) -> InnerSession | None:
@@ -150,7 +157,8 @@ class _Session:
         return [first, *rest]
 
     async def close(self) -> None:
-        await self._session.aclose()
+        # A transport of the user is closed at once, as by the official SDK.
+        await (self._session.stop() if self._is_custom else self._session.aclose())
 
     @property
     def process(self) -> ProcessInfo:
@@ -223,7 +231,7 @@ class Connection:
                 session = InnerSession(self._resolved)
                 messages = session.messages()
                 await session.connect()
-                return _Session(session, messages)
+                return _Session(session, messages, is_custom=self._transport is not None)
             prompts = self._prompts(prompt, "default", ends_on_error=True)
             session = QuerySession(prompts, self._resolved, None)
             await session.connect()
@@ -245,6 +253,12 @@ class Connection:
         ends in the background.
         """
         _OPEN.add(self)
+        if self._options.continue_conversation:
+            # The CLI chooses the session, so Bridle cannot try again.
+            for _ in range(3):  # the query that the program has left begins to end
+                await asyncio.sleep(0)
+            if _ending:
+                await asyncio.wait(_ending, timeout=_BUSY_TIMEOUT)
         deadline = time.monotonic() + _BUSY_TIMEOUT
         while True:
             has_others = len(_OPEN) > 1  # the last of them may end during the attempt

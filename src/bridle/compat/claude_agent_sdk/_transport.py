@@ -16,6 +16,9 @@ __all__ = ["Transport"]
 _GRACE = 5.0
 """Seconds that `close()` of a transport may take."""
 
+_TIME_TO_LEAVE = 1.0
+"""Seconds that the reader and the writer of a transport have to end before it is closed."""
+
 
 class Transport(ABC):
     """The connection to the CLI. Subclass it to replace the process."""
@@ -81,7 +84,7 @@ class AdaptedTransport:
         except asyncio.CancelledError:
             exit_code = None
         except Exception as error:  # raised by the transport of the user
-            self.error = error
+            self._failed(error)
             exit_code = getattr(error, "exit_code", None) or 1
         finally:
             self._leave(exit_code)
@@ -103,7 +106,7 @@ class AdaptedTransport:
                     await write(line.decode())
             await self._bridge.callback(self._transport.end_input)()
         except Exception as error:  # raised by the transport of the user
-            self.error = self.error or error
+            self._failed(error)
             self._events.input_failed(f"{type(error).__name__}: {error}")
 
     # -- the session's side
@@ -136,15 +139,21 @@ class AdaptedTransport:
         """Do nothing: reading was not paused."""
 
     def terminate(self) -> None:
-        """Stop reading and close the transport of the user.
+        """Stop reading and writing, and close the transport of the user."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+
+    async def _close(self) -> None:
+        """Close the transport of the user when nobody uses it any more.
 
         A read in a thread cannot be cancelled: it ends when the transport is closed.
         """
-        if self._reading is not None:
-            self._reading.cancel()
-        if self._closing is None:
-            close = self._bridge.callback(self._transport.close)
-            self._closing = asyncio.ensure_future(_awaited(close()))
+        tasks = [task for task in (self._reading, self._writing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_TIME_TO_LEAVE)
+        await self._bridge.callback(self._transport.close)()
 
     def kill(self) -> None:
         """Do the same as `terminate`."""
@@ -153,11 +162,10 @@ class AdaptedTransport:
     async def aclose(self) -> None:
         """Close the transport of the user."""
         self.terminate()
-        if self._writing is not None:
-            self._writing.cancel()
         tasks = (self._reading, self._writing, self._closing)
         await asyncio.wait([task for task in tasks if task is not None], timeout=_GRACE)
 
-
-async def _awaited(awaitable: Any) -> None:
-    await awaitable
+    def _failed(self, error: Exception) -> None:
+        """Note the first error, unless the transport is being closed."""
+        if self._closing is None:
+            self.error = self.error or error
