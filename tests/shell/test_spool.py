@@ -10,7 +10,13 @@ from tests.support.processes import run
 from tests.support.stored import ListStore
 
 from bridle._core.mirroring import Batch
-from bridle._shell.spool import LeftSpool, Spool, spool_directory, spool_name
+from bridle._shell.spool import (
+    LeftSpool,
+    Spool,
+    has_spooled_journal,
+    spool_directory,
+    spool_name,
+)
 from bridle._shell.store_loading import ConversationLoader, StartCalls
 from bridle._store import SessionKey
 
@@ -91,3 +97,19 @@ def test_a_spool_that_is_written_again_keeps_its_time() -> None:
     os.unlink(spool.path)
     spool.close()
     assert os.stat(spool.path).st_mtime_ns == OLD
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(NotADirectoryError, False), (PermissionError, False), (OSError, True)],
+)
+def test_a_directory_that_the_user_cannot_enter_has_no_journal(
+    monkeypatch: pytest.MonkeyPatch, error: type[OSError], *, expected: bool
+) -> None:
+    """Any other error may hide one."""
+
+    def fail(path: str) -> list[str]:
+        raise error(path)
+
+    monkeypatch.setattr(os, "listdir", fail)
+    assert has_spooled_journal(ListStore(), ID) is expected

@@ -421,8 +421,8 @@ def has_spooled_journal(store: object, session_id: str) -> bool:
     name = f"{spool_name(store, session_id)}{JOURNAL}."
     try:
         found = os.listdir(spool_directory())
-    except FileNotFoundError:
-        return False
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False  # so this user has not written one either
     except OSError:  # a recovery reports it
         return True
     return any(one.startswith((name, damaged_name(name))) for one in found)

@@ -590,8 +590,10 @@ class _Term:
         await asyncio.sleep(pause)
 
     async def _attempt(self, job: _Job) -> StoredOutcome:
-        segment = job.segment
-        entries = await self._plan.store.load(SessionKey(segment.session_id, JOURNAL))
+        segment, store = job.segment, self._plan.store
+        # First this, because another worker may be sending the file to the store just now.
+        is_spooled = await in_thread(has_spooled_journal, store, segment.session_id)
+        entries = await store.load(SessionKey(segment.session_id, JOURNAL))
         action = next_action(segment, decode_entries(entries or ()))
         arguments: RecoverArguments = {
             "output_type": NOT_GIVEN,
@@ -600,9 +602,7 @@ class _Term:
             "deps": NOT_GIVEN,
         }
         plan: AgentPlan | None = None
-        if not isinstance(action, Ended | Recover) and await in_thread(
-            has_spooled_journal, self._plan.store, segment.session_id
-        ):
+        if is_spooled and not isinstance(action, Ended | Recover):
             # A worker of this machine has sent the prompt, but could not write this to the store.
             plan = await self._prepared(segment)
             recovery = plan.recover(segment.session_id, NOT_GIVEN, **arguments)
