@@ -39,7 +39,7 @@ def test_a_new_conversation_of_a_key_keeps_the_directory(has_store: bool) -> Non
         keys = PoolKeys(MemoryStore() if has_store else None, 5.0)
         await keys.save("a", ONE)
         for conversation in (ONE, TWO):
-            await keys.refresh("a", conversation.session_id, "/b")
+            await keys.refresh("a", Conversation(conversation.session_id, "/b"))
             assert await keys.load("a") == conversation
 
     run(main)

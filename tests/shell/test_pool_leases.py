@@ -228,6 +228,68 @@ def test_a_first_prompt_after_a_lapse_keeps_the_conversation_of_the_other_progra
     run(main)
 
 
+def test_a_lapse_without_another_program_loses_nothing(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first prompt is sent, and a conversation that was cleared in the block is saved."""
+    cleared = "00000000-0000-4000-8000-000000000009"
+
+    async def main() -> None:
+        apart = Apart(newest, monkeypatch)
+        async with apart.pool("here") as pool, pool.session(key="a") as session:
+            apart.late = mirroring.LEASE + 1.0
+            assert await ask(session, "one") == "You said: one"
+            first = session.id
+            apart.late *= 2
+            session._engine.name_session(cleared)
+        assert await apart.store.saved() == [first, cleared]
+
+    run(main)
+
+
+def test_a_first_prompt_that_was_not_sent_is_undone_after_a_lapse(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        apart = Apart(newest, monkeypatch)
+        async with apart.pool("here") as pool:
+            async with pool.session(key="a") as session:
+                with pytest.raises(OptionsError):
+                    await session.send_user_message([])
+                apart.late = mirroring.LEASE + 1.0
+            async with pool.session(key="a") as session:
+                assert await ask(session, "one") == "You said: one"
+
+    run(main)
+
+
+def test_a_lapse_does_not_lock_the_key_out_of_its_own_pool(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the store cannot release the lease."""
+
+    async def fail(*_: object) -> None:
+        raise OSError("connection reset")
+
+    async def main() -> None:
+        apart = Apart(newest, monkeypatch)
+        async with apart.pool("here") as pool:
+            async with pool.session(key="a") as session:
+                await ask(session, "one")
+                pid = session.pid
+            apart.late = mirroring.LEASE + 1.0
+            await pool._work._keys._leases["a"].renew(lambda function, *args: function(*args))
+            with monkeypatch.context() as patch:
+                patch.setattr(apart.store, "release", fail)
+                async with pool.session(key="a") as session:
+                    assert session.pid != pid
+                    pid = session.pid
+            async with pool.session(key="a") as session:
+                assert session.pid == pid  # the lapse is over
+
+    run(main)
+
+
 def test_a_lease_that_lapsed_and_is_free_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that could not reach its store for a while goes on."""
     late = 0.0
@@ -336,7 +398,7 @@ def test_a_key_is_written_more_often_if_the_retention_is_short(
         keys = PoolKeys(store, 5.0)
         await keys.save("a", Conversation(session_id, "/"))
         for now[0], expected in ((149.0, 1), (150.0, 2), (299.0, 2), (300.0, 3)):
-            await keys.refresh("a", session_id, "/")
+            await keys.refresh("a", Conversation(session_id, "/"))
             assert len(await store.saved()) == expected
 
     run(main)

@@ -156,8 +156,8 @@ class Places:
         ``max_memory`` is the number of bytes that the process may have.
         """
         key = self.table.key_of(place)
-        is_lost = key is not None and self._keys.is_lost(key)
-        keep = not is_lost and self.session_in(place).may_stay(max_memory)
+        is_old = key is not None and self._keys.may_be_old(key)
+        keep = not is_old and self.session_in(place).may_stay(max_memory)
         self._perform(self.table.give_back(place, self.loop.time(), keep=keep))
 
     def drop(self, place: int, session: Pooled, reason: str) -> None:

@@ -397,7 +397,7 @@ class PoolWork:
         if source is Source.IDLE:
             session = places.session_in(place)
             assert isinstance(session, PooledSession)
-            is_healthy = await session.is_healthy() and not keys.is_lost(key)
+            is_healthy = await session.is_healthy() and not keys.may_be_old(key)
             if is_healthy and session.may_stay(None) and self._suits(session, request):
                 session.lend(request.deps)
                 return session
@@ -447,7 +447,9 @@ class PoolWork:
                 pass  # the conversation of the key is that of another program
             elif session.has_prompts and session.id is not None:
                 # The id changes if the conversation is cleared.
-                await self._keys.refresh(key, session.id, working_directory(session.launch))
+                directory = working_directory(session.launch)
+                used = Conversation(session.id, directory, session.has_schedule)
+                await self._keys.refresh(key, used)
             elif session.is_saved and not session.has_prompts:
                 # It was saved for a first prompt that was not sent.
                 session.is_saved = not await self._keys.undo(key)
@@ -476,7 +478,7 @@ class PoolWork:
         """
         if known is None or not self._keys.is_shared or os.path.isdir(known.cwd):
             return known
-        return Conversation(known.session_id, _directory(request.agent))
+        return structs.replace(known, cwd=_directory(request.agent))
 
     def _check_directory(self, request: SessionRequest, known: Conversation | None) -> None:
         if known is None or not request.has_directory:
@@ -491,7 +493,8 @@ class PoolWork:
         if known is not None:
             agent, chosen = agent.in_directory(known.cwd), {"resume_session_id": known.session_id}
         session = self._new(agent, chosen, request.deps)
-        session.has_prompts = known is not None
+        if known is not None:
+            session.has_prompts, session.had_schedule = True, known.has_schedule
         session.shown = request.show(session)
         return session
 

@@ -59,6 +59,8 @@ class Pooled(InnerSession):
     is_saved = False
     #: Called before the first prompt is sent.
     before_prompts: Callable[[], Awaitable[None]] | None = None
+    #: True if the conversation had scheduled prompts. The CLI restores them when it resumes.
+    had_schedule = False
     #: Whether another caller may use the process.
     _changes: Changes | None = None
 
@@ -160,6 +162,11 @@ class Pooled(InnerSession):
         if self._changes is not None:
             self._changes.on_turn = callback
 
+    @property
+    def has_schedule(self) -> bool:
+        """Return True if the model has scheduled prompts in this conversation."""
+        return self.had_schedule or (self._changes is not None and self._changes.has_schedule)
+
     def fail(self, error: BridleError) -> None:
         """End the session with this error."""
         self._actor.fail(error)
@@ -170,7 +177,7 @@ class Pooled(InnerSession):
         It works, no turn or background task runs, no turn is scheduled, and it has the options of
         the agent.
         """
-        if not self.alive or not self._engine.is_quiet:
+        if not self.alive or not self._engine.is_quiet or self.has_schedule:
             return False
         if not self._actor.operations <= CHANGE_NOTHING:
             return False
@@ -189,6 +196,7 @@ class Changes:
 
     def __init__(self) -> None:
         self.is_changed = False
+        self.has_schedule = False
         #: Called when a turn begins.
         self.on_turn: Callable[[], None] = lambda: None
         # The first values that the CLI has reported.
@@ -207,7 +215,7 @@ class Changes:
         for message in action.messages:
             if isinstance(message, AssistantMessage):
                 if any(getattr(block, "name", None) in _SCHEDULING for block in message.content):
-                    self.is_changed = True
+                    self.has_schedule = True
             elif isinstance(message, InitMessage):
                 self._note("model", message.model)
                 self._note("permission_mode", message.permission_mode)

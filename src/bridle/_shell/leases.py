@@ -109,6 +109,11 @@ class Leases:
             if not await self._renew_one(session_id, ask):
                 raise SessionInUseError(session_id)
 
+    async def renew_lapsed(self, ask: Callable[..., Awaitable[bool]]) -> None:
+        """Renew the leases, and forget that they lapsed. Raises as `renew`."""
+        await self.renew(ask)
+        self._has_lapsed = False
+
     def take_soon(self, session_id: str) -> None:
         """Take a lease in the background. The session does not wait for it."""
         if self._store is not None and session_id not in self._ids:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bridle._core.transcripts import project_name
 from bridle._option_checks import is_uuid
@@ -47,6 +47,8 @@ class Conversation(Struct, frozen=True):
     session_id: str
     #: The working directory of its CLI.
     cwd: str
+    #: True if the model has scheduled prompts. The CLI restores them when it resumes.
+    has_schedule: bool = False
 
 
 def _in_use(key: str) -> SessionInUseError:
@@ -117,7 +119,7 @@ class PoolKeys:
         if self._known.get(key) != conversation:
             await self._write(key, conversation, self._timeout)
 
-    async def refresh(self, key: str, session_id: str, cwd: str) -> None:
+    async def refresh(self, key: str, used: Conversation) -> None:
         """Set the conversation of a key after a use. A key that has a directory keeps it.
 
         Write it to the store again after some time, because a store deletes what was last written
@@ -129,15 +131,18 @@ class PoolKeys:
             StoreError: the conversation is a new one, and the store failed.
         """
         known = self._known.get(key)
-        if known is None or known.session_id != session_id:
-            await self.save(key, Conversation(session_id, cwd if known is None else known.cwd))
+        if known is not None:
+            used = structs.replace(used, cwd=known.cwd)
+        if known is None or known.session_id != used.session_id:
+            await self.save(key, used)
             return
+        used = structs.replace(used, has_schedule=used.has_schedule or known.has_schedule)
         # The clock of another machine may be ahead.
         age = abs(_now() - self._written.get(key, 0.0))
-        if self._store is None or age < self._refresh_after:
+        if used == known and (self._store is None or age < self._refresh_after):
             return
         try:
-            await self._write(key, known, min(self._timeout, _LEAVE_TIMEOUT))
+            await self._write(key, used, min(self._timeout, _LEAVE_TIMEOUT))
         except (SessionInUseError, StoreError) as error:
             log.warning("The conversation of a key could not be written again: %s", error)
 
@@ -157,7 +162,7 @@ class PoolKeys:
     async def _write(self, key: str, conversation: Conversation, timeout: float) -> None:
         if self._store is not None:
             now = _now()
-            entry = _entry(conversation.session_id, cwd=conversation.cwd, written=now)
+            entry = _entry(written=now, **structs.asdict(conversation))
             name, calls = _name(key, conversation.cwd), StartCalls(timeout)
             operation = "acquire"
             try:
@@ -173,7 +178,7 @@ class PoolKeys:
         """Renew the lease of a key before a change, so that it is not that of another program.
 
         Raises:
-            SessionInUseError: another program has it, or may have had it.
+            SessionInUseError: another program has it, or has changed the conversation of the key.
             SessionLoadError: the store failed.
         """
         leases = self._leases.get(key)
@@ -181,6 +186,11 @@ class PoolKeys:
             # The error has the id of the lease, which means nothing to the user.
             with contextlib.suppress(SessionInUseError):
                 await leases.renew(partial(calls.ask, key))
+            if leases.has_lapsed and self._store is not None:
+                entries = await calls.ask(key, self._store.load, _name(key))
+                found, _ = _last(entries or ())
+                if found != self._known.get(key):
+                    self._lost.add(key)
         self.check(key)
 
     async def _remove(self, key: str, calls: StartCalls) -> None:
@@ -193,7 +203,7 @@ class PoolKeys:
             try:
                 await calls.ask(key, self._store.delete, _name(key))
             except SessionLoadError:  # a store of the user may not have `delete`
-                await calls.ask(key, self._store.append, _name(key), [_entry(None)])
+                await calls.ask(key, self._store.append, _name(key), [_entry()])
         self._known.pop(key, None)
 
     async def forget(self, key: str) -> None:
@@ -216,9 +226,14 @@ class PoolKeys:
             SessionInUseError: another program has it.
             SessionLoadError: the store failed.
         """
-        if self.is_lost(key):
+        if key in self._lost:
             await self.release(key)
-        if self._store is None or key in self._leases:
+        ask = partial(StartCalls(self._timeout).ask, key)
+        if key in self._leases:
+            if self.may_be_old(key):
+                await self._leases[key].renew_lapsed(ask)
+            return
+        if self._store is None:
             return
 
         def lose(_: SessionInUseError) -> None:
@@ -226,7 +241,6 @@ class PoolKeys:
             on_lost(_in_use(key))
 
         leases = self._leases[key] = Leases(self._store, uuid4().hex, lose)
-        ask = partial(StartCalls(self._timeout).ask, key)
         try:
             await leases.take(_name(key).session_id, ask)
         except SessionInUseError:
@@ -234,12 +248,19 @@ class PoolKeys:
             raise _in_use(key) from None  # the id of the lease means nothing to the user
 
     def is_lost(self, key: str) -> bool:
-        """Return True if another program has taken the lease of a key, or may have had it."""
+        """Return True if another program has taken the lease of a key."""
+        return key in self._lost
+
+    def may_be_old(self, key: str) -> bool:
+        """Return True if another program has or may have had the lease of a key.
+
+        An idle process then may not know the last turns of the conversation.
+        """
         leases = self._leases.get(key)
         return key in self._lost or (leases is not None and leases.has_lapsed)
 
     def check(self, key: str) -> None:
-        """Raise SessionInUseError if another program has taken the lease, or may have had it."""
+        """Raise SessionInUseError if another program has taken the lease."""
         if self.is_lost(key):
             raise _in_use(key)
 
@@ -259,7 +280,7 @@ def _name(key: str, cwd: str = "") -> SessionKey:
     return SessionKey(str(uuid5(_NAMESPACE, key)), SUBKEY, project_name(cwd) if cwd else "")
 
 
-def _entry(session_id: str | None, **more: object) -> dict[str, object]:
+def _entry(session_id: str | None = None, **more: object) -> dict[str, object]:
     """Return the entry that sets the conversation of a key. None means that it has none."""
     return {"type": "pool_key", "uuid": str(uuid4()), "session_id": session_id, **more}
 
@@ -271,7 +292,7 @@ def _last(entries: Iterable[Entry]) -> tuple[Conversation | None, float]:
         session_id, cwd, when = (entry.get(name) for name in ("session_id", "cwd", "written"))
         # The id becomes the name of a file, so nothing but a UUID may come from a store.
         if isinstance(session_id, str) and is_uuid(session_id) and isinstance(cwd, str):
-            found = Conversation(session_id, cwd)
+            found = Conversation(session_id, cwd, entry.get("has_schedule") is True)
             written = float(when) if isinstance(when, int | float) else 0.0
         elif session_id is None and entry.get("type") == "pool_key":
             found = None
