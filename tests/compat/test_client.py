@@ -218,6 +218,25 @@ def test_a_transport_is_closed_after_the_cleanup_of_its_reader(library: str) -> 
 
 
 @both
+def test_a_prompt_is_written_before_a_transport_is_closed(library: str) -> None:
+    class Slow(Echo):
+        async def write(self, data: str) -> None:
+            await anyio.sleep(0.05)
+            await super().write(data)
+
+    transport = Slow()
+
+    async def work() -> None:
+        client = ClaudeSDKClient(transport=transport)
+        await client.connect()
+        await client.query("hi")
+        await client.disconnect()
+
+    run(library, work)
+    assert [line["type"] for line in transport.written] == ["control_request", "user"]
+
+
+@both
 def test_disconnect_closes_a_transport_at_once(library: str) -> None:
     """Even if its reader does not end with the input."""
 

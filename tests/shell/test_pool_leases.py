@@ -175,6 +175,11 @@ class Apart:
         agent = self._lab.agent(store=self.store, env={"HOME": str(home)})
         return agent.pool(size=1, ready=0, **options)
 
+    async def is_stored(self, session_id: str, text: str) -> None:
+        """Wait until the store has a text of a conversation."""
+        while text not in str(await self.store.load(SessionKey(session_id))):
+            await asyncio.sleep(0.01)
+
     async def ask_elsewhere(self, prompt: str) -> str | None:
         """Ask on another machine, and give the key back. Return the id of the conversation."""
         async with self.pool("elsewhere") as pool, pool.session(key="a") as session:
@@ -194,8 +199,7 @@ def test_a_kept_process_whose_lease_lapsed_is_replaced(
             async with pool.session(key="a") as session:
                 await ask(session, "one")
                 pid = session.pid
-            while "You said: one" not in str(await apart.store.load(SessionKey(session.id))):
-                await asyncio.sleep(0.01)
+            await apart.is_stored(session.id, "You said: one")
             apart.late = mirroring.LEASE + 1.0
             assert await apart.ask_elsewhere("two") == session.id
             async with pool.session(key="a") as session:
@@ -259,6 +263,42 @@ def test_a_first_prompt_that_was_not_sent_is_undone_after_a_lapse(
                 apart.late = mirroring.LEASE + 1.0
             async with pool.session(key="a") as session:
                 assert await ask(session, "one") == "You said: one"
+
+    run(main)
+
+
+def test_a_key_that_another_program_has_after_a_lapse_is_named_in_the_error(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        apart = Apart(newest, monkeypatch)
+        async with apart.pool("here") as pool:
+            async with pool.session(key="a") as session:
+                await ask(session, "one")
+            await apart.is_stored(session.id, "You said: one")
+            apart.late = mirroring.LEASE + 1.0
+            async with apart.pool("elsewhere") as other, other.session(key="a"):
+                with pytest.raises(SessionInUseError, match="'a'") as caught:
+                    await pool.session(key="a").__aenter__()
+                assert "fork_session" not in str(caught.value)
+
+    run(main)
+
+
+def test_a_write_that_was_cancelled_is_not_that_of_another_program(
+    newest: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has it nevertheless. Then the lease lapses."""
+
+    async def main() -> None:
+        apart = Apart(newest, monkeypatch)
+        async with apart.pool("here") as pool, pool.session(key="a") as session:
+            apart.store.go.clear()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(session.send_user_message("one"), 0.3)
+            apart.store.go.set()
+            apart.late = mirroring.LEASE + 1.0
+            assert await ask(session, "two") == "You said: two"
 
     run(main)
 

@@ -73,6 +73,8 @@ class PoolKeys:
         self._store = store
         self._timeout = timeout
         self._known: dict[str, Conversation] = {}
+        # What the store may have, because a call to write it was started.
+        self._tried: dict[str, Conversation] = {}
         # When the conversation of a key was written, in seconds since the epoch.
         self._written: dict[str, float] = {}
         # A store deletes what was last written too long ago. One of the user may do so, too.
@@ -168,6 +170,7 @@ class PoolKeys:
             try:
                 await self._renew(key, calls)
                 operation = "append"
+                self._tried[key] = conversation
                 await calls.ask(key, self._store.append, name, [entry])
             except SessionLoadError as error:
                 raise StoreError(type(self._store).__name__, operation, error.reason) from error
@@ -189,7 +192,7 @@ class PoolKeys:
             if leases.has_lapsed and self._store is not None:
                 entries = await calls.ask(key, self._store.load, _name(key))
                 found, _ = _last(entries or ())
-                if found != self._known.get(key):
+                if found not in (self._known.get(key), self._tried.get(key)):
                     self._lost.add(key)
         self.check(key)
 
@@ -231,7 +234,10 @@ class PoolKeys:
         ask = partial(StartCalls(self._timeout).ask, key)
         if key in self._leases:
             if self.may_be_old(key):
-                await self._leases[key].renew_lapsed(ask)
+                try:
+                    await self._leases[key].renew_lapsed(ask)
+                except SessionInUseError:
+                    raise _in_use(key) from None
             return
         if self._store is None:
             return
@@ -269,6 +275,7 @@ class PoolKeys:
         leases = self._leases.pop(key, None)
         self._lost.discard(key)
         self._written.pop(key, None)
+        self._tried.pop(key, None)
         if self._store is not None:
             # Another program may change it now. And the store has it.
             self._known.pop(key, None)

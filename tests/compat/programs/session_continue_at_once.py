@@ -9,8 +9,13 @@ from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
 SLOW_END = '{"hooks": {"SessionEnd": [{"hooks": [{"type": "command", "command": "sleep 1"}]}]}}'
 
 
-async def ask(prompt, **options):
+async def messages(prompt, options):
     async for message in query(prompt=prompt, options=ClaudeAgentOptions(**options)):
+        yield message
+
+
+async def ask(prompt, **options):
+    async for message in messages(prompt, options):
         if isinstance(message, ResultMessage):
             print(message.result)
             return message.session_id

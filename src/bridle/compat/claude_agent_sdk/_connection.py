@@ -51,6 +51,10 @@ _BUSY_TIMEOUT = 10.0
 _BUSY_PAUSE = 0.05
 """Seconds to wait for a session that this program still uses, and between two attempts."""
 
+_ROUNDS = 20
+"""Rounds of the event loop until a query that the program has left begins to end. Generators of the
+program around the query take two rounds each."""
+
 _REPEATED = 64
 """Number of repeated prompts to remember, in case the CLI repeats one again."""
 
@@ -255,10 +259,11 @@ class Connection:
         _OPEN.add(self)
         if self._options.continue_conversation:
             # The CLI chooses the session, so Bridle cannot try again.
-            for _ in range(3):  # the query that the program has left begins to end
+            for _ in range(_ROUNDS):
                 await asyncio.sleep(0)
-            if _ending:
-                await asyncio.wait(_ending, timeout=_BUSY_TIMEOUT)
+            loop = asyncio.get_running_loop()
+            if ending := [task for task in _ending if task.get_loop() is loop]:
+                await asyncio.wait(ending, timeout=_BUSY_TIMEOUT)
         deadline = time.monotonic() + _BUSY_TIMEOUT
         while True:
             has_others = len(_OPEN) > 1  # the last of them may end during the attempt

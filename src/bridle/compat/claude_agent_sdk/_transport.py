@@ -104,6 +104,7 @@ class AdaptedTransport:
             while (data := await self._commands.get()) is not None:
                 for line in data.splitlines(keepends=True):
                     await write(line.decode())
+                self._commands.task_done()
             await self._bridge.callback(self._transport.end_input)()
         except Exception as error:  # raised by the transport of the user
             self._failed(error)
@@ -148,12 +149,23 @@ class AdaptedTransport:
 
         A read in a thread cannot be cancelled: it ends when the transport is closed.
         """
-        tasks = [task for task in (self._reading, self._writing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_TIME_TO_LEAVE)
+        if self._reading is not None and self._writing is not None:
+            self._reading.cancel()
+            written = asyncio.ensure_future(self._written(self._writing))
+            await asyncio.wait([self._reading, written], timeout=_TIME_TO_LEAVE)
+            written.cancel()
+            self._writing.cancel()
+            await asyncio.wait([self._writing], timeout=_TIME_TO_LEAVE)
         await self._bridge.callback(self._transport.close)()
+
+    async def _written(self, writing: asyncio.Task[None]) -> None:
+        """Wait until everything that was accepted is written, if that is possible."""
+        if self._connected.is_set():
+            rest = asyncio.ensure_future(self._commands.join())
+            try:
+                await asyncio.wait([rest, writing], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                rest.cancel()
 
     def kill(self) -> None:
         """Do the same as `terminate`."""
