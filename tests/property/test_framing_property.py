@@ -100,7 +100,7 @@ def test_nothing_is_lost_added_or_moved(
 def test_limits_hold_as_the_reference_says(
     data: st.DataObject, stream: bytes, max_line: int, warn_at: int
 ) -> None:
-    """R174, R175, R176."""
+    """R174, R175."""
     chunks = data.draw(cuts(stream))
     items = run(LineFramer(max_line=max_line, warn_at=warn_at), chunks)
     assert without_progress(items) == reference(stream, max_line, warn_at)

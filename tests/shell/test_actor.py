@@ -204,7 +204,7 @@ def test_operations_before_the_session_runs_wait_for_it() -> None:
 
 
 def test_cancelling_an_operation_withdraws_it() -> None:
-    """R019, R344: the answer that still comes is dropped."""
+    """R344: the answer that still comes is dropped."""
 
     async def main() -> None:
         puppet = Puppet()
@@ -344,7 +344,7 @@ def test_cancelling_the_start_leaves_nothing_behind() -> None:
 
 
 def test_a_start_that_fails_carries_what_the_cli_said() -> None:
-    """R249, R413: stderr is attached although the process still lives."""
+    """R249, R412, R413: stderr is attached although the process still lives."""
 
     async def main() -> None:
         puppet = Puppet(greets=False)
@@ -573,7 +573,7 @@ def test_events_reach_their_listener_in_order() -> None:
 
 
 def test_what_comes_after_the_end_is_dropped() -> None:
-    """R162, R365."""
+    """R365."""
 
     async def main() -> None:
         puppet = Puppet()

@@ -202,7 +202,7 @@ def test_the_callers_context_reaches_the_function() -> None:
 
 
 def test_cancelling_an_async_call_stops_it_and_nothing_is_reported() -> None:
-    """R295, R365."""
+    """R365."""
     stopped: list[str] = []
 
     async def hook(_: object) -> None:

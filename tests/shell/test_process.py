@@ -347,7 +347,7 @@ def test_an_error_over_the_last_words_does_not_hide_the_exit(programs: Programs)
 def test_stderr_comes_as_lines_of_bounded_length(
     written: bytes, lines: list[str], programs: Programs
 ) -> None:
-    """R412, R414, R415, C24: apart from the output, always captured."""
+    """R414, R415, C24: apart from the output, always captured."""
     source = programs.python(f"os.write(2, {written!r}); print('out')")
     recorder = run(lambda: run_to_end(source))
     assert recorder.all("wrote_stderr") == lines

@@ -754,7 +754,7 @@ def test_an_error_of_a_living_cli_has_its_stderr_too() -> None:
 
 
 def test_a_line_over_the_limit_ends_the_stream_and_one_at_the_limit_does_not() -> None:
-    """R060, C25: the limit is an option, and here it ends the stream."""
+    """R060, R176, C25: the limit is an option, and here it ends the stream."""
 
     async def main() -> None:
         limit = 1 << 20

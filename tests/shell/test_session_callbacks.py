@@ -200,7 +200,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_a_callback_returns_reaches_the_cli(name: str) -> None:
-    """R304, R306, R309, R314."""
+    """R280, R304, R306, R314."""
     kind, value, expect, warned = ANSWERS[name]
     for form in ("def", "async def"):
         # The expectation is replayed by a CLI that knows what it asked.
@@ -374,7 +374,7 @@ TIMEOUTS: dict[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("name", TIMEOUTS)
 def test_the_nearest_deadline_of_a_hook_counts(name: str) -> None:
-    """R071, R072, R260, C09."""
+    """R071, R072, R280, C09."""
 
     async def wait(_: object) -> None:
         await asyncio.Event().wait()

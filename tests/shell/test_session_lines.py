@@ -96,7 +96,7 @@ def test_a_question_that_is_too_long_is_answered_with_an_error() -> None:
 
 
 def test_an_answer_that_is_too_long_fails_its_operation_at_once() -> None:
-    """R346."""
+    """R176, R346."""
 
     async def main() -> None:
         script = FakeCli().expect_initialize().expect_request("mcp_status")
@@ -164,7 +164,7 @@ def test_a_last_line_without_its_newline_is_still_read() -> None:
 
 
 def test_a_flood_on_stderr_reaches_its_listener_in_order_and_blocks_nothing() -> None:
-    """R061, R412, R414, C24."""
+    """R061, R414, C24."""
     lines: list[str] = []
 
     async def main() -> None:

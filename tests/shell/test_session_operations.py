@@ -122,7 +122,7 @@ def test_an_operation_the_cli_refuses_says_why(name: str) -> None:
 def test_an_operation_that_is_not_answered_in_time_says_so_and_a_late_answer_is_dropped(
     subtype: str,
 ) -> None:
-    """R337, R339, R342, C03."""
+    """R337, R342, C03."""
 
     async def main() -> None:
         script = greeted.expect_request(subtype).expect_request("get_settings").reply({"n": 2})
@@ -155,7 +155,7 @@ def test_the_default_timeout_is_that_of_the_options() -> None:
 
 
 def test_a_cancelled_operation_is_withdrawn() -> None:
-    """R019, R344."""
+    """R344."""
 
     async def main() -> None:
         script = greeted.expect_request("set_model").expect_request("get_settings").reply().reply()

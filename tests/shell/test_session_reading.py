@@ -210,7 +210,7 @@ def test_there_is_exactly_one_last_event(way: str) -> None:
 
 
 def test_a_session_knows_what_the_cli_told_it() -> None:
-    """R018, R150, R231, C29."""
+    """R018, R150, C29."""
 
     async def main() -> None:
         for flavour, capable in zip(FLAVOURS, (True, False), strict=True):

@@ -101,7 +101,7 @@ BAD_STARTS = {
 def test_a_cli_that_does_not_start_is_a_typed_error_with_everything_known(
     name: str, flavour: str
 ) -> None:
-    """R002, R146, R151, R249: at once, and nothing is left."""
+    """R002, R146, R151, R412: at once, and nothing is left."""
     case = BAD_STARTS[name]
     cli = case.cli._set(flavour=flavour)
     resume = {"resume_session_id": SESSION} if case.resumes else {}

@@ -60,7 +60,7 @@ def test_a_record_needs_nothing_and_says_nothing_by_itself(cls: type[CliOptions]
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    """R060, R083, R298, C03."""
+    """R060, R298, R339, S084."""
     defaults = {
         (name, row.name): row.default for name, row in option_rows() if row.default is not None
     }
@@ -812,7 +812,7 @@ def test_tool_servers_are_told_from_other_servers() -> None:
 
 
 def test_an_event_can_have_a_timeout_of_its_own() -> None:
-    """R072, R090, C09: for that event only."""
+    """R072."""
     bidir = BidirOptions(callback_timeout=5.0, hook_timeouts={"PreToolUse": 1.5})
     assert (bidir.callback_timeout, bidir.hook_timeouts) == (5.0, {"PreToolUse": 1.5})
 

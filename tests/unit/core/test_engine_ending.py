@@ -499,7 +499,7 @@ def outlived(engine: Engine) -> None:
 
 @pytest.mark.parametrize("end", [died, stopped, outlived])
 def test_nothing_happens_after_the_end(end: Callable[[Engine], None]) -> None:
-    """R322, R333, R365."""
+    """R162, R322, R333, R365."""
     engine = busy(incoming=ASKING)
     feed(engine, 0.0, cli.hook_callback("h"), cli.can_use_tool("p"))
     engine.submit("k", "interrupt", {}, 0.0)

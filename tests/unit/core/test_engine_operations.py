@@ -121,7 +121,7 @@ def test_an_answer_that_is_neither_success_nor_error_is_a_rejection() -> None:
 def test_silence_is_a_timeout_and_a_later_answer_is_dropped(
     timeout: float | None, due: float
 ) -> None:
-    """R226, R339, R342, C03."""
+    """R226, R342, C03."""
     engine = running(control_timeout=30.0)
     engine.submit("k", "interrupt", {}, 1.0, timeout)
     assert engine.next_deadline == due
@@ -153,7 +153,7 @@ def test_an_answer_before_the_deadline_leaves_nothing_to_expire() -> None:
 
 
 def test_whoever_gives_up_is_told_nothing_and_the_answer_is_dropped() -> None:
-    """R344."""
+    """R019, R344."""
     engine = running()
     engine.submit("k", "interrupt", {}, 1.0)
     assert engine.cancel("k") == []

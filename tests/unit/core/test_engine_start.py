@@ -198,14 +198,28 @@ def test_a_question_confirms_the_session_and_is_then_put(line: bytes) -> None:
     assert engine.handshake.capabilities == ("x",)
 
 
-def test_an_unknown_hook_confirms_the_start() -> None:
-    """R236, R278."""
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (
+            cli.hook_callback("r", "hook_9", input={"hook_event_name": "Stop"}),
+            {"continue": True},
+        ),
+        (cli.hook_callback("r", "hook_9"), {"permissionDecision": "deny"}),
+        (cli.can_use_tool("r"), {"behavior": "deny"}),
+    ],
+    ids=["hook", "gate", "permission"],
+)
+def test_a_request_for_a_callback_that_does_not_exist_confirms_the_start(
+    line: bytes, answer: cli.Json
+) -> None:
+    """R236: a gate blocks, a permission is denied, after another hook the CLI continues."""
     engine = started()
-    stop = cli.hook_callback("r", "hook_9", input={"hook_event_name": "Stop"})
-    actions = feed(engine, 1.0, stop)
+    actions = feed(engine, 1.0, line)
     assert engine.lifecycle is Lifecycle.RUNNING
-    assert cli.payloads(actions) == {"r": {"continue": True}}
-    assert warned(actions) == [WarningKind.UNKNOWN_CALLBACK]
+    payload = cli.payloads(actions)["r"]
+    assert {**payload, **payload.get("hookSpecificOutput", {})}.items() >= answer.items()
+    assert len(warned(actions)) == 1
 
 
 @pytest.mark.parametrize(
@@ -246,7 +260,7 @@ def test_a_session_that_runs_already_survives_a_failed_handshake(line: bytes | N
 
 
 def test_what_was_asked_before_goes_out_in_order_with_ids_of_its_own() -> None:
-    """R247, R251, R253, R262."""
+    """R231, R247, R253, R262."""
     engine = started(control_timeout=30.0)
     assert engine.submit("a", "set_model", {"model": "opus"}, 0.0) == []
     assert engine.send("b", "u1", "hello", 0.0) == []
@@ -292,6 +306,7 @@ def test_operations_may_wait_before_there_is_a_process() -> None:
 
 
 def test_a_queued_operation_can_be_cancelled() -> None:
+    """R019."""
     engine = started()
     engine.submit("a", "interrupt", {}, 0.0)
     assert engine.cancel("a") == []

@@ -133,7 +133,7 @@ def test_the_limits_are_16_mib_and_1_mib_unless_given() -> None:
 def test_a_line_of_exactly_the_limit_passes_and_the_ending_does_not_count(
     size: int, ending: bytes
 ) -> None:
-    """R173, R176, S010: the limit is the caller's; the newline is not part of the line."""
+    """R173, S010: the limit is the caller's; the newline is not part of the line."""
     line = b"x" * size + ending
     expected: list[Item] = [line if size <= 8 else OversizedLine(size), b"next\n"]
     stream = line + b"next\n"
@@ -203,7 +203,7 @@ def test_an_oversized_line_is_announced_as_long_first() -> None:
 
 @pytest.mark.parametrize("warn_at", [8, 9, 100])
 def test_a_warning_size_not_below_the_limit_never_warns(warn_at: int) -> None:
-    """R174, R176: more than that is never buffered."""
+    """R174: more than that is never buffered."""
     framer = LineFramer(max_line=8, warn_at=warn_at)
     assert frame(framer, b"12345678\n", b"x" * 200 + b"\n") == [b"12345678\n", OversizedLine(200)]
 

@@ -226,7 +226,7 @@ def test_an_input_of_the_cli_that_json_cannot_carry_back_is_not_held_against_the
 
 
 def test_a_ready_made_value_is_looked_at_before_it_is_sent() -> None:
-    """R309: what is no JSON denies, and a line break does not end the line."""
+    """A value that is not JSON denies, and a line break does not end the line."""
     update = UnknownPermissionUpdate({"type": "new", "value": msgspec.Raw(b"gar bage")})
     record = invalid(Allow((update,)), ASKED)
     assert record.kind == "unencodable_result"

@@ -111,7 +111,7 @@ def test_a_hook_is_called_with_its_context_and_its_answer_is_sent() -> None:
     ids=["nothing", "block", "modify"],
 )
 def test_a_hooks_result_is_spelled_for_its_event(result: object, payload: cli.Json) -> None:
-    """R205, R271."""
+    """R205, R271, R309."""
     engine = pre_tool_use(Hook(first))
     feed(engine, 1.0, cli.hook_callback("r"))
     assert payloads(cli.finish(engine, 1, result, 2.0)) == {"r": payload}
@@ -171,7 +171,7 @@ def test_a_hook_that_raises_lets_the_cli_go_on() -> None:
 
 
 def test_a_hook_that_is_late_is_cancelled_and_the_cli_goes_on() -> None:
-    """R260, R293, R295, R302: its late result finds nothing to answer."""
+    """R260, R293, R295: its late result finds nothing to answer."""
     engine = pre_tool_use(Hook(first, timeout=5.0))
     begin(engine, 1.0, cli.hook_callback("r"))
     actions = engine.advance(6.0)
@@ -196,6 +196,7 @@ class Guard:
     [(first, "first"), (Guard().decide, "Guard.decide"), (partial(first), "first")],
 )
 def test_a_timeout_names_the_callback_and_the_duration(callback: Any, name: str) -> None:
+    """R295, R302."""
     engine = pre_tool_use(
         Hook(callback, timeout=2.5),
         can_use_tool=callback,
@@ -413,7 +414,7 @@ RULE = {"toolName": "Bash"}
     ids=["allow", "once", "edit", "deny", "deny and interrupt"],
 )
 def test_a_permission_is_spelled_for_the_cli(result: object, payload: cli.Json) -> None:
-    """R306, R307, C11."""
+    """R306, R307, R309, C11."""
     engine = permitting()
     feed(engine, 1.0, cli.can_use_tool("r"))
     actions = cli.finish(engine, 1, result, 2.0)

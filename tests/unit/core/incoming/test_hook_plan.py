@@ -119,7 +119,7 @@ def test_parallel_hooks_of_pre_tool_use_are_rejected_if_something_follows_them(
 
 
 def test_the_six_single_callbacks_are_announced_under_the_names_of_the_wire() -> None:
-    """R191, R276, R280, R281: those that are set, and no other."""
+    """R191, R276, R281: those that are set, and no other."""
     six = BidirOptions(
         on_pre_tool_use=callback,
         on_post_tool_use=callback,
@@ -159,6 +159,14 @@ def test_the_nearest_timeout_wins(
     plan = HookPlan.from_options({"Stop": (Hook(callback, timeout=own),)}, 60.0, timeouts)
     [hook] = plan.begin("hook_0", BASE, None).waiting
     assert hook.timeout == expected
+
+
+def test_the_timeout_of_an_event_leaves_other_events_alone() -> None:
+    """R090."""
+    hooks = {"Stop": (Hook(callback),), "PreCompact": (Hook(callback),)}
+    plan = HookPlan.from_options(hooks, 60.0, {"Stop": 5.0})
+    waiting = [plan.begin(f"hook_{number}", BASE, None).waiting for number in range(2)]
+    assert [hook.timeout for [hook] in waiting] == [5.0, 60.0]
 
 
 # ---------------------------------------------------------------- contexts
@@ -376,6 +384,7 @@ def test_an_unknown_callback_of_an_event_that_is_no_gate_goes_on(
 
 
 def test_an_unknown_callback_of_a_gate_blocks() -> None:
+    """R278."""
     run = HookPlan.from_options({}, 60.0).begin("hook_7", INPUTS["PreToolUse"], None)
     assert run.settled.payload["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert kinds(run.settled) == ["unknown_callback"]

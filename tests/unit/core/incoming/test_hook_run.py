@@ -252,6 +252,7 @@ GATES = {"PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpan
 
 @pytest.mark.parametrize("event", sorted(GATES - {"PreToolUse"}))
 def test_a_changed_input_blocks_a_gate_that_has_no_input_to_change(event: str) -> None:
+    """R272."""
     answer = answer_of(event, ModifyInput({"command": "pwd"}))
     assert blocks(event, answer)
     detail = f"{event} hook (callback): {event} does not support updated_input (ModifyInput)"
