@@ -4,51 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests.support.line_cli import line_cli
 from tests.support.processes import is_alive
 
 import bridle.compat.claude_agent_sdk as sdk
 from bridle.compat.claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, query
-
-CLI = """#!{python}
-import json, os, sys
-
-if sys.argv[1] in ("-v", "--version"):
-    print("2.1.325 (Claude Code)")
-    sys.exit()
-
-def say(**members):
-    print(json.dumps(members), flush=True)
-
-def answer(request, **response):
-    say(type="control_response", response={{"request_id": request["request_id"], **response}})
-
-def result():
-    say(type="result", subtype="success", is_error=False, result="done", duration_ms=1,
-        duration_api_ms=1, num_turns=1, session_id="s")
-
-with open("pids", "a") as pids:
-    print(os.getpid(), file=pids)
-for line in sys.stdin:
-    asked = json.loads(line)
-    kind = asked.get("request", {{}}).get("subtype", asked["type"])
-{behaviour}
-    if kind == "initialize":
-        answer(asked, subtype="success", response={{"capabilities": []}})
-    elif kind == "user":
-        with open("prompts", "a") as prompts:
-            print(asked["message"]["content"], file=prompts)
-        result()
-    else:
-        answer(asked, subtype="error", error="not today")
-"""
-
 
 CLOSES_OUTPUT = """\
 if kind == 'user':
@@ -67,11 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def options(place: Path, behaviour: str = "", **more: Any) -> ClaudeAgentOptions:
     """Return options with a CLI that does this first for each line."""
-    path = place / "claude"
-    lines = "".join(f"    {line}\n" for line in behaviour.splitlines())
-    path.write_text(CLI.format(python=sys.executable, behaviour=lines))
-    path.chmod(0o755)
-    return ClaudeAgentOptions(cli_path=path, **more)
+    return ClaudeAgentOptions(cli_path=line_cli(place, behaviour), **more)
 
 
 async def read(prompt: Any, given: ClaudeAgentOptions) -> list[sdk.Message]:
