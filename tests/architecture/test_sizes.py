@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
-MAX_LINES = 700
-LISTS = {"errors.py"}
-"""A list of small classes, which the public contract wants in one module."""
+MAX_LINES = 600
+LONGER = {
+    "_core/engine.py": 688,
+    "_core/incoming/hook_run.py": 649,
+    "_core/launch.py": 673,
+    "_core/turns.py": 647,
+    "_doors/pool_work.py": 630,
+    "_doors/session.py": 663,
+    "_shell/actor.py": 700,
+    "_shell/spool.py": 651,
+    "cli/_port/rewrite.py": 697,
+    "errors.py": 746,
+    "fleet/_dbos.py": 621,
+    "fleet/_worker.py": 677,
+    "hooks.py": 638,
+    "sync.py": 683,
+}
+"""The modules over the limit, and their lines. They are split up when their layers change.
+
+A module that gets shorter gets its new number here. No number grows, and no module is added.
+"""
 EMPTY_NAMES = {"common", "helper", "helpers", "manager", "misc", "util", "utils"}
 
 
-def test_no_module_is_over_the_limit(package: Path) -> None:
+def test_no_module_is_over_the_limit_and_listed_ones_only_shrink(package: Path) -> None:
     """R439, R459: a module that needs more lines holds two ideas."""
     long = {
         path.relative_to(package).as_posix(): lines
-        for path in package.rglob("*.py")
+        for path in sorted(package.rglob("*.py"))
         if (lines := len(path.read_text("utf-8").splitlines())) > MAX_LINES
-        and path.name not in LISTS
     }
-    assert long == {}
+    assert long == LONGER
 
 
 def test_no_file_has_a_name_that_says_nothing(repository: Path) -> None:

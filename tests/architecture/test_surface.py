@@ -56,7 +56,7 @@ def test_a_session_offers_everything_that_can_be_asked_and_answered() -> None:
 
 
 def test_a_query_without_callbacks_answers_nothing_and_asks_for_nothing() -> None:
-    """R016, R017: its stream has no control operations, its CLI no channel for requests."""
+    """R016: its stream has no control operations, its CLI no channel for requests."""
     assert public(QueryStream) == {"aclose", "pid", "warnings"}
     launch = plan_query(CliOptions(), SdkOptions())
     session = plan_session(CliOptions(), SdkOptions(), BidirOptions(), session_id=UUID)
@@ -65,7 +65,7 @@ def test_a_query_without_callbacks_answers_nothing_and_asks_for_nothing() -> Non
 
 
 def test_a_session_is_started_with_three_records_or_their_fields_and_a_prompt() -> None:
-    """R004, R033, C16: there is no fourth record."""
+    """R033, C16: there is no fourth record."""
     assert list(RECORDS.values()) == [CliOptions, SdkOptions, BidirOptions]
     started = inspect.signature(start_session).parameters
     assert list(started) == [

@@ -89,6 +89,7 @@ def test_the_search_for_what_is_left_finds_what_is_left() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_by_itself_leaves_no_task_and_no_descriptor(way: str, tmp_path: Path) -> None:
+    """S087."""
     lab = Lab(None, 7)
     lab.work = str(tmp_path)
 

@@ -41,6 +41,8 @@ def results(messages: list[Message]) -> list[str | None]:
 
 
 def test_a_hook_guards_in_a_query(lab: Lab) -> None:
+    """R031: a query with callbacks runs as a session."""
+
     def guard(context: PreToolUseContext) -> Refuse:
         return Refuse("not here")
 

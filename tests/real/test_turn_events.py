@@ -141,6 +141,7 @@ def said(words: str, path: str = "") -> Told:
     return [("TextDelta", path, words), ("BlockEnded", path, "text")]
 
 
+@pytest.mark.requirement("S118")
 def test_text_thinking_and_tools(lab: Lab) -> None:
     script = [
         [thinking("hmm"), text("I look."), tool_use("Bash", command="echo hi")],

@@ -310,6 +310,8 @@ def test_leaving_such_a_query_leaves_nothing(way: str) -> None:
 
 @pytest.mark.parametrize("bidir", [None, BidirOptions()], ids=["none", "empty"])
 def test_a_query_without_callbacks_is_one_way(bidir: BidirOptions | None) -> None:
+    """R031."""
+
     async def main() -> None:
         with FakeCli.auto() as cli:
             stream = query("hello", CliOptions(cli_path=cli.path), None, bidir)

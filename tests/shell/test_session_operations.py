@@ -519,6 +519,6 @@ def test_a_session_that_never_connected_ends_at_once(way: str) -> None:
 
 
 def test_an_option_that_is_wrong_is_told_before_anything_starts() -> None:
-    """R001, R004."""
+    """R001."""
     with pytest.raises(OptionsError):
         _ = start_session(CliOptions(fork_session=True))

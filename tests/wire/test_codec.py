@@ -85,6 +85,7 @@ def test_there_are_recordings_of_two_versions() -> None:
     "recording", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
 @pytest.mark.requirement("S090")
+@pytest.mark.requirement("S087")
 def test_a_recording_is_understood_whole(recording: Path) -> None:
     """R213."""
     for line in lines_of(recording):

@@ -512,6 +512,7 @@ def test_news_is_published_beside_the_message() -> None:
 
 
 def test_an_unknown_permission_mode_is_sent_with_a_warning() -> None:
+    """C36."""
     engine = running()
     actions = engine.submit("k", "set_permission_mode", {"mode": "brandNew"}, 1.0)
     [request] = written(actions)

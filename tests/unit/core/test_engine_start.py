@@ -367,7 +367,7 @@ def fall_silent(engine: Engine) -> list[Action]:
 def test_a_session_that_does_not_get_going_fails_with_one_error(
     fail: Callable[[Engine], list[Action]], kind: type[BridleError], words: str, gone: bool
 ) -> None:
-    """R255, R363, C49."""
+    """R242, R255, C49."""
     engine = started(init_timeout=7.0)
     engine.submit("op", "interrupt", {}, 0.0)
     engine.send("prompt", "u1", "hello", 0.0)
@@ -419,7 +419,7 @@ def test_a_broken_input_before_the_handshake_ends_the_start() -> None:
 
 
 def test_there_is_no_process() -> None:
-    """R240, R388."""
+    """R240, R242, R388."""
     engine = Engine(EngineConfig())
     engine.submit("op", "interrupt", {}, 0.0)
     error = SpawnError("No such file", 2)
@@ -432,7 +432,6 @@ def test_there_is_no_process() -> None:
 
 
 def test_a_process_that_ends_before_it_is_reported_to_run_fails_the_start() -> None:
-    """R242."""
     engine = Engine(EngineConfig())
     engine.output_ended(0.0)
     assert engine.exited(1, "", 0.0)[-1] == Finished()

@@ -220,6 +220,8 @@ FLAGS: list[Any] = [
     pytest.param("permission_mode", "bypassPermissions", ("--permission-mode=bypassPermissions",),
                  marks=pytest.mark.requirement("R192")),
     ("permission_mode", "manual", ("--permission-mode=default",)),
+    pytest.param("permission_mode", "brandNew", ("--permission-mode=brandNew",),
+                 marks=pytest.mark.requirement("C36")),
     pytest.param("permission_prompt_tool_name", "mcp__a__b",
                  ("--permission-prompt-tool=mcp__a__b",),
                  marks=pytest.mark.requirement("R126")),

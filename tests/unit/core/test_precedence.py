@@ -47,6 +47,7 @@ def test_the_highest_source_that_speaks_wins(
     assert (resolved.cli.model, resolved.origin["cli.model"]) == (model, origin)
 
 
+@pytest.mark.requirement("S087")
 def test_an_argument_that_repeats_the_default_still_wins() -> None:
     resolved = resolve_options(
         CliOptions(include_partial_messages=False),

@@ -28,7 +28,7 @@ PAIRS = [(state.value, cause.value) for state, cause in product(Lifecycle, Cause
 
 @pytest.mark.parametrize(("pair", "after"), VALID.items())
 def test_a_listed_move_leads_where_the_table_says(pair: tuple[str, str], after: str) -> None:
-    """R242, R426, R427."""
+    """R426, R427."""
     assert transition(Lifecycle(pair[0]), Cause(pair[1])) is Lifecycle(after)
 
 

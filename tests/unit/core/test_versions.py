@@ -24,6 +24,7 @@ from bridle._core.versions import MINIMUM, Version, is_since, parse_version
     ids=lambda value: str(value)[:20],
 )
 @pytest.mark.requirement("S067")
+@pytest.mark.requirement("S087")
 def test_a_version_is_the_first_three_numbers(text: str, version: Version | None) -> None:
     assert parse_version(text) == version
 
