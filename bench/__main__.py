@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bench import report
 from bench.cases import CASES, SIZES, Case
@@ -19,7 +20,7 @@ from bench.chart import chart
 from bench.instructions import perf_works
 from bench.jobs import Figures
 from bench.laboratory import SIDES, Failed, Laboratory, available, laboratory
-from bench.targets import Verdict
+from bench.targets import TARGETS
 
 RESULTS = Path(__file__).with_name("results.json")
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "bench.svg"
@@ -68,14 +69,15 @@ def run(cases: list[Case], size: str, rounds: int | None) -> dict[str, dict[str,
     return results
 
 
-def draw(verdicts: list[Verdict]) -> str:
-    """Return the picture of a run."""
+def draw(recorded: dict[str, Any]) -> str:
+    """Return the picture of a run that was recorded."""
+    shown = {(target.case, target.what): target.shown for target in TARGETS}
     bars = [
-        (verdict.target.shown, verdict.value)
-        for verdict in verdicts
-        if verdict.target.shown and verdict.value is not None
+        (name, one["figure"])
+        for one in recorded["targets"]
+        if (name := shown.get((one["case"], one["what"]))) and one["figure"] is not None
     ]
-    facts, found = report.machine(), report.versions()
+    facts, found = recorded["machine"], recorded["versions"]
     note = (
         f"claude-agent-sdk {found['claude-agent-sdk']}, Python {facts['python']}, "
         f"{facts['system']}, {facts['cores']} cores; medians of one run, side by side"
@@ -118,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
         whole = report.record(results, verdicts, options.size)
         RESULTS.write_text(json.dumps(whole, indent=1) + "\n")
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
-        PICTURE.write_text(draw(verdicts))
+        PICTURE.write_text(draw(whole))
     return 0 if all(verdict.is_met for verdict in verdicts) else 1
 
 

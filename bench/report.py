@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -167,6 +169,7 @@ def record(results: Results, verdicts: Iterable[Verdict], size: str) -> dict[str
     """Return everything as JSON: each round of each side, and facts about the machine."""
     return {
         "size": size,
+        "commit": commit(),
         "machine": machine(),
         "versions": versions(),
         "targets": [_target(verdict) for verdict in verdicts],
@@ -197,6 +200,16 @@ def machine() -> dict[str, Any]:
         "architecture": platform.machine(),
         "python": platform.python_version(),
     }
+
+
+def commit() -> str:
+    """Return the commit that was measured, with "-dirty" if files differ from it.
+
+    "unknown" if this is not a checkout.
+    """
+    command = ("git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+    told = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return told.stdout.strip() or "unknown"
 
 
 def versions() -> dict[str, str | None]:

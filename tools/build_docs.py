@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import bench_figures
 import compat_table
 import doc_lifecycle
 import doc_tables
@@ -56,6 +57,7 @@ PARTS: dict[str, Callable[..., str]] = {
         doc_lifecycle.moves,
         surface.official_surface,
         compat_table.compat_names,
+        bench_figures.bench_figures,
     )
 }
 
