@@ -45,6 +45,22 @@ def test_the_readme_shows_both_directions() -> None:
     assert "```python" in shown
 
 
+def test_the_first_commands_of_the_readme_need_only_a_checkout() -> None:
+    """Bridle is on no package index yet."""
+    commands = re.findall(r"^\$ (.*?)(?:  +#.*)?$", section("README.md", "Install"), re.MULTILINE)
+    assert commands[:3] == ["make demo", "make test", "pip install '.[cli]'"]
+    makefile = page("Makefile")
+    assert [one for one in ("demo", "test") if not re.search(rf"^{one}:", makefile, re.M)] == []
+    assert "pip install bridle" not in page("README.md")
+
+
+def test_the_page_about_hooks_begins_with_a_guard_that_blocks_if_it_fails() -> None:
+    beginning, _, _ = page("docs/howto/hooks.md").partition("\n## ")
+    example, _, rest = beginning.partition('!!! warning "A guard needs `on_error')
+    assert 'on_error="block"' in example
+    assert "If a hook raises an exception or misses its deadline, Bridle warns" in rest
+
+
 def test_the_readme_compares_the_entry_points() -> None:
     """R441: what each one takes, gives and is for."""
     doors = section("README.md", "Entry points")
