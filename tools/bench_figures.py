@@ -9,32 +9,23 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parent.parent / "bench/results.json"
 
 _CPU = (
-    (
-        "reading",
-        (
-            ("throughput/delta", "a text delta"),
-            ("throughput/small", "a small message"),
-            ("throughput/50 kB", "a 50 kB message"),
-        ),
-    ),
-    (
-        "answering",
-        (
-            ("round trips/MCP tool call", "a call of a tool in your process"),
-            ("round trips/hook", "a hook"),
-            ("round trips/permission", "a permission request"),
-        ),
-    ),
-    ("starting", (("import/import", "importing the package"),)),
+    ("throughput/delta", "reading a text delta"),
+    ("throughput/small", "reading a small message"),
+    ("throughput/50 kB", "reading a 50 kB message"),
+    ("round trips/MCP tool call", "a call of a tool in your process"),
+    ("round trips/hook", "a hook"),
+    ("round trips/permission", "a permission request"),
+    ("import/import", "importing the package"),
 )
-"""By kind of work: the cases whose first target compares CPU times, and their names."""
+"""Cases whose first target compares CPU times, and what they are about."""
 
 _SHARES = (
-    ("real CLI/whole program", "wall time, Bridle / official", "elapsed time of a whole program"),
+    ("real CLI/whole program", "wall time, Bridle / official", "a whole program takes", "time"),
     (
         "awaited turns/200 sessions",
         "peak memory, Bridle / official",
-        "peak memory of 200 sessions that await long turns",
+        "200 sessions that await long turns take",
+        "memory",
     ),
 )
 """Targets that compare Bridle with the official SDK, and what they are about."""
@@ -46,21 +37,18 @@ def bench_figures() -> str:
     figures = {(one["case"], one["what"]): one["figure"] for one in results["targets"]}
     first = {one["case"]: one["figure"] for one in reversed(results["targets"])}
     machine, versions = results["machine"], results["versions"]
-    cli = versions["cli"].split()[0]
-    lines = [
-        f"These are the results of one run of commit `{results['commit'][:10]}` with CLI {cli} and "
+    cpu = ", ".join(f"{_rounded(first[case])} for {name}" for case, name in _CPU)
+    shares = ", and ".join(
+        f"{what} {100 * figures[case, target]:.0f} % of the {unit}"
+        for case, target, what, unit in _SHARES
+    )
+    return (
+        f"One run of commit `{results['commit'][:10]}`, with CLI {versions['cli'].split()[0]} and "
         f"claude-agent-sdk {versions['claude-agent-sdk']}, on {machine['cores']} shared cores, "
-        f"with Python {machine['python']}. Each number is the CPU time of the official Python SDK "
-        "divided by Bridle's CPU time for the same work:",
-        "",
-    ]
-    for kind, cases in _CPU:
-        said = (f"{_rounded(first[case])} for {name}" for case, name in cases)
-        lines.append(f"- {kind}: {', '.join(said)}")
-    lines += ["", "In percent of what the official SDK takes:", ""]
-    for case, what, name in _SHARES:
-        lines.append(f"- {name}: {figures[case, what]:.0%}".replace("%", " %"))
-    return "\n".join(lines)
+        f"with Python {machine['python']}. CPU time of the official Python SDK divided by "
+        f"Bridle's, for the same work: {cpu}. "
+        f"Compared with the official SDK, {shares}."
+    )
 
 
 def _rounded(figure: float) -> str:

@@ -48,9 +48,9 @@ def test_the_figures_of_the_readme_are_those_of_the_results(results: dict[str, A
     figures = {(one["case"], one["what"]): one["figure"] for one in results["targets"]}
     delta = figures["throughput/delta", "CPU per message, official / Bridle"]
     memory = figures["awaited turns/200 sessions", "peak memory, Bridle / official"]
-    assert f"{delta:.0f} for a text delta" in text
-    assert f"long turns: {100 * memory:.0f} %" in text
-    assert f"`{results['commit'][:10]}` with CLI {results['versions']['cli'].split()[0]}" in text
+    assert f"{delta:.0f} for reading a text delta" in text
+    assert f"long turns take {100 * memory:.0f} % of the memory" in text
+    assert f"`{results['commit'][:10]}`, with CLI {results['versions']['cli'].split()[0]}" in text
 
 
 def test_no_other_text_quotes_a_ratio_to_the_official_sdk() -> None:
