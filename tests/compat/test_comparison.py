@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
 import dataclasses
 import inspect
 import json
@@ -24,18 +23,17 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import claude_agent_sdk as official
 import pytest
 from tests.support.line_cli import line_cli
+from tests.support.official import ask, ask_small_cli, call_tool, connected
 from tests.support.processes import is_alive
 from tests.support.sdk_runs import newest_cli
 
 import fetch_declarations
 from bridle._core.operations import OPERATIONS
-from bridle.testing import Block, ScriptedModel, text, tool_use
+from bridle.testing import text, tool_use
 
-official = pytest.importorskip(
-    "claude_agent_sdk", reason="the official SDK is not installed: `make setup` installs it"
-)
 DECLARATIONS = fetch_declarations.packages()["sdk"].declarations()
 
 pytestmark = [
@@ -84,30 +82,6 @@ for line in sys.stdin:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@contextlib.asynccontextmanager
-async def connected(script: list[list[Block]], **options: Any) -> AsyncIterator[Any]:
-    """A client on the real CLI, and the scripted model."""
-    async with ScriptedModel(script) as model:
-        given = official.ClaudeAgentOptions(env=model.env, setting_sources=[], **options)
-        async with official.ClaudeSDKClient(given) as client:
-            yield client, model
-
-
-async def call_tool(call: Block, **options: Any) -> str | None:
-    """Let the model call a tool, and return the result that the model reads."""
-    async with connected([[call], [text("done")]], **options) as (client, model):
-        await client.query("go")
-        async for _ in client.receive_response():
-            pass
-        return model.requests[1].last_tool_result
-
-
-async def ask_small_cli(place: Path, behaviour: str, **options: Any) -> list[Any]:
-    """Send one prompt to a small CLI, and return the messages."""
-    given = official.ClaudeAgentOptions(cli_path=line_cli(place, behaviour), **options)
-    return [message async for message in official.query(prompt="go", options=given)]
 
 
 def client_methods() -> dict[str, Callable[..., Any]]:
@@ -393,9 +367,7 @@ def test_a_process_of_its_own_session_outlives_the_client(place: Path) -> None:
     async def main() -> None:
         script = [[tool_use("Bash", command=command)], [text("done")]]
         async with connected(script, allowed_tools=["Bash"]) as (client, _):
-            await client.query("go")
-            async for _ in client.receive_response():
-                pass
+            await ask(client)
 
     asyncio.run(main())
     pid = int(Path("pid").read_text())
