@@ -26,7 +26,14 @@ from uuid import uuid4
 import claude_agent_sdk as official
 import pytest
 from tests.support.line_cli import line_cli
-from tests.support.official import ask, ask_small_cli, call_tool, connected
+from tests.support.official import (
+    LEAVES_TRANSPORTS,
+    ask,
+    ask_small_cli,
+    call_tool,
+    connected,
+    place,
+)
 from tests.support.processes import is_alive
 from tests.support.sdk_runs import newest_cli
 
@@ -37,11 +44,13 @@ from bridle.testing import text, tool_use
 DECLARATIONS = fetch_declarations.packages()["sdk"].declarations()
 
 pytestmark = [
+    LEAVES_TRANSPORTS,
     pytest.mark.skipif(newest_cli() is None, reason="no CLI: `make setup` installs it"),
     pytest.mark.skipif(
         not DECLARATIONS.exists(), reason="no declarations: `make setup` downloads them"
     ),
 ]
+__all__ = ["place"]  # a fixture
 
 QUESTION = {
     "question": "Which colour?",
@@ -75,13 +84,7 @@ for line in sys.stdin:
 """An MCP server whose tool asks the user for a name and returns the answer."""
 
 
-# ---------------------------------------------------------------- running the official SDK
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+# ---------------------------------------------------------------- reading the packages
 
 
 def client_methods() -> dict[str, Callable[..., Any]]:
@@ -176,7 +179,8 @@ def test_callbacks_are_async_and_the_schema_of_a_tool_is_an_argument(place: Path
     async def asynchronous(*_: object) -> object:
         return denial
 
-    for hook, ran in ((plain, True), (asynchronous, False)):
+    guards: list[tuple[Any, bool]] = [(plain, True), (asynchronous, False)]
+    for hook, ran in guards:
         hooks = {"PreToolUse": [official.HookMatcher(hooks=[hook])]}
         call = tool_use("Bash", command="echo ran")
         said = asyncio.run(call_tool(call, allowed_tools=["Bash"], hooks=hooks))
@@ -307,6 +311,7 @@ if kind == 'interrupt':
         given = official.ClaudeAgentOptions(cli_path=line_cli(place, behaviour))
         async with official.ClaudeSDKClient(given) as client:
             await client.query("go")
+            assert client._query is not None
             unread = client._query._message_send.statistics
             while not unread().tasks_waiting_send:
                 await asyncio.sleep(0.01)

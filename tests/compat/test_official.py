@@ -27,22 +27,27 @@ import pytest
 from claude_agent_sdk._internal.query import Query
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 from tests.support.line_cli import line_cli
-from tests.support.official import ask, ask_small_cli, call_tool, connected
+from tests.support.official import (
+    LEAVES_TRANSPORTS,
+    ask,
+    ask_small_cli,
+    call_tool,
+    connected,
+    place,
+)
 from tests.support.processes import is_alive
 from tests.support.sdk_runs import OLDER_CLI, newest_cli
 
 from bridle.testing import Block, error, text, tool_use
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(newest_cli() is None, reason="no CLI: `make setup` installs it")
+pytestmark = [
+    LEAVES_TRANSPORTS,
+    pytest.mark.skipif(newest_cli() is None, reason="no CLI: `make setup` installs it"),
+]
+__all__ = ["place"]  # a fixture
 
 BASH = tool_use("Bash", command="touch ran")
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def client_of(place: Path, behaviour: str = "", **options: Any) -> Any:
@@ -334,7 +339,7 @@ def test_a_settings_file_chooses_the_mode_beside_a_permission_callback(place: Pa
 
     async def decide(name: str, *_: object) -> Any:
         asked.append(name)
-        return official.PermissionResultDeny("no")
+        return official.PermissionResultDeny(message="no")
 
     (place / ".claude").mkdir()
     settings = {"permissions": {"defaultMode": "acceptEdits"}}

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk as official
+import pytest
 from tests.support.line_cli import line_cli
 
-from bridle.testing import Block, ScriptedModel, text
+from bridle.testing import Block, Script, ScriptedModel, text
+
+LEAVES_TRANSPORTS = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+"""The official SDK leaves pipes open when a session fails. See `place`."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory. What the SDK left open is collected before the next test."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    gc.collect()
 
 
 @contextlib.asynccontextmanager
-async def connected(script: list[list[Block]], **options: Any) -> AsyncIterator[tuple[Any, Any]]:
+async def connected(script: Script, **options: Any) -> AsyncIterator[tuple[Any, Any]]:
     """A client on the real CLI, and the scripted model."""
     async with ScriptedModel(script) as model:
         given = official.ClaudeAgentOptions(env=model.env, **{"setting_sources": [], **options})
