@@ -20,7 +20,7 @@ from typing import Any
 
 Plan = dict[str, Any]
 
-VERSION = "2.1.325 (Claude Code)"
+VERSION = "2.1.326 (Claude Code)"
 READ = 1 << 16
 
 WARM_UP = b'"warm up"'

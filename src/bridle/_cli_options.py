@@ -272,6 +272,14 @@ class CliOptions(Record):
         "MCP servers outside this process: a path, JSON text, or a mapping such as "
         "{'mcpServers': {'files': {'command': 'npx', 'args': ['files-server']}}}.",
     )
+    mcp_config_delivery: Literal["file", "initialize"] | None = option(
+        one_of("file", "initialize"),
+        Channel("process", "a file or initialize"),
+        "How a mapping or JSON text in `mcp_config` reaches the CLI: 'file' (the default) writes a "
+        "private file, which is removed when the CLI ends. 'initialize' passes the servers in the "
+        "handshake, so that nothing is written to disk. This needs CLI 2.1.326 or newer; with an "
+        "older one the start fails.",
+    )
     strict_mcp_config: bool = switch(
         flag("--strict-mcp-config"),
         "Use only the servers in `mcp_config`, and ignore those in settings files.",

@@ -57,6 +57,7 @@ class AgentOptions(TypedDict, total=False):
     permission_prompts: Literal["host", "none", "cli"] | None
     allow_dangerously_skip_permissions: bool
     mcp_config: StrPath | Json | None
+    mcp_config_delivery: Literal["file", "initialize"] | None
     strict_mcp_config: bool
     no_session_persistence: bool
     title: str | None
@@ -156,6 +157,7 @@ class AgentChanges(TypedDict, total=False):
     permission_prompts: Literal["host", "none", "cli"] | None
     allow_dangerously_skip_permissions: bool | None
     mcp_config: StrPath | Json | None
+    mcp_config_delivery: Literal["file", "initialize"] | None
     strict_mcp_config: bool | None
     no_session_persistence: bool | None
     title: str | None

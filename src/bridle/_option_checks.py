@@ -357,6 +357,7 @@ _OWN_FIELDS = {
     "sdkMcpServerManifests": "Use BidirOptions.mcp_servers.",
     "supportedDialogKinds": "Use BidirOptions.supported_dialog_kinds.",
     "plugins": "Use plugins with plugin_delivery='initialize'.",
+    "mcpServers": "Use mcp_config with mcp_config_delivery='initialize'.",
 }
 
 

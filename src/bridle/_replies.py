@@ -428,6 +428,7 @@ class PromptCancellation(Reply, frozen=True):
     """Whether a queued prompt was cancelled."""
 
     cancelled: bool = False
+    message_uuid: str | None = None
 
 
 class SessionTitle(Reply, frozen=True):

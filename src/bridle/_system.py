@@ -508,6 +508,7 @@ class TaskNotificationMessage(SystemMessage, frozen=True):
     status: str = ""
     output_file: str | None = None
     summary: str = ""
+    summary_is_report: bool = False
     usage: TaskUsage | None = None
     reason: str | None = None
     resource_links: tuple[JsonObject, ...] = ()

@@ -18,7 +18,7 @@ from bridle.cli._timeline.model import timeline
 from bridle.cli._timeline.page import page
 from bridle.testing.recording import Entry, Recording, read_recording
 
-GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.325"
+GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.326"
 HOOKED = GOLDEN / "hook_and_permission.ndjson"
 
 EVIL = (

@@ -14,7 +14,7 @@ from bridle.cli import main
 from bridle.cli.damage import damage
 from bridle.testing.recording import read_recording
 
-GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.325"
+GOLDEN = Path(__file__).parent.parent / "wire" / "golden" / "2.1.326"
 TWO_TURNS = GOLDEN / "two_turns.ndjson"
 DENIED = GOLDEN / "permission_deny.ndjson"
 

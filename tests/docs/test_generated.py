@@ -149,4 +149,4 @@ def test_a_table_cell_cannot_end_its_table() -> None:
 
 def test_a_frame_that_is_not_in_the_recording_is_an_error() -> None:
     with pytest.raises(LookupError):
-        doc_tables.frame("2.1.325/text_turn", "out", "control_request", "can_use_tool")
+        doc_tables.frame("2.1.326/text_turn", "out", "control_request", "can_use_tool")

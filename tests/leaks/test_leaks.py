@@ -261,6 +261,6 @@ def test_a_session_whose_tool_was_called_is_collected() -> None:
     assert [session() for session in seen] == [None]
 
 
-@pytest.mark.parametrize("flavour", ["2.1.325", "2.1.197"])
+@pytest.mark.parametrize("flavour", ["2.1.326", "2.1.197"])
 def test_a_pool_that_is_used_forty_times_leaves_nothing(tmp_path: Path, flavour: str) -> None:
     cycle(tmp_path, uses=40, flavour=flavour)

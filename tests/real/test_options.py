@@ -131,6 +131,37 @@ def test_plugins_travel_in_the_handshake(lab: Lab, plugin: Path) -> None:
     run(main)
 
 
+def test_mcp_servers_travel_in_the_handshake(lab: Lab, tmp_path: Path) -> None:
+    """Nothing of them is on the command line or on disk. 2.1.197 exits, which is a typed error."""
+    secret = "secret-of-the-server"
+    server = {"command": "cat", "env": {"SERVER_TOKEN": secret}}
+
+    async def main() -> None:
+        async with ScriptedModel(ANSWER) as model:
+            cli = lab.cli(
+                model,
+                env={**model.env, "TMPDIR": str(tmp_path)},
+                mcp_config={"mcpServers": {"db": server}},
+                mcp_config_delivery="initialize",
+                strict_mcp_config=True,
+            )
+            if not lab.is_newest:
+                with pytest.raises(UnsupportedCliVersionError):
+                    await start_session(cli, lab.sdk)
+                return
+            async with start_session(cli, lab.sdk) as session:
+                assert session.server_info
+                assert session.server_info["mcp_servers_applied"] is True
+                status = await session.mcp.status()
+                assert [one.name for one in status.servers] == ["db"]
+                command = Path(f"/proc/{session.pid}/cmdline")
+                assert not command.exists() or b"mcp-config=" not in command.read_bytes()
+                written = [path for path in tmp_path.rglob("*") if path.is_file()]
+                assert not [path for path in written if secret.encode() in path.read_bytes()]
+
+    run(main)
+
+
 def test_managed_settings_remove_a_tool_and_are_not_on_the_command_line(lab: Lab) -> None:
     """2.1.197 exits: it never runs without a policy that it was given."""
 

@@ -29,7 +29,7 @@ from bridle.sessions import MemoryStore, SessionKey
 from bridle.testing import FakeCli
 
 
-@pytest.fixture(params=["2.1.325", "2.1.197"])
+@pytest.fixture(params=["2.1.326", "2.1.197"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """A laboratory for each of the CLIs that the fake can imitate."""
     made = Lab(tmp_path, request.param)
@@ -39,7 +39,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, "2.1.325")
+    made = Lab(tmp_path, "2.1.326")
     with made.cli:
         yield made
 
@@ -655,7 +655,7 @@ def test_a_run_with_an_outcome_returns_it_if_the_pool_is_closed(tmp_path: Path) 
     """The pool closes while the CLI takes long to exit."""
 
     async def main() -> None:
-        fake = FakeCli(flavour="2.1.325").expect_initialize().expect_user().turn("Paid.")
+        fake = FakeCli(flavour="2.1.326").expect_initialize().expect_user().turn("Paid.")
         with fake.silence(reading=False) as cli:
             pool = Agent(cli_path=cli.path, cwd=str(tmp_path)).pool(size=1, ready=0)
             await pool.__aenter__()

@@ -26,7 +26,7 @@ from bridle.testing import FakeCli
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, "2.1.325")
+    made = Lab(tmp_path, "2.1.326")
     with made.cli:
         yield made
 
@@ -42,7 +42,7 @@ async def close_now(pool: Pool[Any]) -> None:
 @pytest.mark.parametrize("use", ["run", "session", "key"])
 def test_closing_during_a_claim_starts_no_other_process(tmp_path: Path, use: str) -> None:
     async def main() -> None:
-        fake = FakeCli(flavour="2.1.325").expect_initialize().expect_request("claim_session")
+        fake = FakeCli(flavour="2.1.326").expect_initialize().expect_request("claim_session")
         with fake.silence() as cli:
             agent = Agent(cli_path=cli.path, cwd=str(tmp_path))
             pool = agent.pool(size=1)
@@ -65,7 +65,7 @@ def test_closing_during_a_claim_starts_no_other_process(tmp_path: Path, use: str
 
 def test_closing_during_the_handshake_is_reported_as_such(tmp_path: Path) -> None:
     async def main() -> None:
-        with FakeCli(flavour="2.1.325").silence(reading=False) as cli:
+        with FakeCli(flavour="2.1.326").silence(reading=False) as cli:
             pool = Agent(cli_path=cli.path, cwd=str(tmp_path)).pool(size=1, ready=0)
             await pool.__aenter__()
             caller = asyncio.create_task(pool.run("hi"))

@@ -32,7 +32,7 @@ from bridle.testing import FakeCli
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, "2.1.325")
+    made = Lab(tmp_path, "2.1.326")
     with made.cli:
         yield made
 
@@ -685,7 +685,7 @@ def test_a_claim_that_is_not_answered_is_a_timeout(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        fake = FakeCli(flavour="2.1.325").expect_initialize().expect_request("claim_session")
+        fake = FakeCli(flavour="2.1.326").expect_initialize().expect_request("claim_session")
         with fake.silence() as cli, caplog.at_level("INFO", "bridle.pool"):
             agent = Agent(cli_path=cli.path, cwd=str(tmp_path), init_timeout=1.0)
             async with agent.pool(size=1) as pool:

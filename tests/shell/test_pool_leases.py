@@ -27,7 +27,7 @@ NAME = pool_keys._name("a")
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path, "2.1.325")
+    made = Lab(tmp_path, "2.1.326")
     with made.cli:
         yield made
 
@@ -152,7 +152,7 @@ def test_a_lease_that_is_lost_during_a_claim_starts_no_other_process(
         await start(session)
 
     monkeypatch.setattr(PooledSession, "connect", count)
-    fake = FakeCli(flavour="2.1.325").expect_initialize().expect_request("claim_session")
+    fake = FakeCli(flavour="2.1.326").expect_initialize().expect_request("claim_session")
     with fake.silence() as cli:
         run(main)
     assert len(starts) == 1

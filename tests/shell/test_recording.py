@@ -35,7 +35,7 @@ from bridle.testing.replaying import (
 
 GOLDEN = Path(__file__).parent.parent / "wire" / "golden"
 RECORDINGS = sorted(GOLDEN.rglob("*.ndjson"))
-TEXT_TURN = GOLDEN / "2.1.325" / "text_turn.ndjson"
+TEXT_TURN = GOLDEN / "2.1.326" / "text_turn.ndjson"
 
 
 def recorded(record: Callable[[Recorder], object], **options: Any) -> list[dict[str, Any]]:
@@ -785,7 +785,7 @@ def test_a_speed_that_leads_nowhere_is_refused(speed: float) -> None:
         replay_transport([], speed=speed)
 
 
-@pytest.mark.parametrize("version", ["2.1.325", "2.1.197"])
+@pytest.mark.parametrize("version", ["2.1.326", "2.1.197"])
 @pytest.mark.parametrize("now", ["allow", "deny", "edit"])
 @pytest.mark.requirement("S122")
 def test_a_session_runs_on_a_recording(version: str, now: str) -> None:
@@ -836,7 +836,7 @@ def test_a_session_runs_on_a_recording(version: str, now: str) -> None:
 
 def test_a_missing_hook_is_noticed_at_the_start() -> None:
     async def main() -> None:
-        async with replay_transport(GOLDEN / "2.1.325" / "hook_and_permission.ndjson") as factory:
+        async with replay_transport(GOLDEN / "2.1.326" / "hook_and_permission.ndjson") as factory:
             await bridle.run("ALPHA", bidir=bridle.BidirOptions(transport_factory=factory))
 
     with pytest.raises(ReplayMismatch, match=r"control request initialize, hooks\.PreToolUse"):

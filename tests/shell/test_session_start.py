@@ -314,6 +314,31 @@ def test_an_option_that_the_cli_is_too_old_for_is_a_warning(
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("flavour", "error"),
+    [("2.1.326", None), ("2.1.325", InitializationError), ("2.1.197", UnsupportedCliVersionError)],
+)
+def test_mcp_servers_in_the_handshake_reach_the_cli_or_fail_the_start(
+    flavour: str, error: type[StartError] | None
+) -> None:
+    servers = {"db": {"command": "db", "args": ["--port=1"]}}
+
+    async def main() -> None:
+        with FakeCli.auto(flavour=flavour) as cli:
+            given = options(
+                cli, mcp_config={"mcpServers": servers}, mcp_config_delivery="initialize"
+            )
+            if error is not None:
+                with pytest.raises(error):
+                    await start_session(given)
+                return
+            await (await start_session(given)).stop()
+            assert cli.received[0]["request"]["mcpServers"] == servers
+            assert not [argument for argument in cli.argv if "mcp-config" in argument]
+
+    run(main)
+
+
 def test_a_version_that_is_never_told_is_a_warning_before_the_session_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,7 @@ TEXT = """#!{python}
 import json, os, sys
 
 if sys.argv[1] in ("-v", "--version"):
-    print("2.1.325 (Claude Code)")
+    print("2.1.326 (Claude Code)")
     sys.exit()
 
 def say(**members):

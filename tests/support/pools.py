@@ -162,7 +162,7 @@ def left() -> tuple[list[int], list[str], list[str]]:
     return children(), descriptors(), threads()
 
 
-def cycle(home: Path, *, uses: int, flavour: str = "2.1.325", cli: str | None = None) -> None:
+def cycle(home: Path, *, uses: int, flavour: str = "2.1.326", cli: str | None = None) -> None:
     """Use a pool of three processes ``uses`` times. Raise AssertionError if anything is left."""
 
     async def main(path: str, environment: dict[str, str]) -> None:

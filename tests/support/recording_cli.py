@@ -11,7 +11,7 @@ SCRIPT = r"""#!/bin/sh
 # Records arguments, environment, working directory, documents and input beside this file.
 # Answers every control request, and every prompt with a result. Exits when its input ends.
 here=${0%/*}
-case $1 in -v | --version) echo '2.1.325 (Claude Code)'; exit ;; esac
+case $1 in -v | --version) echo '2.1.326 (Claude Code)'; exit ;; esac
 pwd -P > "$here/cwd"
 env -0 > "$here/environ"
 printf '%s\0' "$@" > "$here/argv"
@@ -33,7 +33,7 @@ while IFS= read -r line; do
     case $line in
         *'"control_request"'*)
             printf '{"type":"control_response","response":{"subtype":"success",'
-            printf '"request_id":"%s","response":{"claude_code_version":"2.1.325",' "$id"
+            printf '"request_id":"%s","response":{"claude_code_version":"2.1.326",' "$id"
             printf '"hook_on_failure_supported":true,"hooks_applied":true,'
             printf '"commands":[],"capabilities":[],"mcpServers":[]}}}\n' ;;
         *)

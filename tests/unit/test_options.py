@@ -434,6 +434,7 @@ BAD_CLI: list[tuple[str, object, str]] = [
     ("skills", [5], "got int"),
     ("user", "", "is empty"),
     ("plugin_delivery", "post", "is 'post'"),
+    ("mcp_config_delivery", "argv", "is 'argv'"),
     ("managed_settings", [], "got list"),
     ("tool_config", {"bash": {}}, "is unknown"),
     ("tool_config", {"ask_user_question": {"size": 5}}, "is unknown"),

@@ -42,6 +42,7 @@ class Handshake:
             raise OptionsError("options", str(problem), fix="Use JSON values.") from None
         self._emit = emit
         self._hooks = cast("Mapping[str, list[JsonObject]]", fields.get("hooks") or {})
+        self._has_servers = "mcpServers" in fields
         self._key: Hashable | None = None
         #: True while the CLI's version is being checked. The session runs only after that.
         self.awaits_version = False
@@ -87,11 +88,17 @@ class Handshake:
     def answered(self, info: Mapping[str, object] | None) -> InitializationError | None:
         """Take the payload of the response to initialize.
 
-        Return an error if the CLI did not register hooks of a gate, or hooks that must not fail.
+        Return an error if the CLI did not register hooks of a gate, or hooks that must not fail, or
+        if it did not take the MCP servers of the request.
         """
         self.server_info = info
         if self.wants_capabilities and not self.capabilities:
             self._emit(Warn(WarningKind.MISSING_CAPABILITIES, "initialize named none"))
+        if self._has_servers and (info or {}).get("mcp_servers_applied") is not True:
+            return InitializationError(
+                "the CLI did not take the servers of mcp_config from the handshake. Set "
+                "mcp_config_delivery='file', or use CLI 2.1.326 or newer"
+            )
         if not self._hooks or (info or {}).get("hooks_applied") is not False:
             return None
         problem = f"the CLI did not register the hooks ({', '.join(self._hooks)})"

@@ -490,7 +490,8 @@ def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:
 
 def _flags(cli: CliOptions) -> Iterator[str]:
     plugins_on_argv = cli.plugin_delivery != "initialize"
-    if cli.managed_settings is not None or (cli.plugins and not plugins_on_argv):
+    late_plugins = cli.plugins and not plugins_on_argv
+    if cli.managed_settings is not None or late_plugins or _late_servers(cli) is not None:
         # The CLI needs them when it starts, so it has to wait for the handshake.
         yield _AWAIT_INITIALIZE
     if cli.managed_settings is not None:
@@ -540,12 +541,24 @@ def _initialize(cli: CliOptions) -> dict[str, object]:
             fields[row.channel.name] = _plain(value)
     if cli.plugins and cli.plugin_delivery == "initialize":
         fields["plugins"] = [_plugin(plugin) for plugin in cli.plugins]
+    if (servers := _late_servers(cli)) is not None:
+        fields["mcpServers"] = _plain(servers)
     return fields
+
+
+def _late_servers(cli: CliOptions) -> object:
+    """Return the MCP servers that travel in the handshake, or None."""
+    config = cli.mcp_config
+    if cli.mcp_config_delivery != "initialize" or not is_mapping(config):
+        return None
+    return config["mcpServers"]
 
 
 def _documents(cli: CliOptions, settings_text: bytes | None) -> dict[str, str | bytes]:
     """Return, by flag, the path that the caller gave or the content of a private file."""
     values = {row.channel.name: value for row, value in _said(cli, "document")}
+    if _late_servers(cli) is not None:
+        del values[CliOptions.fields["mcp_config"].channel.name]
     inside = {row.channel.name: value for row, value in _said(cli, "settings")}
     if inside:
         flag = CliOptions.fields["settings"].channel.name

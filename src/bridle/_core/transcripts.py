@@ -426,7 +426,7 @@ def split_metadata(entries: Iterable[Entry]) -> tuple[list[Entry], JsonObject]:
 
 def metadata_entry(agent: SubagentTranscript) -> JsonObject:
     """Return the description of a subagent as an entry for a store."""
-    return {"type": _METADATA, **agent.metadata}
+    return {**agent.metadata, "type": _METADATA}
 
 
 class Transcript(Struct, frozen=True, kw_only=True):

@@ -26,15 +26,15 @@ from bridle._shell.preflight import CALLS_NOBODY
 from bridle.testing import _fake_cli_main
 from bridle.testing._fake_cli.expectations import expectations, shortfall
 from bridle.testing._fake_cli.model import WORDS
-from bridle.testing._fake_cli.payloads import NEWEST, OLDER
+from bridle.testing._fake_cli.payloads import NEWER_VERSION, NEWEST, OLDER
 from bridle.testing.recording import Entry, read_recording
 from bridle.testing.script import Block, Reply
 
 Json: TypeAlias = Mapping[str, object]
 Replies: TypeAlias = Sequence[Reply | Sequence[Block | Json]]
 
-FLAVOURS = (NEWEST, OLDER)
-"""The CLI versions that a fake can imitate: the newest, and an older one that reports less."""
+FLAVOURS = (NEWEST, NEWER_VERSION, OLDER)
+"""The CLI versions that a fake can imitate: the newest, and older ones that report less."""
 
 PROMPT_WORDS: Mapping[str, str] = MappingProxyType(WORDS)
 """The words that control the model of an automatic fake CLI, with a description of each."""

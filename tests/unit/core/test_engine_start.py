@@ -159,6 +159,23 @@ def test_other_answers_about_hooks_do_not_fail_the_start(
     assert engine.lifecycle is Lifecycle.RUNNING
 
 
+@pytest.mark.parametrize("told", [{}, {"mcp_servers_applied": False}])
+def test_a_cli_that_did_not_take_the_mcp_servers_fails_the_start(told: cli.Json) -> None:
+    """A CLI before 2.1.326 ignores the field and does not mention it in its response."""
+    engine = started(initialize={"mcpServers": {"db": {"command": "db"}}})
+    actions = feed(engine, 1.0, cli.success("req_0", {**cli.NEWER, **told}))
+    assert engine.lifecycle is Lifecycle.FAILED
+    error = rejection(actions, START)
+    assert isinstance(error, InitializationError)
+    assert "mcp_config_delivery" in error.message
+
+
+def test_a_cli_that_took_the_mcp_servers_runs() -> None:
+    engine = started(initialize={"mcpServers": {"db": {"command": "db"}}})
+    feed(engine, 1.0, cli.success("req_0", {**cli.NEWER, "mcp_servers_applied": True}))
+    assert engine.lifecycle is Lifecycle.RUNNING
+
+
 @pytest.mark.parametrize("supported", [True, False, None])
 def test_a_required_hook_is_judged_by_the_cli_only_if_it_can_block(supported: bool | None) -> None:
     hook = Hook(cli.idle, on_invalid="send", on_error="block")

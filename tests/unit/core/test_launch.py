@@ -304,7 +304,7 @@ INITIALIZE: list[Any] = [
 # Each has a test of its own.
 ELSEWHERE = {
     "cli_path", "cwd", "env", "sandbox", "client_app", "user", "verbatim_prompts", "tool_config",
-    "plugin_delivery", "managed_settings",
+    "plugin_delivery", "managed_settings", "mcp_config_delivery",
 }  # fmt: skip
 
 
@@ -389,6 +389,23 @@ def test_plugins_can_travel_in_the_handshake() -> None:
     }
     assert query(CliOptions(plugin_delivery="initialize")).argv == QUERY
     assert flags(plugins=["/a"], plugin_delivery="argv") == ("--plugin-dir=/a",)
+
+
+def test_mcp_servers_can_travel_in_the_handshake() -> None:
+    servers = {"db": {"command": "db", "env": {"API_TOKEN": "hush-hush-hush"}}}
+    cli = CliOptions(mcp_config={"mcpServers": servers}, mcp_config_delivery="initialize")
+    launch = query(cli)
+    assert (launch.argv, launch.files) == ((*QUERY, "--await-initialize"), ())
+    assert launch.initialize == {"mcpServers": servers}
+    assert "hush-hush-hush" in list(secrets(launch))
+    in_file = query(cli.replace(mcp_config_delivery="file"))
+    assert (in_file.argv[-1], in_file.initialize) == ("--mcp-config=\0--mcp-config", {})
+
+
+def test_a_path_of_mcp_servers_stays_a_flag() -> None:
+    assert query(CliOptions(mcp_config_delivery="initialize")).argv == QUERY
+    given = {"mcp_config": "/m.json", "mcp_config_delivery": "initialize"}
+    assert flags(**given) == ("--mcp-config=/m.json",)
 
 
 def test_managed_settings_travel_in_the_handshake() -> None:
@@ -1052,6 +1069,8 @@ def test_a_process_with_absolute_paths_is_claimed_for_another_directory() -> Non
         "plugin_delivery": "initialize",
         "add_dirs": ["/d"],
         "managed_settings": {"permissions": {}},
+        "mcp_config": {"mcpServers": {"db": {"command": "db"}}},
+        "mcp_config_delivery": "initialize",
         "permission_mode": "plan",
     }
     process = started(CliOptions(cwd="/a", **options)).awaiting_claim()

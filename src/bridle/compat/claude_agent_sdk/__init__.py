@@ -1,4 +1,4 @@
-"""The public names of ``claude_agent_sdk`` 0.2.182, on the engine of Bridle.
+"""The public names of ``claude_agent_sdk`` 0.2.183, on the engine of Bridle.
 
 To try Bridle in a program for the official SDK, change its imports to this module. For programs
 whose imports cannot be changed, see `bridle.compat.install`.

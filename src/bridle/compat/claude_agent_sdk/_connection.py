@@ -521,7 +521,7 @@ class Connection:
             return CLIConnectionError(f"The settings cannot be loaded. {error}")
         place = self._options.cwd
         if isinstance(error, SpawnError) and place and not os.path.isdir(place):
-            return CLIConnectionError(f"cwd is {place}, which is not a directory. Create it first.")
+            return CLIConnectionError(f"Working directory does not exist: {place}")
         return translated(error)
 
 

@@ -136,10 +136,11 @@ def _translated(error: errors.BridleError) -> Exception:
     if isinstance(error, errors.OptionsError):
         return OptionsRejected(_official_names(str(error)))
     if isinstance(error, errors.CliNotFoundError):
-        return CLINotFoundError(str(error))
+        return CLINotFoundError(_not_found(error.searched))
     if isinstance(error, errors.SpawnError):
-        kind = CLINotFoundError if error.errno == ENOENT else CLIConnectionError
-        return kind(str(error))
+        if error.errno == ENOENT:
+            return CLINotFoundError(f"Claude Code not found. {error}")
+        return CLIConnectionError(f"Failed to start Claude Code: {error}")
     if isinstance(error, errors.SessionLoadError):
         return RuntimeError(str(error))
     if isinstance(error, errors.ControlRejected):
@@ -163,6 +164,13 @@ def _translated(error: errors.BridleError) -> Exception:
     if exit_code:
         return process_error(exit_code, error.stderr_tail)
     return CLIConnectionError(str(error))
+
+
+def _not_found(searched: tuple[str, ...]) -> str:
+    install = "Install it with `pip install claude-agent-sdk`, or set ClaudeAgentOptions.cli_path."
+    if len(searched) == 1:
+        return f"Claude Code not found at: {searched[0]}\n{install}"
+    return f"Claude Code not found. Searched: {', '.join(searched)}.\n{install}"
 
 
 _NAMES = {

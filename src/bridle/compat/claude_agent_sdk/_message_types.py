@@ -194,6 +194,8 @@ class AssistantMessage:
     stop_reason: str | None = None
     session_id: str | None = None
     uuid: str | None = None
+    user_message_uuid: str | None = None
+    user_message_uuids: list[str] | None = None
 
 
 @dataclass
@@ -403,6 +405,8 @@ class ResultMessage:
     uuid: str | None = None
     terminal_reason: str | None = None
     origin: MessageOrigin | None = None
+    user_message_uuid: str | None = None
+    user_message_uuids: list[str] | None = None
 
 
 @dataclass
@@ -413,6 +417,8 @@ class StreamEvent:
     session_id: str
     event: dict[str, Any]
     parent_tool_use_id: str | None = None
+    user_message_uuid: str | None = None
+    user_message_uuids: list[str] | None = None
 
 
 RateLimitStatus: TypeAlias = Literal["allowed", "allowed_warning", "rejected"]

@@ -93,21 +93,21 @@ def _check(options: ClaudeAgentOptions) -> None:
     if options.can_use_tool is not None:
         if options.permission_prompt_tool_name is not None:
             raise ValueError(
-                "can_use_tool and permission_prompt_tool_name cannot be used together: both answer "
-                "permission requests. Remove one of them."
+                "can_use_tool callback cannot be used with permission_prompt_tool_name. Both answer "
+                "permission requests: remove one of them."
             )
         _warn_if_shadowed(options)
     store = options.session_store
     continues = options.continue_conversation and not options.resume
     if store is not None and continues and not has_method(store, "list_sessions"):
         raise ValueError(
-            "continue_conversation needs a session_store with list_sessions(), to find the last "
-            "session. Add the method, or set resume."
+            "continue_conversation with session_store requires the store to implement "
+            "list_sessions(), to find the last session. Add the method, or set resume."
         )
     if store is not None and options.enable_file_checkpointing:
         raise ValueError(
-            "session_store and enable_file_checkpointing cannot be used together: checkpoints are "
-            "not copied to the store. Remove one of them."
+            "session_store cannot be combined with enable_file_checkpointing: checkpoints are not "
+            "copied to the store. Remove one of them."
         )
 
 

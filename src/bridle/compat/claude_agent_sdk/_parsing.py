@@ -78,6 +78,7 @@ class _Usage(Struct):
 
 class _WithUsage(Struct):
     message: _Usage
+    user_message_uuids: list[str] | None = None
 
 
 _decode_event = json.Decoder(StreamEvent).decode
@@ -85,7 +86,7 @@ _decode_usage = json.Decoder(_WithUsage).decode
 
 
 def _assistant_of(message: Any, told: _WithUsage) -> Message:
-    """Make a message from the fields that Bridle has decoded. Only ``usage`` is JSON.
+    """Make a message from the fields that Bridle has decoded, and from two in ``told``.
 
     Raises:
         KeyError: it has a content block of a less frequent kind.
@@ -104,6 +105,8 @@ def _assistant_of(message: Any, told: _WithUsage) -> Message:
         inner.stop_reason,
         message.session_id,
         message.uuid,
+        message.user_message_uuid,
+        told.user_message_uuids,
     )
 
 
@@ -200,6 +203,8 @@ def _assistant(raw: Raw) -> Message:
         inner.get("stop_reason"),
         raw.get("session_id"),
         raw.get("uuid"),
+        raw.get("user_message_uuid"),
+        raw.get("user_message_uuids"),
     )
 
 
@@ -209,6 +214,8 @@ def _stream_event(raw: Raw) -> Message:
         raw.get("session_id", ""),
         raw.get("event", {}),
         raw.get("parent_tool_use_id"),
+        raw.get("user_message_uuid"),
+        raw.get("user_message_uuids"),
     )
 
 
@@ -233,6 +240,8 @@ def _result(raw: Raw) -> Message:
         uuid=raw.get("uuid"),
         terminal_reason=raw.get("terminal_reason"),
         origin=_origin(raw),
+        user_message_uuid=raw.get("user_message_uuid"),
+        user_message_uuids=raw.get("user_message_uuids"),
     )
 
 

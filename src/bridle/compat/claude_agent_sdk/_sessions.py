@@ -28,6 +28,7 @@ from bridle._core.transcripts import (
     metadata_entry,
     project_name,
     subagent_of_objects,
+    text_of,
 )
 from bridle._option_checks import is_uuid
 from bridle._store import Entry
@@ -80,6 +81,7 @@ _AT_ONCE = 16
 
 _GIT_TIMEOUT = 5.0
 _AGENT = "agent-"
+_BATCH = 500
 _BATCH_BYTES = 1 << 20
 
 
@@ -91,10 +93,34 @@ def project_key_for_directory(directory: str | Path | None = None) -> str:
     return project_name(os.path.realpath("." if directory is None else directory))
 
 
-def _checked(session_id: str) -> str:
-    if not is_uuid(session_id):
-        raise ValueError(f"session_id must be a UUID, got {session_id!r}")
-    return session_id
+def _checked(value: str, name: str = "session_id") -> str:
+    if not is_uuid(value):
+        raise ValueError(f"Invalid {name}: {value}")
+    return value
+
+
+def _not_found(session_id: str, where: str = "") -> FileNotFoundError:
+    return FileNotFoundError(f"Session {session_id} not found{where}")
+
+
+def _in(directory: str | None) -> str:
+    return f" in project directory for {directory}" if directory else ""
+
+
+_BLANK = {
+    "title": "title must be non-empty",
+    "tag": "tag must be non-empty (use None to clear)",
+}
+"""The texts of errors for arguments without a visible character."""
+
+
+def _made(make: Callable[..., _T], *values: object, **named: object) -> _T:
+    """Call a function of Bridle that checks its arguments."""
+    try:
+        return make(*values, **named)
+    except OptionsError as error:
+        is_blank = error.field in _BLANK and isinstance(values[-1], str)
+        raise ValueError(_BLANK[error.field] if is_blank else str(error)) from error
 
 
 def _page(items: Sequence[_T], limit: int | None, offset: int) -> list[_T]:
@@ -117,8 +143,8 @@ def _spoken(
                     uuid=entry.uuid or "",
                     session_id=raw.get("sessionId", ""),
                     message=raw.get("message"),
-                    parent_tool_use_id=facts.get("toolUseId"),
-                    parent_agent_id=facts.get("parentAgentId"),
+                    parent_tool_use_id=text_of(facts, "toolUseId"),
+                    parent_agent_id=text_of(facts, "parentAgentId"),
                 )
             )
     return messages
@@ -195,7 +221,7 @@ def rename_session(session_id: str, title: str, directory: str | None = None) ->
         ValueError: the id is not a UUID, or the title is blank.
         FileNotFoundError: there is no such session.
     """
-    _change(bridle.sync.sessions.rename, session_id, title, directory=directory)
+    _append(bridle.sync.sessions.rename, session_id, title, directory)
 
 
 def tag_session(session_id: str, tag: str | None, directory: str | None = None) -> None:
@@ -205,7 +231,7 @@ def tag_session(session_id: str, tag: str | None, directory: str | None = None) 
         ValueError: the id is not a UUID, or the tag is blank.
         FileNotFoundError: there is no such session.
     """
-    _change(bridle.sync.sessions.tag, session_id, tag, directory=directory)
+    _append(bridle.sync.sessions.tag, session_id, tag, directory)
 
 
 def delete_session(session_id: str, directory: str | None = None) -> None:
@@ -215,7 +241,7 @@ def delete_session(session_id: str, directory: str | None = None) -> None:
         ValueError: the id is not a UUID.
         FileNotFoundError: there is no such session.
     """
-    _change(bridle.sync.sessions.delete, session_id, directory=directory)
+    _of_session(bridle.sync.sessions.delete, session_id, directory)
 
 
 def fork_session(
@@ -230,8 +256,20 @@ def fork_session(
         ValueError: an argument is invalid.
         FileNotFoundError: there is no such session.
     """
-    fork = partial(bridle.sync.sessions.fork, up_to=up_to_message_id, title=title or None)
-    return ForkSessionResult(_change(fork, session_id, directory=directory))
+    _checked(session_id)
+    fork = partial(
+        bridle.sync.sessions.fork,
+        up_to=_checked(up_to_message_id, "up_to_message_id") if up_to_message_id else None,
+        title=(title or "").strip() or None,
+    )
+    try:
+        return ForkSessionResult(_of_session(fork, session_id, directory))
+    except OptionsError as error:
+        raise _message_not_found(up_to_message_id, session_id) from error
+
+
+def _message_not_found(uuid: str | None, session_id: str) -> ValueError:
+    return ValueError(f"Message {uuid} not found in session {session_id}")
 
 
 def _anywhere(read: Callable[..., _T], session_id: str, directory: str | None) -> _T | None:
@@ -246,14 +284,24 @@ def _anywhere(read: Callable[..., _T], session_id: str, directory: str | None) -
     return None
 
 
-def _change(change: Callable[..., _T], session_id: str, *values: object, directory: object) -> _T:
-    _checked(session_id)
+def _append(
+    append: Callable[..., None], session_id: str, text: str | None, directory: str | None
+) -> None:
+    """Rename or tag a session."""
     try:
-        return change(session_id, *values, directory=directory)
+        _made(append, _checked(session_id), text, directory=directory)
     except SessionNotFoundError as error:
-        raise FileNotFoundError(f"There is no session {session_id}.") from error
-    except OptionsError as error:
-        raise ValueError(str(error)) from error
+        has_any = os.path.isdir(error.place)
+        anywhere = " in any project directory" if has_any else " (no projects directory)"
+        raise _not_found(session_id, _in(directory) or anywhere) from error
+
+
+def _of_session(work: Callable[..., _T], session_id: str, directory: str | None) -> _T:
+    """Call a function of Bridle with a session that must exist."""
+    try:
+        return work(_checked(session_id), directory=directory)
+    except SessionNotFoundError as error:
+        raise _not_found(session_id, _in(directory)) from error
 
 
 def _info(info: SessionInfo) -> SDKSessionInfo:
@@ -313,24 +361,25 @@ async def list_sessions_from_store(
     """
     project = project_key_for_directory(directory)
     can_list = has_method(session_store, "list_sessions")
-    if not can_list and not has_method(session_store, "list_session_summaries"):
+    summaries = await _summaries(session_store, project)
+    if not can_list and summaries is None:
         raise ValueError(
-            "session_store has neither list_sessions() nor list_session_summaries(). Add one of "
-            "them to list its sessions."
+            "session_store implements neither list_session_summaries() nor list_sessions(). Add "
+            "one of them to list its sessions."
         )
-    known: dict[str, SessionSummaryEntry] = {}
-    if has_method(session_store, "list_session_summaries"):
-        summaries = await session_store.list_session_summaries(project)
-        known = {one["session_id"]: one for one in summaries}
+    known = {one["session_id"]: one for one in summaries or ()}
     mtimes = {name: one["mtime"] for name, one in known.items()}
     if can_list:
         mtimes = {
             one["session_id"]: one["mtime"] for one in await session_store.list_sessions(project)
         }
+    known = {
+        name: one for name, one in known.items() if name in mtimes and one["mtime"] >= mtimes[name]
+    }
 
     async def summary(session_id: str) -> SDKSessionInfo | None:
         one = known.get(session_id)
-        if one is None or one["mtime"] < mtimes[session_id]:
+        if one is None:
             key = SessionKey(project_key=project, session_id=session_id)
             try:
                 entries = await session_store.load(key)
@@ -341,10 +390,21 @@ async def list_sessions_from_store(
 
     ordered = sorted(mtimes, key=lambda name: mtimes[name], reverse=True)
     ordered = [name for name in ordered if name not in known or info_of(known[name]) is not None]
-    if all(name in known for name in ordered):
+    if summaries is not None:
+        # Load no more sessions than the page has. Some of them may turn out to be empty.
         ordered, limit, offset = _page(ordered, limit, offset), None, 0
     infos = await _together([partial(summary, name) for name in ordered])
     return _page([info for info in infos if info is not None], limit, offset)
+
+
+async def _summaries(store: SessionStore, project: str) -> list[SessionSummaryEntry] | None:
+    """Return the summaries that a store keeps. None if it keeps none."""
+    if not has_method(store, "list_session_summaries"):
+        return None
+    try:
+        return await store.list_session_summaries(project)
+    except NotImplementedError:
+        return None
 
 
 async def _together(works: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
@@ -400,7 +460,9 @@ async def list_subagents_from_store(
     if not is_uuid(session_id):
         return []
     if not has_method(session_store, "list_subkeys"):
-        raise ValueError("session_store has no list_subkeys(). Add it to list subagents.")
+        raise ValueError(
+            "session_store does not implement list_subkeys(). Add it to list subagents."
+        )
     return [
         name.removeprefix(_AGENT) for name in await _agents(session_store, session_id, directory)
     ]
@@ -484,9 +546,14 @@ async def fork_session_via_store(
         ValueError: an argument is invalid.
         FileNotFoundError: there is no such session.
     """
-    entries = await _load(session_store, _key(_checked(session_id), directory))
+    _checked(session_id)
+    if up_to_message_id:
+        _checked(up_to_message_id, "up_to_message_id")
+    entries = await _load(session_store, _key(session_id, directory))
     if not entries:
-        raise FileNotFoundError(f"There is no session {session_id}.")
+        raise _not_found(session_id)
+    if not conversation(entries, compacted=True):
+        raise ValueError(f"Session {session_id} has no messages to fork")
     agents = [
         await _load_agent(session_store, name, _key(session_id, directory, key))
         for name, key in (await _agents(session_store, session_id, directory)).items()
@@ -501,20 +568,24 @@ async def fork_session_via_store(
         entries=entries,
         subagents=tuple(agents),
     )
-    uuids = _uuids()
-    fork = _made(
-        fork_of,
-        source,
-        new_id,
-        up_to=up_to_message_id,
-        title=title,
-        now=_now(),
-        uuids=uuids,
-    )
+    try:
+        fork = fork_of(
+            source,
+            new_id,
+            up_to=up_to_message_id or None,
+            title=title,
+            now=_now(),
+            uuids=_uuids(),
+        )
+    except OptionsError as error:
+        raise _message_not_found(up_to_message_id, session_id) from error
     for agent, copied in fork.subagents:
         key = _key(new_id, directory, f"{SUBAGENTS}/{agent.name}")
         await session_store.append(key, [_stamped(one) for one in (metadata_entry(agent), *copied)])
-    await session_store.append(_key(new_id, directory), [_stamped(one) for one in fork.entries])
+    # The official SDK does not name the last message. CLI 2.1.197 needs it after a compaction.
+    is_compacted = any(one.get("subtype") == "compact_boundary" for one in fork.entries)
+    kept = [one for one in fork.entries if is_compacted or one["type"] != "last-prompt"]
+    await session_store.append(_key(new_id, directory), [_stamped(one) for one in kept])
     return ForkSessionResult(new_id)
 
 
@@ -524,7 +595,7 @@ async def import_session_to_store(
     *,
     directory: str | None = None,
     include_subagents: bool = True,
-    batch_size: int = 500,
+    batch_size: int = _BATCH,
 ) -> None:
     """Copy a session from the files of the CLI to a store. Lines that are not JSON are left out.
 
@@ -533,8 +604,9 @@ async def import_session_to_store(
         FileNotFoundError: there is no such session.
     """
     read = bridle.sync.sessions.read_transcript
-    transcript = _change(read, session_id, directory=directory)
+    transcript = _of_session(read, session_id, directory)
     key = SessionKey(project_key=transcript.project, session_id=session_id)
+    batch_size = batch_size if batch_size > 0 else _BATCH
     for batch in _batches(transcript.entries, batch_size):
         await store.append(key, batch)
     for agent in transcript.subagents if include_subagents else ():
@@ -558,14 +630,6 @@ def _batches(entries: Iterable[TranscriptEntry], most: int) -> Iterator[list[Ses
         size += len(entry.raw_line)
     if batch:
         yield batch
-
-
-def _made(make: Callable[..., _T], *values: object, **named: object) -> _T:
-    """Call a function of Bridle that checks its arguments."""
-    try:
-        return make(*values, **named)
-    except OptionsError as error:
-        raise ValueError(str(error)) from error
 
 
 def _stamped(entry: dict[str, Any]) -> SessionStoreEntry:

@@ -146,7 +146,7 @@ class ClaudeSDKClient:
     @property
     def _connected(self) -> Connection:
         if self._connection is None:
-            raise CLIConnectionError("The client is not connected. Await connect() first.")
+            raise CLIConnectionError("Not connected. Call connect() first.")
         return self._connection
 
     @property

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 from . import payloads
-from .payloads import COST_OF_A_CALL, NEWER, NEWEST
+from .payloads import COST_OF_A_CALL, NEWER, NEWEST, NEWEST_MEMBERS, OLDER
 from .port import encode
 from .values import Json
 
@@ -40,10 +40,12 @@ class Frames:
     def __init__(
         self, flavour: str, session_id: str, model: str, permission_mode: str, run: str = "fa4e0000"
     ) -> None:
+        #: Whether the process started with the flag for MCP servers in the handshake.
+        self.awaits_initialize = False
         #: Eight digits for the ids of this run. A transcript needs ids that no other run has.
         self.run = run
         self.flavour = flavour
-        self.newer = flavour == NEWEST
+        self.newer = flavour != OLDER
         self.session_id = session_id
         self.model = model
         self.permission_mode = permission_mode
@@ -64,9 +66,14 @@ class Frames:
 
     def fit(self, kind: str, members: Json) -> Json:
         """Remove the members that this version does not send."""
-        if self.newer or kind not in NEWER:
+        unknown: frozenset[str] = frozenset()
+        if self.flavour != NEWEST:
+            unknown |= NEWEST_MEMBERS.get(kind, frozenset())
+        if not self.newer:
+            unknown |= NEWER.get(kind, frozenset())
+        if not unknown:
             return members
-        return {name: value for name, value in members.items() if name not in NEWER[kind]}
+        return {name: value for name, value in members.items() if name not in unknown}
 
     def _frame(self, kind: str, **members: object) -> Json:
         return self.fit(
@@ -102,13 +109,15 @@ class Frames:
     ) -> Json:
         """Return the response to initialize. `parked` is what it says about manifests, if any."""
         if payload is None:
-            payload = self.introduction(hooks=bool(request["request"].get("hooks")))
+            asked = request["request"]
+            servers = "mcpServers" in asked
+            payload = self.introduction(hooks=bool(asked.get("hooks")), servers=servers)
             if parked:
                 payload["sdk_mcp_manifests_parked"] = parked
         lists: Json = {"pending_permission_requests": [], "pending_user_dialog_requests": []}
         return self.answer(request, payload, **(lists if self.newer else {}))
 
-    def introduction(self, *, hooks: bool = False) -> Json:
+    def introduction(self, *, hooks: bool = False, servers: bool = False) -> Json:
         """Return the facts about the CLI for the response to initialize."""
         told: Json = {
             "commands": [self.fit("command", one) for one in payloads.commands()],
@@ -126,6 +135,7 @@ class Frames:
             "claude_code_version": self.flavour,
             "current_permission_mode": self.permission_mode,
             "hook_on_failure_supported": True,
+            "hooks_when_unanswered_kept": 0,
             "other_hook_ask_outranks_host": True,
             "feedback_mode": {"kind": "disabled"},
             "analytics_disabled": True,
@@ -141,6 +151,8 @@ class Frames:
         }
         if hooks:
             told["hooks_applied"] = True
+        if servers:
+            told["mcp_servers_applied"] = self.awaits_initialize
         return self.fit("initialize", told)
 
     # -- requests of the CLI -----------------------------------------------------------------------
@@ -199,6 +211,10 @@ class Frames:
         """Return a JSON-RPC message for an MCP server in the client."""
         return self.question("mcp_message", server_name=server, message=message)
 
+    def rpc_id(self, number: int) -> str | int:
+        """Return the id of a JSON-RPC request: a text on the newest CLI."""
+        return f"{self.run}:{number}" if self.flavour == NEWEST else number
+
     def mcp_initialize(self) -> Json:
         """Return the initialize message for an MCP server."""
         client = {
@@ -209,7 +225,7 @@ class Frames:
             "version": self.flavour,
         }
         params = {"protocolVersion": payloads.MCP_VERSION, "capabilities": {}, "clientInfo": client}
-        return {"method": "initialize", "params": params, "jsonrpc": "2.0", "id": 0}
+        return {"method": "initialize", "params": params, "jsonrpc": "2.0", "id": self.rpc_id(0)}
 
     # -- the session -------------------------------------------------------------------------------
 

@@ -1,15 +1,21 @@
-"""Facts about the CLI that the fake reports, for two CLI versions.
+"""Facts about the CLI that the fake reports, for three CLI versions.
 
-Frames are built as the newest CLI sends them. :data:`NEWER` lists the members that an older CLI
-leaves out, so both versions share the code that builds frames.
+Frames are built as the newest CLI sends them. :data:`NEWEST_MEMBERS` and :data:`NEWER` list the
+members that an older CLI leaves out, so all versions share the code that builds frames.
 """
 
 from __future__ import annotations
 
 from .values import Json
 
-NEWEST = "2.1.325"
+NEWEST = "2.1.326"
+NEWER_VERSION = "2.1.325"
 OLDER = "2.1.197"
+
+NEWEST_MEMBERS: dict[str, frozenset[str]] = {
+    "initialize": frozenset({"hooks_when_unanswered_kept", "mcp_servers_applied"})
+}
+"""Members of each kind of object that only the newest CLI sends."""
 
 NEWER: dict[str, frozenset[str]] = {
     "assistant": frozenset(
@@ -102,7 +108,7 @@ NEWER: dict[str, frozenset[str]] = {
     ),
     "error": frozenset({"error_code", "model"}),
 }
-"""Members of each kind of object that only the newest CLI sends."""
+"""Members of each kind of object that the CLIs since 2.1.325 send."""
 
 MODELS = {
     "default": "claude-opus-5-5",

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from .frames import Frames, new_session_id
 from .model import Model
-from .payloads import MODELS, NEWEST
+from .payloads import MODELS, OLDER
 from .port import BadInput, Port
 from .script import Script
 from .speech import Speaker
@@ -28,7 +28,7 @@ def main(script: str, argv: list[str]) -> NoReturn:
         time.sleep(plan["version_after"])
         _tell_version(plan["version"])
     where = os.path.dirname(script)
-    newer = plan["flavour"] == NEWEST
+    newer = plan["flavour"] != OLDER
     port = Port(f"{where}/run-{time.time_ns()}-{os.getpid()}.ndjson", newer=newer)
     port.note(argv=argv, env=dict(os.environ), cwd=os.getcwd(), pid=os.getpid())
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -63,10 +63,11 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
         port.note(refused="option")
         port.complain(f"error: unknown option '{plan['bad_flag']}'\n".encode())
         return 1
-    if "--await-claim" in argv and plan["flavour"] != NEWEST:
-        port.note(refused="option")
-        port.complain(b"error: unknown option '--await-claim'\n")
-        return 1
+    for flag in ("--await-claim", "--await-initialize"):
+        if flag in argv and plan["flavour"] == OLDER:
+            port.note(refused="option")
+            port.complain(f"error: unknown option '{flag}'\n".encode())
+            return 1
     resumed = _value(argv, "--resume")
     forks = "--fork-session" in argv
     named = None if forks or resumed is None else _name(resumed)
@@ -78,6 +79,7 @@ def _run(port: Port, plan: Json, argv: list[str]) -> int:
     keeps = plan["transcripts"]
     run = os.urandom(4).hex() if keeps else "fa4e0000"
     frames = Frames(plan["flavour"], session_id, MODELS.get(model, model), mode, run)
+    frames.awaits_initialize = "--await-initialize" in argv
     if resumed is not None and plan["unknown_session"]:
         return _cannot_resume(port, frames, resumed)
     flags = _flags(argv, mode, plan)

@@ -86,7 +86,7 @@ class Servers:
             message: Json = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             self._ask(name, "initialized", message)
         elif step == "initialized":
-            self._ask(name, "tools", {"method": "tools/list", "jsonrpc": "2.0", "id": 1})
+            self._list_tools(name)
         elif step == "tools":
             server["tools"] = answer.get("result", {}).get("tools", [])
             server["status"] = "connected"
@@ -95,7 +95,11 @@ class Servers:
     def refresh(self, name: object) -> None:
         """Read the tools of a server again, because it reported a change."""
         if isinstance(name, str) and name in self._servers:
-            self._ask(name, "tools", {"method": "tools/list", "jsonrpc": "2.0", "id": 1})
+            self._list_tools(name)
+
+    def _list_tools(self, name: str) -> None:
+        number = self._talk.frames.rpc_id(1)
+        self._ask(name, "tools", {"method": "tools/list", "jsonrpc": "2.0", "id": number})
 
     def call(self, tool: str, arguments: Json, tool_use_id: str) -> tuple[Any, bool]:
         """Call a tool. Return its content, and whether it is an error."""
@@ -111,7 +115,12 @@ class Servers:
             "arguments": arguments,
             "_meta": {"claudecode/toolUseId": tool_use_id, "progressToken": number},
         }
-        message = {"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": number}
+        message = {
+            "method": "tools/call",
+            "params": params,
+            "jsonrpc": "2.0",
+            "id": self._talk.frames.rpc_id(number),
+        }
         (response,) = self._talk.ask(self._talk.frames.mcp_message(name, message))
         if response is None:
             return LOST, True
