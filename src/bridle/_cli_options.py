@@ -44,7 +44,7 @@ GATE_VARIABLES: tuple[str, ...] = ("CLAUDE_CODE_SIMPLE",)
 
 Bridle removes them from the environment that the CLI inherits. To find them, every variable that
 the binary names was set, on 2.1.325 and 2.1.197, and a test checked whether the CLI still called a
-PreToolUse hook and a permission callback.
+PreToolUse hook and a permission callback. The variables that are new in 2.1.326 were tried there.
 """
 
 WEAKENING_VARIABLES: tuple[str, ...] = (*GATE_VARIABLES, "CLAUDE_CONFIG_DIR", "HOME")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -46,8 +45,8 @@ async def filled(store: Any, count: int, **more: Any) -> list[str]:
 
 
 @PACKAGES
-def test_a_store_that_raises_not_implemented_is_listed_without_summaries(sdk: ModuleType) -> None:
-    class Store(sdk.InMemorySessionStore):
+def test_a_store_that_raises_not_implemented_is_listed_without_summaries(sdk: Any) -> None:
+    class Store(sdk.InMemorySessionStore):  # type: ignore[misc]  # of either package
         async def list_session_summaries(self, project_key: str) -> Any:
             raise NotImplementedError
 
@@ -64,10 +63,10 @@ def test_a_store_that_raises_not_implemented_is_listed_without_summaries(sdk: Mo
 
 
 @PACKAGES
-def test_only_sessions_of_the_page_are_loaded(sdk: ModuleType) -> None:
+def test_only_sessions_of_the_page_are_loaded(sdk: Any) -> None:
     """Those without a summary, and those whose summary is older than the session."""
 
-    class Store(sdk.InMemorySessionStore):
+    class Store(sdk.InMemorySessionStore):  # type: ignore[misc]  # of either package
         def __init__(self) -> None:
             super().__init__()
             self.loaded: list[str] = []
@@ -92,7 +91,7 @@ def test_only_sessions_of_the_page_are_loaded(sdk: ModuleType) -> None:
 
 @PACKAGES
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_fork_has_the_entries_of_the_official_sdk(sdk: ModuleType, is_compacted: bool) -> None:
+def test_a_fork_has_the_entries_of_the_official_sdk(sdk: Any, is_compacted: bool) -> None:
     """After a compaction, the drop-in also names the last message, for older CLIs."""
     session, first, boundary, last = (str(uuid4()) for _ in range(4))
 
@@ -121,7 +120,7 @@ def test_a_fork_has_the_entries_of_the_official_sdk(sdk: ModuleType, is_compacte
 
 
 @PACKAGES
-def test_ids_of_parents_that_are_not_texts_are_left_out(sdk: ModuleType) -> None:
+def test_ids_of_parents_that_are_not_texts_are_left_out(sdk: Any) -> None:
     session = str(uuid4())
 
     async def work() -> None:
@@ -138,7 +137,7 @@ def test_ids_of_parents_that_are_not_texts_are_left_out(sdk: ModuleType) -> None
 
 @PACKAGES
 def test_an_import_keeps_the_kind_of_metadata_and_its_default_batches(
-    sdk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sdk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     session = str(uuid4())
@@ -151,7 +150,7 @@ def test_an_import_keeps_the_kind_of_metadata_and_its_default_batches(
     (agents / "agent-a.meta.json").write_text('{"type": "other", "toolUseId": "t"}', "utf-8")
     batches: list[list[Any]] = []
 
-    class Store(sdk.InMemorySessionStore):
+    class Store(sdk.InMemorySessionStore):  # type: ignore[misc]  # of either package
         async def append(self, key: Any, entries: Any) -> None:
             batches.append(entries)
 

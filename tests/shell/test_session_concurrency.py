@@ -115,7 +115,7 @@ def test_fifty_sessions_at_once_share_handlers_without_cross_talk() -> None:
     shared = Shared()
 
     async def main() -> None:
-        with FakeCli.auto() as newest, FakeCli.auto(flavour=FLAVOURS[1]) as older:
+        with FakeCli.auto() as newest, FakeCli.auto(flavour=FLAVOURS[-1]) as older:
             clock = Clock()
             talks = [
                 converse(older if number % 2 else newest, shared, f"tag-{number}")

@@ -40,7 +40,7 @@ from bridle._shell.locate import candidates
 from bridle.testing import FakeCli, Reply, ScriptedModel, text, tool_use
 from bridle.testing.fake_cli import FLAVOURS
 
-NEWEST, OLDER = FLAVOURS
+NEWEST, OLDER = FLAVOURS[0], FLAVOURS[-1]
 
 Start = Callable[..., contextlib.AbstractAsyncContextManager[Session]]
 

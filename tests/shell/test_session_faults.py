@@ -97,7 +97,7 @@ ORDER = [(stage, death) for stage in STAGES for death in DEATHS]
 def test_the_end_of_the_cli_settles_everything_at_once(stage: str, death: str) -> None:
     """R343, R359, R367, R370."""
     where, how = STAGES[stage], DEATHS[death]
-    flavour = FLAVOURS[ORDER.index((stage, death)) % 2]
+    flavour = FLAVOURS[ORDER.index((stage, death)) % len(FLAVOURS)]
     script = how.fault(where.script.expect_request("mcp_status").ignore())._set(flavour=flavour)
 
     async def main() -> None:

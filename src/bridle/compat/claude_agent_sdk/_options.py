@@ -93,8 +93,8 @@ def _check(options: ClaudeAgentOptions) -> None:
     if options.can_use_tool is not None:
         if options.permission_prompt_tool_name is not None:
             raise ValueError(
-                "can_use_tool callback cannot be used with permission_prompt_tool_name. Both answer "
-                "permission requests: remove one of them."
+                "can_use_tool callback cannot be used with permission_prompt_tool_name. Both "
+                "answer permission requests: remove one of them."
             )
         _warn_if_shadowed(options)
     store = options.session_store
