@@ -716,12 +716,17 @@ def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
     def work(model: ScriptedModel) -> None:
         agent = agent_of(lab, model)
         with agent.sync.pool(size=2, ready=0) as pool:
-            for key in ("a", "b"):
+
+            def send(key: str) -> PendingApproval:
                 with pool.session(key=key) as session:
-                    pending = deferred(session.send_user_message("go").outcome())
+                    found = deferred(session.send_user_message("go").outcome())
                     assert session.pending is not None
-                    assert session.pending.tool_use_id == pending.tool_use_id
-                assert pool.metrics.idle == 0
+                    assert session.pending.tool_use_id == found.tool_use_id
+                return found
+
+            send("a")
+            pending = send("b")
+            assert pool.metrics.idle == 0
             with pytest.raises(ApprovalPending), pool.session(key="a"):
                 pass
             with pytest.raises(UsageError, match=pending.tool_use_id):
