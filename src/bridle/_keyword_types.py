@@ -113,6 +113,7 @@ class AgentOptions(TypedDict, total=False):
     hook_timeouts: Mapping[str, float] | None
     callback_timeout: float
     on_can_use_tool: CanUseToolCallback | None
+    approve: Sequence[str] | None
     on_question: QuestionCallback | None
     on_plan: PlanCallback | None
     on_elicitation: ElicitationCallback | None
@@ -213,6 +214,7 @@ class AgentChanges(TypedDict, total=False):
     hook_timeouts: Mapping[str, float] | None
     callback_timeout: float | None
     on_can_use_tool: CanUseToolCallback | None
+    approve: Sequence[str] | None
     on_question: QuestionCallback | None
     on_plan: PlanCallback | None
     on_elicitation: ElicitationCallback | None

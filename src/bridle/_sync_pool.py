@@ -11,14 +11,18 @@ from msgspec import structs
 
 from bridle import sync as blocking
 from bridle._core.pool import PoolMetrics
+from bridle._doors.agent_plan import AgentPlan
 from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.pool_work import Loan, PoolPlan, PoolWork, SessionRequest
 from bridle._doors.pooled import PooledRun
 from bridle._doors.portal import Portal, portal
+from bridle._doors.resume import Resumption
+from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.errors import UsageError
 from bridle.options import Retry
 from bridle.outcomes import Outcome, Output
+from bridle.permissions import PermissionResult
 
 Deps = TypeVar("Deps")
 
@@ -200,6 +204,68 @@ class SyncPool(Generic[Deps]):
         """
         home, work = self._opened
         return SyncPoolSession(home, work, work.request(key, cwd, deps, timeout, refused))
+
+    @overload
+    def resume(
+        self,
+        key: str,
+        decision: PermissionResult,
+        *,
+        pending: PendingApproval | None = ...,
+        output_type: type[Output],
+        output_retries: int = ...,
+        keep_messages: bool = ...,
+        deps: Deps | None = ...,
+        timeout: float | None = ...,
+    ) -> Outcome[Output]: ...
+
+    @overload
+    def resume(
+        self,
+        key: str,
+        decision: PermissionResult,
+        *,
+        pending: PendingApproval | None = ...,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        keep_messages: bool = ...,
+        deps: Deps | None = ...,
+        timeout: float | None = ...,
+    ) -> Outcome[Any]: ...
+
+    def resume(
+        self,
+        key: str,
+        decision: PermissionResult,
+        *,
+        pending: PendingApproval | None = None,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        keep_messages: bool = False,
+        deps: Deps | None = NOT_GIVEN,
+        timeout: float | None = NOT_GIVEN,
+    ) -> Outcome[Any]:
+        """Decide about the tool call of a key that waits for approval, and return its outcome.
+
+        See ``Pool.resume``. Ctrl-C shuts down the CLI.
+        """
+        home, work = self._opened
+
+        def make(agent: AgentPlan, call: PendingApproval) -> Resumption:
+            job = agent.resume(
+                call,
+                decision,
+                NOT_GIVEN,
+                output_type=output_type,
+                output_retries=output_retries,
+                retry=None,
+                keep_messages=keep_messages,
+                deps=deps,
+            )
+            job.show = blocking.RunSession  # tools get a blocking session as their context
+            return job
+
+        return home.call("pool.resume", lambda: work.resume(key, pending, deps, timeout, make))
 
     def forget(self, key: str) -> None:
         """Let a key begin a new conversation with its next use. The transcript stays.

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from bridle import errors
 from bridle._raw_line import JsonObject
 from bridle.errors import OptionsError
 
@@ -104,3 +105,7 @@ def check_pending(pending: object) -> PendingApproval:
         if path is not None and (not isinstance(path, str) or "\0" in path or path[:1] != "/"):
             raise OptionsError("pending", f"has a {name} that is not an absolute path", fix=_FIX)
     return pending
+
+
+# The signature of `ApprovalPending` names this class. Its module cannot import it.
+errors.__dict__["PendingApproval"] = PendingApproval

@@ -54,7 +54,8 @@ from bridle._process_info import ProcessInfo
 from bridle._redaction import redact_text
 
 if TYPE_CHECKING:
-    # At run time `bridle.outcomes` sets this name: it imports this module, so not the reverse.
+    # At run time these modules set the names: they import this module, so not the reverse.
+    from bridle.approvals import PendingApproval
     from bridle.outcomes import Outcome
 
 __all__ = [
@@ -480,23 +481,32 @@ class CheckpointingNotEnabled(ControlError):
 
 
 class ApprovalPending(ControlError):
-    """Bridle rejected a prompt because a tool call waits for a decision.
+    """Bridle rejected a prompt because a tool call of the conversation waits for a decision.
 
-    If the CLI received the prompt, it would drop the call.
+    If the CLI received the prompt, it would drop the call, or run it without a decision. So Bridle
+    does not start a CLI for such a conversation either.
 
-    `tool_name` and `tool_use_id` identify the call.
+    `tool_name` and `tool_use_id` identify the call. `pending` is the `PendingApproval` for
+    `Agent.resume`, or None while the turn of the call has not ended.
     """
 
-    def __init__(self, operation: str, tool_name: str, tool_use_id: str) -> None:
+    def __init__(
+        self,
+        operation: str,
+        tool_name: str,
+        tool_use_id: str,
+        pending: PendingApproval | None = None,
+    ) -> None:
         super().__init__(
             operation,
             what=f"a call of {tool_name} ({tool_use_id}) waits for approval.",
-            fix="Close the session, then call agent.resume(outcome.pending, decision) with "
-            "Allow(), Deny(reason) or Edit(new_input). After that, resume_session_id continues the "
-            "conversation.",
+            fix="Close the session if it is open, then call agent.resume(error.pending, decision), "
+            "or pool.resume(key, decision), with Allow(), Deny(reason) or Edit(new_input). After "
+            "that, resume_session_id continues the conversation.",
         )
         self.tool_name = tool_name
         self.tool_use_id = tool_use_id
+        self.pending = pending
 
 
 # ---------------------------------------------------------------- session stores

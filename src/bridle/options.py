@@ -24,6 +24,7 @@ from typing import Any, cast
 
 from bridle import _option_checks as forms
 from bridle._agents import AgentConfig
+from bridle._approval_rules import read_rule
 from bridle._cli_options import GATE_VARIABLES as GATE_VARIABLES
 from bridle._cli_options import WEAKENING_VARIABLES as WEAKENING_VARIABLES
 from bridle._cli_options import CliOptions, Json, StrPath, switch
@@ -302,6 +303,14 @@ class BidirOptions(Record):
     on_can_use_tool: CanUseToolCallback | None = handler(
         _SDK, "Callback that decides whether a tool may run."
     )
+    approve: Sequence[str] | None = option(
+        many(read_rule),
+        _SDK,
+        "Tool calls that wait for a person, such as ['mcp__tools__refund', 'Bash(rm *)']: the turn "
+        "ends as `tool_deferred`, and `Agent.resume` decides. A command of which Bridle cannot "
+        "tell what it runs waits, too.",
+        weakens=lambda value: not value,
+    )
     on_question: QuestionCallback | None = handler(
         _SDK, "Callback that answers the model's AskUserQuestion tool."
     )
@@ -367,6 +376,10 @@ class BidirOptions(Record):
             if listed:
                 found[event] = (*found.get(event, ()), *listed)
         return found
+
+    def defers_calls(self) -> bool:
+        """Return True if Bridle itself lets calls wait for approval."""
+        return bool(self.approve) or any(one.approving() for one in self.tool_servers().values())
 
     def server_names(self) -> tuple[str, ...]:
         """Return the names of the in-process MCP servers, in order."""

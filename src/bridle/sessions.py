@@ -274,7 +274,7 @@ async def fork(
     """Copy a session and return the id of the copy. Pass this id as ``resume_session_id``.
 
     The copy has the messages that the CLI loads when it resumes the session, those before a
-    compaction, and the subagents.
+    compaction, and the subagents. A tool call that waits for approval waits in the original only.
 
     Args:
         up_to: the uuid of the last message to copy. None copies all messages.

@@ -69,6 +69,7 @@ from bridle._doors.turn import final_outcome, take_back
 from bridle._keyword_types import Options
 from bridle._shell.preflight import settle_keywords
 from bridle._shell.turn import taken_over
+from bridle.approvals import PendingApproval
 from bridle.content import Content, Prompts
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message
@@ -400,6 +401,11 @@ class Session(OperationGroups):
         ``resume_session_id`` is a title or a path: only the CLI knows which session it resumes.
         """
         return self._session.id
+
+    @property
+    def pending(self) -> PendingApproval | None:
+        """Return the tool call that waits for approval, or None. Prompts are rejected meanwhile."""
+        return self._session.pending
 
     @property
     def deps(self) -> Any:

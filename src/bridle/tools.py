@@ -126,6 +126,7 @@ class Tool(Generic[P, R]):
         name: str,
         description: str,
         ask: bool,
+        approval: bool,
         annotations: Mapping[str, object],
         meta: Mapping[str, object],
         timeout: float | None,
@@ -135,6 +136,8 @@ class Tool(Generic[P, R]):
         self.description = description
         #: True if the CLI asks for permission before every call, even if a rule allows the tool.
         self.ask = ask
+        #: True if every call waits until a person has decided with ``Agent.resume``.
+        self.approval = approval
         #: MCP tool annotations, such as ``{"readOnlyHint": True}``.
         self.annotations = annotations
         #: The ``_meta`` object of the tool in the server's tool list.
@@ -178,6 +181,7 @@ class Tool(Generic[P, R]):
             name=self.name,
             description=self.description,
             ask=self.ask,
+            approval=self.approval,
             annotations=self.annotations,
             meta=self.meta,
             timeout=self.timeout,
@@ -223,6 +227,7 @@ def tool(
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
     ask: bool = False,
+    approval: bool = False,
     always_load: bool = True,
     max_result_chars: int | None = None,
     meta: Mapping[str, object] | None = None,
@@ -237,6 +242,7 @@ def tool(
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
     ask: bool = False,
+    approval: bool = False,
     always_load: bool = True,
     max_result_chars: int | None = None,
     meta: Mapping[str, object] | None = None,
@@ -252,6 +258,7 @@ def tool(
     description: str | None = None,
     schema: Mapping[str, object] | None = None,
     ask: bool = False,
+    approval: bool = False,
     always_load: bool = True,
     max_result_chars: int | None = None,
     meta: Mapping[str, object] | None = None,
@@ -282,7 +289,9 @@ def tool(
             Bridle checks annotated parameters, and passes the others as the model sent them.
         ask: True if the CLI must ask for permission before every call, even if ``allowed_tools``,
             a settings file or the permission mode allows the tool. ``on_can_use_tool`` answers;
-            without this callback the call is denied. Use it for tools that need an approval.
+            without this callback the call is denied.
+        approval: True if every call must wait for a person. The turn ends as ``tool_deferred``, and
+            ``Agent.resume`` decides. The call runs in no other way.
         always_load: whether the tool is in the model's tool list from the start (the default).
             With False the CLI may show only its name until the model searches for it. Use False
             for tools that are rarely needed.
@@ -313,6 +322,7 @@ def tool(
             name=known,
             description=text(f"{field}: description", shown_text),
             ask=boolean(f"{field}: ask", ask),
+            approval=boolean(f"{field}: approval", approval),
             annotations=_annotations(field, annotations, read_only),
             meta=_meta(field, meta, ask, always_load, max_result_chars),
             timeout=None if timeout is None else positive(f"{field}: timeout", timeout),
@@ -429,6 +439,10 @@ class ToolServer:
     def asking(self) -> tuple[str, ...]:
         """Return the names of the tools with ``ask=True``."""
         return tuple(name for name, one in self.tools.items() if one.ask)
+
+    def approving(self) -> tuple[str, ...]:
+        """Return the names of the tools with ``approval=True``."""
+        return tuple(name for name, one in self.tools.items() if one.approval)
 
 
 # ---------------------------------------------------------------- raw handlers

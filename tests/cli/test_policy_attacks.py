@@ -12,9 +12,9 @@ from typing import Literal
 import pytest
 
 from bridle import OptionsError
+from bridle._shell_words import literal_words
 from bridle.cli.path_patterns import Place
 from bridle.cli.policy import Policy, parse_policy
-from bridle.cli.shell_words import literal_words
 
 Decision = Literal["allow", "deny", "ask"]
 

@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 from tests.real.conftest import Lab
+from tests.support import waiting_calls
 
 from bridle import (
     Agent,
@@ -24,8 +25,10 @@ from bridle import (
     Defer,
     Deny,
     Edit,
+    HookOutput,
     Limits,
     ModifyInput,
+    OptionsError,
     Outcome,
     OutcomeReason,
     PendingApproval,
@@ -36,8 +39,8 @@ from bridle import (
     SessionReady,
     tool,
 )
-from bridle.errors import ApprovalPending
-from bridle.sessions import MemoryStore
+from bridle.errors import ApprovalPending, UsageError
+from bridle.sessions import MemoryStore, fork, rename
 from bridle.testing import ModelRequest, ScriptedModel, repeat, text, tool_use
 from bridle.testing.script import Script, Turn
 
@@ -295,18 +298,31 @@ def test_a_call_of_a_subagent_is_denied(lab: Lab) -> None:
     play(lab, [[task], [bash("touch a")], repeat([text("done")])], scene)
 
 
-def test_a_call_that_was_decided_ends_with_a_named_outcome(lab: Lab) -> None:
+def test_a_decision_takes_effect_for_the_call_that_it_names_only(lab: Lab) -> None:
     async def scene(model: ScriptedModel) -> None:
-        agent = agent_of(lab, model, init_timeout=15.0)
-        pending = deferred(await agent.run("go"))
-        assert (await agent.resume(pending, Allow())).ok
-        outcome = await agent.resume(pending, Allow())
-        assert outcome.reason is OutcomeReason.EXECUTION_ERROR
-        assert "no call waits for approval" in outcome.detail
-        assert outcome.pending is None
+        agent = agent_of(lab, model)
+        first = deferred(await agent.run("go"))
+        second = deferred(await agent.resume(first, Allow()))
+        # The second person has seen the first call, while the second one waits.
+        with pytest.raises(UsageError) as late:
+            await agent.resume(first, Allow())
+        assert second.tool_use_id in str(late.value)
+        changes: list[dict[str, Any]] = [
+            {"tool_input": {"command": "echo other >> log"}},
+            {"tool_name": "Write"},
+            {"session_id": str(uuid4())},
+        ]
+        for change in changes:
+            with pytest.raises(OptionsError, match=next(iter(change))):
+                await agent.resume(structs.replace(second, **change), Allow())
         assert (lab.work / "log").read_text() == "x\n"
+        assert (await agent.resume(second, Allow())).ok
+        with pytest.raises(UsageError):
+            await agent.resume(second, Allow())
+        assert (lab.work / "log").read_text() == "x\ny\n"
 
-    play(lab, [[bash("echo x >> log")], repeat([text("done")])], scene)
+    script: list[Turn] = [[bash("echo x >> log")], [bash("echo y >> log")], repeat([text("done")])]
+    play(lab, script, scene)
 
 
 def test_a_call_waits_on_if_the_cli_dies_or_the_caller_leaves_before_the_decision(lab: Lab) -> None:
@@ -363,6 +379,7 @@ def test_a_limit_reached_before_the_decision_drops_the_call(lab: Lab) -> None:
         outcome = await slow.resume(pending, Allow(), limits=Limits(total=8.0))
         assert outcome.reason is OutcomeReason.LIMIT_TOTAL, outcome
         assert outcome.pending is None
+        assert (await agent.run("more", resume_session_id=pending.session_id)).ok
         assert files(lab) == []
 
     play(lab, [[bash("touch a")], repeat([text("done")])], scene)
@@ -515,3 +532,215 @@ def test_the_resumed_turn_has_the_system_prompt_and_the_output_type(lab: Lab) ->
         return [tool_use("StructuredOutput", value=5)]
 
     play(lab, reply, scene)
+
+
+# ---------------------------------------------------------------- prompts while a call waits
+
+
+@pytest.mark.parametrize("one", waiting_calls.REPRESENTATIVE, ids=str)
+def test_a_prompt_to_a_resumed_conversation_is_refused_and_its_call_stays_approvable(
+    lab: Lab, one: waiting_calls.Combination
+) -> None:
+    asyncio.run(asyncio.wait_for(waiting_calls.play(one, lab.cli_path, lab.work), 120))
+
+
+PROMPTS = """
+import asyncio, sys
+from bridle.errors import ApprovalPending
+
+async def main(session_id, transcript):
+    a = other_agent()
+    async def opened(**how):
+        async with a.session(**how) as session:
+            await session.send_user_message("more")
+    async def queried(**how):
+        async for message in a.query("more", **how):
+            pass
+    ways = [
+        lambda: opened(resume_session_id=session_id),
+        lambda: a.run("more", resume_session_id=session_id),
+        lambda: a.run("more", continue_session=True),
+        lambda: a.run("more", resume_session_id=transcript),
+        lambda: a.run("more", resume_session_id="orders"),
+        lambda: a.run("more", resume_session_id=session_id, fork_session=True),
+        lambda: queried(resume_session_id=session_id),
+        lambda: queried(continue_session=True),
+    ]
+    for number, way in enumerate(ways):
+        try:
+            await way()
+        except ApprovalPending as error:
+            print(error.tool_use_id == error.pending.tool_use_id)
+        else:
+            print("accepted", number)
+
+def official(session_id):
+    from bridle.compat import claude_agent_sdk as sdk
+    async def main(**how):
+        options = sdk.ClaudeAgentOptions(allowed_tools=["Bash"], cli_path=CLI, env=ENV, **how)
+        try:
+            async for message in sdk.query(prompt="more", options=options):
+                pass
+        except sdk.ClaudeSDKError as error:
+            print(type(error.__cause__) is ApprovalPending)
+    asyncio.run(main(resume=session_id))
+    asyncio.run(main(continue_conversation=True))
+
+asyncio.run(main(*sys.argv[1:]))
+official(sys.argv[1])
+"""
+
+OTHER = """
+import os
+from bridle import Agent
+CLI = os.environ["BRIDLE_TEST_CLI"]
+ENV = {name: os.environ[name] for name in os.environ if name != "BRIDLE_TEST_CLI"}
+def other_agent():
+    return Agent(env=ENV, model="claude-sonnet-4-5", cli_path=CLI, allowed_tools=["Bash"])
+"""
+
+
+def test_another_program_without_the_hook_can_send_nothing_while_a_call_waits(lab: Lab) -> None:
+    """By every way to resume: the deferred command does not run, and the prompt is not sent."""
+
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model)
+        pending = deferred(await agent.run("go"))
+        assert pending.transcript_path is not None
+        await rename(pending.session_id, "orders", config_dir=model.env["CLAUDE_CONFIG_DIR"])
+        env = {"PATH": os.environ["PATH"], "BRIDLE_TEST_CLI": lab.cli_path, **model.env}
+        code, names = OTHER + PROMPTS, (pending.session_id, pending.transcript_path)
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", code, *names],
+            cwd=lab.work,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout.split() == ["True"] * 10, done.stdout + done.stderr
+        assert files(lab) == []
+        assert len(model.requests) == 1
+        assert (await agent.resume(pending, Allow())).ok
+        assert files(lab) == ["a"]
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+def test_a_call_beside_one_that_ran_waits_in_a_resumed_conversation(lab: Lab) -> None:
+    """The entry of the call lies beside the branch that the CLI resumes. The CLI finds it there."""
+
+    def first_waits(context: PreToolUseContext) -> Defer | None:
+        return Defer() if "touch a" in context.tool_input["command"] else None
+
+    async def scene(model: ScriptedModel) -> None:
+        options = {"allowed_tools": ["Bash"], "on_pre_tool_use": first_waits}
+        pending = deferred(await agent_of(lab, model, **options).run("go"))
+        other = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=None)
+        with pytest.raises(ApprovalPending):
+            await other.run("more", resume_session_id=pending.session_id)
+        assert files(lab) == ["b"]
+        await other.resume(pending, Allow())
+        assert files(lab) == ["a", "b"]
+
+    play(lab, [[bash("touch a"), bash("touch b")], repeat([text("done")])], scene)
+
+
+def test_a_copy_of_a_conversation_does_not_wait(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model)
+        pending = deferred(await agent.run("go"))
+        copy = await fork(pending.session_id, config_dir=model.env["CLAUDE_CONFIG_DIR"])
+        allowed = agent_of(lab, model, allowed_tools=["Bash"], on_pre_tool_use=None)
+        assert (await allowed.run("more", resume_session_id=copy)).ok
+        assert files(lab) == []
+        assert (await agent.resume(pending, Allow())).ok
+        assert files(lab) == ["a"]
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+# ---------------------------------------------------------------- approval without a hook
+
+
+@pytest.mark.parametrize("call", [bash("rm -f x; touch a"), tool_use("mcp__tools__refund")])
+def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_say(lab: Lab, call: Any) -> None:
+    """`approve` and `@tool(approval=True)` hold if a hook raises, allows, or is not there."""
+
+    @tool(approval=True)
+    def refund() -> str:
+        """Refund an order."""
+        (lab.work / "a").touch()
+        return "refunded"
+
+    def fail(_: PreToolUseContext) -> None:
+        raise RuntimeError
+
+    def allow(_: PreToolUseContext) -> HookOutput:
+        return HookOutput(permission_decision="allow")
+
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(
+            lab,
+            model,
+            approve=["Bash(rm *)"],
+            tools=[refund],
+            permission_mode="bypassPermissions",
+            allow_dangerously_skip_permissions=True,
+        )
+        for hook in (fail, allow):
+            deferred(await agent.replace(on_pre_tool_use=hook).run("go"))
+        agent = agent.replace(on_pre_tool_use=None)
+        pending = deferred(await agent.run("go"))
+        assert files(lab) == []
+        assert (await agent.resume(pending, Allow())).ok
+        assert files(lab) == ["a"]
+
+    play(lab, [[call], [call], [call], repeat([text("done")])], scene)
+
+
+def test_a_call_that_needs_no_approval_runs(lab: Lab) -> None:
+    async def scene(model: ScriptedModel) -> None:
+        agent = agent_of(
+            lab, model, on_pre_tool_use=None, approve=["Bash(rm *)"], allowed_tools=["Bash"]
+        )
+        assert (await agent.run("go")).ok
+        assert files(lab) == ["a"]
+
+    play(lab, [[bash("touch a")], repeat([text("done")])], scene)
+
+
+def test_a_blocking_pool_decides_by_key(lab: Lab) -> None:
+    """The process of the key is closed when its call waits, and `agent.resume` works as well."""
+
+    def work(model: ScriptedModel) -> None:
+        agent = agent_of(lab, model)
+        with agent.sync.pool(size=2, ready=0) as pool:
+
+            def send(key: str) -> PendingApproval:
+                with pool.session(key=key) as session:
+                    found = deferred(session.send_user_message("go").outcome())
+                    assert session.pending is not None
+                    assert session.pending.tool_use_id == found.tool_use_id
+                return found
+
+            send("a")
+            pending = send("b")
+            assert pool.metrics.idle == 0
+            with pytest.raises(ApprovalPending), pool.session(key="a"):
+                pass
+            with pytest.raises(UsageError, match=pending.tool_use_id):
+                pool.resume("a", Allow(), pending=pending)
+            assert pool.resume("a", Allow()).ok
+            assert agent.sync.resume(pending, Allow()).ok
+            with pytest.raises(UsageError):
+                pool.resume("a", Allow())
+            with pytest.raises(UsageError):
+                pool.resume("c", Allow())
+        assert (lab.work / "log").read_text() == "x\nx\n"
+
+    async def scene(model: ScriptedModel) -> None:
+        await asyncio.to_thread(work, model)
+
+    calls = [[bash("echo x >> log")], [bash("echo x >> log")]]
+    play(lab, [*calls, repeat([text("done")])], scene)

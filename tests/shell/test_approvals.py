@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.support.stored import assistant, call, entry, lines, result, user
 
 from bridle import (
     Agent,
@@ -25,7 +26,15 @@ from bridle import (
     tool,
 )
 from bridle._core.launch import Launch, ResumedCall, plan_session, secrets
-from bridle._shell.resuming import conversation_of, decision_about, resumed_options, stamped
+from bridle._shell.resuming import (
+    check_waiting,
+    conversation_of,
+    decision_about,
+    resumed_options,
+    stamped,
+    waiting_in_file,
+)
+from bridle.errors import UsageError
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.testing import FakeCli
 
@@ -177,3 +186,68 @@ def test_an_older_cli_reads_the_system_prompts_from_private_files(awaits: bool) 
         ]
     )
     assert list(secrets(launch)) == []
+
+
+# ------------------------------------------------------------------------- the call that waits
+
+CALLED = assistant("a1", "p1", call("toolu_1"))
+DEFERRED = entry(
+    "attachment",
+    "d1",
+    "a1",
+    attachment={
+        "type": "hook_deferred_tool",
+        "toolUseID": "toolu_1",
+        "toolName": "Bash",
+        "toolInput": {"command": "ls"},
+    },
+)
+# A tool whose input looks like the entry of a deferred call.
+LOOKS_ALIKE = assistant("a2", "d1", {"type": "tool_use", "input": {"type": "hook_deferred_tool"}})
+
+
+@pytest.mark.parametrize(
+    ("entries", "waits"),
+    [
+        ((CALLED, DEFERRED), True),
+        ((CALLED, DEFERRED, LOOKS_ALIKE), True),
+        ((CALLED, DEFERRED, b"not json hook_deferred_tool"), True),
+        ((CALLED, DEFERRED, user("r1", "a1", result("toolu_1")), LOOKS_ALIKE), False),
+        ((CALLED, LOOKS_ALIKE), False),
+        ((CALLED,), False),
+        ((), False),
+    ],
+)
+def test_the_call_is_found_in_the_transcript(
+    tmp_path: Path, entries: tuple[Any, ...], *, waits: bool
+) -> None:
+    path = tmp_path / f"{PENDING.session_id}.jsonl"
+    path.write_bytes(lines(*entries))
+    expected = structs.replace(PENDING, transcript_path=str(path))
+    assert waiting_in_file(path) == (expected if waits else None)
+
+
+def test_a_transcript_that_does_not_exist_has_no_call(tmp_path: Path) -> None:
+    assert waiting_in_file(tmp_path / "no.jsonl") is None
+
+
+def test_a_transcript_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="directory"):
+        waiting_in_file(tmp_path)
+
+
+def test_a_decision_is_about_the_call_that_waits() -> None:
+    check_waiting(PENDING, structs.replace(PENDING, cwd="/other", deferred_at=1.0))
+    with pytest.raises(UsageError, match="toolu_1 of Bash does not wait"):
+        check_waiting(PENDING, None)
+    with pytest.raises(UsageError, match="toolu_2 of Write does"):
+        check_waiting(PENDING, structs.replace(PENDING, tool_use_id="toolu_2", tool_name="Write"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tool_input": {"command": "rm x"}}, {"tool_name": "Write"}, {"session_id": "other"}],
+)
+def test_a_record_that_was_changed_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(OptionsError, match=next(iter(change))):
+        check_waiting(structs.replace(PENDING, **change), PENDING)

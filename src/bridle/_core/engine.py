@@ -48,6 +48,7 @@ from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
 from bridle._core.wire import decode_line
 from bridle._raw_line import line_size
+from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.errors import ProcessInfo, SessionStopped, TransportError
 from bridle.events import SessionFailed, WarningKind
@@ -93,6 +94,7 @@ class Engine:
         self.deadlines = Deadlines()  #: read by the shell, for its timer
         self._approvals = Approvals(
             config.incoming.approval,
+            config.incoming.gate,
             cli_version=lambda: self.handshake.describe(self.process).cli_version,
             problem=lambda: self._turns.deferral_problem(),
         )
@@ -199,6 +201,11 @@ class Engine:
     def awaits_decision(self) -> bool:
         """True until the CLI has the decision about the tool call that the session resumes."""
         return self._approvals.awaits_decision
+
+    @property
+    def waiting(self) -> PendingApproval | None:
+        """The tool call that waits for approval since its turn ended. None if no call waits."""
+        return self._approvals.waiting
 
     def name_session(self, session_id: str) -> None:
         """Set the id of a conversation that was found before the CLI resumes it."""
@@ -541,7 +548,7 @@ class Engine:
         if self._shutdown.input_ended:
             return TransportError(operation, None, "the session's input has ended")
         if operation == SEND_USER_MESSAGE and (call := self._approvals.deferred) is not None:
-            return errors.ApprovalPending(operation, *call)
+            return errors.ApprovalPending(operation, *call, self.waiting)
         if operation == "rewind_files" and not self._config.checkpointing:
             return errors.CheckpointingNotEnabled(operation)
         return None

@@ -63,10 +63,14 @@ def key_of(path: str, project: str) -> SessionKey | None:
     return None
 
 
+DEFERRED = "hook_deferred_tool"
+"""The type of the attachment with which the CLI saves that a tool call waits."""
+
+
 def deferred_call(entry: Entry) -> str:
     """Return the tool call that waits for approval by this entry. Empty for another entry."""
     attached = entry.get("attachment")
-    if not is_mapping(attached) or attached.get("type") != "hook_deferred_tool":
+    if not is_mapping(attached) or attached.get("type") != DEFERRED:
         return ""
     call = attached.get("toolUseID")
     return call if isinstance(call, str) else ""

@@ -26,7 +26,13 @@ from bridle._core.journal import (
     end_of_chain,
     restore_outcome,
 )
-from bridle._core.transcript_turns import StoredTurn, ending_of, prompts_in, turns_of
+from bridle._core.transcript_turns import (
+    StoredTurn,
+    ending_of,
+    prompts_in,
+    turns_of,
+    waiting_call,
+)
 from bridle._core.transcripts import Transcript, TranscriptEntry, conversation
 from bridle._raw_line import JsonObject
 from bridle.approvals import PendingApproval
@@ -290,6 +296,7 @@ class _Planner:
         entries = () if transcript is None else transcript.entries
         branch = conversation(entries, compacted=True)
         self._turns = turns_of(branch)
+        self._waiting = waiting_call(entries, self._session_id)
         # Also those of other branches: the CLI remembers the uuid of every prompt in the file.
         self._present = _uuids(entries)
         # Also those before a compaction.
@@ -387,9 +394,9 @@ class _Planner:
         deferred = self._book.deferred
         last = self._turns[-1] if self._turns else StoredTurn()
         ending = ending_of(last, self._session_id)
-        if ending is not None and ending.pending is not None:
+        if self._waiting is not None:
             # The journal has more fields of it.
-            yield deferred.get(ending.pending.tool_use_id, (ending.pending,))[0]
+            yield deferred.get(self._waiting.tool_use_id, (self._waiting,))[0]
         if ending is None or ending.pending is not None:
             yield from self._deferred_in(last)
         # Without a conversation the call cannot be resumed, so it holds no prompt back.

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from bridle._core.mirroring import deferred_call
 from bridle._core.transcripts import (
     SubagentTranscript,
     Transcript,
@@ -86,7 +87,7 @@ def fork_of(
     """Return a copy of a conversation as a new session.
 
     The copy has the branch that the CLI resumes, with what was before a compaction. Its entries
-    have new uuids.
+    have new uuids. A tool call that waits for approval waits in the source only.
 
     Args:
         session_id: the id of the new session.
@@ -98,7 +99,7 @@ def fork_of(
     Raises:
         OptionsError: ``up_to`` is not a message of the conversation.
     """
-    chosen = [entry for entry in _kept(source, up_to) if entry.type != "progress"]
+    chosen = [entry for entry in _kept(source, up_to) if not _is_left_out(entry)]
     names = {entry.uuid: next(uuids) for entry in chosen if entry.uuid is not None}
     parents = {entry.uuid: entry.parent_uuid for entry in source.entries}
     copies: list[JsonObject] = []
@@ -130,6 +131,12 @@ def _kept(source: Transcript, up_to: str | None) -> list[TranscriptEntry]:
         f"must be the uuid of a message of the session, got {up_to!r}",
         fix="Use the uuid of a message that read_messages returns.",
     )
+
+
+def _is_left_out(entry: TranscriptEntry) -> bool:
+    """Return True for progress, and for the entry that lets the CLI run a deferred call."""
+    is_deferral = entry.type == "attachment" and bool(deferred_call(entry.raw))
+    return entry.type == "progress" or is_deferral
 
 
 def _copied_parent(

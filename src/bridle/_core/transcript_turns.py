@@ -13,6 +13,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from bridle._core.classify import api_reason
+from bridle._core.mirroring import DEFERRED
 from bridle._core.transcripts import TranscriptEntry, text_of
 from bridle._raw_line import JsonObject
 from bridle.approvals import PendingApproval
@@ -86,6 +87,45 @@ def _is_prompt(entry: TranscriptEntry) -> bool:
 
 def _is_output(entry: TranscriptEntry) -> bool:
     return entry.type == "system" and entry.raw.get("subtype") == "local_command"
+
+
+# ---------------------------------------------------------------- calls that wait
+
+
+def waiting_call(entries: Iterable[TranscriptEntry], session_id: str) -> PendingApproval | None:
+    """Return the tool call that waits for approval. None if no call waits.
+
+    It is the last call that a hook deferred, if it has no result and no prompt followed. Entries
+    are compared in the order of the file, as the CLI does: the entry of a call may lie beside the
+    branch that the CLI resumes.
+    """
+    found: PendingApproval | None = None
+    for entry in entries:
+        deferred = _deferred(entry.raw, session_id) if entry.type == "attachment" else None
+        if deferred is not None:
+            found = deferred
+        elif found is not None and (
+            found.tool_use_id in entry.tool_results or (prompts_in(entry) and _is_prompt(entry))
+        ):
+            found = None
+    return found
+
+
+def _deferred(raw: JsonObject, session_id: str) -> PendingApproval | None:
+    """Return the call that an attachment defers. None for another attachment."""
+    attached = _object(raw.get("attachment"))
+    name, call = text_of(attached, "toolName"), text_of(attached, "toolUseID")
+    if attached.get("type") != DEFERRED or name is None or call is None:
+        return None
+    return PendingApproval(
+        session_id=session_id,
+        tool_name=name,
+        tool_input=_object(attached.get("toolInput")),
+        tool_use_id=call,
+        cwd=text_of(raw, "cwd"),
+        permission_mode=text_of(attached, "permissionMode"),
+        cli_version=text_of(raw, "version"),
+    )
 
 
 # ---------------------------------------------------------------- how a turn ended
@@ -168,26 +208,11 @@ class _Ending:
             case "hook_stopped_continuation":
                 why = text_of(attached, "message") or ""
                 self._end(OutcomeReason.STOPPED_BY_HOOK, f"a hook ended the turn: {why}")
-            case "hook_deferred_tool":
-                self._defer(raw, attached)
+            case _ if (pending := _deferred(raw, self._session_id)) is not None:
+                reason = OutcomeReason.TOOL_DEFERRED
+                self._end(reason, "a hook deferred a tool call", pending=pending)
             case _:
                 return
-
-    def _defer(self, raw: JsonObject, attached: JsonObject) -> None:
-        name, call = text_of(attached, "toolName"), text_of(attached, "toolUseID")
-        if name is None or call is None:
-            return
-        pending = PendingApproval(
-            session_id=self._session_id,
-            tool_name=name,
-            tool_input=_object(attached.get("toolInput")),
-            tool_use_id=call,
-            cwd=text_of(raw, "cwd"),
-            permission_mode=text_of(attached, "permissionMode"),
-            cli_version=text_of(raw, "version"),
-        )
-        reason = OutcomeReason.TOOL_DEFERRED
-        self._end(reason, "a hook deferred a tool call", pending=pending)
 
     def _read_system(self, raw: JsonObject) -> None:
         match raw.get("subtype"):

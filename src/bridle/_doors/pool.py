@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from types import TracebackType
-from typing import Any, Generic, Never, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, TypeVar, overload
 
 from bridle._core.pool import PoolMetrics
 from bridle._doors.not_given import NOT_GIVEN
 from bridle._doors.pool_work import Loan, PoolPlan, PoolWork, SessionRequest
+from bridle._doors.resume import Resumption
 from bridle._doors.session import Session
+from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.options import Retry
 from bridle.outcomes import Outcome, Output
+from bridle.permissions import PermissionResult
+
+if TYPE_CHECKING:
+    from bridle._doors.agent_plan import AgentPlan
 
 Deps = TypeVar("Deps")
 
@@ -197,6 +203,85 @@ class Pool(Generic[Deps]):
         """
         request = self._work.request(key, cwd, deps, timeout, refused)
         return PoolSession(self._work, request)
+
+    @overload
+    async def resume(
+        self,
+        key: str,
+        decision: PermissionResult,
+        *,
+        pending: PendingApproval | None = ...,
+        output_type: type[Output],
+        output_retries: int = ...,
+        keep_messages: bool = ...,
+        deps: Deps | None = ...,
+        timeout: float | None = ...,
+    ) -> Outcome[Output]: ...
+
+    @overload
+    async def resume(
+        self,
+        key: str,
+        decision: PermissionResult,
+        *,
+        pending: PendingApproval | None = ...,
+        output_type: Any = ...,
+        output_retries: int = ...,
+        keep_messages: bool = ...,
+        deps: Deps | None = ...,
+        timeout: float | None = ...,
+    ) -> Outcome[Any]: ...
+
+    async def resume(
+        self,
+        key: str,
+        decision: PermissionResult,
+        *,
+        pending: PendingApproval | None = None,
+        output_type: Any = NOT_GIVEN,
+        output_retries: int = NOT_GIVEN,
+        keep_messages: bool = False,
+        deps: Deps | None = NOT_GIVEN,
+        timeout: float | None = NOT_GIVEN,
+    ) -> Outcome[Any]:
+        """Decide about the tool call of a key that waits for approval, and return its outcome.
+
+        See ``Agent.resume``. Leave the block of the session first. The next use of the key then
+        continues the conversation.
+
+        Args:
+            key: the name of the conversation.
+            decision: ``Allow()``, ``Deny(reason)`` or ``Edit(new_input)``.
+            pending: the call that the person saw. Without it, the decision is about the call that
+                waits now.
+            output_type: as for ``Agent.run``, here and below.
+            timeout: seconds to wait for a process. None means no limit. The default is the
+                ``timeout`` of the pool.
+
+        Raises:
+            UsageError: no call waits, or another one than ``pending``. Or the pool is not open.
+            OptionsError: an argument is invalid, or ``pending`` was changed.
+            PoolTimeout: no process was free within ``timeout`` seconds, or another caller was
+                using the session of the key.
+            SessionInUseError: another program uses the conversation of the key.
+            StartError: the CLI did not start, or the store failed. The call still waits.
+
+        Cancellation: shuts down the CLI. If it has the decision, the tool may have run.
+        """
+
+        def make(agent: AgentPlan, call: PendingApproval) -> Resumption:
+            return agent.resume(
+                call,
+                decision,
+                NOT_GIVEN,
+                output_type=output_type,
+                output_retries=output_retries,
+                retry=None,
+                keep_messages=keep_messages,
+                deps=deps,
+            )
+
+        return await self._work.resume(key, pending, deps, timeout, make)
 
     async def forget(self, key: str) -> None:
         """Let a key begin a new conversation with its next use. The transcript stays.

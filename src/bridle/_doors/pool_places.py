@@ -19,6 +19,7 @@ from bridle._core.pool import (
     Start,
 )
 from bridle._doors.pooled import Pooled, PooledRun
+from bridle._doors.session import InnerSession
 from bridle._shell.parking import ParkedCli
 from bridle._shell.pool_keys import PoolKeys
 from bridle.errors import BridleError, PoolTimeout, UsageError
@@ -49,7 +50,7 @@ class Places:
         self._make_parked = park
         self._keys = keys
         # What is in each place that has a process, in use or not.
-        self._held: dict[int, ParkedCli | Pooled] = {}
+        self._held: dict[int, ParkedCli | InnerSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # The work of callers, with the place in which it starts a process or runs.
         self._working: dict[asyncio.Task[Any], int | None] = {}
@@ -122,7 +123,7 @@ class Places:
             return None
         return cast("ParkedCli | None", self._held.pop(place, None))
 
-    def put(self, place: int, session: Pooled) -> None:
+    def put(self, place: int, session: InnerSession) -> None:
         """Put the session that uses a place into it. It is closed with the place."""
         self._held[place] = session
 

@@ -17,6 +17,7 @@ from bridle._doors.deps import with_prompts, without_functions
 from bridle._doors.not_given import NOT_GIVEN, given_or
 from bridle._doors.pool_places import Places
 from bridle._doors.pooled import Pooled, PooledRun, PooledSession
+from bridle._doors.resume import Resumption
 from bridle._fields import integer, line, positive
 from bridle._keywords import conversation, refuse_conversation
 from bridle._shell.config_directory import working_directory
@@ -24,6 +25,8 @@ from bridle._shell.locate import find_cli, version_of
 from bridle._shell.parking import CLAIM_SINCE, ParkedCli
 from bridle._shell.pool_keys import Conversation, PoolKeys
 from bridle._shell.preflight import refuse_real_api
+from bridle._shell.resuming import check_waiting
+from bridle.approvals import PendingApproval, check_pending
 from bridle.content import Content
 from bridle.errors import (
     CliExitedDuringInit,
@@ -454,7 +457,64 @@ class PoolWork:
                 # It was saved for a first prompt that was not sent.
                 session.is_saved = not await self._keys.undo(key)
         finally:
-            self.places.give_back(place, self._plan.max_memory)
+            if session.pending is None:
+                self.places.give_back(place, self._plan.max_memory)
+            else:  # wait for its end, so that the call can be resumed at once
+                await self.places.end(place)
+
+    async def resume(
+        self,
+        key: str,
+        pending: PendingApproval | None,
+        deps: Any,
+        timeout: float | None,
+        make: Callable[[AgentPlan, PendingApproval], Resumption],
+    ) -> Outcome[Any]:
+        """Decide about the tool call of a key that waits for approval, and finish its turn.
+
+        ``pending`` is the call that the person saw, if it is known. ``make`` gets the agent in the
+        directory of the conversation, and the call that waits.
+
+        Raises:
+            OptionsError: an argument is invalid.
+            PoolTimeout: no process was free in time.
+            UsageError: no call waits, or another one than the decision is about. Or the pool is
+                closed.
+            StartError: the CLI did not start.
+        """
+        request = self.request(key, None, deps, timeout, {})
+        place, source = await self._borrow(key, request.timeout, takes_ready=False)
+        try:
+            if source is Source.IDLE:
+                await self.places.session_in(place).aclose()
+            return await self.places.work(place, self._resume(place, key, request, pending, make))
+        finally:
+            await self.places.end(place)
+
+    async def _resume(
+        self,
+        place: int,
+        key: str,
+        request: SessionRequest,
+        pending: PendingApproval | None,
+        make: Callable[[AgentPlan, PendingApproval], Resumption],
+    ) -> Outcome[Any]:
+        keys, places = self._keys, self.places
+        await keys.take(key, lambda error: places.fail(place, error))
+        known = self._here(await keys.load(key), request)
+        waiting = None if known is None else await self._make(request, known).find_waiting()
+        if known is None or waiting is None:
+            fix = "Send a prompt in `async with pool.session(key=...)`."
+            raise UsageError(f"No call of the key {key!r:.80} waits for approval.", fix=fix)
+        if pending is not None:
+            check_waiting(check_pending(pending), waiting)
+        job = make(request.agent.in_directory(known.cwd), waiting)
+        shown = job.show(job)  # keeps it alive
+        places.put(place, job)
+        try:
+            return await job.outcome()
+        finally:
+            del shown
 
     async def forget(self, key: str) -> None:
         """Let a key begin a new conversation with its next use.

@@ -16,7 +16,9 @@ from bridle._doors.session import InnerSession
 from bridle._doors.turn import Turn
 from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.parking import ParkedCli, resident_bytes
+from bridle._shell.store_loading import loaded_entries
 from bridle._store import SessionStore
+from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.errors import (
     BridleError,
@@ -115,6 +117,20 @@ class Pooled(InnerSession):
                 raise _not_claimed(error) from error
             raise
 
+    async def find_waiting(self) -> PendingApproval | None:
+        """Return the call that waits in the conversation to resume. Starts nothing.
+
+        Raises:
+            StartError: the store or the transcript cannot be read.
+        """
+        store, session_id = self._store, self._cli.resume_session_id
+        if store is not None and session_id is not None:
+            directory = working_directory(self._launch)
+            loaded = await loaded_entries(store, session_id, directory, self._sdk.load_timeout)
+            if loaded.entries:
+                return loaded.waiting
+        return await self._find_waiting()
+
     async def is_healthy(self) -> bool:
         """Return True if the CLI responds."""
         try:
@@ -174,9 +190,11 @@ class Pooled(InnerSession):
     def may_stay(self, max_memory: int | None) -> bool:
         """Return True if another caller may use the session.
 
-        It works, no turn or background task runs, no turn is scheduled, and it has the options of
-        the agent.
+        It works, no turn or background task runs, no turn is scheduled, no call waits for approval,
+        and it has the options of the agent.
         """
+        if self.pending is not None:
+            return False  # it takes no prompt, and `resume` needs another process
         if not self.alive or not self._engine.is_quiet or self.has_schedule:
             return False
         if not self._actor.operations <= CHANGE_NOTHING:

@@ -30,6 +30,7 @@ from bridle._shell.preflight import (
     settle_keywords,
 )
 from bridle._shell.query_actor import Lines, QueryActor
+from bridle._shell.resuming import refuse_waiting, waiting_in_files
 from bridle._shell.spawning import Spawner
 from bridle._shell.subscriptions import Closed, Queue
 from bridle._shell.transport import Transport, TransportEvents
@@ -267,7 +268,9 @@ class _Plan:
 
     async def start(self) -> QueryActor:
         """Start the CLI on the running event loop."""
-        sdk = self._sdk
+        sdk, cli = self._sdk, self._cli
+        if sdk.runner is None and (cli.resume_session_id is not None or cli.continue_session):
+            refuse_waiting(await waiting_in_files(self._launch, cli))
         actor = QueryActor(
             self._engine,
             QueryObserver(sdk.telemetry, clock=running_loop().time, model=self._cli.model),

@@ -14,9 +14,15 @@ from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.precedence import ResolvedOptions
 from bridle._doors.run import OneTurn
 from bridle._doors.turn import Turn
-from bridle._shell.resuming import decision_about, resumed_call, resumed_options
+from bridle._shell.resuming import (
+    check_waiting,
+    decision_about,
+    resumed_call,
+    resumed_options,
+    waiting_in_files,
+)
 from bridle._shell.turn import TurnState
-from bridle.approvals import check_pending
+from bridle.approvals import PendingApproval, check_pending
 from bridle.options import Retry
 from bridle.outcomes import Outcome
 
@@ -64,6 +70,13 @@ class Resumption(OneTurn):
         config = super()._engine_config()
         incoming = structs.replace(config.incoming, approval=self._approval)
         return structs.replace(config, incoming=incoming, session_id=self._pending.session_id)
+
+    async def _find_waiting(self) -> PendingApproval | None:
+        return await waiting_in_files(self._launch, self._cli, must_exist=True)
+
+    def _admit(self, waiting: PendingApproval | None) -> None:
+        """Raise if this call does not wait, or differs from the call in the transcript."""
+        check_waiting(self._pending, waiting)
 
     async def outcome(self) -> Outcome[Any]:
         """Start the session, wait for the turn, shut down, and return the outcome."""

@@ -11,11 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 from uuid import uuid4
 
+from bridle._approval_rules import rules_of
 from bridle._callables import named
 from bridle._core.budget import Used
 from bridle._core.config import EngineConfig
 from bridle._core.delivery import DeliveryConfig
 from bridle._core.engine import Engine
+from bridle._core.incoming.approvals import PRE_TOOL_USE
 from bridle._core.incoming.handling import IncomingConfig
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.tool_server import manifest
@@ -46,11 +48,13 @@ from bridle._shell.preflight import (
     settings_text,
     settle_keywords,
 )
+from bridle._shell.resuming import refuse_waiting, waiting_in_files
 from bridle._shell.spawning import Spawner
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
 from bridle._store import SessionStore, has_journals
+from bridle.approvals import PendingApproval
 from bridle.content import Content
 from bridle.controls import McpServerChanges
 from bridle.errors import ControlRejected, SessionStopped, StartError, UsageError
@@ -159,25 +163,46 @@ class Session(OperationGroups):
         if os.getpid() != self._planned_in:  # a forked child: its parent has the id of the session
             self._launch = self._plan_launch()
             self._engine.name_session(self._launch.session_id or "")
-        spawn = self._spawn if self._store is None else await self._prepare()
+        spawn = await self._prepare() if self._has_to_load else self._spawn
         if self._journal is not None:
             self._journal.begin(self._launch)
             if spawn == self._spawn:
                 await self._announce(self._journal.write_prompt)
         await self._actor.start(spawn, *self._warnings)
 
+    @property
+    def _has_to_load(self) -> bool:
+        """True if there is a store, or files of the CLI with the conversation to resume."""
+        resumes = self._cli.resume_session_id is not None or self._cli.continue_session
+        return self._store is not None or (resumes and self._bidir.transport_factory is None)
+
+    async def _find_waiting(self) -> PendingApproval | None:
+        """Return the call that waits in the CLI's own file of the conversation to resume."""
+        return await waiting_in_files(self._launch, self._cli)
+
+    def _admit(self, waiting: PendingApproval | None) -> None:
+        """Raise ApprovalPending if a call of the conversation to resume waits for approval."""
+        refuse_waiting(waiting)
+
     async def _prepare(self) -> Callable[[Actor], Transport]:
-        """Load the conversation from the store. Return the function that starts the CLI."""
+        """Load the conversation from the store. Return the function that starts the CLI.
+
+        Without a store, look at the CLI's own file of it.
+        """
         cli, named, store = self._cli, self._cli.cli_path, self._actor.store
-        assert store is not None, "the session has a store"
         is_real = self._bidir.transport_factory is None and not self._sdk.skip_version_check
         try:
-            self._launch = await store.prepare(
-                self._launch,
-                cli.resume_session_id,
-                continues=cli.continue_session,
-                cli_path=find_cli(None if named is None else os.fspath(named)) if is_real else None,
-            )
+            if store is None:
+                self._admit(await self._find_waiting())
+            else:
+                path = find_cli(None if named is None else os.fspath(named)) if is_real else None
+                self._launch = await store.prepare(
+                    self._launch,
+                    cli.resume_session_id,
+                    continues=cli.continue_session,
+                    cli_path=path,
+                    admit=self._admit,
+                )
         except StartError as error:
             failure = error  # the actor reports it like one of the CLI
 
@@ -190,10 +215,11 @@ class Session(OperationGroups):
             raise
         if self._engine.lifecycle is not Lifecycle.STARTING:
             await self.stop()
-            # The session closed it before everything was loaded.
-            await store.aclose(is_stopped=True)
+            if store is not None:
+                # The session closed it before everything was loaded.
+                await store.aclose(is_stopped=True)
             raise SessionStopped("connect")
-        if self._launch.session_id is not None:
+        if store is not None and self._launch.session_id is not None:
             self._engine.name_session(self._launch.session_id)
         return self._spawn
 
@@ -206,6 +232,8 @@ class Session(OperationGroups):
 
     def _plan_hooks(self, needed: str | None = None) -> HookPlan:
         bidir = self._bidir
+        if bidir.defers_calls():
+            needed = PRE_TOOL_USE
         return HookPlan.from_options(
             bidir.all_hooks(),
             bidir.callback_timeout,
@@ -247,6 +275,7 @@ class Session(OperationGroups):
                 dialog_kinds=tuple(bidir.supported_dialog_kinds or ()),
                 mcp_handlers=self._servers.handlers,
                 tool_servers=self._servers.tool_servers,
+                approve=rules_of(bidir.approve or ()),
                 permission_timeout=bidir.permission_timeout,
             ),
             delivery=DeliveryConfig(max_unread=self._sdk.max_unread_bytes),
@@ -311,6 +340,11 @@ class Session(OperationGroups):
         ``resume_session_id`` is a title or a path: only the CLI knows which session it resumes.
         """
         return self._engine.session_id or None
+
+    @property
+    def pending(self) -> PendingApproval | None:
+        """Return the tool call that waits for approval, or None. Prompts are rejected meanwhile."""
+        return self._engine.waiting
 
     @property
     def deps(self) -> Any:

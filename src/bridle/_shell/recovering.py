@@ -7,7 +7,6 @@ more than the store, because the program died before it could copy the last entr
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -52,6 +51,7 @@ from bridle._shell.store_loading import (
     ConversationLoader,
     StartCalls,
     damaged_journal,
+    log_warning,
     naming_session,
 )
 from bridle._shell.store_writer import StoreWriter
@@ -64,8 +64,6 @@ from bridle.options import CliOptions
 from bridle.outcomes import Outcome
 
 _T = TypeVar("_T")
-
-log = logging.getLogger("bridle.session")
 
 
 class History(Struct, frozen=True):
@@ -240,7 +238,7 @@ class DeadSession:
         try:
             self._lock = lock_session(place.config, self._session_id, place.account)
         except CannotLock as error:
-            _log(SdkWarning(WarningKind.SESSION_UNLOCKED, str(error)))
+            log_warning(SdkWarning(WarningKind.SESSION_UNLOCKED, str(error)))
 
     def lend(self) -> BorrowedLeases:
         """Return the lease for a CLI that continues the session. The lock stays here."""
@@ -290,7 +288,7 @@ class DeadSession:
         """Log a warning. A recovery loads the session after each step, and would repeat it."""
         if warning.detail not in self._logged:
             self._logged.add(warning.detail)
-            _log(warning)
+            log_warning(warning)
 
     async def _follow(self, directory: str | None) -> str | None:
         """Use the files of a CLI that runs in the directory of the journal, if it exists.
@@ -349,7 +347,7 @@ class DeadSession:
             StoreError: the spool file could not be written either.
         """
         spool = make_spool(self._store, self._session_id, JOURNAL)
-        writer = StoreWriter(self._store, spool, _log)
+        writer = StoreWriter(self._store, spool, log_warning)
         journal = Journal(writer, self._key(JOURNAL))
         try:
             for entry in entries:
@@ -402,10 +400,6 @@ def _entries_in(path: Path) -> list[Entry]:
 
 def _uuids(entries: Iterable[Entry]) -> set[object]:
     return {entry["uuid"] for entry in entries if "uuid" in entry}
-
-
-def _log(warning: SdkWarning) -> None:
-    log.warning("%s: %s", warning.kind, warning.detail)
 
 
 def _ignore(_: object) -> None:

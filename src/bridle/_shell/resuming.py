@@ -1,9 +1,18 @@
-"""Find what is needed to resume a tool call that waits for approval: transcript, directory, CLI."""
+"""Find a tool call that waits for approval, and what is needed to resume it.
+
+The CLI resumes such a call by itself when it starts, and may run it without asking. So Bridle looks
+for it in the transcript before it starts a CLI for the conversation.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import mmap
 import os
 import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -12,14 +21,28 @@ from bridle._core.incoming.answers import InvalidResult
 from bridle._core.incoming.approvals import AWAIT_INITIALIZE_SINCE, DEFER_SINCE
 from bridle._core.incoming.contexts import decode_can_use_tool
 from bridle._core.launch import Launch, ResumedCall
+from bridle._core.mirroring import DEFERRED, deferred_call
+from bridle._core.transcript_turns import waiting_call
+from bridle._core.transcripts import entries_of_bytes, objects_of_bytes
 from bridle._core.versions import Version
+from bridle._option_checks import is_uuid
 from bridle._raw_line import JsonObject
+from bridle._shell.config_directory import CliPlace, place_of, working_directory
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.permission_results import serialise_permission
+from bridle._shell.session_locks import CannotLock, lock_session
+from bridle._shell.store_loading import naming_session
+from bridle._shell.transcript_files import SUFFIX, TranscriptFiles
 from bridle._shell.values import describe_error
 from bridle.approvals import PendingApproval
 from bridle.controls import CanUseToolRequest
-from bridle.errors import OptionsError, UnsupportedCliVersionError
+from bridle.errors import (
+    ApprovalPending,
+    OptionsError,
+    SessionNotFoundError,
+    UnsupportedCliVersionError,
+    UsageError,
+)
 from bridle.options import STDIO, CliOptions
 from bridle.outcomes import Outcome
 
@@ -30,6 +53,139 @@ def stamped(outcome: Outcome[Any]) -> Outcome[Any]:
     if pending is None or pending.deferred_at is not None:
         return outcome
     return structs.replace(outcome, pending=structs.replace(pending, deferred_at=time.time()))
+
+
+# ---------------------------------------------------------------- the call that waits
+
+
+async def waiting_in_files(
+    launch: Launch, cli: CliOptions, *, must_exist: bool = False
+) -> PendingApproval | None:
+    """Return the call that waits in the conversation that a CLI without a store is to resume.
+
+    The conversation is locked meanwhile, so that no other program changes it.
+
+    Raises:
+        SessionNotFoundError: there is no transcript, and ``must_exist`` is True.
+        SessionInUseError: another program has the conversation.
+        SessionLoadError: the transcript cannot be read.
+    """
+    place, loop = place_of(launch), asyncio.get_running_loop()
+    with naming_session(cli.resume_session_id or ""):
+        found = await loop.run_in_executor(
+            None, _transcripts, place.config, working_directory(launch), cli.resume_session_id
+        )
+        if must_exist and not any(map(os.path.exists, found)):
+            raise SessionNotFoundError(Path(cli.resume_session_id or "").stem)
+        with _locked(place, None if cli.fork_session else launch.writes_id):
+            for path in found:
+                waiting = await loop.run_in_executor(None, waiting_in_file, path)
+                if waiting is not None:
+                    return waiting
+    return None
+
+
+def _transcripts(config: str, cwd: str, named: str | None) -> list[Path]:
+    """Return the transcript of the conversation to resume: by its id, path or title. Blocks.
+
+    None means the last conversation of the directory. Several may have the same title.
+    """
+    here = TranscriptFiles(cwd, config)
+    if named is None:
+        ids = [one.session_id for one in here.list(1, 0)]
+    elif is_uuid(named):
+        path = here.path(named) or TranscriptFiles(None, config).path(named)
+        return [] if path is None else [path]
+    elif named.endswith(SUFFIX):
+        return [Path(cwd, named)]
+    else:
+        ids = [one.session_id for one in here.list(None, 0) if one.custom_title == named]
+    return [path for one in ids if (path := here.path(one)) is not None]
+
+
+@contextmanager
+def _locked(place: CliPlace, session_id: str | None) -> Generator[None]:
+    """Lock a session of this machine, if its id is known and the directory supports locks."""
+    lock = None
+    if session_id is not None and is_uuid(session_id):
+        with suppress(CannotLock):  # the start of the CLI warns about it
+            lock = lock_session(place.config, session_id, place.account)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def waiting_in_file(path: Path) -> PendingApproval | None:
+    """Return the call that waits in a transcript, which has the session's id as its name. Blocks.
+
+    Reads only what follows the last deferred call. A file that does not exist has none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return None
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                for start in _lines_with_marker(data):
+                    end = data.find(b"\n", start)
+                    line = data[start : len(data) if end < 0 else end]
+                    if any(map(deferred_call, objects_of_bytes(line))):
+                        rest = entries_of_bytes(data[start:])
+                        found = waiting_call(rest, path.stem)
+                        return found and structs.replace(found, transcript_path=str(path))
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _lines_with_marker(data: mmap.mmap) -> Iterator[int]:
+    """Yield where the lines begin that have the marker of a deferred call, the last one first."""
+    position = data.rfind(DEFERRED.encode())
+    while position >= 0:
+        start = data.rfind(b"\n", 0, position) + 1
+        yield start
+        position = data.rfind(DEFERRED.encode(), 0, start)
+
+
+def refuse_waiting(waiting: PendingApproval | None) -> None:
+    """Raise ApprovalPending if a call of the conversation waits, so that no CLI is started."""
+    if waiting is not None:
+        raise ApprovalPending("connect", waiting.tool_name, waiting.tool_use_id, waiting)
+
+
+_COMPARED = ("session_id", "tool_name", "tool_input")
+
+
+def check_waiting(pending: PendingApproval, waiting: PendingApproval | None) -> None:
+    """Check that the call that a person decided about is the one that waits.
+
+    Raises:
+        UsageError: no call waits, or another one does.
+        OptionsError: the record differs from the call in the transcript.
+    """
+    if waiting is None:
+        raise UsageError(
+            f"The call {pending.tool_use_id} of {pending.tool_name} does not wait for approval.",
+            fix="It was decided before, or a prompt followed it. Continue the conversation with "
+            "resume_session_id.",
+        )
+    if waiting.tool_use_id != pending.tool_use_id:
+        raise UsageError(
+            f"The call {pending.tool_use_id} of {pending.tool_name} does not wait for approval. "
+            f"The call {waiting.tool_use_id} of {waiting.tool_name} does.",
+            fix="Show that call to the person who decides. ApprovalPending.pending has it.",
+        )
+    for name in _COMPARED:
+        if getattr(pending, name) != getattr(waiting, name):
+            fix = "Pass outcome.pending, or the unchanged text of PendingApproval.to_json()."
+            raise OptionsError("pending", f"has another {name} than the transcript", fix=fix)
+
+
+# ---------------------------------------------------------------- the decision
 
 
 def decision_about(pending: PendingApproval, decision: object) -> JsonObject:

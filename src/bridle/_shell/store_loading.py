@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,31 +14,45 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
+from bridle._core.journal import decode_entries
 from bridle._core.mirroring import APPEND_TIMEOUT, MAX_FAILING, deferred_call, delay_after
+from bridle._core.recovery import decided_calls
 from bridle._core.transcript_branches import (
     Choice,
     NewerTitles,
     choose_left,
     without_last_prompt,
 )
+from bridle._core.transcript_turns import waiting_call
 from bridle._core.transcripts import (
     SUBAGENTS,
+    entries_of_objects,
     line_of_object,
+    project_name,
     split_metadata,
     subagent_name,
 )
 from bridle._shell.rejections import append_singly
-from bridle._shell.spool import LeftSpool, SkippedSpool, left_behind, spools_for_others
+from bridle._shell.spool import (
+    LeftSpool,
+    SkippedSpool,
+    left_behind,
+    spool_name,
+    spools_for_others,
+)
 from bridle._shell.store_calls import StoreCallCancelled, StoreCallTimeout, call_store
 from bridle._shell.transcript_files import SubagentFile, write_transcript
 from bridle._shell.tree import remove_directory
 from bridle._shell.values import describe_error
 from bridle._store import JOURNAL, Entry, SessionKey, SessionStore, has_journals
 from bridle._stores.accept import subkeys_of
+from bridle.approvals import PendingApproval
 from bridle.errors import BridleError, SessionLoadError, SessionLoadTimeout
 from bridle.events import SdkWarning, WarningKind
 
 _T = TypeVar("_T")
+
+log = logging.getLogger("bridle.session")
 
 _MOVE = "To go on without these entries, move the file to another directory."
 
@@ -47,6 +62,18 @@ class LoadedConversation(Struct, frozen=True):
 
     path: str
     directory: str
+
+
+class LoadedEntries(Struct, frozen=True):
+    """The entries of a conversation in a store, and the tool call of it that waits for approval."""
+
+    entries: list[Entry]
+    waiting: PendingApproval | None = None
+
+
+def log_warning(warning: SdkWarning) -> None:
+    """Log a warning about a session that has no callbacks yet."""
+    log.warning("%s: %s", warning.kind, warning.detail)
 
 
 class StartCalls:
@@ -154,7 +181,7 @@ class ConversationLoader:
         asking: StartCalls,
         spools: str,
         warn: Callable[[SdkWarning], None],
-        decided: Container[str] = (),
+        decided: Collection[str] = (),
     ) -> None:
         self._store = store
         self._key = key
@@ -164,10 +191,13 @@ class ConversationLoader:
         self._warn = warn
         self._decided = decided
 
-    async def load(self) -> LoadedConversation | None:
+    async def load(
+        self, admit: Callable[[PendingApproval | None], None] = lambda _: None
+    ) -> LoadedConversation | None:
         """Load the conversation with its subagents and write it to files. None if there is none.
 
-        Entries in spool files that an earlier process left behind go to the store first.
+        Entries in spool files that an earlier process left behind go to the store first. ``admit``
+        gets the call that waits for approval, and may raise.
 
         Cancellation: no file is left.
 
@@ -175,11 +205,11 @@ class ConversationLoader:
             SessionLoadError: the store failed, or returned something that is not a conversation.
             SessionLoadTimeout: the store did not answer in time.
         """
-        await self.send_left_behind()
-        loaded = await self.entries(self._key)
-        entries = [entry for entry in loaded if deferred_call(entry) not in self._decided]
+        loaded = await self.load_entries()
+        entries = loaded.entries
         if not entries:
             return None
+        admit(loaded.waiting)
         subagents: dict[str, Sequence[Entry]] = {}
         for subkey in await self._ask(subkeys_of, self._store, self._session_id):
             name = subagent_name(subkey)
@@ -187,6 +217,27 @@ class ConversationLoader:
                 key = SessionKey(self._session_id, subkey, self._key.project)
                 subagents[name] = await self.entries(key)
         return await _in_thread(partial(_write, self._session_id, entries, subagents), _remove)
+
+    async def load_entries(self) -> LoadedEntries:
+        """Load the main transcript, and find the call in it that waits for approval.
+
+        A call that has been decided, by the journal, does not wait: the entry that lets the CLI run
+        it is left out.
+
+        Raises:
+            SessionLoadError: as :meth:`load`.
+        """
+        await self.send_left_behind()
+        loaded = await self.entries(self._key)
+        if not any(map(deferred_call, loaded)):
+            return LoadedEntries(loaded)
+        decided = set(self._decided)
+        if has_journals(self._store):
+            key = SessionKey(self._session_id, JOURNAL, self._key.project)
+            decided |= decided_calls(decode_entries(await self.entries(key)))
+        entries = [entry for entry in loaded if deferred_call(entry) not in decided]
+        find = partial(_waiting, entries, self._session_id)
+        return LoadedEntries(entries, await _in_thread(find))
 
     async def send_left_behind(self, *, needs_journal: bool = False) -> None:
         """Send the entries in spool files of earlier processes to the store. Remove the files.
@@ -452,6 +503,23 @@ class _SpoolSender:
         error = SessionLoadError(self._session_id, why)
         error.fix = f"Check that the store works, then try again. {_MOVE}"
         return error
+
+
+async def loaded_entries(
+    store: SessionStore, session_id: str, cwd: str, timeout: float
+) -> LoadedEntries:
+    """Load the main transcript of a session, without starting or changing it.
+
+    Raises:
+        SessionLoadError: the store failed.
+    """
+    key, spools = SessionKey(session_id, "", project_name(cwd)), spool_name(store, session_id)
+    loader = ConversationLoader(store, key, StartCalls(timeout), spools, log_warning)
+    return await loader.load_entries()
+
+
+def _waiting(entries: Sequence[Entry], session_id: str) -> PendingApproval | None:
+    return waiting_call(entries_of_objects(entries), session_id)
 
 
 def _main_entries(spool: LeftSpool) -> list[Entry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from bridle._shell.config_directory import place_of, working_directory
 from bridle._shell.journal import Journal
 from bridle._shell.leases import BorrowedLeases, Leases
 from bridle._shell.locate import version_of
+from bridle._shell.resuming import waiting_in_file
 from bridle._shell.spool import make_spool, spool_name
 from bridle._shell.store_loading import ConversationLoader, StartCalls, naming_session
 from bridle._shell.store_writer import StoreWriter
@@ -26,6 +27,7 @@ from bridle._shell.transcript_files import TranscriptFiles, subagent_files
 from bridle._shell.transcript_tail import Addition, TranscriptTail, size_of
 from bridle._shell.tree import remove_directory
 from bridle._store import JOURNAL, SessionKey, SessionStore, SubkeyStore
+from bridle.approvals import PendingApproval
 from bridle.errors import SessionInUseError, SessionNotFoundError
 from bridle.events import SdkWarning, WarningKind
 
@@ -85,12 +87,12 @@ class StoreSession:
         self._last: dict[str, str] = {}
         self._has_lost_lines = False
         self._has_warned_of_subkeys = False
-        self._decided: Container[str] = ()
+        self._decided: Collection[str] = ()
         self._following: asyncio.Task[None] | None = None
         #: Called when the store has the transcripts, to write the last entries of the journal.
         self.finish_journal: Callable[[float], Awaitable[None]] = _no_journal
 
-    def recover(self, leases: BorrowedLeases | None, decided: Container[str]) -> None:
+    def recover(self, leases: BorrowedLeases | None, decided: Collection[str]) -> None:
         """Prepare for a step of a recovery. Call it before the start.
 
         ``leases`` are those of the recovery. ``decided`` are tool calls that may have waited for
@@ -102,7 +104,13 @@ class StoreSession:
     # -- starting ----------------------------------------------------------------------------------
 
     async def prepare(
-        self, launch: Launch, resumed: str | None, *, continues: bool, cli_path: str | None
+        self,
+        launch: Launch,
+        resumed: str | None,
+        *,
+        continues: bool,
+        cli_path: str | None,
+        admit: Callable[[PendingApproval | None], None],
     ) -> Launch:
         """Take the lease, and load the conversation that the session resumes.
 
@@ -111,6 +119,7 @@ class StoreSession:
             resumed: the id of the conversation to resume. None for a new one.
             continues: True to resume the last conversation of the working directory.
             cli_path: the CLI, to find out whether it reports what it saves. None if it does.
+            admit: gets the call of a resumed conversation that waits for approval. It may raise.
 
         Returns:
             The launch to use.
@@ -137,7 +146,7 @@ class StoreSession:
             if not is_fork:
                 await self._leases.take(resumed, partial(asking.ask, resumed))
             with naming_session(resumed):
-                launch = await self._load(launch, resumed, asking)
+                launch = await self._load(launch, resumed, asking, admit)
             if is_fork:
                 self._tails.clear()  # the session does not write these files
         if launch.writes_id is not None:
@@ -161,12 +170,15 @@ class StoreSession:
         # The id becomes the name of a file, so nothing but a UUID may come from a store.
         return next((one.session_id for one in sessions if is_uuid(one.session_id)), None)
 
-    async def _load(self, launch: Launch, session_id: str, asking: StartCalls) -> Launch:
+    async def _load(
+        self,
+        launch: Launch,
+        session_id: str,
+        asking: StartCalls,
+        admit: Callable[[PendingApproval | None], None],
+    ) -> Launch:
         """Make the launch resume what the store has, else what the files of the CLI have."""
-        spools = spool_name(self._store, session_id)
-        key = SessionKey(session_id, "", project_name(self._cwd))
-        loader = ConversationLoader(self._store, key, asking, spools, self._warn, self._decided)
-        loaded = await loader.load()
+        loaded = await self._loader(session_id, asking).load(admit)
         if loaded is not None:
             self._directory = loaded.directory
             self._watch(loaded.path, size_of(loaded.path))
@@ -176,10 +188,16 @@ class StoreSession:
         own = await self._find(session_id)
         if own is None:
             raise SessionNotFoundError(session_id)
+        admit(await self._in_thread(waiting_in_file, Path(own)))
         # The store does not have it yet, so it gets all of it.
         for path in (own, *await self._subagents(own)):
             await self._copy(self._watch(path, 0))
         return launch.resuming(session_id, own, "")
+
+    def _loader(self, session_id: str, asking: StartCalls) -> ConversationLoader:
+        spools = spool_name(self._store, session_id)
+        key = SessionKey(session_id, "", project_name(self._cwd))
+        return ConversationLoader(self._store, key, asking, spools, self._warn, self._decided)
 
     # -- copying -----------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from bridle._shell_words import Piece, Wild, literal_words, pattern_words
 from bridle.cli.path_patterns import PathPattern, Place
-from bridle.cli.shell_words import Piece, Wild, literal_words, loose_reading, pattern_words
+from bridle.cli.shell_words import loose_reading
 from bridle.cli.url_patterns import UrlPattern, is_url
 from bridle.cli.wildcards import compiled, has_wildcard
 

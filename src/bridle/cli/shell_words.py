@@ -1,8 +1,6 @@
-"""Parse shell commands: strictly for rules that allow, loosely for rules that deny.
+"""Parse shell commands loosely, for rules that deny: find every program that a line may start.
 
-The strict parser accepts only one simple command with literal words. It rejects everything that
-bash, dash or zsh might expand, substitute, redirect or chain. The loose parser finds every program
-that a command line may start.
+`bridle._shell_words` has the strict parser, for rules that allow.
 """
 
 from __future__ import annotations
@@ -13,27 +11,9 @@ from itertools import pairwise
 
 import msgspec
 
-# These characters need no quotes in bash, dash and zsh. Letters outside ASCII are excluded,
-# because some locales treat a few of them as blanks.
-_BARE = r"[A-Za-z0-9_./:=@%+,-]"
-# Excludes control characters, and unpaired surrogates, which cannot be encoded.
-_QUOTED = r"\x00-\x1f\x7f\ud800-\udfff"
-_SINGLE = rf"'[^'{_QUOTED}]*'"
-_DOUBLE = rf'"[^"$`\\!{_QUOTED}]*"'
-_WORD = rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+"
-_PATTERN_WORD = rf"(?:{_BARE}|[*?]|{_SINGLE}|{_DOUBLE})+"
-_PIECE = re.compile(rf"(?P<bare>(?:{_BARE})+)|(?P<quoted>{_SINGLE}|{_DOUBLE})|(?P<wild>[*?])")
+from bridle._shell_words import INTERPRETERS, OPAQUE, RESERVED, SHELLS, family, named
 
-
-def _named(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_RESERVED = _named(
-    "! [[ ]] { } case coproc do done elif else end esac fi for foreach function if in nocorrect "
-    "noglob repeat select then time until while"
-)
-_RUNNERS = _named(
+_RUNNERS = named(
     ". bash builtin busybox chroot command csh dash doas env eval exec fish flock ionice ksh nice "
     "nohup nsenter parallel pkexec script setsid sh source ssh stdbuf strace su sudo systemd-run "
     "tcsh timeout trap unshare watch xargs zsh "
@@ -41,16 +21,8 @@ _RUNNERS = _named(
 )
 """Words that are followed by a program to run, possibly after options or a name."""
 
-_PREFIXES = _RESERVED | _RUNNERS
+_PREFIXES = RESERVED | _RUNNERS
 """Words that the loose parser skips to find the program."""
-
-_SHELLS = _named("ash bash csh dash fish ksh mksh pwsh sh tcsh zsh")
-_INTERPRETERS = _named(
-    "awk bun deno expect gawk java julia lua mawk nawk node nodejs osascript perl php pypy python "
-    "rscript ruby tclsh ts-node tsx wish"
-)
-_OPAQUE = _named(". alias at batch crontab enable hash parallel source")
-"""Programs and builtins that run a file or their input, or rename a program."""
 
 _SPLIT = re.compile(r"[;&|\n\r()`]|[<>]\(")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
@@ -67,56 +39,6 @@ _LOOKED_AT = 32
 
 _RUNS_NEXT = {"-exec", "-execdir", "-ok", "-okdir"}
 """Options of find that are followed by a command."""
-
-
-class Wild(msgspec.Struct, frozen=True):
-    """A wildcard in a word of a pattern: ``*`` or ``?``."""
-
-    sign: str
-
-
-Piece = str | Wild
-"""A part of a pattern's word: literal text, or a wildcard."""
-
-
-def literal_words(command: str) -> tuple[str, ...] | None:
-    """Return the words of a command, without quotes, as the program would get them.
-
-    Returns None if the command is not one simple command with literal words.
-    """
-    words = _words(command, _WORD)
-    if words is None or any(word.startswith("=") for word in words):
-        return None
-    if words[0] in _RESERVED or "=" in words[0]:
-        return None
-    return tuple(
-        "".join(piece for piece in _pieces(word) if isinstance(piece, str)) for word in words
-    )
-
-
-def pattern_words(pattern: str) -> list[list[Piece]] | None:
-    """Return the words of a pattern, in which an unquoted ``*`` or ``?`` is a wildcard.
-
-    Returns None if the pattern is not one simple command with literal words and wildcards.
-    """
-    words = _words(pattern, _PATTERN_WORD)
-    if words is None or words[0] in _RESERVED or any(word.startswith("=") for word in words):
-        return None
-    return [list(_pieces(word)) for word in words]
-
-
-def _words(text: str, word: str) -> list[str] | None:
-    if re.fullmatch(rf"[ \t]*{word}(?:[ \t]+{word})*[ \t]*", text) is None:
-        return None
-    return re.findall(word, text)
-
-
-def _pieces(word: str) -> Iterator[Piece]:
-    for found in _PIECE.finditer(word):
-        if found["wild"]:
-            yield Wild(found["wild"])
-        else:
-            yield found["bare"] or found["quoted"][1:-1]
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -169,20 +91,14 @@ def _hides_commands(words: Sequence[str], programs: Sequence[str]) -> bool:
     Shells and interpreters count at any position, because not all programs that run others are
     known.
     """
-    if any(_family(word) in _OPAQUE for word in programs):
+    if any(family(word) in OPAQUE for word in programs):
         return True
     for word, after in pairwise([*words, ""]):
-        name = _family(word)
-        if name in _INTERPRETERS or (name in _SHELLS and not _COMMAND_OPTION.fullmatch(after)):
+        name = family(word)
+        if name in INTERPRETERS or (name in SHELLS and not _COMMAND_OPTION.fullmatch(after)):
             return True
     is_replaced = any(word.startswith(_REPLACING) for word in words)
-    return is_replaced and any(_family(word) == "xargs" for word in programs)
-
-
-def _family(word: str) -> str:
-    """Return the name of a program without its directory and version."""
-    name = word.rpartition("/")[2].lower()
-    return re.sub(r"(?<=\w)[\d.]+$", "", name)
+    return is_replaced and any(family(word) == "xargs" for word in programs)
 
 
 def _all_words(text: str) -> Iterator[str]:

@@ -166,3 +166,16 @@ def test_subagents_of_copied_calls_are_copied_with_their_own() -> None:
     made = fork(lines(user("a", None), assistant("b", "a", call("1"))), subagents=agents)
     assert [found.name for found, _ in made.subagents] == ["agent-1", "agent-2"]
     assert [one["sessionId"] for _, entries in made.subagents for one in entries] == [TWO] * 4
+
+
+def test_a_call_that_waits_for_approval_does_not_wait_in_the_copy() -> None:
+    marker = {"type": "hook_deferred_tool", "toolUseID": "t1", "toolName": "Bash"}
+    made = fork(
+        lines(
+            user("p1", None, "do it"),
+            assistant("a1", "p1", call("t1")),
+            entry("attachment", "d1", "a1", attachment=marker),
+            entry("attachment", "x1", "d1", attachment={"type": "date"}),
+        )
+    )
+    assert originals(made) == ["p1", "a1", "x1"]

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from tests.support.stored import ONE, assistant, call, entry, result, user
 
-from bridle._core.transcript_turns import StoredTurn, ending_of, prompts_in, turns_of
+from bridle._core.transcript_turns import (
+    StoredTurn,
+    ending_of,
+    prompts_in,
+    turns_of,
+    waiting_call,
+)
 from bridle._core.transcripts import TranscriptEntry, conversation, entries_of_objects
 from bridle.outcomes import Outcome, OutcomeReason
 
@@ -225,3 +231,37 @@ def test_a_deferred_call_ends_a_turn_and_can_be_resumed() -> None:
     assert pending is not None
     assert (pending.session_id, pending.tool_name, pending.tool_use_id) == (ONE, "Bash", "t1")
     assert (pending.tool_input, pending.cwd) == ({"command": "t1"}, "/w")
+
+
+# ------------------------------------------------------------------------- calls that wait
+
+OTHER_RESULT = user("r2", None, result("t2"))
+LATER = attachment("d2", "hook_deferred_tool", toolUseID="t2", toolName="Write", toolInput={})
+
+
+@pytest.mark.parametrize(
+    ("entries", "waits"),
+    [
+        ([CALL, DEFERRED], "t1"),
+        ([CALL, DEFERRED, attachment("x", "prompt_snapshot")], "t1"),
+        # Another call of the message ran, so the entry lies beside the branch.
+        ([CALL, DEFERRED, OTHER_RESULT], "t1"),
+        ([CALL, DEFERRED, META], "t1"),
+        ([CALL, DEFERRED, RESULT], None),
+        ([CALL, DEFERRED, user("p2", None, "more")], None),
+        ([CALL, DEFERRED, attachment("q", "queued_command", source_uuid="p2")], None),
+        # A crash inside a tool call leaves no such entry.
+        ([CALL], None),
+        ([CALL, attachment("x", "hook_deferred_tool")], None),
+        ([CALL, DEFERRED, LATER], "t2"),
+        # The CLI drops the first of two calls.
+        ([CALL, DEFERRED, LATER, OTHER_RESULT], None),
+        ([CALL, DEFERRED, RESULT, ANSWER, user("p2", None, "more"), LATER], "t2"),
+    ],
+)
+def test_the_last_deferred_call_waits_until_it_has_a_result_or_a_prompt_follows(
+    entries: list[Json], waits: str | None
+) -> None:
+    found = waiting_call(entries_of_objects([PROMPT, *entries]), ONE)
+    assert (found and found.tool_use_id) == waits
+    assert found is None or found.session_id == ONE

@@ -8,13 +8,15 @@ not ask for them, when it asks for permission.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct, structs
 
+from bridle._approval_rules import ApprovalRule
 from bridle._core.incoming.answers import Answer, InvalidResult
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookAnswer, HookRun
+from bridle._core.tool_names import names_of
 from bridle._core.versions import Version, is_since
 from bridle._core.wire import encode_json
 from bridle._raw_line import JsonObject
@@ -22,6 +24,7 @@ from bridle.approvals import PendingApproval
 from bridle.controls import CanUseToolRequest, HookCallbackRequest
 from bridle.hooks import HookOutput
 from bridle.messages import ResultMessage
+from bridle.tools import ToolServer
 
 PRE_TOOL_USE = "PreToolUse"
 _PERMISSION_REQUEST = "PermissionRequest"
@@ -36,6 +39,30 @@ _OTHER_WAITS = "another call is waiting for approval"
 _SUBAGENT = "a call of a subagent cannot wait for approval"
 _NO_ID = "the CLI did not name the call"
 _TOO_OLD = f"the CLI must be {DEFER_SINCE} or newer to let a call wait for approval"
+
+
+class Gate(Struct, frozen=True):
+    """The calls that wait for approval although no hook defers them."""
+
+    rules: tuple[ApprovalRule, ...] = ()
+    #: The tool servers of the session by name. They can change.
+    servers: Mapping[str, ToolServer] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """True if no call has to wait."""
+        return not self.rules and not any(one.approving() for one in self.servers.values())
+
+    def holds(self, tool_name: str, tool_input: object) -> bool:
+        """Return True if a call has to wait. One without a name has to."""
+        if self.is_open or not tool_name:
+            return not self.is_open
+        names = names_of(tool_name)
+        return any(rule.concerns(names, tool_input) for rule in self.rules) or any(
+            f"mcp__{server}__{tool}" in names
+            for server, one in self.servers.items()
+            for tool in one.approving()
+        )
 
 
 class Approval(Struct, frozen=True, kw_only=True):
@@ -128,18 +155,21 @@ class ApprovalRun(HookRun):
 class Approvals:
     """The call that a session resumes, and the call that it has deferred.
 
-    ``cli_version`` returns the version of the CLI, None if it is not known. ``problem`` returns why
-    the turn that runs cannot wait for approval, None if it can.
+    ``gate`` says which calls wait without a hook. ``cli_version`` returns the version of the CLI,
+    None if it is not known. ``problem`` returns why the turn that runs cannot wait for approval,
+    None if it can.
     """
 
     def __init__(
         self,
         resumed: Approval | None = None,
+        gate: Gate | None = None,
         *,
         cli_version: Callable[[], str | None] = lambda: None,
         problem: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.resumed = resumed
+        self._gate = gate or Gate()
         self._cli_version = cli_version
         self._problem = problem
         # The hooks that have run before the decision.
@@ -153,16 +183,16 @@ class Approvals:
         self._deferred: JsonObject | None = None
         # True if the turn went on after it deferred a call.
         self._went_on = False
-        # The call that waits. Set when its turn ends.
-        self._waiting: PendingApproval | None = None
+        #: The call that waits. Set when its turn ends.
+        self.waiting: PendingApproval | None = None
 
     # -- deferring ---------------------------------------------------------------------------------
 
     @property
     def deferred(self) -> tuple[str, str] | None:
         """The name and the id of the deferred call. None if no call is deferred."""
-        if self._waiting is not None:
-            return self._waiting.tool_name, self._waiting.tool_use_id
+        if self.waiting is not None:
+            return self.waiting.tool_name, self.waiting.tool_use_id
         if self._deferred is not None:
             return str(self._deferred.get("tool_name")), str(self._deferred.get("tool_use_id"))
         return None
@@ -185,6 +215,16 @@ class Approvals:
         else:
             run.deny_deferral(problem)
 
+    def hold(self, run: HookRun) -> None:
+        """Defer the call of a run if the gate holds it and the hooks would let it run.
+
+        The run of the resumed call is left alone, because the person has decided.
+        """
+        if type(run) is HookRun and run.needs_last:
+            name, given = run.wire.get("tool_name"), run.wire.get("tool_input")
+            if self._gate.holds(str(name or ""), given):
+                run.defer()
+
     def note_call(self, tool_use_id: str | None) -> None:
         """Note that the CLI is about to run a call."""
         deferred = self._deferred
@@ -197,7 +237,7 @@ class Approvals:
         This happens on 2.1.197 if the turn went on after the call was deferred: with another call
         of the same message, or because the hook answered before the message ended.
         """
-        if self._waiting is None or result is None:
+        if self.waiting is None or result is None:
             return False
         went_on = self._went_on or result.terminal_reason != "tool_deferred"
         return went_on and not is_since(self._cli_version(), AWAIT_INITIALIZE_SINCE)
@@ -212,10 +252,10 @@ class Approvals:
         if resumed is not None and uuid == resumed.uuid and self.awaits_decision:
             # A result without the call means that the CLI dropped it, for example at an interrupt.
             if result is None or (named is not None and named.id == resumed.pending.tool_use_id):
-                self._waiting = resumed.pending
+                self.waiting = resumed.pending
         elif result is not None and named is not None and named.id:
             about = deferred if deferred and deferred.get("tool_use_id") == named.id else {}
-            self._waiting = PendingApproval(
+            self.waiting = PendingApproval(
                 session_id=result.session_id or "",
                 tool_name=named.name,
                 tool_input=named.input,
@@ -225,12 +265,12 @@ class Approvals:
                 permission_mode=_text(about.get("permission_mode")),
                 cli_version=self._cli_version(),
             )
-        return self._waiting
+        return self.waiting
 
     def begin_turn(self) -> str | None:
         """Note that the CLI begins a turn. Return the id of a waiting call that this discards."""
         self.has_begun = True
-        waiting, self._waiting = self._waiting, None
+        waiting, self.waiting = self.waiting, None
         return None if waiting is None else waiting.tool_use_id
 
     # -- resuming ----------------------------------------------------------------------------------
@@ -294,9 +334,16 @@ class Approvals:
         self._run = run
         return run
 
-    def forbids(self, tool_use_id: str | None) -> bool:
-        """Return True if the CLI runs the resumed call although it was not told to."""
-        return self.concerns(tool_use_id) and not self._is_allowed
+    def forbids(self, tool_use_id: str | None, tool_name: str | None = None) -> bool:
+        """Return True if a call of an in-process tool is not to run now.
+
+        The resumed call runs only if it was allowed. Another call of a tool that needs an approval
+        does not run, even if the CLI did not ask for the hooks. ``tool_name`` is None for a message
+        that is not a call.
+        """
+        if self.concerns(tool_use_id):
+            return not self._is_allowed
+        return tool_name is not None and self._gate.holds(tool_name, None)
 
     def answered(self, run: HookRun) -> None:
         """Note the answer of a run."""

@@ -10,10 +10,11 @@ from typing import Any
 
 from msgspec import Struct, ValidationError
 
+from bridle._approval_rules import ApprovalRule
 from bridle._callables import Callback
 from bridle._core.actions import Action, CallKind
 from bridle._core.deadlines import Deadlines
-from bridle._core.incoming.approvals import Approval, Approvals
+from bridle._core.incoming.approvals import Approval, Approvals, Gate
 from bridle._core.incoming.dialogs import DialogHandler
 from bridle._core.incoming.elicitations import ElicitationHandler
 from bridle._core.incoming.hook_plan import HookPlan
@@ -61,10 +62,17 @@ class IncomingConfig(Struct, frozen=True, kw_only=True):
     tool_servers: Mapping[str, ToolServer] = {}
     #: Seconds that a permission request, an elicitation or a dialog may take. None means no limit.
     permission_timeout: float | None = None
+    #: The calls that wait for approval without a hook.
+    approve: tuple[ApprovalRule, ...] = ()
     #: The call that the session resumes, and the decision about it.
     approval: Approval | None = None
     #: Requests that may be open at once. Constant in sessions, smaller in simulations.
     max_open: int = MAX_OPEN_REQUESTS
+
+    @property
+    def gate(self) -> Gate:
+        """What lets calls wait for approval without a hook."""
+        return Gate(self.approve, self.tool_servers)
 
     @property
     def has_gates(self) -> bool:
@@ -93,7 +101,7 @@ class Incoming:
         end_turn: Callable[[str, HookAnswer, float], None],
         approvals: Approvals | None = None,
     ) -> None:
-        self._approvals = approvals or Approvals(config.approval)
+        self._approvals = approvals or Approvals(config.approval, config.gate)
         self.table = table = OpenRequests(
             config.max_open, deadlines, emit, shutdown=shutdown, prompt=prompt
         )

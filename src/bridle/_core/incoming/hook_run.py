@@ -311,6 +311,11 @@ class HookRun(msgspec.Struct):
         """Return a run without hooks, which lets the CLI go on."""
         return cls(event, {}, None, (), answer=_GO_ON)
 
+    def defer(self) -> None:
+        """Defer the call in place of the answer, which lets it run."""
+        self._kept, self.answer = {**self._kept, "permissionDecision": "defer"}, None
+        self.conclude()
+
     def deny_deferral(self, problem: str) -> None:
         """Deny a call that a hook deferred and that cannot wait. ``problem`` says why."""
         self.warn("cannot_defer", f"{self.label}: {problem}")

@@ -71,6 +71,7 @@ class HookHandler:
     def _begin(self, request: IncomingRequest, run: HookRun) -> None:
         table, now = self._table, request.now
         run.cli_blocks = self.cli_blocks
+        self._approvals.hold(run)
         if self._plan.last is not None and run.needs_last:
             run.call_last(self._plan.last)
         if table.is_closing:
@@ -114,6 +115,7 @@ class HookHandler:
     def _step(self, request_id: str, run: HookRun, now: float) -> None:
         """Call the next hook of the run, or send the answer of the run."""
         table, approvals, last = self._table, self._approvals, self._plan.last
+        approvals.hold(run)
         if last is not None and run.needs_last:
             run.call_last(last)
         answer = run.answer

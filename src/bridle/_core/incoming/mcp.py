@@ -171,7 +171,9 @@ class McpHandler:
         params = message.message.get("params")
         known = cast("JsonObject", params) if isinstance(params, dict) else {}
         used = tool_server.tool_use_of(known)
-        if self._approvals.forbids(used):
+        is_call = message.message.get("method") == "tools/call"
+        name = _full_name(message.server, known.get("name")) if is_call else None
+        if self._approvals.forbids(used, name):
             self._reject(message, _NOT_APPROVED)
             return
         label = f"{message.message.get('method') or 'answer'} for MCP server {message.server}"
@@ -183,7 +185,8 @@ class McpHandler:
     def _pass_to_tool(self, server: ToolServer, message: mcp.McpMessage) -> None:
         call = tool_server.handle(message.server, server, message.message)
         if isinstance(call, tool_server.ToolCall):
-            if self._approvals.forbids(call.context.tool_use_id):
+            name = _full_name(message.server, call.tool.name)
+            if self._approvals.forbids(call.context.tool_use_id, name):
                 self._reject(message, _NOT_APPROVED)
                 return
             label = f"tool {call.context.name} of MCP server {message.server}"
@@ -210,3 +213,8 @@ class McpHandler:
     def _reject(self, message: mcp.McpMessage, text: str, code: int = mcp.INTERNAL_ERROR) -> None:
         answer = mcp.error_response(message.message, code, text)
         self._table.send(message.request_id, {"mcp_response": answer})
+
+
+def _full_name(server: str, tool: object) -> str:
+    """Return the name under which the model knows a tool of a server."""
+    return f"mcp__{server}__{tool}"

@@ -19,6 +19,7 @@ from bridle import (
     Continue,
     Deny,
     Edit,
+    Hook,
     HookResult,
     Outcome,
     PermissionResult,
@@ -69,7 +70,7 @@ async def open_session(cli: CliOptions) -> AsyncGenerator[Session]:
     agent = Agent(
         cli=cli,
         tools=[order],  # a tool
-        on_pre_tool_use=guard,  # a hook
+        hooks={"PreToolUse": [Hook(guard, on_error="block")]},  # a hook
         on_can_use_tool=decide,  # a permission callback
     )
     async with agent.session() as session:

@@ -149,8 +149,8 @@ def _translated(error: errors.BridleError) -> Exception:
         return ClaudeSDKError("File rewinding is not enabled.")
     if isinstance(error, errors.ApprovalPending):
         return CLIConnectionError(
-            f"A call of {error.tool_name} is deferred, so this client takes no more prompts. "
-            "Disconnect it, and continue the session in another client with resume."
+            f"A call of {error.tool_name} is deferred, so the session takes no more prompts. "
+            "Disconnect, and decide with bridle.Agent(...).resume(error.__cause__.pending, ...)."
         )
     if isinstance(error, errors.ControlTimeout):
         return ClaudeSDKError(f"Control request timeout: {error.operation}")

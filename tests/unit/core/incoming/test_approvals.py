@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.cli import (
     NEWER,
     OLDER,
@@ -41,6 +42,7 @@ from bridle import (
     ToolServer,
     tool,
 )
+from bridle._approval_rules import rules_of
 from bridle._core.actions import Call, Reject, TurnEnded
 from bridle._core.engine import Engine
 from bridle._core.incoming.approvals import Approval
@@ -504,3 +506,115 @@ def test_a_turn_that_has_begun_has_no_deadline_to_begin() -> None:
     feed(engine, 1.0, success("req_0", OLDER))
     answer(engine, permission())
     assert outcomes(engine.advance(100.0)) == []
+
+
+# ------------------------------------------------------------------------- without a hook
+
+
+@tool(approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def gated(*rules: str, hooks: int = 1) -> Engine:
+    """Return a session whose rules let calls wait, in which the prompt `p` runs."""
+    listed = {"PreToolUse": [Hook(idle)] * hooks}
+    planned = HookPlan.from_options(listed, 60.0, None, "PreToolUse")
+    engine = running(
+        dict(NEWER),
+        incoming=asking(
+            hooks=planned, approve=rules_of(rules), mcp_servers={"tools": ToolServer([pay])}
+        ),
+    )
+    engine.send("k", "p", "go", 0.0)
+    feed(engine, 0.0, init("p"))
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("rules", "members"),
+    [
+        (["Bash(ls *)"], {}),
+        (["Bash"], {}),
+        ([], {"tool_name": "mcp__tools__pay", "tool_input": {}}),
+        (["mcp__other"], {"tool_name": "mcp__other__x", "tool_input": {}}),
+        (["Task"], {"tool_name": "Agent", "tool_input": {}}),
+        (["Write"], {"tool_name": ""}),
+    ],
+)
+@pytest.mark.parametrize(
+    "returned",
+    [None, Continue(), HookOutput(permission_decision="allow"), HookOutput(decision="approve")],
+)
+def test_a_call_that_needs_an_approval_waits_whatever_the_hooks_return(
+    rules: list[str], members: dict[str, Any], returned: object
+) -> None:
+    engine = gated(*rules, hooks=0 if returned is None else 1)
+    line = pre_tool_use("r1", "toolu_1", **members)
+    payload, _ = answer(engine, line, *([] if returned is None else [returned]))
+    assert payload["hookSpecificOutput"]["permissionDecision"] == "defer"
+    assert "decision" not in payload
+    with pytest.raises(ApprovalPending):
+        raise engine.refusal("send_user_message") or AssertionError
+
+
+def test_a_hook_that_fails_does_not_let_the_call_run() -> None:
+    engine = gated("Bash(ls *)")
+    [call] = only(Call, feed(engine, 1.0, pre_tool_use("r1", "toolu_1")))
+    actions = engine.failed_call(call.call_id, "boom", 1.0)
+    assert payloads(actions)["r1"]["hookSpecificOutput"] == DEFERS
+
+
+@pytest.mark.parametrize(
+    ("returned", "decision"), [(Block("no"), "deny"), (EndTurn("no"), "deny"), (Defer(), "defer")]
+)
+def test_a_hook_that_decides_against_the_call_wins(returned: object, decision: str) -> None:
+    payload, _ = answer(gated("Bash"), pre_tool_use("r1", "toolu_1"), returned)
+    assert payload["hookSpecificOutput"]["permissionDecision"] == decision
+
+
+def test_the_rules_see_the_input_that_a_hook_has_changed() -> None:
+    changed = ModifyInput({"command": "rm x"})
+    payload, _ = answer(gated("Bash(rm *)"), pre_tool_use("r1", "toolu_1"), changed)
+    assert payload["hookSpecificOutput"] == DEFERS
+
+
+def test_a_call_that_no_rule_concerns_runs() -> None:
+    payload, _ = answer(gated("Bash(rm *)", "Write"), pre_tool_use("r1", "toolu_1"), None)
+    assert payload == {"continue": True}
+
+
+@pytest.mark.parametrize("name", ["pay", "other"])
+def test_a_tool_that_needs_an_approval_does_not_run_without_the_hooks(name: str) -> None:
+    """A CLI that skips the hooks does not get the tool to run."""
+    engine = gated()
+    params = {"name": name, "arguments": {}, "_meta": {"claudecode/toolUseId": "toolu_1"}}
+    message = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
+    actions = feed(engine, 1.0, mcp_message("m1", message))
+    assert only(Call, actions) == []
+    assert ("not approved" in str(payloads(actions))) is (name == "pay")
+
+
+def test_the_resumed_call_of_such_a_tool_runs() -> None:
+    pending = structs.replace(PENDING, tool_name="mcp__tools__pay", tool_input={})
+    approval = Approval(pending=pending, decision=ALLOW, uuid="turn")
+    servers = {"tools": ToolServer([pay])}
+    hooks = plan(needed="PreToolUse")
+    engine = started(incoming=asking(hooks=hooks, approval=approval, mcp_servers=servers))
+    feed(engine, 1.0, success("req_0", OLDER))
+    answer(engine, can_use_tool("c1", tool_name="mcp__tools__pay", tool_use_id="toolu_1"))
+    params = {"name": "pay", "arguments": {}, "_meta": {"claudecode/toolUseId": "toolu_1"}}
+    message = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
+    assert len(only(Call, feed(engine, 1.0, mcp_message("m1", message)))) == 1
+
+
+def test_the_session_shows_the_call_that_waits() -> None:
+    engine = gated("Bash")
+    answer(engine, pre_tool_use("r1", "toolu_1"), None)
+    assert engine.waiting is None
+    [outcome] = outcomes(feed(engine, 2.0, deferred_result("p")))
+    assert engine.waiting == outcome.pending
+    refused = engine.refusal("send_user_message")
+    assert isinstance(refused, ApprovalPending)
+    assert refused.pending == outcome.pending

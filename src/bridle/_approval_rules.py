@@ -1,0 +1,135 @@
+"""Decide which tool calls wait for approval, by the rules of the option `approve`.
+
+A rule fails closed: a command of which Bridle cannot tell what it runs waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from bridle._shell_words import INTERPRETERS, OPAQUE, SHELLS, Simple, family, named, simple_commands
+from bridle.errors import OptionsError
+
+COMMAND_TOOLS = frozenset({"Bash", "Monitor", "PowerShell", "REPL"})
+"""The tools that run commands. A rule for commands of Bash applies to all of them."""
+
+_RUN_TEXT = (
+    SHELLS
+    | INTERPRETERS
+    | OPAQUE
+    | named("ed emacs eval ex exec gdb m4 nvim sed trap vi view vim xargs")
+)
+"""Programs and builtins that may run what their arguments or their input say."""
+
+_FILTERS = named("cat cut egrep fgrep grep head nl sort tail tr uniq wc")
+"""Programs that only print what they read. Others may run it: only these may follow a pipe."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+, -]*")
+"""A word in which even another shell would find nothing to expand or to join."""
+
+_OPTIONS = re.compile(r"-[A-Za-z0-9]{1,16}")
+"""Short options, of which the last one may be followed by its value."""
+
+_RULE = re.compile(r"(?P<tool>[^()\s]+)(?:\((?P<pattern>[^()]*)\))?")
+_TOOL = re.compile(r"mcp__[A-Za-z0-9_-]+?(?:__\*)?|[A-Za-z][A-Za-z0-9_]*")
+_WORDS = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*(?: [A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*)*")
+
+_FIX = "Use a tool, such as 'Write' or 'mcp__tools__refund', or commands, such as 'Bash(rm *)'."
+
+
+class ApprovalRule(msgspec.Struct, frozen=True):
+    """One rule of the option `approve`."""
+
+    #: The name of a tool; for a server of MCP, the beginning of the names of its tools.
+    tool: str
+    #: Finds the words of the rule in a command. None: the rule is about every call of the tool.
+    words: re.Pattern[str] | None = None
+
+    def concerns(self, names: Collection[str], tool_input: object) -> bool:
+        """Return True if a call waits. ``names`` are the current and earlier names of its tool."""
+        if self.words is None:
+            is_server = self.tool.endswith("__")
+            return (
+                any(name.startswith(self.tool) for name in names)
+                if is_server
+                else (self.tool in names)
+            )
+        if COMMAND_TOOLS.isdisjoint(names):
+            return False
+        command = tool_input.get("command") if isinstance(tool_input, dict) else None
+        if not isinstance(command, str) or not {"Bash", "Monitor"}.intersection(names):
+            return True
+        found = simple_commands(command)
+        return found is None or any(map(self._may_run, found))
+
+    def _may_run(self, command: Simple) -> bool:
+        """Return True unless a simple command certainly does not run what the rule names."""
+        assert self.words is not None, "the rule is about commands"
+        program = family(command.words[0])
+        return (
+            program in _RUN_TEXT
+            or (command.is_piped and program not in _FILTERS)
+            or not all(map(_PLAIN.fullmatch, command.words))
+            or self.words.search(" ".join(map(_with_value, command.words))) is not None
+        )
+
+
+def _with_value(word: str) -> str:
+    """Return a word. An option that may have a value without a space is followed by its ends."""
+    letters = _OPTIONS.match(word)
+    ends = range(2, letters.end() + 1) if letters else ()
+    return " ".join((word, *(word[end:] for end in ends)))
+
+
+def read_rule(field: str, value: object) -> str:
+    """Check a rule of the option `approve` and return it.
+
+    Raises:
+        OptionsError: it is not a rule.
+    """
+    _ = _read(field, value)
+    return str(value)
+
+
+def rules_of(values: Iterable[str]) -> tuple[ApprovalRule, ...]:
+    """Return the rules of the option `approve`, which were checked before."""
+    return tuple(_read("approve", value) for value in values)
+
+
+def _read(field: str, value: object) -> ApprovalRule:
+    found = _RULE.fullmatch(value) if isinstance(value, str) else None
+    if found is None or _TOOL.fullmatch(found["tool"]) is None:
+        raise OptionsError(field, f"must be a rule, got {value!r:.80}", fix=_FIX)
+    tool, pattern = found["tool"], found["pattern"]
+    if tool.startswith("mcp__"):
+        if pattern is not None:
+            problem = f"has a pattern for the input of {tool!r:.80}, which is not supported"
+            raise OptionsError(field, problem, fix="Leave the pattern out: every call waits.")
+        name = tool.removesuffix("__*").removeprefix("mcp__")
+        return ApprovalRule(tool if "__" in name and tool[-1] != "*" else f"mcp__{name}__")
+    if pattern is None or pattern == "*":
+        return ApprovalRule(tool)
+    if tool != "Bash":
+        problem = f"has a pattern for the input of {tool!r:.80}; only Bash can have one"
+        fix = f"Use {tool!r:.80}, so that every call waits, or a PreToolUse hook."
+        raise OptionsError(field, problem, fix=fix)
+    text = re.sub(r"(?: |:)\*$", "", pattern)
+    if _WORDS.fullmatch(text) is None:
+        problem = f"has the pattern {pattern!r:.80}, which is not a program with fixed words"
+        fix = (
+            "Name the program and its subcommands, such as 'Bash(rm *)' or 'Bash(git push *)', "
+            "without options and wildcards. Use 'Bash' to let every command wait."
+        )
+        raise OptionsError(field, problem, fix=fix)
+    return ApprovalRule(tool, _finder(text))
+
+
+def _finder(text: str) -> re.Pattern[str]:
+    """Return what finds the words of a rule in a command: in this order, with words between."""
+    program, *others = text.split(" ")
+    words = [program.rpartition("/")[2] or program, *others]
+    parts = (rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])" for word in words)
+    return re.compile(".*?".join(parts), re.IGNORECASE)
