@@ -20,18 +20,39 @@ _RUN_TEXT = (
     SHELLS
     | INTERPRETERS
     | OPAQUE
-    | named("ed emacs eval ex exec gdb m4 nvim sed trap vi view vim xargs")
+    | named("ed emacs eval ex exec gdb gsed m4 nvim sed trap vi view vim xargs")
 )
 """Programs and builtins that may run what their arguments or their input say."""
 
-_FILTERS = named("cat cut egrep fgrep grep head nl sort tail tr uniq wc")
-"""Programs that only print what they read. Others may run it: only these may follow a pipe."""
+_COMPOSE = INTERPRETERS | named("gsed parallel scp sed sftp ssh xargs")
+"""Programs that can compose the name of a program from plain words. They may follow another one."""
+
+_RUN_NOTHING = named(
+    "basename cat cd cut dirname echo egrep false fgrep file grep head ls mkdir nl pwd stat tail "
+    "test touch tr true uniq wc which"
+)
+"""Programs that run no other program, whatever their arguments and their input say."""
+
+_FILTERS = _RUN_NOTHING | {"sort"}
+"""Only these may follow a pipe. Others may run what they read."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+, -]*")
 """A word in which even another shell would find nothing to expand or to join."""
 
-_OPTIONS = re.compile(r"-[A-Za-z0-9]{1,16}")
-"""Short options, of which the last one may be followed by its value."""
+_GLUED = r"(?<![A-Za-z0-9_-])-[A-Za-z0-9]+?"
+"""Short options, of which the last one is followed by its value without a space."""
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return "|".join(map(re.escape, sorted(names)))
+
+
+_COMPOSES = re.compile(
+    rf"(?:(?<![A-Za-z0-9_.-])(?:{_any_of(_COMPOSE | SHELLS)})|{_GLUED}(?:{_any_of(_COMPOSE)}))"
+    r"[0-9.]*(?![A-Za-z0-9_./:-])",
+    re.IGNORECASE,
+)
+"""Finds such programs, and shells, in a command. Files such as ``index.php`` are not meant."""
 
 _RULE = re.compile(r"(?P<tool>[^()\s]+)(?:\((?P<pattern>[^()]*)\))?")
 _TOOL = re.compile(r"mcp__[A-Za-z0-9_-]+?(?:__\*)?|[A-Za-z][A-Za-z0-9_]*")
@@ -45,12 +66,12 @@ class ApprovalRule(msgspec.Struct, frozen=True):
 
     #: The name of a tool; for a server of MCP, the beginning of the names of its tools.
     tool: str
-    #: Finds the words of the rule in a command. None: the rule is about every call of the tool.
-    words: re.Pattern[str] | None = None
+    #: Find the words of the rule in a command. Empty: the rule is about every call of the tool.
+    words: tuple[re.Pattern[str], ...] = ()
 
     def concerns(self, names: Collection[str], tool_input: object) -> bool:
         """Return True if a call waits. ``names`` are the current and earlier names of its tool."""
-        if self.words is None:
+        if not self.words:
             is_server = self.tool.endswith("__")
             return (
                 any(name.startswith(self.tool) for name in names)
@@ -67,21 +88,24 @@ class ApprovalRule(msgspec.Struct, frozen=True):
 
     def _may_run(self, command: Simple) -> bool:
         """Return True unless a simple command certainly does not run what the rule names."""
-        assert self.words is not None, "the rule is about commands"
-        program = family(command.words[0])
+        program, text = command.words[0], " ".join(command.words)
         return (
-            program in _RUN_TEXT
+            family(program) in _RUN_TEXT
             or (command.is_piped and program not in _FILTERS)
             or not all(map(_PLAIN.fullmatch, command.words))
-            or self.words.search(" ".join(map(_with_value, command.words))) is not None
+            or (program not in _RUN_NOTHING and _COMPOSES.search(text) is not None)
+            or self._is_in(text)
         )
 
-
-def _with_value(word: str) -> str:
-    """Return a word. An option that may have a value without a space is followed by its ends."""
-    letters = _OPTIONS.match(word)
-    ends = range(2, letters.end() + 1) if letters else ()
-    return " ".join((word, *(word[end:] for end in ends)))
+    def _is_in(self, text: str) -> bool:
+        """Return True if a text has the words of the rule in their order, with others between."""
+        position = 0
+        for word in self.words:
+            found = word.search(text, position)
+            if found is None:
+                return False
+            position = found.end()
+        return True
 
 
 def read_rule(field: str, value: object) -> str:
@@ -124,12 +148,16 @@ def _read(field: str, value: object) -> ApprovalRule:
             "without options and wildcards. Use 'Bash' to let every command wait."
         )
         raise OptionsError(field, problem, fix=fix)
-    return ApprovalRule(tool, _finder(text))
+    return ApprovalRule(tool, _finders(text))
 
 
-def _finder(text: str) -> re.Pattern[str]:
-    """Return what finds the words of a rule in a command: in this order, with words between."""
+def _finders(text: str) -> tuple[re.Pattern[str], ...]:
+    """Return what finds each word of a rule in a command."""
     program, *others = text.split(" ")
     words = [program.rpartition("/")[2] or program, *others]
-    parts = (rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])" for word in words)
-    return re.compile(".*?".join(parts), re.IGNORECASE)
+    return tuple(
+        re.compile(
+            rf"(?:(?<![A-Za-z0-9_])|{_GLUED}){re.escape(word)}(?![A-Za-z0-9_])", re.IGNORECASE
+        )
+        for word in words
+    )

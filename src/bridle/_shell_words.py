@@ -36,8 +36,8 @@ RESERVED = named(
 
 SHELLS = named("ash bash csh dash fish ksh mksh pwsh sh tcsh zsh")
 INTERPRETERS = named(
-    "awk bun deno expect gawk java julia lua mawk nawk node nodejs osascript perl php pypy python "
-    "rscript ruby tclsh ts-node tsx wish"
+    "awk bun deno expect gawk irb java julia lua mawk nawk node nodejs osascript perl php pypy "
+    "python raku rscript ruby tclsh ts-node tsx wish"
 )
 OPAQUE = named(". alias at batch crontab enable hash parallel source")
 """Programs and builtins that run a file or their input, or rename a program."""
