@@ -9,15 +9,17 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from tests.real.test_recovery_kills import model_of
 from tests.support.fleets import FleetPlan, check_all, submit_all, working
 from tests.support.stores import run
 
-from bridle import Agent, Deny
+from bridle import Agent, Allow, Deny
 from bridle.cli import main as command
 from bridle.errors import StoreError, UsageError
+from bridle.sessions import SessionKey
 from bridle.testing import ScriptedModel, text
 
 if TYPE_CHECKING:
@@ -73,12 +75,20 @@ def test_a_deferred_run_is_approved_after_all_workers_were_restarted(
                 assert plan.appended == []
                 listed = [one.id async for one in fleet.runs(status="waiting")]
                 assert sorted(listed) == sorted([asked.id, denied.id])
-                words = ["runs", "approve", "one", "--database", plan.database]
+                words = ["runs", "approve", "one", "--database", plan.database, "--call"]
+                assert await asyncio.to_thread(command, [*words, "toolu_other"]) != 0
+                with pytest.raises(UsageError, match=info.pending.tool_use_id):
+                    await asked.approve(Allow(), pending=(await denied.info()).pending)
+                assert await asked.status() == "waiting"
+                words.append(info.pending.tool_use_id)
                 assert await asyncio.to_thread(command, words) == 0
+                assert 'mcp__tools__append {"line": "ask1"}' in capsys.readouterr().out
                 assert await asked.status() == "queued"
                 with pytest.raises(UsageError):
                     await asked.approve(Deny("too late"))
-                await denied.approve(Deny("no"))
+                deny = (denied.approve(Deny("no")) for _ in range(3))
+                decided = await asyncio.gather(*deny, return_exceptions=True)
+                assert sorted(map(type, decided), key=str) == [type(None), UsageError, UsageError]
                 async with working(plan, 1) as workers:
                     assert (await asked.outcome(WAIT)).ok
                     spent = (await asked.info()).cost_usd or 0.0
@@ -92,6 +102,35 @@ def test_a_deferred_run_is_approved_after_all_workers_were_restarted(
                 shown = capsys.readouterr().out
                 assert "completed" in shown
                 assert "Done." in shown
+
+    run(main, timeout=600)
+
+
+def test_a_decision_about_a_call_that_waits_no_more_ends_the_run_with_that_reason(
+    lab: Lab, places: Path
+) -> None:
+    """Another program sent a prompt to the conversation. The worker goes on with other runs."""
+
+    async def main() -> None:
+        with ScriptedModel(model_of) as model:
+            plan = plan_of(lab.cli_path, places, model)
+            async with plan.fleet() as fleet, working(plan, 1):
+                one = await fleet.submit('CALL mcp__tools__append {"line": "ask"}')
+                async with asyncio.timeout(WAIT):
+                    while await one.status() != "waiting":
+                        await asyncio.sleep(0.1)
+                key = SessionKey((await one.info()).session_id, "", "")
+                entries = await fleet.store.load(key) or []
+                prompt = next(entry for entry in entries if entry.get("type") == "user")
+                last = next(entry["uuid"] for entry in reversed(entries) if "uuid" in entry)
+                again = {**prompt, "uuid": str(uuid4()), "parentUuid": last}
+                await fleet.store.append(key, [again])
+                await one.approve(Allow())
+                outcome = await one.outcome(WAIT)
+                assert outcome.reason == "start_failed"
+                assert "does not wait for approval" in outcome.detail
+                assert (await (await fleet.submit("Say hello.")).outcome(WAIT)).ok
+                assert plan.appended == []
 
     run(main, timeout=600)
 

@@ -114,6 +114,8 @@ class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The tool call that was decided about, and the decision.
     pending: PendingApproval | None = None
     decision: JsonObject | None = None
+    #: Chosen at random by the program that decided. It tells this decision from an equal one.
+    decision_id: str | None = None
 
     @property
     def id(self) -> str:

@@ -16,9 +16,9 @@ import msgspec
 from bridle._core.transcript_summaries import bare_info
 from bridle.cli.exits import ExitCode
 from bridle.cli.fleets import fleet_arguments, named_fleet
-from bridle.cli.printable import one_line
+from bridle.cli.printable import one_line, printable
 from bridle.cli.sessions import conversation, print_json, print_shown
-from bridle.errors import OptionsError, SessionNotFoundError
+from bridle.errors import OptionsError, SessionNotFoundError, UsageError
 from bridle.permissions import Allow, Deny, Edit, PermissionResult
 from bridle.sessions import read_transcript
 
@@ -30,7 +30,8 @@ _EPILOG = """\
   bridle runs --database sqlite:///runs.db        the same without the program
   bridle runs --status failed --live              the failed ones, again every second
   bridle runs show 1f0c9a2e                       the conversation, the cost, where it ran
-  bridle runs approve 1f0c9a2e                    let the tool run that waits
+  bridle runs approve 1f0c9a2e                    show the call that waits, ask, let it run
+  bridle runs approve 1f0c9a2e --call toolu_01    let it run if this call waits, without asking
   bridle runs approve 1f0c9a2e --deny "not now"   deny the call
   bridle runs cancel 1f0c9a2e                     cancel the run
 
@@ -54,6 +55,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--live", action="store_true", help="list: repeat it every second.")
     parser.add_argument("--json", action="store_true", help="list, show: print lines of JSON.")
+    parser.add_argument(
+        "--call",
+        metavar="ID",
+        help="With approve: the call that the decision is about, as `show` names it. Another one "
+        "is not decided.",
+    )
     parser.add_argument(
         "--deny",
         metavar="REASON",
@@ -190,6 +197,7 @@ def _facts(info: RunInfo) -> list[str]:
     if info.pending is not None:
         call = json.dumps(info.pending.tool_input, ensure_ascii=False)
         facts["waits for"] = one_line(f"{info.pending.tool_name} {call}", 500)
+        facts["call"] = info.pending.tool_use_id
     return [f"{name + ':':11}{one_line(str(value), 500)}" for name, value in facts.items() if value]
 
 
@@ -203,7 +211,22 @@ async def _approve(fleet: Fleet, options: argparse.Namespace, word: str) -> None
         except ValueError as error:
             raise OptionsError("--input", f"is not JSON: {error}") from None
     run = await _find(fleet, word)
-    await run.approve(decision)
+    info = await run.info()
+    pending = info.pending
+    if pending is None:
+        what = f"The run {run.id} does not wait for a decision: it is {info.status}."
+        raise UsageError(what, fix="`bridle runs --status waiting` lists the runs that do.")
+    if options.call not in (None, pending.tool_use_id):
+        what = f"The run {run.id} waits for the call {pending.tool_use_id}."
+        raise UsageError(what, fix="Look at that call with `bridle runs show`.")
+    # All of it: the end of a long input matters as much as its beginning.
+    print(printable(f"{pending.tool_name} {json.dumps(pending.tool_input, ensure_ascii=False)}"))
+    if options.call is None and sys.stdin.isatty():
+        verb = "Deny" if isinstance(decision, Deny) else "Allow"
+        if input(f"{verb} this call? [y/N] ").strip().lower() not in ("y", "yes"):
+            print("Nothing was decided.")
+            return
+    await run.approve(decision, pending=pending)
     print(f"{run.id} is in the queue again.")
 
 

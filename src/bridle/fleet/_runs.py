@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -21,10 +22,10 @@ from bridle._core.fleet_runs import (
 from bridle._core.journal import restore_outcome
 from bridle._message import Message
 from bridle._raw_line import JsonObject
-from bridle._shell.resuming import decision_about
+from bridle._shell.resuming import check_waiting, decision_about
 from bridle._shell.typed_output import OutputType
 from bridle._store import SessionStore
-from bridle.approvals import PendingApproval
+from bridle.approvals import PendingApproval, check_pending
 from bridle.errors import SessionNotFoundError, StoreError, UsageError
 from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._waiting import in_thread
@@ -276,30 +277,43 @@ class Run:
                 continue  # it may have ended in the meantime
             await self._add_next(row, "cancel")
 
-    async def approve(self, decision: PermissionResult | Answers) -> None:
+    async def approve(
+        self, decision: PermissionResult | Answers, *, pending: PendingApproval | None = None
+    ) -> None:
         """Decide about the tool call that the run waits for, and put the run into the queue.
 
-        If two programs decide at the same time, the first decision counts.
+        If several programs decide, exactly one decision counts: the first one.
 
         Args:
             decision: ``Allow()``, ``Deny(reason)`` or ``Edit(new_input)``.
+            pending: the call that the person saw, from `info`. Without it, the decision is about
+                the call that waits now.
 
         Raises:
-            OptionsError: it is not a decision about this call.
-            UsageError: the run does not wait for a decision, or another program was faster.
+            OptionsError: it is not a decision about this call, or ``pending`` was changed.
+            UsageError: the run does not wait for a decision, or waits for one about another call
+                than ``pending``, or another program was faster.
             StoreError: the database failed.
         """
         row, _ = await self._rows()
         outcome = None if row.result is None else row.result.outcome
-        pending = None if outcome is None else outcome.pending
-        if row.segment is None or status_of(row) is not RunStatus.WAITING or pending is None:
+        waiting = None if outcome is None else outcome.pending
+        if row.segment is None or status_of(row) is not RunStatus.WAITING or waiting is None:
             what = f"The run {self.id} does not wait for a decision: it is {status_of(row)}."
             raise UsageError(what, fix="Call run.status() first.")
-        decision_about(pending, decision)
-        chosen = decision_to_json(decision)
-        await self._add_next(row, "decide", pending, chosen)
+        if pending is not None:
+            check_waiting(check_pending(pending), waiting)
+        decision_about(waiting, decision)
+        own = str(uuid4())
+        await self._add_next(
+            row,
+            "decide",
+            pending=waiting,
+            decision=decision_to_json(decision),
+            decision_id=own,
+        )
         found, _ = await self._rows(row.segment.number + 1)
-        if found.segment is None or found.segment.decision != chosen:
+        if found.segment is None or found.segment.decision_id != own:
             what = f"Another program has decided about the run {self.id} before."
             raise UsageError(what, fix="Call run.status() to see what became of it.")
 
@@ -307,8 +321,10 @@ class Run:
         self,
         row: Row,
         kind: Any,
+        *,
         pending: PendingApproval | None = None,
         decision: JsonObject | None = None,
+        decision_id: str | None = None,
     ) -> None:
         segment = _segment_of(row)
         following = msgspec.structs.replace(
@@ -317,6 +333,7 @@ class Run:
             kind=kind,
             pending=pending,
             decision=decision,
+            decision_id=decision_id,
             spent=_cost(row) or 0.0,
         )
         await in_thread(self._queue.add, following)

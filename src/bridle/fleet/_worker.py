@@ -569,9 +569,10 @@ class _Term:
                     await self._write(queue.postpone, segment.id, self.name, _LONGEST_PAUSE)
                     raise asyncio.CancelledError from None
                 log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
-            except (StartError, ControlError, OptionsError) as error:
-                # An error of `prepare` concerns one run. The others may well start.
-                if not (isinstance(error, OptionsError) and error.field == _PREPARE):
+            except (StartError, ControlError, OptionsError, UsageError) as error:
+                # An error of `prepare`, or a decision about a call that does not wait, concerns one
+                # run. The others may well start.
+                if not isinstance(error, UsageError) and getattr(error, "field", "") != _PREPARE:
                     self._failed_starts += 1
                 return store_outcome(failed_outcome(error))
             if job.is_lost or job.is_cancelled:
