@@ -38,7 +38,7 @@ from tests.support.official import (
 from tests.support.processes import is_alive
 from tests.support.sdk_runs import OLDER_CLI, newest_cli
 
-from bridle.testing import Block, error, text, tool_use
+from bridle.testing import Block, error, repeat, text, tool_use
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = [
@@ -316,22 +316,33 @@ def test_continue_false_lets_the_tool_run_and_ends_the_turn(place: Path) -> None
     assert Path("ran").exists()
 
 
-def test_the_next_prompt_discards_a_deferred_call(place: Path) -> None:
+def test_a_deferred_call_is_discarded_or_runs_without_a_decision(place: Path) -> None:
     async def defer(*_: object) -> Any:
         decision = {"hookEventName": "PreToolUse", "permissionDecision": "defer"}
         return {"hookSpecificOutput": decision}
 
     async def main() -> None:
-        given = hooks("PreToolUse", defer)
-        script = [[BASH], [text("done")]]
-        async with connected(script, allowed_tools=["Bash"], hooks=given) as (client, _):
+        given: dict[str, Any] = {"allowed_tools": ["Bash"], "hooks": hooks("PreToolUse", defer)}
+        script = [[BASH], [text("done")], [BASH], repeat([text("done")])]
+        async with connected(script, **given) as (client, model):
             *_, deferred = await ask(client)
             assert deferred.deferred_tool_use.name == "Bash"
             *_, result = await ask(client, "and now?")
             assert (result.result, result.deferred_tool_use) == ("done", None)
+            assert not Path("ran").exists()
+            *_, deferred = await ask(client, "again")
+            await client.disconnect()
+            resumed = official.ClaudeAgentOptions(
+                env=model.env,
+                setting_sources=[],
+                allowed_tools=["Bash"],
+                resume=deferred.session_id,
+            )
+            async for _ in official.query(prompt="more", options=resumed):
+                pass
 
     asyncio.run(main())
-    assert not Path("ran").exists()
+    assert Path("ran").exists()
 
 
 def test_a_settings_file_chooses_the_mode_beside_a_permission_callback(place: Path) -> None:
@@ -510,7 +521,7 @@ SHOWN = {
     'a hook of `PreToolUse` returns `{"continue_": False}`': HERE
     + "test_continue_false_lets_the_tool_run_and_ends_the_turn",
     "a hook [defers](permissions.md#wait-days-for-a-persons-approval) a tool call": HERE
-    + "test_the_next_prompt_discards_a_deferred_call",
+    + "test_a_deferred_call_is_discarded_or_runs_without_a_decision",
     "`can_use_tool` or a `PermissionRequest` hook, and a settings file that sets "
     "`permissions.defaultMode`": HERE
     + "test_a_settings_file_chooses_the_mode_beside_a_permission_callback",
