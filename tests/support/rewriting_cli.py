@@ -13,6 +13,7 @@ from pathlib import Path
 SCRIPT = r'''#!{python} -IS
 """Run {real} and rewrite the lines in both directions."""
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -104,8 +105,7 @@ for thread in told:
 for thread in told:
     thread.join()
 code = child.wait()
-sys.stdout.flush()
-sys.exit(code if code >= 0 else 128 - code)
+os._exit(code if code >= 0 else 128 - code)  # the thread that reads the input cannot be joined
 '''
 
 

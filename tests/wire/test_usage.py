@@ -66,7 +66,7 @@ def test_the_fake_cli_answers_as_the_real_one(recording: Path) -> None:
     flavour = version if version in older else newest
 
     async def usage(session: Session) -> Json:
-        return dict(await session.control(GET_USAGE, **USAGE_FIELDS) or {})
+        return dict(await session.control(GET_USAGE, timeout=None, **USAGE_FIELDS) or {})
 
     async def main() -> list[Json]:
         with FakeCli.auto(flavour=flavour) as fake:

@@ -101,7 +101,7 @@ def test_the_total_is_a_number_in_the_response(total: float) -> None:
 NO_NUMBER = "the response has no number in session.total_cost_usd"
 NO_COST = "session.total_cost_usd is not a cost"
 
-UNREADABLE: dict[str, tuple[object, str]] = {
+UNREADABLE: dict[str, tuple[Any, str]] = {
     "no payload": (None, NO_NUMBER),
     "a list": ([], NO_NUMBER),
     "no session": ({}, NO_NUMBER),
