@@ -395,7 +395,9 @@ class ControlRejected(ControlError):
         self, operation: str, request_id: str | None, message: str, error_code: str | None = None
     ) -> None:
         code = f" [{error_code}]" if error_code else ""
-        self.is_unsupported = message.startswith("Unsupported control request")
+        # CLI 2.1.197 sends no code.
+        is_named = error_code is None and message.startswith("Unsupported control request")
+        self.is_unsupported = is_named or error_code == "unsupported_request"
         fix = "This version does not support it. Update the CLI with `claude update`."
         what = f"the CLI responded with an error: {message}{code}"
         super().__init__(operation, request_id, what=what, fix=fix if self.is_unsupported else "")

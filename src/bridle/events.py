@@ -262,7 +262,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.COST_UNKNOWN: (
         "warning",
-        "The CLI did not report its cost. Limits.usd cannot end this turn while it runs.",
+        "The CLI did not report its cost, so Limits.usd cannot be enforced. The turn ends.",
     ),
     WarningKind.USD_LIMIT_PASSED: (
         "warning",

@@ -110,7 +110,8 @@ class Limits(Record):
     usd: float | None = option(
         positive,
         _SDK,
-        "Maximum cost of the turn in US dollars, including subagents, as reported by the CLI.",
+        "Maximum cost of the turn in US dollars, including subagents, as reported by the CLI. If "
+        "the CLI does not report its cost, the turn ends as `limit_usd`.",
     )
 
 

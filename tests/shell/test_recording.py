@@ -865,7 +865,7 @@ def test_requests_for_the_cost_may_come_more_or_less_often_than_recorded(tmp_pat
         options = bridle.CliOptions(cli_path=fake.path)
         asyncio.run(ask(bidir, options, recorder=Recorder(path)))
     entries = [one for one in read_recording(path) if "started" not in one.members]
-    [first, *_] = requests = [one for one in entries if "get_session_cost" in one.line]
+    [first, *_] = requests = [one for one in entries if "get_usage" in one.line]
     asyncio.run(play(entries))
     asyncio.run(play([one for one in entries if one not in requests[1:]]))
     at = entries.index(first)

@@ -49,7 +49,7 @@ class Line(Struct):
     answers: str = ""
     #: A result that came before: nothing may come of it.
     is_stale: bool = False
-    #: The total it tells, as an answer to get_session_cost, while `turns` run.
+    #: The total it tells, as an answer to get_usage, while `turns` run.
     total: float | None = None
 
 

@@ -444,3 +444,18 @@ def test_an_outcome_without_details_still_makes_a_sentence() -> None:
 def test_a_rate_limit_says_when_it_resets() -> None:
     outcome = Outcome(reason=OutcomeReason.RATE_LIMITED, resets_at=1999999999.0)
     assert errors.RateLimitedError(outcome).resets_at == 1999999999.0
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "is_unsupported"),
+    [
+        ("Unsupported control request subtype: x", None, True),
+        ("Diese Anfrage gibt es nicht", "unsupported_request", True),
+        ("Unsupported control request subtype: x", "other", False),
+        ("Diese Anfrage gibt es nicht", None, False),
+    ],
+)
+def test_an_unsupported_operation_is_known_by_its_code(
+    message: str, code: str | None, is_unsupported: bool
+) -> None:
+    assert errors.ControlRejected("x", "req_1", message, code).is_unsupported is is_unsupported

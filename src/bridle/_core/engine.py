@@ -43,6 +43,7 @@ from bridle._core.outgoing import (
     Then,
 )
 from bridle._core.shutdown import OUTPUT, PIPE, STEP, Shutdown, last_event
+from bridle._core.spending import USAGE_TIMEOUT
 from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
@@ -157,6 +158,7 @@ class Engine:
                 ask=self._ask,
                 is_waiting=lambda: len(self._incoming) > 0,
                 give_up=self._lose_contact,
+                usage_timeout=min(config.control_timeout, USAGE_TIMEOUT),
             )
         self._message_events = MessageEvents()
         #: Why the session failed. None if it did not fail.
@@ -465,7 +467,7 @@ class Engine:
         if request is None:
             # The CLI repeats our own answers on its output, for example.
             if not self._incoming.table.was_answered(request_id):
-                self._outgoing.answer_late(request_id, response)
+                self._outgoing.answer_late(request_id)
         elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
 

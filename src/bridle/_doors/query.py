@@ -158,9 +158,9 @@ def query(
     """Send prompts to the CLI and iterate over its messages.
 
     Without callbacks a query is one-way: it sends the prompts and yields the messages until the CLI
-    exits. Tools that the options do not allow are denied. With callbacks, in-process tools or a
-    store it runs as a session. It then ends when all prompts are answered and their background work
-    is done, as ``run`` does.
+    exits. Tools that the options do not allow are denied. With callbacks, in-process tools, a
+    store, or several prompts and ``Limits.usd``, it runs as a session. It then ends when all
+    prompts are answered and their background work is done, as ``run`` does.
 
     Args:
         prompt: text, a list of content blocks, a user message as a mapping, or an iterable of
@@ -174,8 +174,8 @@ def query(
     When a limit of ``SdkOptions.limits`` is reached, Bridle ends the CLI, and the stream raises an
     OutcomeError after the messages. In a one-way query, ``total`` limits the whole stream from the
     first prompt; ``first_event`` and ``idle`` limit the time without messages while the CLI works
-    or exits; ``turns`` and ``usd`` limit each answer, including background work. With callbacks,
-    the limits apply to each prompt, as in ``run``.
+    or exits; ``turns`` and ``usd`` limit each answer, including background work. In a session, the
+    limits apply to each prompt, as in ``run``.
 
     Raises:
         OptionsError: an option or the prompt is invalid. Nothing was started.
@@ -189,7 +189,7 @@ def stream(prompt: Prompts, options: ResolvedOptions, deps: Any) -> QueryStream:
     Raises:
         OptionsError: as :func:`query`.
     """
-    if _needs_session(options):
+    if _needs_session(options) or (options.sdk.limits.usd is not None and not _is_single(prompt)):
         from bridle._doors.query_session import QuerySession  # only some queries are sessions
 
         return QueryStream(QuerySession(prompt, options, deps))
@@ -203,6 +203,16 @@ def _needs_session(options: ResolvedOptions) -> bool:
         and getattr(options.bidir, name) != row.default
         for name, row in BidirOptions.fields.items()
     )
+
+
+def _is_single(prompt: Prompts) -> bool:
+    """Return whether there is exactly one prompt.
+
+    The CLI's own budget counts per process, so it can only limit the cost of a single answer. For
+    several prompts, a session asks the CLI for the cost.
+    """
+    at_hand = prompts_at_hand(prompt)
+    return at_hand is not None and len(at_hand) == 1
 
 
 def session_of(stream: QueryStream) -> InnerSession | None:
@@ -250,9 +260,8 @@ class _Plan:
         self._sdk = sdk
         self._warnings = option_warnings(options)
         at_hand = prompts_at_hand(prompt)
-        # A query cannot ask the CLI for its cost. For a single prompt, use the CLI's own budget.
-        is_single = at_hand is not None and len(at_hand) == 1
-        budgeted = with_budget(cli, sdk.limits) if is_single else cli
+        # A one-way query cannot ask the CLI for its cost, so it uses the CLI's own budget.
+        budgeted = with_budget(cli, sdk.limits)
         self._launch = plan_query(budgeted, sdk, settings_text=settings_text(cli))
         self._secrets = KnownSecrets(self._launch)
         self._source = prompt
