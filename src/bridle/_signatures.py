@@ -57,6 +57,7 @@ class Signature(Struct, frozen=True, kw_only=True):
 
         Raises:
             ValueError: an argument is not valid. The text names it and is written for the model.
+            Exception: a validator of the user's types failed with another error.
         """
         if self.open:
             known = self.arguments.__struct_fields__
@@ -73,8 +74,6 @@ class Signature(Struct, frozen=True, kw_only=True):
                 fields = msgspec.convert(given, self.arguments, dec_hook=_load, str_keys=True)
         except msgspec.ValidationError as error:
             raise ValueError(self._problem(str(error))) from error
-        except Exception as error:  # raised by validators of the user's types
-            raise ValueError(f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]) from error
         values = msgspec.structs.asdict(fields)
         if self.arguments.__struct_defaults__:
             return {name: value for name, value in values.items() if value is not UNSET}

@@ -351,10 +351,19 @@ class Engine:
         return self._take(now)
 
     def failed_call(
-        self, call_id: int, detail: str, now: float, *, was_called: bool = True
+        self,
+        call_id: int,
+        detail: str,
+        now: float,
+        *,
+        error: str = "Error",
+        was_called: bool = True,
     ) -> list[act.Action]:
-        """Note that a callback raised or could not be called. ``detail`` says why, for logs."""
-        self._incoming.failed(call_id, detail, now, was_called=was_called)
+        """Note that a callback raised (``error`` is the class) or could not be called.
+
+        ``detail`` says why, for logs only.
+        """
+        self._incoming.failed(call_id, detail, now, error=error, was_called=was_called)
         return self._take(now)
 
     def end_input(self, now: float) -> list[act.Action]:
