@@ -357,14 +357,18 @@ def _load(kind: Any, value: object) -> object:
 
 
 def dump(value: object) -> object:
-    """Return JSON for a value that msgspec does not support: a model, or a mapping other than dict.
+    """Return JSON for a value that msgspec does not support.
+
+    These are models, mappings other than dict, and texts of a subclass of str.
 
     Raises:
-        TypeError: the value is neither.
+        TypeError: the value is none of them.
     """
     model_dump = getattr(value, "model_dump", None)
     if callable(model_dump):
         return model_dump(mode="json", by_alias=True)
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, str):
+        return str.__str__(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -156,7 +156,7 @@ class Engine:
                 is_waiting=lambda: len(self._incoming) > 0,
                 give_up=self._lose_contact,
             )
-        self._message_events = MessageEvents()
+        self._message_events = MessageEvents(config.tools)
         #: Why the session failed. None if it did not fail.
         self.error: errors.BridleError | None = None
         self._failure = ""
@@ -359,10 +359,7 @@ class Engine:
         error: str = "Error",
         was_called: bool = True,
     ) -> list[act.Action]:
-        """Note that a callback raised (``error`` is the class) or could not be called.
-
-        ``detail`` says why, for logs only.
-        """
+        """Note that a callback raised an ``error`` or could not be called: ``detail``, for logs."""
         self._incoming.failed(call_id, detail, now, error=error, was_called=was_called)
         return self._take(now)
 
@@ -475,6 +472,8 @@ class Engine:
 
     def _on_session_init(self, message: InitMessage, _: float) -> None:
         self._turns.deliver(message)
+        if missing := self._message_events.missing_tools(message):
+            self._warn(WarningKind.OPTION_UNSUPPORTED, missing)
         if message.session_id and message.session_id != self._session_id:
             self._session_id = message.session_id
             self._emit(act.SessionNamed(message.session_id))

@@ -84,6 +84,10 @@ class Model(BaseModel):
     y: int
 
 
+class Name(str):
+    __slots__ = ()
+
+
 def text(said: str) -> dict[str, object]:
     return {"type": "text", "text": said}
 
@@ -97,6 +101,8 @@ def document(**members: Any) -> DocumentBlock:
     [
         ("hi", [text("hi")]),
         ("", [text("")]),
+        (Name("hi"), [text("hi")]),
+        ([Name("hi")], [text('["hi"]')]),
         (3, [text("3")]),
         (1.5, [text("1.5")]),
         (True, [text("true")]),
@@ -204,7 +210,7 @@ def test_a_whole_result_passes_as_it_is(result: dict[str, object]) -> None:
 def test_both_names_mark_a_result_as_an_error(
     marks: dict[str, bool],
     content: list[object],
-    is_error: bool,  # noqa: FBT001  # the column of a table
+    is_error: bool,  # the column of a table
 ) -> None:
     expected = {"content": content, "isError": is_error}
     assert encode_result({"content": content, **marks}) == expected
