@@ -75,7 +75,11 @@ def test_the_callers_own_settings_stay_and_are_checked(form: str, tmp_path: Path
     def given(settings: dict[str, Any]) -> CliOptions:
         text = json.dumps(settings)
         (tmp_path / "own.json").write_text(text)
-        forms = {"mapping": settings, "text": text, "file": str(tmp_path / "own.json")}
+        forms: dict[str, Any] = {
+            "mapping": settings,
+            "text": text,
+            "file": str(tmp_path / "own.json"),
+        }
         return CliOptions(settings=forms[form])
 
     own = given({"model": "opus", "env": {"A": "b"}})
