@@ -295,7 +295,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.OPTION_UNSUPPORTED: (
         "warning",
-        "The CLI is too old for an option and ignores it.",
+        "The CLI is too old for an option and ignores it, or has no tool that `tools` names.",
     ),
     WarningKind.STORE_FAILED: (
         "warning",

@@ -160,7 +160,7 @@ class Engine:
                 give_up=self._lose_contact,
                 usage_timeout=min(config.control_timeout, USAGE_TIMEOUT),
             )
-        self._message_events = MessageEvents()
+        self._message_events = MessageEvents(config.tools)
         #: Why the session failed. None if it did not fail.
         self.error: errors.BridleError | None = None
         self._failure = ""
@@ -360,10 +360,16 @@ class Engine:
         return self._take(now)
 
     def failed_call(
-        self, call_id: int, detail: str, now: float, *, was_called: bool = True
+        self,
+        call_id: int,
+        detail: str,
+        now: float,
+        *,
+        error: str = "Error",
+        was_called: bool = True,
     ) -> list[act.Action]:
-        """Note that a callback raised or could not be called. ``detail`` says why, for logs."""
-        self._incoming.failed(call_id, detail, now, was_called=was_called)
+        """Note that a callback raised an ``error`` or could not be called: ``detail``, for logs."""
+        self._incoming.failed(call_id, detail, now, error=error, was_called=was_called)
         return self._take(now)
 
     def end_input(self, now: float) -> list[act.Action]:
@@ -475,6 +481,8 @@ class Engine:
 
     def _on_session_init(self, message: InitMessage, _: float) -> None:
         self._turns.deliver(message)
+        if missing := self._message_events.missing_tools(message):
+            self._warn(WarningKind.OPTION_UNSUPPORTED, missing)
         if message.session_id and message.session_id != self._session_id:
             self._session_id = message.session_id
             self._emit(act.SessionNamed(message.session_id))

@@ -24,7 +24,7 @@ from bridle._shell.config_directory import working_directory
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.parking import CLAIM_SINCE, ParkedCli
 from bridle._shell.pool_keys import Conversation, PoolKeys
-from bridle._shell.preflight import refuse_real_api
+from bridle._shell.real_api import keep_on_loopback
 from bridle._shell.resuming import check_waiting
 from bridle.approvals import PendingApproval, check_pending
 from bridle.content import Content
@@ -654,9 +654,7 @@ class PoolWork:
         launch = self._ready_launch()
         if not self._claims and not self._can_start_early():
             raise StartError("The agent has hooks for the start of a session.")
-        environment = launch.environment(os.environ)
-        refuse_real_api(self._path, os.environ, environment, self._options.cli.settings)
-        return ParkedCli(self._path, launch, on_exit)
+        return ParkedCli(self._path, keep_on_loopback(self._path, launch, os.environ), on_exit)
 
     def _fits(self, parked: ParkedCli, session: Pooled) -> bool:
         """Give a ready process to a session. Return False if the session cannot use it."""

@@ -16,6 +16,7 @@ from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, prompts_at_hand
 from bridle._core.state import TERMINAL
+from bridle._core.unknown_values import wanted_tools
 from bridle._doors.deps import with_prompts
 from bridle._doors.drawing import draw
 from bridle._keyword_types import Options
@@ -272,6 +273,7 @@ class _Plan:
             init_timeout=sdk.init_timeout,
             max_line=sdk.max_buffer_size,
             limits=sdk.limits,
+            tools=tuple(wanted_tools(cli)),
         )
         self._engine = OneWayEngine(config, has_budget=budgeted is not cli)
 

@@ -27,6 +27,7 @@ from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, uuid_of
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
+from bridle._core.unknown_values import wanted_tools
 from bridle._core.wire import decode_reply
 from bridle._doors.attempts import Answer, Attempts, checked_retries, with_schema
 from bridle._doors.deps import with_prompts
@@ -285,6 +286,7 @@ class Session(OperationGroups):
             max_line=self._sdk.max_buffer_size,
             limits=self._sdk.limits,
             wants_output=self._cli.json_schema is not None,
+            tools=tuple(wanted_tools(self._cli)),
             has_store=self._store is not None,
             checkpointing=bidir.file_checkpointing_enabled,
             verbatim_prompts=self._cli.verbatim_prompts,

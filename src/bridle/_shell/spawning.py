@@ -15,8 +15,9 @@ from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.locate import find_cli
 from bridle._shell.observing import traced
 from bridle._shell.parking import ParkedCli
-from bridle._shell.preflight import check_version, refuse_real_api
+from bridle._shell.preflight import check_version
 from bridle._shell.process import CliProcess
+from bridle._shell.real_api import keep_on_loopback
 from bridle._shell.session_locks import SessionLocks
 from bridle._shell.transport import (
     Transport,
@@ -60,10 +61,10 @@ class Spawner(Struct, frozen=True):
         engine.describe(argv=redact(launch.argv))
         named = self.cli.cli_path
         path = find_cli(None if named is None else os.fspath(named))
-        refuse_real_api(path, os.environ, launch.environment(os.environ), self.cli.settings)
         engine.describe(cli_path=path)
         if self.parked is None:
-            process = CliProcess.spawn(path, self.traced_launch(actor), events)
+            launched = keep_on_loopback(path, self.traced_launch(actor), os.environ)
+            process = CliProcess.spawn(path, launched, events)
         else:
             process = self.parked.hand_over(events)
         if not self.cli.no_session_persistence:

@@ -24,6 +24,13 @@ def written(prompt: object) -> dict[str, Any]:
     return members
 
 
+class Name(str):
+    """A text of a class of the user, with a form of its own."""
+
+    def __str__(self) -> str:
+        raise AssertionError("methods of the user are not called")
+
+
 def generator() -> Iterator[str]:
     yield "a"
 
@@ -87,6 +94,10 @@ def test_what_is_no_prompt_is_refused(prompts: object) -> None:
         ("hi\n there", "hi\n there"),
         ([TextBlock("a"), IMAGE], [{"type": "text", "text": "a"}, IMAGE]),
         (MESSAGE, "hi"),
+        (Name("hi"), "hi"),
+        ([TextBlock(Name("a"))], [{"type": "text", "text": "a"}]),
+        ([{Name("type"): Name("text"), "text": Name("a")}], [{"type": "text", "text": "a"}]),
+        ({**MESSAGE, "message": {"role": "user", "content": Name("hi")}}, "hi"),
         ({**MESSAGE, "message": {"role": "user", "content": [IMAGE]}}, [IMAGE]),
     ],
 )

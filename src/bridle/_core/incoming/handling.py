@@ -191,17 +191,26 @@ class Incoming:
         if call is not None:
             self._by_call[call.kind].finished(call, result, now)
 
-    def failed(self, call_id: int, detail: str, now: float, *, was_called: bool = True) -> None:
+    def failed(
+        self,
+        call_id: int,
+        detail: str,
+        now: float,
+        *,
+        error: str = "Error",
+        was_called: bool = True,
+    ) -> None:
         """Answer for a callback that raised, or that could not be called.
 
-        If it could not be called, a gate blocks and a permission is denied.
+        ``error`` is the class of the exception. If it could not be called, a gate blocks and a
+        permission is denied.
         """
         call = self.table.take(call_id)
         if call is None:
             return
         handler = self._by_call[call.kind]
         if was_called:
-            handler.failed(call, handler.failed_kind, f"{call.who}: {detail}", now)
+            handler.failed(call, handler.failed_kind, f"{call.who}: {detail}", now, error)
         else:
             self.table.warn_of_limit(detail, call.who, now)
             handler.uncallable(call, detail, now)

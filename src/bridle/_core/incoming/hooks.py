@@ -97,7 +97,7 @@ class HookHandler:
         call.subject.done(result)
         self._step(call.request_id, call.subject, now)
 
-    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
+    def failed(self, call: Call, kind: str, detail: str, now: float, error: str = "") -> None:
         """Call the next hook, or block if the failed one must succeed."""
         call.subject.failed(kind, detail)
         self._step(call.request_id, call.subject, now)
