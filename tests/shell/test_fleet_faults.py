@@ -278,7 +278,7 @@ def test_a_symlink_to_the_database_is_the_same_fleet(place: Place, tmp_path: Pat
     (tmp_path / "real" / "runs.db").touch()
     (tmp_path / "other.db").symlink_to(tmp_path / "real" / "runs.db")
     urls = {
-        Fleet(place.agent(), f"sqlite:///{tmp_path}/{name}")._url
+        Fleet(place.agent(), f"sqlite:///{tmp_path}/{name}")._queue.url
         for name in ("real/runs.db", "link/runs.db", "other.db")
     }
     assert len(urls) == 1

@@ -26,6 +26,7 @@ from bridle._shell.typed_output import OutputType
 from bridle._store import SessionStore
 from bridle.approvals import PendingApproval
 from bridle.errors import SessionNotFoundError, StoreError, UsageError
+from bridle.fleet._claims import submission_time
 from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._waiting import in_thread
 from bridle.outcomes import Outcome, OutcomeReason
@@ -318,6 +319,7 @@ class Run:
             pending=pending,
             decision=decision,
             spent=_cost(row) or 0.0,
+            submitted_at=submission_time(),
         )
         await in_thread(self._queue.add, following)
 

@@ -57,6 +57,7 @@ from bridle.errors import (
     StoreError,
     UsageError,
 )
+from bridle.fleet._claims import submission_time
 from bridle.fleet._dbos import Executor, Queue, Row
 from bridle.fleet._locks import LockLost, WorkerLock
 from bridle.fleet._store import FleetStore
@@ -111,8 +112,6 @@ class WorkPlan(Struct, frozen=True, kw_only=True):
 
     #: The name of the fleet.
     name: str
-    #: The database, as SQLAlchemy names it.
-    url: str
     queue: Queue
     store: FleetStore
     plan: AgentPlan
@@ -241,8 +240,7 @@ class _Term:
         await self._keep()
         plan = self._plan
         self._executor = Executor(
-            plan.url,
-            plan.name,
+            plan.queue,
             self.name,
             at_once=self._at_once,
             fleet_at_once=plan.at_once,
@@ -673,5 +671,11 @@ class _Term:
         key = f"{segment.key}@{at}"
         run_id = run_id_of_key(self._plan.name, key)
         session_id = str(uuid4())
-        added = msgspec.structs.replace(segment, key=key, run_id=run_id, session_id=session_id)
+        added = msgspec.structs.replace(
+            segment,
+            key=key,
+            run_id=run_id,
+            session_id=session_id,
+            submitted_at=submission_time(),
+        )
         await self._write(self._plan.queue.add, added)
