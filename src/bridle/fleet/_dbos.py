@@ -133,6 +133,18 @@ def _attributes(segment: Segment) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def noted_cost(attributes: Mapping[str, Any]) -> float | None:
+    """Return the US dollars that a segment has cost, as far as its workers wrote it down.
+
+    ``running_usd`` is the cost in the worker that has the segment, or had it last, and
+    ``lost_usd`` the cost in those before. At the end, ``cost_usd`` is the sum.
+    """
+    if (cost := attributes.get("cost_usd")) is not None:
+        return float(cost)
+    parts = [attributes.get(name) for name in ("lost_usd", "running_usd")]
+    return sum(map(float, filter(None, parts))) if any(parts) else None
+
+
 def _table() -> Any:
     """Return the table of DBOS's workflows."""
     from dbos._schemas.system_database import SystemSchema
@@ -292,9 +304,8 @@ class Queue:
             found = connection.execute(query).fetchall()
         costs: dict[str, tuple[float, float]] = {}
         for one, at, attributes in found:
-            notes: dict[str, Any] = attributes or {}
-            if notes.get("cost_usd"):
-                costs[one] = (at / 1000, float(notes["cost_usd"]))
+            if cost := noted_cost(attributes or {}):
+                costs[one] = (at / 1000, cost)
         return costs
 
     def running(self) -> list[tuple[str, str]]:
@@ -332,18 +343,21 @@ class Queue:
             database = self._client._sys_db
             return bool(database.reenqueue_for_recovery(segment_id, [executor], self.name))
 
-    def postpone(self, segment_id: str, executor: str, seconds: float) -> bool:
-        """Put a workflow off if this executor has it. Return whether it did.
+    def postpone(
+        self, segment: Segment, executor: str, seconds: float, notes: Mapping[str, Any]
+    ) -> bool:
+        """Put a segment off if this executor has it, and add attributes. Return whether it did.
 
         This does not count as a start.
         """
         table = _table()
         return self._change(
             table.update()
-            .where(table.c.workflow_uuid == segment_id, table.c.executor_id == executor)
+            .where(table.c.workflow_uuid == segment.id, table.c.executor_id == executor)
             .where(table.c.status == "PENDING")
             .values(
                 status="DELAYED",
+                attributes={**_attributes(segment), **notes},
                 delay_until_epoch_ms=int((time.time() + seconds) * 1000),
                 owner_xid=None,
                 started_at_epoch_ms=None,
