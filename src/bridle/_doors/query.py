@@ -30,7 +30,8 @@ from bridle._shell.preflight import (
     settle_keywords,
 )
 from bridle._shell.query_actor import Lines, QueryActor
-from bridle._shell.spawning import Spawner
+from bridle._shell.session_locks import SessionLock
+from bridle._shell.spawning import Spawner, wait_for_lock
 from bridle._shell.subscriptions import Closed, Queue
 from bridle._shell.transport import Transport, TransportEvents
 from bridle.content import Prompts
@@ -264,6 +265,7 @@ class _Plan:
             limits=sdk.limits,
         )
         self._engine = OneWayEngine(config, has_budget=budgeted is not cli)
+        self._waited: SessionLock | None = None
 
     async def start(self) -> QueryActor:
         """Start the CLI on the running event loop."""
@@ -274,10 +276,21 @@ class _Plan:
             listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
             redact=self._secrets.redact,
         )
-        await actor.begin(self._spawn, self._input(actor), *self._warnings)
+        self._waited = await wait_for_lock(self._launch, sdk.wait or 0.0)
+        try:
+            await actor.begin(self._spawn, self._input(actor), *self._warnings)
+        finally:
+            self._release()
         return actor
 
+    def _release(self) -> None:
+        """Release the lock that the query has waited for."""
+        lock, self._waited = self._waited, None
+        if lock is not None:
+            lock.release()
+
     def _spawn(self, actor: Actor) -> Transport:
+        self._release()
         strict = not self._sdk.permissive_version_check
         spawner = Spawner(self._cli, self._sdk, self._launch, self._secrets, self._engine, strict)
         runner = cast("Runner | None", self._sdk.runner)

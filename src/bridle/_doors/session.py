@@ -46,7 +46,8 @@ from bridle._shell.preflight import (
     settings_text,
     settle_keywords,
 )
-from bridle._shell.spawning import Spawner
+from bridle._shell.session_locks import SessionLock
+from bridle._shell.spawning import Spawner, wait_for_lock
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
@@ -97,6 +98,8 @@ class Session(OperationGroups):
     _retry: Retry | None = None
     # For a pool, which starts processes before they are needed.
     _parked: ParkedCli | None = None
+    # The lock of a session that was in use, until its CLI starts.
+    _waited: SessionLock | None = None
 
     def __init__(
         self,
@@ -159,12 +162,19 @@ class Session(OperationGroups):
         if os.getpid() != self._planned_in:  # a forked child: its parent has the id of the session
             self._launch = self._plan_launch()
             self._engine.name_session(self._launch.session_id or "")
+        loop = asyncio.get_running_loop()
+        free_by = loop.time() + (self._sdk.wait or 0.0)
         spawn = self._spawn if self._store is None else await self._prepare()
         if self._journal is not None:
             self._journal.begin(self._launch)
             if spawn == self._spawn:
                 await self._announce(self._journal.write_prompt)
-        await self._actor.start(spawn, *self._warnings)
+        if self._sdk.wait and spawn == self._spawn:
+            self._waited = await wait_for_lock(self._launch, free_by - loop.time())
+        try:
+            await self._actor.start(spawn, *self._warnings)
+        finally:
+            self._release()
 
     async def _prepare(self) -> Callable[[Actor], Transport]:
         """Load the conversation from the store. Return the function that starts the CLI."""
@@ -177,6 +187,7 @@ class Session(OperationGroups):
                 cli.resume_session_id,
                 continues=cli.continue_session,
                 cli_path=find_cli(None if named is None else os.fspath(named)) if is_real else None,
+                wait=self._sdk.wait or 0.0,
             )
         except StartError as error:
             failure = error  # the actor reports it like one of the CLI
@@ -197,7 +208,14 @@ class Session(OperationGroups):
             self._engine.name_session(self._launch.session_id)
         return self._spawn
 
+    def _release(self) -> None:
+        """Release the lock that the session has waited for."""
+        lock, self._waited = self._waited, None
+        if lock is not None:
+            lock.release()
+
     def _spawn(self, actor: Actor) -> Transport:
+        self._release()
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
         spawner = Spawner(
             self._cli, self._sdk, self._launch, self._secrets, self._engine, parked=self._parked
