@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.killed import running, store_at
@@ -26,7 +26,7 @@ def test_the_next_prompt_after_a_kill_does_not_wait_for_the_lease(
 
     async def main() -> None:
         with ScriptedModel([[text("One.")], [text("Two.")]]) as model:
-            options = {
+            options: dict[str, Any] = {
                 "cli_path": lab.cli_path,
                 "env": {**model.env, "HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path)},
                 "cwd": str(work),

@@ -77,7 +77,7 @@ def work(
     places: Path,
     names: list[tuple[str, dict[str, Any]]],
     at_once: int = 4,
-    **limits: int,
+    **limits: Any,
 ) -> tuple[History, Workers]:
     """Submit runs, start workers, and return the history of the runs."""
     database = database_of(kind, request, places)
@@ -158,8 +158,8 @@ def test_claims_at_the_same_time_do_not_pass_a_limit(
 
     async def submit_all() -> list[str]:
         async with Fleet(Agent(), database) as fleet:
-            tenants = [{"tenant": "ab"[number % 2]} for number in range(4 * rounds)]
-            return [(await fleet.submit("SAY Fine.", **one)).id for one in tenants]
+            tenants = ["ab"[number % 2] for number in range(4 * rounds)]
+            return [(await fleet.submit("SAY Fine.", tenant=one)).id for one in tenants]
 
     def work_in(number: int) -> list[list[str]]:
         queue = Queue(Fleet(Agent(), database)._queue.url, "default")

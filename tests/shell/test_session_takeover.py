@@ -18,7 +18,6 @@ from tests.support.stores import run
 import bridle
 from bridle import Agent, OptionsError, SessionInUseError
 from bridle._core.mirroring import LEASE
-from bridle._shell import lease_owners as module
 from bridle._shell.lease_owners import LeaseOwners
 from bridle.sessions import MemoryStore, SqliteStore
 from bridle.testing import FakeCli
@@ -162,7 +161,7 @@ def test_sessions_that_wait_take_turns(options: dict[str, Any]) -> None:
         used: list[int] = []
 
         async def use(number: int) -> None:
-            chosen = {"resume_session_id": first.session_id}
+            chosen: dict[str, Any] = {"resume_session_id": first.session_id}
             async with agent.session(**chosen, wait=60) as session:
                 used.append(number)
                 await (await session.send_user_message("SAY More."))
@@ -179,7 +178,7 @@ def test_a_query_waits_for_a_session_in_use(options: dict[str, Any]) -> None:
         agent = Agent(**options)
         async with agent.session() as session:
             await (await session.send_user_message("SAY One."))
-            chosen = {"resume_session_id": session.id}
+            chosen: dict[str, Any] = {"resume_session_id": session.id}
             with pytest.raises(SessionInUseError):
                 async for _ in agent.query("SAY Two.", **chosen, wait=0.1):
                     pass
@@ -241,7 +240,7 @@ def test_a_pool_waits_for_the_key_of_another_program(
 @pytest.mark.parametrize("wait", [-1, "long", float("inf"), True])
 def test_an_invalid_wait_is_refused(wait: Any, options: dict[str, Any]) -> None:
     with pytest.raises(OptionsError, match="wait"):
-        Agent(**options).session(resume_session_id="x", wait=wait)
+        _ = Agent(**options).session(resume_session_id="x", wait=wait)
 
 
 def test_an_agent_does_not_wait_for_all_its_conversations(options: dict[str, Any]) -> None:
@@ -296,7 +295,7 @@ def test_an_owner_of_another_process_is_alive_until_it_ends(
 def test_nothing_is_taken_for_proof_where_locks_prove_nothing(
     owners: LeaseOwners, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.sys, "platform", "darwin")
+    monkeypatch.setattr("sys.platform", "darwin")
     owners.hold(store, "s", "o")
     owners.forget("o")
     assert owners.dead(store, "s") is None

@@ -111,15 +111,15 @@ def _choose(
     chosen: list[str] = []
     while len(chosen) < room:
         full = [] if limit is None else [one for one, count in running.items() if count >= limit]
-        query = (
-            _queued(connection, table, who)
-            .where(columns.queue_partition_key.not_in(full))
-            .where(columns.workflow_uuid.not_in(chosen))
-            # The database may round the time of creation to seconds. Then the time counts that the
-            # program of the run has written.
-            .order_by(columns.priority, columns.created_at, _submitted(columns))
-            .limit(room - len(chosen))
-        )
+        query = _queued(connection, table, who)
+        if full:
+            query = query.where(columns.queue_partition_key.not_in(full))
+        if chosen:
+            query = query.where(columns.workflow_uuid.not_in(chosen))
+        # The database may round the time of creation to seconds. Then the time counts that the
+        # program of the run has written.
+        order = (columns.priority, columns.created_at, _submitted(columns))
+        query = query.order_by(*order).limit(room - len(chosen))
         found = connection.execute(query).fetchall()
         if not found:
             break

@@ -514,7 +514,7 @@ class Executor:
         while not self._no_more.wait(_POLL):
             try:
                 ids, token = self._queue.claim(self._claimant, self.active)
-                found = self._dbos._sys_db.get_workflow_statuses(ids) if ids else []
+                found: Any = self._dbos._sys_db.get_workflow_statuses(ids) if ids else ()
             except Exception as error:
                 # Runs that were claimed go back into the queue after some seconds.
                 what = f"The worker cannot take runs: {type(error).__name__}"
