@@ -32,8 +32,12 @@ CONVERSATION = (
     "fork_session",
     "resume_session_at",
     "resume_drops_turn",
+    "wait",
 )
-"""The options that choose a conversation. An agent serves many, so its methods take them."""
+"""The options that choose a conversation. An agent serves many, so its methods take them.
+
+`wait` is an option of `SdkOptions`, the others are options of `CliOptions`.
+"""
 
 HINTS: Mapping[str, str] = {
     # the official Python SDK

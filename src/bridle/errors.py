@@ -322,8 +322,9 @@ class SessionInUseError(StartError):
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"The session {session_id!r} is in use by another process or session.",
-            fix="Close the other session first, or continue in a copy with fork_session=True. If "
-            "another machine crashed, its lock in the store (the lease) expires after 30 seconds.",
+            fix="Close the other session first, wait for it with wait=30 (seconds), or continue in "
+            "a copy with fork_session=True. If another machine crashed, its lock in the store (the "
+            "lease) expires after 30 seconds.",
         )
         self.session_id = session_id
 

@@ -50,7 +50,8 @@ from bridle._shell.preflight import (
     settle_keywords,
 )
 from bridle._shell.resuming import refuse_waiting, waiting_in_files
-from bridle._shell.spawning import Spawner
+from bridle._shell.session_locks import SessionLock
+from bridle._shell.spawning import Spawner, wait_for_lock
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
@@ -102,6 +103,8 @@ class Session(OperationGroups):
     _retry: Retry | None = None
     # For a pool, which starts processes before they are needed.
     _parked: ParkedCli | None = None
+    # The lock of a session that was in use, until its CLI starts.
+    _waited: SessionLock | None = None
 
     def __init__(
         self,
@@ -164,12 +167,19 @@ class Session(OperationGroups):
         if os.getpid() != self._planned_in:  # a forked child: its parent has the id of the session
             self._launch = self._plan_launch()
             self._engine.name_session(self._launch.session_id or "")
+        loop = asyncio.get_running_loop()
+        free_by = loop.time() + (self._sdk.wait or 0.0)
         spawn = await self._prepare() if self._has_to_load else self._spawn
         if self._journal is not None:
             self._journal.begin(self._launch)
             if spawn == self._spawn:
                 await self._announce(self._journal.write_prompt)
-        await self._actor.start(spawn, *self._warnings)
+        if self._sdk.wait and spawn == self._spawn:
+            self._waited = await wait_for_lock(self._launch, free_by - loop.time())
+        try:
+            await self._actor.start(spawn, *self._warnings)
+        finally:
+            self._release()
 
     @property
     def _has_to_load(self) -> bool:
@@ -179,7 +189,7 @@ class Session(OperationGroups):
 
     async def _find_waiting(self) -> PendingApproval | None:
         """Return the call that waits in the CLI's own file of the conversation to resume."""
-        return await waiting_in_files(self._launch, self._cli)
+        return await waiting_in_files(self._launch, self._cli, wait=self._sdk.wait or 0.0)
 
     def _admit(self, waiting: PendingApproval | None) -> None:
         """Raise ApprovalPending if a call of the conversation to resume waits for approval."""
@@ -203,6 +213,7 @@ class Session(OperationGroups):
                     continues=cli.continue_session,
                     cli_path=path,
                     admit=self._admit,
+                    wait=self._sdk.wait or 0.0,
                 )
         except StartError as error:
             failure = error  # the actor reports it like one of the CLI
@@ -224,7 +235,14 @@ class Session(OperationGroups):
             self._engine.name_session(self._launch.session_id)
         return self._spawn
 
+    def _release(self) -> None:
+        """Release the lock that the session has waited for."""
+        lock, self._waited = self._waited, None
+        if lock is not None:
+            lock.release()
+
     def _spawn(self, actor: Actor) -> Transport:
+        self._release()
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
         spawner = Spawner(
             self._cli, self._sdk, self._launch, self._secrets, self._engine, parked=self._parked

@@ -24,6 +24,7 @@ from bridle._stores.drivers import load_driver
 from bridle.agent import Agent, plan_of
 from bridle.content import Content
 from bridle.errors import OptionsError, UsageError
+from bridle.fleet._claims import submission_time
 from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._locks import FileLock, PostgresLock, WorkerLock
 from bridle.fleet._runs import Run, RunInfo, info_of
@@ -92,9 +93,9 @@ class Fleet:
             _at_once("at_once", at_once)
         self.name = name
         self.agent = agent
-        self._url, store, self._lock = _place(database)
+        url, store, self._lock = _place(database)
         self._store = FleetStore(store)
-        self._queue = Queue(self._url, name)
+        self._queue = Queue(url, name)
         self._at_once = at_once
         self._tenants = _checked_limits(tenants)
         self._retry = retry
@@ -128,8 +129,9 @@ class Fleet:
             key: names the run. If there is a run with this key, it is returned, and the other
                 arguments are ignored.
             tenant: for whom the run is. See `TenantLimits`.
-            priority: from -1000 to 1000. Runs with a higher priority start first. With
-                ``TenantLimits.at_once`` this holds for the runs of one tenant.
+            priority: from -1000 to 1000. Runs with a higher priority start first, and of runs with
+                the same priority the one that was submitted first. Runs of a tenant that has
+                reached ``TenantLimits.at_once`` are skipped.
             delay: seconds before the run goes into the queue.
             at: when the run goes into the queue, instead of ``delay``. Must have a time zone.
             metadata: a JSON object for `RunInfo.metadata`, for example for ``prepare``.
@@ -180,6 +182,7 @@ class Fleet:
             tenant=tenant,
             priority=priority,
             metadata=cast("dict[str, Any]", kept),
+            submitted_at=submission_time(),
         )
 
     async def schedule(
@@ -339,7 +342,6 @@ class Fleet:
         options = structs.replace(plan.options, sdk=plan.options.sdk.replace(store=self._store))
         working = WorkPlan(
             name=self.name,
-            url=self._url,
             queue=self._queue,
             store=self._store,
             plan=structs.replace(plan, options=options),
