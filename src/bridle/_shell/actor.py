@@ -622,7 +622,7 @@ class Actor:
             try:
                 await asyncio.shield(self.gone)
             except asyncio.CancelledError:
-                # May happen several times. The exception is not kept, because it would keep the session.
+                # May happen several times. The exception is not kept: it would keep the session.
                 is_cancelled = True
                 self._stop_soon()
         if is_cancelled:

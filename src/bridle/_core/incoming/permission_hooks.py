@@ -1,4 +1,4 @@
-"""Hold an allowed permission until the PermissionRequest hooks for the same tool call have answered.
+"""Hold an allowed permission until the PermissionRequest hooks of the same tool call have answered.
 
 The CLI sends a permission request and the hooks of PermissionRequest at the same time, and the
 first answer wins. So an allow is not sent while a hook may still block the call, and never after a

@@ -19,7 +19,6 @@ from bridle.controls import CanUseToolRequest
 from bridle.events import WarningKind
 from bridle.permissions import bind_raw
 
-
 _DENIED = denial(CLOSING)
 _NO_CALLBACK = denial("this application answers no permission requests")
 
