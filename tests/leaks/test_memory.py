@@ -414,7 +414,7 @@ async def drop_in_query(maker: Callable[..., Agent[Any]]) -> None:
 
 
 def official(maker: Callable[..., Agent[Any]]) -> ClaudeAgentOptions:
-    cli = maker().options.cli
+    cli: Any = maker().options.cli
     return ClaudeAgentOptions(cli_path=cli.cli_path, cwd=cli.cwd, env=dict(cli.env))
 
 

@@ -480,7 +480,7 @@ class StepRun(OneTurn):
     async def _begin(self) -> Turn:
         step, first = self._step, self._step.prompts[0]
         uuid, continues = (str(uuid4()), first) if step.is_new_prompt else (first, None)
-        content = step.content
+        content: Content | bytes = step.content
         if step.is_new_prompt and isinstance(content, str):  # otherwise it ends with the user's own
             content = encode_composed(content, uuid)
         return await self._send(uuid, content, None, self.deps, continues, self._used)
