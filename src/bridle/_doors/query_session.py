@@ -157,7 +157,8 @@ class RunningQuery:
             error = end.error
             if error is None and not self._answering.cancelled():
                 error = self._answering.exception()
-            raise Closed(error and to_raise(error)) from None
+            end.error = error and to_raise(error)
+            raise
 
     async def close(self) -> None:
         """End the query, and return when all processes have exited.
