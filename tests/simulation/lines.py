@@ -121,7 +121,7 @@ HOOK = (
 )
 PERMISSION = (
     b'{"type":"control_request","request_id":"%s","request":{"subtype":"can_use_tool",'
-    b'"tool_name":"%s","input":{"command":"ls"},"tool_use_id":"%s","permission_suggestions":[]}}'
+    b'"tool_name":"%s","input":{"command":"ls"},"description":"%s","permission_suggestions":[]}}'
 )
 ELICITATION = (
     b'{"type":"control_request","request_id":"%s","request":{"subtype":"elicitation",'

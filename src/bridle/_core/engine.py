@@ -29,6 +29,7 @@ from bridle._core.incoming.approvals import Approvals
 from bridle._core.incoming.handling import Incoming
 from bridle._core.incoming.hook_run import HookAnswer, needs_interrupt
 from bridle._core.incoming.mcp import EARLY
+from bridle._core.incoming.permission_hooks import HOOK_CALL
 from bridle._core.incoming.table import CALL
 from bridle._core.outgoing import (
     INITIALIZE,
@@ -449,9 +450,9 @@ class Engine:
             self._confirm(now)
         self._incoming.handle(frame, self._session_id, now)
 
-    def _on_withdrawal(self, frame: controls.ControlCancel, _: float) -> None:
+    def _on_withdrawal(self, frame: controls.ControlCancel, now: float) -> None:
         if frame.request_id is not None:
-            self._incoming.withdraw(frame.request_id)
+            self._incoming.withdraw(frame.request_id, now)
 
     def _on_report(self, item: LongLine | OversizedLine | PartialLine, now: float) -> None:
         if not isinstance(item, PartialLine):
@@ -696,6 +697,7 @@ class Engine:
         REQUEST: _on_request_overdue,
         UNSTARTED: lambda engine, key, now: engine._outgoing.give_up(key),
         CALL: lambda engine, call_id, now: engine._incoming.expired(call_id, now),
+        HOOK_CALL: lambda engine, id, now: engine._incoming.permission_hooks.expired(id),
         EARLY: lambda engine, _, now: engine._incoming.confirm(now),
         STEP: lambda engine, _, now: engine._shutdown.enter_next(now),
         RESUMED: _on_resumed_overdue,

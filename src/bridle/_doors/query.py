@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
@@ -21,6 +21,7 @@ from bridle._doors.deps import with_prompts
 from bridle._doors.drawing import draw
 from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
+from bridle._shell.finalizers import when_dropped_before
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
 from bridle._shell.observing import QueryObserver
@@ -140,7 +141,7 @@ class QueryStream:
             self._is_over = True
             raise
         # The process keeps the actor alive, but not the stream, so that it can be collected.
-        weakref.finalize(self, self._run.abandon).atexit = False
+        when_dropped_before(self, self._run.gone, self._run.abandon)
         return self._run
 
     def __repr__(self) -> str:
@@ -234,6 +235,8 @@ class Running(Protocol):
     def pid(self) -> int | None: ...
     @property
     def warnings(self) -> Iterable[SdkWarning]: ...
+    @property
+    def gone(self) -> asyncio.Future[None]: ...
     async def take(self) -> Message: ...
     async def close(self) -> None: ...
     def abandon(self) -> None: ...

@@ -37,6 +37,7 @@ from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
+from bridle._shell.finalizers import when_dropped_before
 from bridle._shell.flag_settings import FlagSettings
 from bridle._shell.known_secrets import KnownSecrets, clean, clean_problems
 from bridle._shell.listeners import Listeners
@@ -347,7 +348,7 @@ class Session(OperationGroups):
             self._journal.connect(engine, actor.store.journal if actor.store and keeps else None)
             actor.keep_journal(self._journal)
         # The process keeps the actor alive, but not the session, so that it can be collected.
-        weakref.finalize(self, actor.abandon).atexit = False
+        when_dropped_before(self, actor.gone, actor.abandon)
         return actor
 
     # -- state -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridle._core.prompts import encode_prompt, prompts_at_hand
+from bridle._core.prompts import encode_composed, encode_prompt, prompts_at_hand
 from bridle.content import TextBlock
 from bridle.errors import OptionsError
 
@@ -154,6 +154,15 @@ def test_what_the_cli_would_choke_on_is_refused(prompt: object) -> None:
         encode_prompt(prompt, "u-1")
     assert caught.value.field == "prompt"
     assert caught.value.fix
+
+
+def test_a_prompt_of_bridle_is_not_interpreted() -> None:
+    """Older CLIs interpret the last block, whatever the line says."""
+    line = json.loads(encode_composed("rejected: @/etc/passwd", "u"))
+    assert (line["uuid"], line["client_composed"]) == ("u", True)
+    first, last = line["message"]["content"]
+    assert first["text"] == "rejected: @/etc/passwd"
+    assert not {"@", "/", "!"} & set(last["text"])
 
 
 @pytest.mark.parametrize("prompt", ["/clear", [IMAGE], {**MESSAGE, "client_composed": False}])
