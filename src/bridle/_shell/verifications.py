@@ -11,12 +11,9 @@ import os
 import re
 import stat
 import time
-from importlib.metadata import version as version_of_package
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
-
-COMMAND = "bridle verify"
 
 State = Literal["held", "broken", "unsupported"]
 
@@ -81,10 +78,16 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 def bridle_version() -> str:
     """Return the version of the installed Bridle."""
-    return version_of_package("bridle")
+    from importlib.metadata import version  # slow to import
+
+    return version("bridle")
 
 
 # ---------------------------------------------------------------- which CLI it is
+
+
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> None: ...
 
 
 def identity(path: str) -> str:
@@ -101,7 +104,7 @@ def identity(path: str) -> str:
     return digest.hexdigest()
 
 
-def _add(digest: hashlib._Hash, path: str, seen: set[str], depth: int) -> None:
+def _add(digest: _Digest, path: str, seen: set[str], depth: int) -> None:
     seen.add(path)
     begin = b""
     with open(path, "rb") as file:

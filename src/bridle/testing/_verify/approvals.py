@@ -103,12 +103,12 @@ async def prompt_refused(stage: Stage) -> str:
 
 
 @promise(
-    "approval.resumed_prompt_refused",
+    "approval.after_resume",
     "A prompt to a resumed conversation with a waiting call raises ApprovalPending.",
     depends=_DEPENDS,
     since=_SINCE,
 )
-async def resumed_prompt_refused(stage: Stage) -> str:
+async def after_resume(stage: Stage) -> str:
     async with Model(_touch()) as model:
         agent, pending = await _deferred(stage, model)
         try:

@@ -40,9 +40,9 @@ async def fork(stage: Stage) -> str:
     async with Model(script) as model:
         agent = stage.agent(model)
         first = await agent.run("first prompt")
-        same = {"resume_session_id": first.session_id}
-        forked = await agent.run("forked prompt", **same, fork_session=True)
-        await agent.run("third prompt", **same)
+        original = first.session_id
+        forked = await agent.run("forked prompt", resume_session_id=original, fork_session=True)
+        await agent.run("third prompt", resume_session_id=original)
         in_fork, in_original = (str(request.messages) for request in model.asked[1:])
     require(forked.session_id != first.session_id, "the fork has the id of the original")
     require("first answer" in in_fork, "the fork lacks the history")
@@ -85,7 +85,8 @@ async def recover(stage: Stage) -> str:
         """Kill the CLI the first time."""
         calls.append(context.idempotency_key)
         if len(calls) == 1:
-            os.kill(context.session.pid or 0, signal.SIGKILL)
+            assert context.session.pid is not None, "the session runs"
+            os.kill(context.session.pid, signal.SIGKILL)
             await asyncio.Event().wait()
         return f"went on with {line}"
 

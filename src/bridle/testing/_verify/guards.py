@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from bridle import (
@@ -17,10 +18,20 @@ from bridle import (
 )
 from bridle.testing._verify.promises import expect, promise, require
 from bridle.testing._verify.stage import DONE, Stage, ended
+from bridle.testing.script import Block as Content
 from bridle.testing.script import text, tool_use
 
 _CALLS = 60
 _REASON = "not in this house"
+
+
+def _returning(result: Any) -> Callable[[PreToolUseContext], Any]:
+    """Return a hook that returns this."""
+
+    def hook(_: PreToolUseContext) -> Any:
+        return result
+
+    return hook
 
 
 async def _guarded(stage: Stage, hook: Any, **options: Any) -> tuple[Outcome[Any], str]:
@@ -40,7 +51,7 @@ async def _guarded(stage: Stage, hook: Any, **options: Any) -> tuple[Outcome[Any
     depends="on_pre_tool_use under load",
 )
 async def parallel(stage: Stage) -> str:
-    reads = []
+    reads: list[Content] = []
     for number in range(_CALLS):
         path = stage.work / f"{number}.txt"
         path.write_text(f"content {number}")
@@ -66,14 +77,14 @@ async def parallel(stage: Stage) -> str:
     depends="on_pre_tool_use",
 )
 async def block(stage: Stage) -> str:
-    outcome, told = await _guarded(stage, lambda _: Block(_REASON))
+    outcome, told = await _guarded(stage, _returning(Block(_REASON)))
     require(_REASON in told, f"the model was told {told!r:.200}")
     return f"the tool did not run; {ended(outcome)}"
 
 
 @promise("guard.deny", "Deny from a PreToolUse hook stops the tool.", depends="on_pre_tool_use")
 async def deny(stage: Stage) -> str:
-    outcome, told = await _guarded(stage, lambda _: Deny(_REASON))
+    outcome, told = await _guarded(stage, _returning(Deny(_REASON)))
     require(_REASON in told, f"the model was told {told!r:.200}")
     return f"the tool did not run; {ended(outcome)}"
 
@@ -97,7 +108,7 @@ _OFFICIAL: list[dict[str, Any]] = [
 )
 async def official_output(stage: Stage) -> str:
     for output in _OFFICIAL:
-        _, told = await _guarded(stage, lambda _, output=output: output)
+        _, told = await _guarded(stage, _returning(output))
         require(_REASON in told, f"for {output}, the model was told {told!r:.200}")
     return f"the tool did not run for {len(_OFFICIAL)} outputs"
 
@@ -108,7 +119,7 @@ async def official_output(stage: Stage) -> str:
     depends="EndTurn, outcomes with reason stopped_by_hook",
 )
 async def end_turn(stage: Stage) -> str:
-    outcome, told = await _guarded(stage, lambda _: EndTurn(_REASON))
+    outcome, told = await _guarded(stage, _returning(EndTurn(_REASON)))
     expect("the reason", outcome.reason, OutcomeReason.STOPPED_BY_HOOK)
     require(_REASON in outcome.detail, f"the detail was {outcome.detail!r:.200}")
     require(not told, "the model was asked again")
@@ -121,7 +132,7 @@ async def end_turn(stage: Stage) -> str:
     depends="on_pre_tool_use",
 )
 async def invalid_result(stage: Stage) -> str:
-    outcome, _ = await _guarded(stage, lambda _: False)
+    outcome, _ = await _guarded(stage, _returning("no"))
     require("hook_failed" in stage.warned, f"the warnings were {stage.warned}")
     return f"the tool did not run, with a warning; {ended(outcome)}"
 

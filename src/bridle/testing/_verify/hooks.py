@@ -5,6 +5,7 @@ from __future__ import annotations
 from bridle import (
     Allow,
     Block,
+    CanUseToolContext,
     Hook,
     HookContext,
     HookOutput,
@@ -111,6 +112,10 @@ def _family(request: ModelRequest) -> list[Content]:
     return [text(DONE)]
 
 
+def _allow(_: CanUseToolContext) -> Allow:
+    return Allow()
+
+
 async def _arrived(stage: Stage, events: tuple[str, ...]) -> str:
     seen: set[str] = set()
 
@@ -122,7 +127,7 @@ async def _arrived(stage: Stage, events: tuple[str, ...]) -> str:
         "go",
         "/compact",
         hooks={event: [Hook(note)] for event in events},
-        on_can_use_tool=lambda _: Allow(),
+        on_can_use_tool=_allow,
     )
     missing = [event for event in events if event not in seen]
     require(not missing, f"not called: {', '.join(missing)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from bridle import (
@@ -26,11 +27,14 @@ from bridle.testing.script import text, tool_use
 _REASON = "not today"
 
 
-async def _decided(stage: Stage, decide: Any, **options: Any) -> tuple[list[str], str]:
+async def _decided(
+    stage: Stage, decide: Callable[[CanUseToolContext], Any] | None, **options: Any
+) -> tuple[list[str], str]:
     """Let the model write a file that needs a permission. Return the requests and its result."""
     asked: list[str] = []
 
     async def note(context: CanUseToolContext) -> Any:
+        assert decide is not None, "the session has a callback"
         asked.append(context.tool_name)
         decision = decide(context)
         return await decision if inspect.isawaitable(decision) else decision
@@ -43,13 +47,21 @@ async def _decided(stage: Stage, decide: Any, **options: Any) -> tuple[list[str]
     return asked, model.asked[1].last_tool_result or ""
 
 
+def _allow(_: CanUseToolContext) -> Allow:
+    return Allow()
+
+
+def _deny(_: CanUseToolContext) -> Deny:
+    return Deny(_REASON)
+
+
 @promise(
     "permission.allow",
     "A permission callback that allows lets the tool run.",
     depends="on_can_use_tool",
 )
 async def allow(stage: Stage) -> str:
-    asked, _ = await _decided(stage, lambda _: Allow())
+    asked, _ = await _decided(stage, _allow)
     expect("requests", asked, ["Write"])
     expect("files", stage.files, ["note.txt"])
     return "one request, and the tool ran"
@@ -61,7 +73,7 @@ async def allow(stage: Stage) -> str:
     depends="on_can_use_tool",
 )
 async def deny(stage: Stage) -> str:
-    asked, told = await _decided(stage, lambda _: Deny(_REASON))
+    asked, told = await _decided(stage, _deny)
     expect("requests and files", (asked, stage.files), (["Write"], []))
     require(_REASON in told, f"the model was told {told!r:.200}")
     return "one request, and the tool did not run"
@@ -76,7 +88,10 @@ async def raises(stage: Stage) -> str:
     def fail(_: CanUseToolContext) -> Allow:
         raise RuntimeError("the callback failed")
 
-    for decide in (fail, lambda _: True):
+    def answer(_: CanUseToolContext) -> Any:
+        return True
+
+    for decide in (fail, answer):
         asked, _ = await _decided(stage, decide)
         expect("requests and files", (asked, stage.files), (["Write"], []))
     expect("warnings", stage.warned.count("permission_failed"), 2)
@@ -100,7 +115,10 @@ async def no_callback(stage: Stage) -> str:
     depends="Edit",
 )
 async def edit(stage: Stage) -> str:
-    await _decided(stage, lambda context: Edit({**context.tool_input, "content": "edited"}))
+    def change(context: CanUseToolContext) -> Edit:
+        return Edit({**context.tool_input, "content": "edited"})
+
+    await _decided(stage, change)
     expect("files", stage.files, ["note.txt"])
     expect("content", (stage.work / "note.txt").read_text("utf-8"), "edited")
     return "the tool wrote the edited content"
@@ -130,13 +148,13 @@ async def hook_blocks(stage: Stage) -> str:
 
 
 @promise(
-    "permission.hook_beats_allow",
+    "permission.hook_wins",
     "Block from a PermissionRequest hook holds against a callback that allows.",
     depends="PermissionRequest hooks beside on_can_use_tool",
     since=TESTED_SINCE,
 )
-async def hook_beats_allow(stage: Stage) -> str:
-    await _decided(stage, lambda _: Allow(), hooks={"PermissionRequest": [Hook(_refuse)]})
+async def hook_wins(stage: Stage) -> str:
+    await _decided(stage, _allow, hooks={"PermissionRequest": [Hook(_refuse)]})
     expect("files", stage.files, [])
     return "the tool did not run"
 

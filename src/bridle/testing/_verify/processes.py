@@ -52,17 +52,20 @@ def _is_sleep(pid: int) -> bool:
 
 async def _ends(stage: Stage, how: str) -> str:
     marker = _marker()
-    async with Model([[_sleeping(marker)]]) as model:
-        async with stage.session(model, allowed_tools=["Bash"]) as session:
-            events = session.events()
-            turn = await session.send_user_message("go")
-            await until(lambda: len(_sleepers(marker)) >= 2, "the start of both commands")
-            before = len(processes_with(marker))
-            await (session.stop() if how == "stop" else session.aclose())
-            left = processes_with(marker)
-            require(not left, f"{len(left)} of {before} processes were left")
-            outcome = await turn
-            last = [event async for event in events][-1]
+    script = [[_sleeping(marker)]]
+    async with (
+        Model(script) as model,
+        stage.session(model, allowed_tools=["Bash"]) as session,
+    ):
+        events = session.events()
+        turn = await session.send_user_message("go")
+        await until(lambda: len(_sleepers(marker)) >= 2, "the start of both commands")
+        before = len(processes_with(marker))
+        await (session.stop() if how == "stop" else session.aclose())
+        left = processes_with(marker)
+        require(not left, f"{len(left)} of {before} processes were left")
+        outcome = await turn
+        last = [event async for event in events][-1]
     expected = OutcomeReason.STOPPED if how == "stop" else OutcomeReason.INTERRUPTED
     expect("the reason of the turn", outcome.reason, expected)
     if how == "stop":

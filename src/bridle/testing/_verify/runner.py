@@ -1,4 +1,4 @@
-"""Try all promises on a CLI: two or three at a time, each with a timeout, and leave nothing behind."""
+"""Try all promises on a CLI: some at a time, each with a timeout, without leaving anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,9 @@ _AT_ONCE = 3
 _GRACE = 10.0
 """Seconds that a worker has beyond the timeout of a promise, to close what it started."""
 
+_LINGER = 5.0
+"""Seconds that processes have to end after their worker."""
+
 _LEFT = "process.nothing_left"
 _LEFT_SENTENCE = "After all of this, no process is left and nothing is left on disk."
 
@@ -47,9 +50,7 @@ Progress = Callable[[Promise, int, int], None]
 """Gets each promise when it was tried, how many were tried, and how many there are."""
 
 
-def verify(
-    cli_path: str | os.PathLike[str] | None = None,
-) -> list[Promise]:
+def verify(cli_path: str | os.PathLike[str] | None = None) -> list[Promise]:
     """Try Bridle's promises on a CLI, offline, with a scripted model, in about half a minute.
 
     The result is stored for ``bridle doctor`` and for fleets with ``verified=True``. Blocks; in a
@@ -65,10 +66,17 @@ def verify(
         CliNotFoundError: there is no CLI.
         SpawnError: the CLI cannot be executed.
     """
-    verification = run_all(cli_path)
+    return list(run_and_store(cli_path).promises)
+
+
+def run_and_store(
+    cli_path: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
+) -> Verification:
+    """Do what :func:`verify` does, and return the whole result."""
+    verification = run_all(cli_path, progress=progress)
     with contextlib.suppress(OSError):  # it is a cache
         store_verification(verification)
-    return list(verification.promises)
+    return verification
 
 
 def run_all(
@@ -93,8 +101,8 @@ def run_all(
     sha256 = identity(path)
     found = asyncio.run(version_of(path))
     version = found if isinstance(found, Version) else None
-    checks = [check for check in all_checks().values() if only is None or check.id in only]
-    count = len(checks) + (only is None)
+    by_id = {id: one for id, one in all_checks().items() if only is None or id in only}
+    count = len(by_id) + (only is None)
     promises: dict[str, Promise] = {}
 
     def keep(promise: Promise) -> None:
@@ -103,8 +111,7 @@ def run_all(
             progress(promise, len(promises), count)
 
     with _Place() as place:
-        findings = _findings(checks, path, place, timeout)
-        for check, finding in findings:
+        for check, finding in _findings(by_id, path, place, timeout):
             keep(_judged(check, finding, version))
         left = place.processes_left()
     if only is None:
@@ -116,8 +123,7 @@ def run_all(
         bridle_version=bridle_version(),
         at=time.time(),
         seconds=round(time.monotonic() - begun, 3),
-        promises=tuple(promises[check.id] for check in checks)
-        + tuple(promises[one] for one in (_LEFT,) if one in promises),
+        promises=tuple(promises[id] for id in (*by_id, _LEFT) if id in promises),
     )
 
 
@@ -154,31 +160,36 @@ def _left(left: Collection[int], *, exists: bool) -> Promise:
 
 
 def _findings(
-    checks: Iterable[Check], path: str, place: _Place, timeout: float
-) -> Iterable[tuple[Check, Finding]]:
+    checks: Mapping[str, Check], path: str, place: _Place, timeout: float
+) -> Iterator[tuple[Check, Finding]]:
     """Yield the findings in the order in which they come."""
-    by_id = {check.id: check for check in checks}
+    by_id = dict(checks)
     if FIRST in by_id:
-        with _Worker(path, place) as worker:
-            first = worker.try_one(Order(FIRST, timeout))
+        [first] = _tried([Order(FIRST, timeout)], path, place)
         yield by_id.pop(FIRST), first
         if not first.held:
             for check in by_id.values():
-                yield check, Finding(check.id, False, "not tried: no session can be started", 0.0)
+                observed = "not tried: no session can be started"
+                yield check, Finding(check.id, held=False, observed=observed, seconds=0.0)
             return
-    orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-    for check in by_id.values():
-        orders.put(Order(check.id, timeout))
+    for finding in _tried([Order(one, timeout) for one in by_id], path, place):
+        yield by_id[finding.id], finding
+
+
+def _tried(orders: Sequence[Order], path: str, place: _Place) -> Iterator[Finding]:
+    """Carry out the orders, some at a time, each thread with a worker of its own."""
+    waiting: queue.SimpleQueue[Order] = queue.SimpleQueue()
     found: queue.SimpleQueue[Finding] = queue.SimpleQueue()
+    for order in orders:
+        waiting.put(order)
     threads = [
-        threading.Thread(target=_work, args=(path, place, orders, found), daemon=True)
-        for _ in range(min(_AT_ONCE, len(by_id)))
+        threading.Thread(target=_work, args=(path, place, waiting, found), daemon=True)
+        for _ in range(min(_AT_ONCE, len(orders)))
     ]
     for thread in threads:
         thread.start()
-    for _ in range(len(by_id)):
-        finding = found.get()
-        yield by_id[finding.id], finding
+    for _ in orders:
+        yield found.get()
     for thread in threads:
         thread.join()
 
@@ -186,30 +197,31 @@ def _findings(
 def _work(
     path: str,
     place: _Place,
-    orders: queue.SimpleQueue[Order],
+    waiting: queue.SimpleQueue[Order],
     found: queue.SimpleQueue[Finding],
 ) -> None:
-    """Try what is ordered, with a new worker after one that hangs or dies."""
+    """Take orders until there are none. A worker that hangs or dies is replaced."""
     worker: _Worker | None = None
-    while True:
+    while not place.is_closed:
         try:
-            order = orders.get_nowait()
+            order = waiting.get_nowait()
         except queue.Empty:
             break
-        worker = worker if worker is not None and worker.is_usable else _Worker(path, place)
+        if worker is None or not worker.is_usable:
+            worker = place.start_worker(path)
         found.put(worker.try_one(order))
     if worker is not None:
         worker.end()
 
 
 class _Worker:
-    """A process that tries promises."""
+    """A process that tries promises. Used by one thread, except for `kill`."""
 
-    def __init__(self, path: str, place: _Place) -> None:
+    def __init__(self, path: str, place: _Place, directory: Path) -> None:
         self.is_usable = True
         self._buffer = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bridle.testing._verify.worker", path, str(place.new())],
+            [sys.executable, "-m", "bridle.testing._verify.worker", path, str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -217,13 +229,6 @@ class _Worker:
             cwd=place.root,
             start_new_session=True,
         )
-        place.workers.append(self)
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
     def try_one(self, order: Order) -> Finding:
         """Return what the worker found. It is killed if it does not answer in time."""
@@ -242,7 +247,7 @@ class _Worker:
         observed = "the process that tried it died"
         if seconds > order.timeout:
             observed = f"it blocked its process for {seconds:.0f} s"
-        return Finding(order.id, False, observed, round(seconds, 3))
+        return Finding(order.id, held=False, observed=observed, seconds=round(seconds, 3))
 
     def _line(self, deadline: float) -> bytes | None:
         """Return the next line; None after the deadline or at the end of the output."""
@@ -263,21 +268,19 @@ class _Worker:
         """End the process: an idle one by the end of its input, another one by a signal."""
         self.is_usable = False
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         try:
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             self.kill()
+        self._process.stdout.close()
 
     def kill(self) -> None:
         """Kill the process. Bridle's watchdog ends the CLIs that it started."""
-        self.is_usable = False
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
         self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 # ---------------------------------------------------------------- the directory
@@ -287,8 +290,9 @@ class _Place:
     """The directory of one verification, and what was started in it."""
 
     def __init__(self) -> None:
-        self.workers: list[_Worker] = []
-        self._made = 0
+        self.root = ""
+        self.is_closed = False
+        self._workers: list[_Worker] = []
         self._lock = threading.Lock()
 
     def __enter__(self) -> _Place:
@@ -296,21 +300,28 @@ class _Place:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self.workers:
+        with self._lock:
+            self.is_closed = True
+        for worker in self._workers:
             worker.kill()
-        self._wait_for_processes(5.0)
-        for pid in self._processes():
+        for pid in self.processes_left():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def new(self) -> Path:
-        """Make a directory for a worker."""
+    def start_worker(self, path: str) -> _Worker:
+        """Start a process that tries promises on the CLI at ``path``.
+
+        Raises:
+            RuntimeError: the verification was interrupted meanwhile.
+        """
         with self._lock:
-            self._made += 1
-            path = Path(self.root) / f"worker-{self._made}"
-        path.mkdir()
-        return path
+            if self.is_closed:
+                raise RuntimeError("the verification has ended")
+            directory = Path(self.root) / f"worker-{len(self._workers)}"
+            directory.mkdir()
+            self._workers.append(_Worker(path, self, directory))
+            return self._workers[-1]
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -319,24 +330,19 @@ class _Place:
         homes = ("CACHE", "CONFIG", "DATA", "STATE")
         return {
             **kept,
+            **{f"XDG_{name}_HOME": os.path.join(self.root, name.lower()) for name in homes},
             "HOME": self.root,
             "TMPDIR": self.root,
-            **{f"XDG_{name}_HOME": os.path.join(self.root, name.lower()) for name in homes},
             "PYTHONDONTWRITEBYTECODE": "1",
             FORBID_REAL_API: "1",
         }
 
     def processes_left(self) -> list[int]:
-        """Return the processes that did not end by themselves after their worker."""
-        for worker in self.workers:
-            worker.end()
-        self._wait_for_processes(5.0)
-        return self._processes()
-
-    def _wait_for_processes(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while self._processes() and time.monotonic() < deadline:
+        """Return the processes that do not end by themselves within seconds."""
+        deadline = time.monotonic() + _LINGER
+        while (found := self._processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
+        return found
 
     def _processes(self) -> list[int]:
         """Return the processes with this directory in their environment, where /proc shows it."""

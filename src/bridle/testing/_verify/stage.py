@@ -45,6 +45,11 @@ class Model(ScriptedModel):
 
         super().__init__(reply, tolerate_rejected=True)
 
+    async def __aenter__(self) -> Model:
+        """Start the server."""
+        await super().__aenter__()
+        return self
+
     @property
     def asked(self) -> list[ModelRequest]:
         """The requests of the conversation, in order."""

@@ -57,7 +57,7 @@ async def not_found(stage: Stage) -> str:
             expect("the id in the error", error.session_id, missing)
             return "SessionNotFoundError with the id"
         except bridle.BridleError as error:
-            raise Broken(f"{type(error).__name__} was raised: {error}")
+            raise Broken(f"{type(error).__name__} was raised: {error}") from None
     raise Broken("the run started a new conversation")
 
 
@@ -116,10 +116,23 @@ async def argv(stage: Stage) -> str:
             model.release()
             await turn
         require(not found, f"on a command line: {', '.join(found)}")
-        told = str(model.asked[0].raw)
-        require(word["system"] in told, "the system prompt did not reach the model")
-        require(word["prompt"] in told, "the prompt did not reach the model")
+        read = str(model.asked[0].messages)
+        require(word["prompt"] in read, "the prompt did not reach the model")
     return f"none of {len(_SECRETS)} words was on a command line"
+
+
+@promise(
+    "start.system_prompt",
+    "The system prompt of the program reaches the model.",
+    depends="system_prompt, append_system_prompt",
+)
+async def system_prompt(stage: Stage) -> str:
+    given = {"system_prompt": "You are a groom.", "append_system_prompt": "Be brief."}
+    _, model = await stage.ask([[text(DONE)]], **given)
+    told = model.asked[0].system_text
+    missing = [name for name, words in given.items() if words not in told]
+    require(not missing, f"the model did not read {' and '.join(missing)}")
+    return "the model read both"
 
 
 @promise(
@@ -220,15 +233,15 @@ async def mcp_server(stage: Stage) -> str:
     depends="Session.end_input, Session.aclose, one-way queries",
 )
 async def end_input(stage: Stage) -> str:
-    async with Model([Reply(blocks=(text("finished"),), hold=True)]) as model:
-        async with stage.session(model) as session:
-            events = session.events()
-            turn = await session.send_user_message("go")
-            await model.wait_for_hold()
-            await session.end_input()
-            model.release()
-            outcome = await turn
-            last = [event async for event in events][-1]
+    held = Reply(blocks=(text("finished"),), hold=True)
+    async with Model([held]) as model, stage.session(model) as session:
+        events = session.events()
+        turn = await session.send_user_message("go")
+        await model.wait_for_hold()
+        await session.end_input()
+        model.release()
+        outcome = await turn
+        last = [event async for event in events][-1]
     expect("the answer", outcome.text, "finished")
     require(
         isinstance(last, SessionCompleted) and last.exit_code == 0,

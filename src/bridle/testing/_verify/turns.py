@@ -211,7 +211,7 @@ async def rewind(stage: Stage) -> str:
         turn = await session.send_user_message("go")
         await turn
         expect("the file after the turn", (stage.work / "note.txt").read_text(), "after")
-        await session.rewind_files(turn.uuid)
+        await session.rewind_files(turn.uuid, timeout=10.0)
     expect("the file after the rewind", (stage.work / "note.txt").read_text(), "before")
     expect("files", stage.files, ["note.txt"])
     return "one file has its old content, one is gone"
@@ -223,12 +223,12 @@ async def rewind(stage: Stage) -> str:
     depends="Outcome.reason, Retry, pools",
 )
 async def cli_killed(stage: Stage) -> str:
-    async with Model([Reply(blocks=(text(DONE),), hold=True)]) as model:
-        async with stage.session(model) as session:
-            turn = await session.send_user_message("go")
-            await model.wait_for_hold()
-            require(session.pid is not None, "the pid is not known")
-            os.kill(session.pid or 0, signal.SIGKILL)
-            outcome = await turn
+    held = Reply(blocks=(text(DONE),), hold=True)
+    async with Model([held]) as model, stage.session(model) as session:
+        turn = await session.send_user_message("go")
+        await model.wait_for_hold()
+        assert session.pid is not None, "the session runs"
+        os.kill(session.pid, signal.SIGKILL)
+        outcome = await turn
     expect("reason and retryable", (outcome.reason, outcome.retryable), ("cli_exited", True))
     return ended(outcome)
