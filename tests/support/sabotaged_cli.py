@@ -29,7 +29,8 @@ def tell_cli(frame, **response):
     pass_on(child.stdin, {{"type": "control_response", "response": reply}})
 
 def subtype(frame):
-    return frame.get("request", {{}}).get("subtype") if frame.get("type") == "control_request" else None
+    is_request = frame.get("type") == "control_request"
+    return frame["request"].get("subtype") if is_request else None
 
 {breakage}
 
