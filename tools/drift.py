@@ -222,9 +222,7 @@ async def probe(cli_path: str, directory: Path) -> Shape:
             except (bridle.BridleError, TimeoutError) as problem:
                 print(f"session {name!r}: {type(problem).__name__}", file=sys.stderr)
 
-    events = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "Stop")
-    events += ("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "PermissionRequest")
-    hooks = {event: [bridle.Hook(lambda _: None)] for event in events}
+    hooks = {event: [bridle.Hook(lambda _: None)] for event in EVENTS}
     await ask("work", hooks=hooks, on_can_use_tool=lambda _: bridle.Allow())
     await ask("denied")
     await ask("missing", resume_session_id="5a6f0c1e-0000-4000-8000-000000000001")
@@ -232,6 +230,18 @@ async def probe(cli_path: str, directory: Path) -> Shape:
     return shape_of(read_recording(path) for path in sorted(directory.glob("*.ndjson")))
 
 
+EVENTS = (
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "UserPromptSubmit",
+    "Stop",
+    "SubagentStart",
+    "SubagentStop",
+    "PreCompact",
+    "PostCompact",
+    "PermissionRequest",
+)
 CONTROLS = (
     "get_usage",
     "get_session_cost",

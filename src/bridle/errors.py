@@ -5,6 +5,7 @@
     ├─ StartError                      the session did not start; no process is left
     │  ├─ CliNotFoundError             (FileNotFoundError)
     │  ├─ UnsupportedCliVersionError
+    │  ├─ UnverifiedCliError           `bridle verify` does not hold on the CLI of a worker
     │  ├─ SpawnError                   the operating system could not start the CLI
     │  ├─ InitializationError          the CLI rejected the handshake
     │  ├─ InitializationTimeout        (TimeoutError)

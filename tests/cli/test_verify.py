@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.real.test_verify import BREAKAGES, KEPT_BY_BRIDLE
 
 from bridle import Agent
 from bridle._core.versions import TESTED, Version
@@ -28,7 +29,7 @@ from bridle.cli import main as command
 from bridle.cli import verify as cli_verify
 from bridle.errors import UnverifiedCliError
 from bridle.testing import verify
-from bridle.testing._verify.promises import Broken, expect, require
+from bridle.testing._verify.promises import Broken, all_checks, expect, require
 from bridle.testing._verify.table import WIDTH, page
 
 
@@ -177,7 +178,9 @@ def test_a_cli_that_cannot_start_breaks_the_promises_and_leaves_nothing(
     assert command(["verify", "--cli", str(cli), "--json"]) == 1
     printed = msgspec.json.decode(capsys.readouterr().out)
     assert printed["holds"] is False
-    assert printed["promises"][0]["state"] == "broken"
+    first, *others, left = printed["promises"]
+    assert (first["id"], first["state"], left["state"]) == ("start.session", "broken", "held")
+    assert {one["observed"] for one in others} == {"not tried: no session can be started"}
     assert set(tmp_path.iterdir()) - before == {tmp_path / "cache"}
     stored = stored_verification(str(cli))
     assert stored is not None
@@ -264,3 +267,9 @@ def test_what_a_promise_requires_is_named() -> None:
         expect("files", 2, 3)
     with pytest.raises(Broken, match="it ran"):
         require(condition=False, observed="it ran")
+
+
+def test_every_promise_has_a_way_to_fail() -> None:
+    assert set(BREAKAGES) | KEPT_BY_BRIDLE == set(all_checks())
+    assert set(BREAKAGES) & KEPT_BY_BRIDLE == set()
+    assert len(all_checks()) >= 30

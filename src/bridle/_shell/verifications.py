@@ -37,7 +37,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     #: What is promised, in one sentence.
     sentence: str
     #: ``held``, ``broken``, or ``unsupported`` if the CLI is older than the feature.
-    state: State
+    state: Literal["held", "broken", "unsupported"]
     #: What happened when it was tried.
     observed: str
     #: The parts of Bridle that rest on it.
