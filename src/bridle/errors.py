@@ -5,6 +5,7 @@
     ├─ StartError                      the session did not start; no process is left
     │  ├─ CliNotFoundError             (FileNotFoundError)
     │  ├─ UnsupportedCliVersionError
+    │  ├─ UnverifiedCliError           `bridle verify` does not hold on the CLI of a worker
     │  ├─ SpawnError                   the operating system could not start the CLI
     │  ├─ InitializationError          the CLI rejected the handshake
     │  ├─ InitializationTimeout        (TimeoutError)
@@ -110,6 +111,7 @@ __all__ = [
     "TurnStoppedError",
     "TurnsLimitError",
     "UnsupportedCliVersionError",
+    "UnverifiedCliError",
     "UsageError",
     "UsdLimitError",
 ]
@@ -234,6 +236,28 @@ class UnsupportedCliVersionError(StartError):
         super().__init__(what, fix=fix)
         self.found = found
         self.minimum = minimum
+
+
+class UnverifiedCliError(StartError):
+    """A worker requires a CLI on which `bridle verify` holds, and it does not.
+
+    `path` is the CLI, `found` its version. `broken` has the ids of the promises that did not hold;
+    it is empty if they could not be tried.
+    """
+
+    def __init__(self, path: str, found: str | None, broken: Iterable[str]) -> None:
+        self.path = path
+        self.found = found
+        self.broken = tuple(broken)
+        cli = f"Claude Code CLI {found}" if found else "the Claude Code CLI"
+        what = f"Bridle's promises could not be tried on {cli} ({path})."
+        if self.broken:
+            what = f"Not all promises hold on {cli} ({path}): {', '.join(self.broken)}."
+        super().__init__(
+            what,
+            fix=f"Run `bridle verify --cli {path}` for details, use another CLI, or create "
+            "the fleet without verified=True.",
+        )
 
 
 class SpawnError(StartError):

@@ -100,6 +100,7 @@ class WarningKind(StrEnum):
     SETTING_IGNORED = "setting_ignored"
     UNKNOWN_VALUE = "unknown_value"
     OPTION_UNSUPPORTED = "option_unsupported"
+    UNTESTED_VERSION = "untested_version"
     STORE_FAILED = "store_failed"
     SESSION_UNLOCKED = "session_unlocked"
 
@@ -296,6 +297,11 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     WarningKind.OPTION_UNSUPPORTED: (
         "warning",
         "The CLI is too old for an option and ignores it, or has no tool that `tools` names.",
+    ),
+    WarningKind.UNTESTED_VERSION: (
+        "info",
+        "The CLI is newer than the newest one that this version of Bridle was tested with. "
+        "`bridle verify` tries Bridle's promises on it. A process says so once for each version.",
     ),
     WarningKind.STORE_FAILED: (
         "warning",

@@ -10,6 +10,7 @@ import pytest
 
 SKIPPED = {
     ".clis",
+    ".drift",
     ".git",
     ".venv",
     ".hypothesis",

@@ -38,6 +38,14 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
     ),
     (errors.UnsupportedCliVersionError(None, "2.0.0"), {"found": None, "minimum": "2.0.0"}),
     (
+        errors.UnverifiedCliError("/bin/claude", "2.1.326", ["limit.usd"]),
+        {"path": "/bin/claude", "found": "2.1.326", "broken": ("limit.usd",)},
+    ),
+    (
+        errors.UnverifiedCliError("/bin/claude", None, []),
+        {"path": "/bin/claude", "found": None, "broken": ()},
+    ),
+    (
         errors.SpawnError("[Errno 13] Permission denied", 13),
         {"os_error": "[Errno 13] Permission denied", "errno": 13},
     ),
@@ -114,6 +122,7 @@ def test_a_start_and_an_operation_fail_in_these_ways() -> None:
     assert {kind.__name__ for kind in errors.StartError.__subclasses__()} == {
         "CliNotFoundError",
         "UnsupportedCliVersionError",
+        "UnverifiedCliError",
         "SpawnError",
         "InitializationError",
         "InitializationTimeout",

@@ -15,7 +15,7 @@ from msgspec import structs
 from bridle._core.launch import Launch, anchored_settings, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._core.unknown_values import unknown_values
-from bridle._core.versions import MINIMUM, Version, parse_version
+from bridle._core.versions import MINIMUM, TESTED, Version, parse_version
 from bridle._keywords import Given, gather
 from bridle._shell.accounts import account_of
 from bridle._shell.known_secrets import clean_answer
@@ -188,7 +188,7 @@ async def check_version(
     ``describe`` gets the version as the keyword argument ``cli_version``.
 
     Returns:
-        A warning if the version is not known.
+        A warning if the version is not known, too old for an option, or newer than the tested ones.
 
     Raises:
         UnsupportedCliVersionError: the CLI is too old or, if ``strict``, its version is not known.
@@ -199,7 +199,23 @@ async def check_version(
     doubt = judge_version(answer, strict=strict)
     if doubt is not None:
         return SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt)
-    return _unsupported(answer, launch.needs)
+    return _unsupported(answer, launch.needs) or _untested(answer)
+
+
+_told: set[Version] = set()
+"""The versions that were reported as untested, so that a process does so once."""
+
+
+def _untested(answer: VersionAnswer) -> SdkWarning | None:
+    """Return a warning if the CLI is newer than the newest tested one, once for each version."""
+    if not isinstance(answer, Version) or answer <= TESTED or answer in _told:
+        return None
+    _told.add(answer)
+    return SdkWarning(
+        WarningKind.UNTESTED_VERSION,
+        f"CLI {answer} is newer than {TESTED}, the newest that this version of Bridle was tested "
+        "with; `bridle verify` tries Bridle's promises on it",
+    )
 
 
 def _unsupported(answer: VersionAnswer, needs: Mapping[str, str]) -> SdkWarning | None:

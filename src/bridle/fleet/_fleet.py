@@ -29,6 +29,7 @@ from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._locks import FileLock, PostgresLock, WorkerLock
 from bridle.fleet._runs import Run, RunInfo, info_of
 from bridle.fleet._store import FleetStore
+from bridle.fleet._verified import verified_cli
 from bridle.fleet._waiting import in_thread
 from bridle.fleet._worker import TenantLimits, Worker, WorkPlan
 from bridle.options import Retry
@@ -63,6 +64,9 @@ class Fleet:
             example after another worker died. Gets the `RunInfo` and returns the working directory,
             or None for that of the agent. If another worker on the same machine takes over a run,
             the run stays in its directory.
+        verified: whether workers take runs only with a CLI on which ``bridle verify`` holds. A
+            worker uses the stored result for this CLI, or runs ``bridle verify`` once before it
+            takes runs.
 
     Raises:
         OptionsError: an argument is invalid, or the extra ``fleet`` is not installed.
@@ -78,6 +82,7 @@ class Fleet:
         tenants: TenantLimits | None = None,
         retry: Retry | None = None,
         prepare: Prepare | None = None,
+        verified: bool = False,
     ) -> None:
         load_driver("Fleet", "dbos", "fleet")
         if not isinstance(cast("object", agent), Agent):
@@ -100,6 +105,7 @@ class Fleet:
         self._tenants = _checked_limits(tenants)
         self._retry = retry
         self._prepare = prepare
+        self._verified = verified
 
     def __repr__(self) -> str:
         return f"Fleet(name={self.name!r}, store={self._store!r})"
@@ -334,12 +340,18 @@ class Fleet:
         Raises:
             OptionsError: an argument is invalid.
             UsageError: this process has a worker already.
+            UnverifiedCliError: with ``verified=True``, a promise does not hold on the CLI. The
+                worker has taken no run.
+            StartError: with ``verified=True``, there is no CLI, or it cannot be executed.
 
         Cancellation: kills the CLIs and hands the runs over.
         """
         _at_once("at_once", at_once)
         plan = plan_of(self.agent)
         options = structs.replace(plan.options, sdk=plan.options.sdk.replace(store=self._store))
+        if self._verified:
+            path = await verified_cli(options.cli)
+            options = structs.replace(options, cli=options.cli.replace(cli_path=path))
         working = WorkPlan(
             name=self.name,
             queue=self._queue,
