@@ -57,6 +57,7 @@ HINTS: Mapping[str, str] = {
     "continue": "Use continue_session.",
     "executable": "Use cli_path: Bridle starts the CLI itself.",
     "executable_args": "Use cli_path: Bridle starts the CLI itself.",
+    "mcp_servers_delivery": "Use mcp_config_delivery.",
     "path_to_claude_code_executable": "Use cli_path.",
     "per_task_stop_affordance": "Use per_task_stop.",
     "persist_session": "Use no_session_persistence=True.",

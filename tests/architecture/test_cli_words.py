@@ -10,13 +10,17 @@ SOURCE = REPOSITORY / "src" / "bridle"
 PAGE = REPOSITORY / "docs" / "explanation" / "protocol.md"
 
 OWN = {
+    "_core/incoming/unknown.py",
     "_core/launch.py",
     "_core/oversized.py",
     "_core/turn_events.py",
+    "_core/unknown_values.py",
     "_core/wire.py",
     "_doors/pooled.py",
     "_doors/query_session.py",
     "_shell/locate.py",
+    "_shell/real_api.py",
+    "_shell/verifications.py",
     "_shell/watchdog.py",
 }
 """Modules whose expressions read texts of Bridle, of the program or of the operating system."""

@@ -312,6 +312,7 @@ WEAKENING: dict[str, object] = {
     "sdk.max_buffer_size": 1024,
     "sdk.skip_version_check": True,
     "sdk.permissive_version_check": True,
+    "bidir.approve": [],
     "bidir.callback_timeout": 0.01,
     "bidir.hook_timeouts": {"PreToolUse": 0.01},
     "bidir.permission_timeout": 0.01,
