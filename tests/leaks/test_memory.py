@@ -7,7 +7,7 @@ import contextlib
 import gc
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -355,7 +355,7 @@ async def query_with_callbacks(maker: Callable[..., Agent[Any]]) -> None:
 
 
 async def query_that_fails(maker: Callable[..., Agent[Any]]) -> None:
-    async def prompts() -> Any:
+    async def prompts() -> AsyncGenerator[str]:
         yield "hi"
         raise Left
 
