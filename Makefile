@@ -26,7 +26,7 @@ unexport PYTHONPATH
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-fleet test check lint types mypy pyright unit soak simulate fuzz mutate bench micro surface docs cov fmt lock clean
+.PHONY: help setup demo demo-fleet test check lint types mypy pyright unit soak simulate fuzz mutate bench micro surface drift docs cov fmt lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -115,6 +115,10 @@ micro: $(STAMP)  ## what single parts cost: bench/micro
 surface: $(STAMP) $(OLDER) $(DECLARATIONS)  ## what the official packages have and Bridle lacks; NEWEST=1 for their newest versions
 	$(PY) tools/surface.py $(if $(NEWEST),--newest)
 
+# It installs into .drift and changes nothing else; DRIFT_ARGS=--short leaves out the long suites.
+drift: $(STAMP) $(OLDER) $(DECLARATIONS)  ## what the newest CLI breaks or changes -> .drift/report.md
+	$(PY) tools/drift.py $(DRIFT_ARGS)
+
 # No connection is made, and reading the site makes none either.
 docs: $(STAMP) $(OLDER) $(DECLARATIONS)  ## the documentation, with its generated parts made anew -> site/
 	$(PY) tools/build_docs.py
@@ -134,5 +138,5 @@ lock: $(STAMP)  ## newest versions the groups allow -> constraints.txt
 	  $(PY) -m pip freeze --all --exclude-editable --exclude setuptools; } > constraints.txt
 
 clean:  ## back to a bare checkout
-	rm -rf $(VENV) build site .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .drift build site .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -126,6 +126,7 @@ agent = bridle.Agent(
     tools=["Bash", "Read", "Write"],
     setting_sources=[],  # the rules of your own settings are not for clients
     strict_mcp_config=True,
+    verbatim_prompts=True,  # a prompt that names @/etc/passwd does not attach that file
     include_partial_messages=True,
     on_can_use_tool=ask_client,
     limits=bridle.Limits(total=600.0, usd=1.00),

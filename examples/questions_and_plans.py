@@ -1,6 +1,8 @@
 """Answer questions of the model, and approve its plan before it does anything.
 
 Both callbacks are plain functions. They run in threads, so `input()` does not block the event loop.
+A thread that waits in `input()` keeps the terminal after Ctrl-C. On a terminal, use
+`on_question=bridle.terminal.ask` and `on_plan=bridle.terminal.ask` instead.
 
 $ python examples/questions_and_plans.py
 """

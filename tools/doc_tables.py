@@ -408,6 +408,7 @@ PUBLIC_MODULES = {
     "bridle.content": "content blocks and prompts",
     "bridle.hooks": "contexts and results of hooks",
     "bridle.permissions": "contexts and results of permission, question and plan callbacks",
+    "bridle.terminal": "callbacks that ask on the terminal of your program",
     "bridle.tools": "tools in your process",
     "bridle.operations": "groups of typed operations of a session",
     "bridle.controls": "replies to operations, control requests and responses",

@@ -725,6 +725,21 @@ async def max_budget(s: Session) -> None:
     await s.quiet()
 
 
+@scenario({"toolu_": [say("alpha done")], "ALPHA": [bash("toolu_one", "sleep 1")]})
+async def usage_in_turn(s: Session) -> None:
+    """The cost is requested before a turn, while a tool runs, and after the turn."""
+    await s.initialize()
+    await s.control("get_usage", skip_behaviors=True)
+    s.prompt("ALPHA")
+    await s.wait(lambda line: line["type"] == "assistant")
+    await s.pause(0.3)
+    await s.control("get_usage", skip_behaviors=True)
+    await s.control("get_session_cost")
+    await s.result()
+    await s.control("get_usage", skip_behaviors=True)
+    await s.quiet()
+
+
 FAILURES: Mapping[str, Reply] = {
     "api_400": fail(400, "invalid_request_error", "messages: malformed"),
     "api_400_too_long": fail(

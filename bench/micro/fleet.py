@@ -26,7 +26,7 @@ from bridle import Agent, OutcomeReason
 from bridle._core.fleet_runs import SegmentResult
 from bridle._core.journal import StoredOutcome
 from bridle.fleet import Fleet
-from bridle.fleet._dbos import Executor
+from bridle.fleet._dbos import Executor, Queue
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 10
@@ -63,7 +63,6 @@ async def main(count: int, url: str, directory: str) -> None:
 
 async def claim(url: str, count: int) -> list[tuple[float, int]]:
     """Claim runs some times. Return the seconds of each claim, and how many runs it took."""
-    from dbos._sys_db import SystemDatabase
 
     claims: list[tuple[float, int]] = []
     done = json.encode(
@@ -75,7 +74,8 @@ async def claim(url: str, count: int) -> list[tuple[float, int]]:
 
     async def scheduled(_: str, __: str) -> None: ...
 
-    take = SystemDatabase.start_queued_workflows
+    queue = Queue(url, "bench")
+    take = queue.claim
 
     def timed(*arguments: Any, **options: Any) -> Any:
         began = time.perf_counter()
@@ -85,8 +85,7 @@ async def claim(url: str, count: int) -> list[tuple[float, int]]:
         return found
 
     executor = Executor(
-        url,
-        "bench",
+        queue,
         f"bench-{time.time()}",
         at_once=AT_ONCE,
         fleet_at_once=None,
@@ -94,7 +93,7 @@ async def claim(url: str, count: int) -> list[tuple[float, int]]:
         run=run,
         scheduled=scheduled,
     )
-    SystemDatabase.start_queued_workflows = timed  # type: ignore[method-assign]
+    queue.claim = timed  # type: ignore[method-assign]
     try:
         await asyncio.to_thread(executor.start)
         while len(claims) < count:
@@ -104,7 +103,7 @@ async def claim(url: str, count: int) -> list[tuple[float, int]]:
             await asyncio.sleep(0.05)
         await asyncio.to_thread(executor.stop)
     finally:
-        SystemDatabase.start_queued_workflows = take  # type: ignore[method-assign]
+        queue.close()
     return claims
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from bridle._fields import is_mapping
 from bridle._shell_words import INTERPRETERS, OPAQUE, SHELLS, Simple, family, named, simple_commands
 from bridle.errors import OptionsError
 
@@ -80,7 +81,7 @@ class ApprovalRule(msgspec.Struct, frozen=True):
             )
         if COMMAND_TOOLS.isdisjoint(names):
             return False
-        command = tool_input.get("command") if isinstance(tool_input, dict) else None
+        command = tool_input.get("command") if is_mapping(tool_input) else None
         if not isinstance(command, str) or not {"Bash", "Monitor"}.intersection(names):
             return True
         found = simple_commands(command)

@@ -371,6 +371,11 @@ def positive(field: str, value: object) -> float:
     return value
 
 
+def not_negative(field: str, value: object) -> float:
+    """Check a finite number that is at least zero."""
+    return 0.0 if value == 0 and not isinstance(value, bool) else positive(field, value)
+
+
 def callback(field: str, value: object) -> Callable[..., object]:
     """Check a callable that accepts one argument and is not a generator function."""
     if not callable(value):

@@ -236,6 +236,7 @@ class ConversationOptions(TypedDict, total=False):
     fork_session: bool | None
     resume_session_at: str | None
     resume_drops_turn: str | None
+    wait: float | None
 
 
 class Options(AgentOptions, ConversationOptions, total=False):

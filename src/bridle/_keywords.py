@@ -32,8 +32,12 @@ CONVERSATION = (
     "fork_session",
     "resume_session_at",
     "resume_drops_turn",
+    "wait",
 )
-"""The options that choose a conversation. An agent serves many, so its methods take them."""
+"""The options that choose a conversation. An agent serves many, so its methods take them.
+
+`wait` is an option of `SdkOptions`, the others are options of `CliOptions`.
+"""
 
 HINTS: Mapping[str, str] = {
     # the official Python SDK
@@ -53,6 +57,7 @@ HINTS: Mapping[str, str] = {
     "continue": "Use continue_session.",
     "executable": "Use cli_path: Bridle starts the CLI itself.",
     "executable_args": "Use cli_path: Bridle starts the CLI itself.",
+    "mcp_servers_delivery": "Use mcp_config_delivery.",
     "path_to_claude_code_executable": "Use cli_path.",
     "per_task_stop_affordance": "Use per_task_stop.",
     "persist_session": "Use no_session_persistence=True.",

@@ -57,6 +57,7 @@ class Signature(Struct, frozen=True, kw_only=True):
 
         Raises:
             ValueError: an argument is not valid. The text names it and is written for the model.
+            Exception: a validator of the user's types failed with another error.
         """
         if self.open:
             known = self.arguments.__struct_fields__
@@ -73,8 +74,6 @@ class Signature(Struct, frozen=True, kw_only=True):
                 fields = msgspec.convert(given, self.arguments, dec_hook=_load, str_keys=True)
         except msgspec.ValidationError as error:
             raise ValueError(self._problem(str(error))) from error
-        except Exception as error:  # raised by validators of the user's types
-            raise ValueError(f"{type(error).__name__}: {error}"[:_MAX_PROBLEM]) from error
         values = msgspec.structs.asdict(fields)
         if self.arguments.__struct_defaults__:
             return {name: value for name, value in values.items() if value is not UNSET}
@@ -358,14 +357,18 @@ def _load(kind: Any, value: object) -> object:
 
 
 def dump(value: object) -> object:
-    """Return JSON for a value that msgspec does not support: a model, or a mapping other than dict.
+    """Return JSON for a value that msgspec does not support.
+
+    These are models, mappings other than dict, and texts of a subclass of str.
 
     Raises:
-        TypeError: the value is neither.
+        TypeError: the value is none of them.
     """
     model_dump = getattr(value, "model_dump", None)
     if callable(model_dump):
         return model_dump(mode="json", by_alias=True)
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, str):
+        return str.__str__(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -196,6 +196,7 @@ class SyncPool(Generic[Deps]):
         deps: Deps | None = NOT_GIVEN,
         cwd: str | os.PathLike[str] | None = None,
         timeout: float | None = NOT_GIVEN,
+        wait: float | None = None,
         **refused: Never,
     ) -> SyncPoolSession:
         """Borrow a session: ``with pool.session(key="user-7") as session``.
@@ -203,7 +204,7 @@ class SyncPool(Generic[Deps]):
         See ``Pool.session``.
         """
         home, work = self._opened
-        return SyncPoolSession(home, work, work.request(key, cwd, deps, timeout, refused))
+        return SyncPoolSession(home, work, work.request(key, cwd, deps, timeout, wait, refused))
 
     @overload
     def resume(

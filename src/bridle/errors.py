@@ -5,6 +5,7 @@
     ├─ StartError                      the session did not start; no process is left
     │  ├─ CliNotFoundError             (FileNotFoundError)
     │  ├─ UnsupportedCliVersionError
+    │  ├─ UnverifiedCliError           `bridle verify` does not hold on the CLI of a worker
     │  ├─ SpawnError                   the operating system could not start the CLI
     │  ├─ InitializationError          the CLI rejected the handshake
     │  ├─ InitializationTimeout        (TimeoutError)
@@ -110,6 +111,7 @@ __all__ = [
     "TurnStoppedError",
     "TurnsLimitError",
     "UnsupportedCliVersionError",
+    "UnverifiedCliError",
     "UsageError",
     "UsdLimitError",
 ]
@@ -236,6 +238,28 @@ class UnsupportedCliVersionError(StartError):
         self.minimum = minimum
 
 
+class UnverifiedCliError(StartError):
+    """A worker requires a CLI on which `bridle verify` holds, and it does not.
+
+    `path` is the CLI, `found` its version. `broken` has the ids of the promises that did not hold;
+    it is empty if they could not be tried.
+    """
+
+    def __init__(self, path: str, found: str | None, broken: Iterable[str]) -> None:
+        self.path = path
+        self.found = found
+        self.broken = tuple(broken)
+        cli = f"Claude Code CLI {found}" if found else "the Claude Code CLI"
+        what = f"Bridle's promises could not be tried on {cli} ({path})."
+        if self.broken:
+            what = f"Not all promises hold on {cli} ({path}): {', '.join(self.broken)}."
+        super().__init__(
+            what,
+            fix=f"Run `bridle verify --cli {path}` for details, use another CLI, or create "
+            "the fleet without verified=True.",
+        )
+
+
 class SpawnError(StartError):
     """The operating system could not start the CLI. `os_error` is the text of the OSError."""
 
@@ -322,8 +346,9 @@ class SessionInUseError(StartError):
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"The session {session_id!r} is in use by another process or session.",
-            fix="Close the other session first, or continue in a copy with fork_session=True. If "
-            "another machine crashed, its lock in the store (the lease) expires after 30 seconds.",
+            fix="Close the other session first, wait for it with wait=30 (seconds), or continue in "
+            "a copy with fork_session=True. If another machine crashed, its lock in the store (the "
+            "lease) expires after 30 seconds.",
         )
         self.session_id = session_id
 
@@ -395,7 +420,9 @@ class ControlRejected(ControlError):
         self, operation: str, request_id: str | None, message: str, error_code: str | None = None
     ) -> None:
         code = f" [{error_code}]" if error_code else ""
-        self.is_unsupported = message.startswith("Unsupported control request")
+        # CLI 2.1.197 sends no code.
+        is_named = error_code is None and message.startswith("Unsupported control request")
+        self.is_unsupported = is_named or error_code == "unsupported_request"
         fix = "This version does not support it. Update the CLI with `claude update`."
         what = f"the CLI responded with an error: {message}{code}"
         super().__init__(operation, request_id, what=what, fix=fix if self.is_unsupported else "")

@@ -100,6 +100,7 @@ class WarningKind(StrEnum):
     SETTING_IGNORED = "setting_ignored"
     UNKNOWN_VALUE = "unknown_value"
     OPTION_UNSUPPORTED = "option_unsupported"
+    UNTESTED_VERSION = "untested_version"
     STORE_FAILED = "store_failed"
     SESSION_UNLOCKED = "session_unlocked"
 
@@ -262,7 +263,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.COST_UNKNOWN: (
         "warning",
-        "The CLI did not report its cost. Limits.usd cannot end this turn while it runs.",
+        "The CLI did not report its cost, so Limits.usd cannot be enforced. The turn ends.",
     ),
     WarningKind.USD_LIMIT_PASSED: (
         "warning",
@@ -295,7 +296,12 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.OPTION_UNSUPPORTED: (
         "warning",
-        "The CLI is too old for an option and ignores it.",
+        "The CLI is too old for an option and ignores it, or has no tool that `tools` names.",
+    ),
+    WarningKind.UNTESTED_VERSION: (
+        "info",
+        "The CLI is newer than the newest one that this version of Bridle was tested with. "
+        "`bridle verify` tries Bridle's promises on it. A process says so once for each version.",
     ),
     WarningKind.STORE_FAILED: (
         "warning",

@@ -41,6 +41,7 @@ from bridle._fields import (
     integer,
     many,
     mapping,
+    not_negative,
     option,
     path,
     positive,
@@ -110,7 +111,8 @@ class Limits(Record):
     usd: float | None = option(
         positive,
         _SDK,
-        "Maximum cost of the turn in US dollars, including subagents, as reported by the CLI.",
+        "Maximum cost of the turn in US dollars, including subagents, as reported by the CLI. If "
+        "the CLI does not report its cost, the turn ends as `limit_usd`.",
     )
 
 
@@ -234,6 +236,13 @@ class SdkOptions(Record):
         _SDK,
         "Maximum seconds for loading a conversation from `store`.",
         default=60.0,
+    )
+    wait: float | None = option(
+        not_negative,
+        _SDK,
+        "Seconds to wait while another session or program uses the conversation. Then "
+        "`SessionInUseError` is raised. None raises it at once.",
+        config=False,
     )
 
 

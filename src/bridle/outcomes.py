@@ -173,7 +173,8 @@ class Outcome(msgspec.Struct, Generic[_Output_co], frozen=True, kw_only=True):
     #: UUIDs of other prompts that the CLI merged into the same turn. They share this outcome.
     merged_with: tuple[str, ...] = ()
     session_id: str | None = None
-    #: Cost of this turn in US dollars, or None if the CLI exited before reporting it.
+    #: Cost of this turn in US dollars, or None if the CLI exited before reporting it. With
+    #: `Limits.usd`, a turn whose CLI exited has the cost that the CLI reported last.
     cost_usd: float | None = None
     #: Tokens of the main agent in this turn. `session.usage` also counts subagents.
     usage: Usage | None = None

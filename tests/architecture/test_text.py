@@ -10,6 +10,7 @@ import pytest
 
 SKIPPED = {
     ".clis",
+    ".drift",
     ".git",
     ".venv",
     ".hypothesis",
@@ -53,7 +54,9 @@ def test_no_file_names_this_checkout(repository: Path) -> None:
 
 def test_the_source_has_no_unfinished_mark(repository: Path) -> None:
     pattern = re.compile(rf"\b({UNFINISHED})\b")
-    assert [where for where, line in lines_of(repository / "src") if pattern.search(line)] == []
+    caught = re.compile(r"^\s*except ")  # an object of the user may raise it
+    lines = lines_of(repository / "src")
+    assert [one for one, line in lines if pattern.search(line) and not caught.match(line)] == []
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("dcotor", "Did you mean `bridle doctor`?"),
         ("fix the bug", "bridle run"),
-        ("\x1b[2J", "The commands are demo, run, doctor, record, replay"),
+        ("\x1b[2J", "The commands are demo, run, doctor, verify, record, replay"),
         ("--verbose", "bridle --help"),
     ],
 )

@@ -84,6 +84,7 @@ def test_a_healthy_machine_has_no_problem() -> None:
         "bridle": "ok",
         "cli": "ok",
         "version": "ok",
+        "verified": "note",
         "config": "ok",
         "user": "ok",
         "handshake": "ok",

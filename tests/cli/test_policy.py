@@ -35,7 +35,7 @@ decision = "allow"
 [[rule]]
 tool = "Bash"
 input.command = "*rm *"
-decision = "deny"
+decision = "ask"
 """
 
 ASK = Ruling("ask")
@@ -65,7 +65,7 @@ DENIED = Ruling("deny", 1, "Secrets stay unread.")
         ("Edit", {"file_path": "/project/a.py", "replace_all": True}, ASK),
         ("Edit", {"file_path": "/project/", "replace_all": False}, ASK),
         ("Edit", {"file_path": "/project/../etc/x", "replace_all": False}, ASK),
-        ("Bash", {"command": "cd x && rm -rf y"}, Ruling("deny", 5)),
+        ("Bash", {"command": "cd x && rm -rf y"}, Ruling("ask", 5)),
     ],
 )
 def test_the_first_rule_that_fits_decides(
@@ -160,3 +160,17 @@ def test_a_rule_that_may_fit_is_taken(rule: str) -> None:
 )
 def test_a_policy_without_rules_is_as_good_as_none(text: str, expected: bool) -> None:
     assert parse_policy(text, "policy").is_given is expected
+
+
+@pytest.mark.parametrize("command", ["rm *", "*", "git push"])
+@pytest.mark.parametrize("tool", ['"Bash"', '"*"', '["Bash", "Monitor"]'])
+def test_a_rule_that_denies_commands_is_refused_with_the_way_to_say_it(
+    tool: str, command: str
+) -> None:
+    """A shell can run a command that no pattern matches, such as `timeout 3 /bin/r[m] x`."""
+    rule = f'[[rule]]\ntool = {tool}\ninput.command = "{command}"\ndecision = '
+    with pytest.raises(OptionsError) as refused:
+        parse_policy(f'{rule}"deny"', "policy")
+    assert refused.value.field == "policy, rule 1 (line 1)"
+    assert "Allow the commands that may run" in refused.value.problem
+    assert parse_policy(f'{rule}"ask"', "policy").rules

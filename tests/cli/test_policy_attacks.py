@@ -14,7 +14,7 @@ import pytest
 from bridle import OptionsError
 from bridle._shell_words import literal_words
 from bridle.cli.path_patterns import Place
-from bridle.cli.policy import Policy, parse_policy
+from bridle.cli.policy import Policy, Ruling, parse_policy
 
 Decision = Literal["allow", "deny", "ask"]
 
@@ -193,6 +193,17 @@ ATTACKS = [
     # URLs
     "curl https://api.example.com/v1/../admin",
     "curl https://api.example.com/v1/%2e%2e/admin",
+    "curl 'https://api.example.com/v1/{..}/admin'",
+    "curl 'https://api.example.com/v1/{x,..}/admin'",
+    "curl 'https://api.example.com/v1/.{.}/admin'",
+    "curl 'https://api.example.com/v1/[.-.][.-.]/admin'",
+    "curl 'https://api.example.com/v1/x[1-999]'",
+    "curl 'https://api.example.com/v1/x?{a,b}'",
+    "curl 'https://api.example.com/v1/..;/admin'",
+    "curl 'https://api.example.com/v1/..%3b/admin'",
+    "curl https://api.example.com/v1/%252e%252e/admin",
+    "curl https://api.example.com/v1/%252e%252e%252fadmin",
+    "curl 'https://api.example.com/v1/..\\\\admin'",
     "curl https://api.example.com/v1%2f..%2fadmin",
     "curl https://api.example.com@evil.org/v1/x",
     "curl https://api.example.com.evil.org/v1/x",
@@ -392,9 +403,10 @@ def test_a_command_that_is_written_out_is_allowed_as_it_is(repo: Path, pattern: 
         "awk 'BEGIN { system(\"rm x\") }'",
     ],
 )
-def test_a_denied_command_is_found_wherever_it_stands(repo: Path, command: str) -> None:
-    rules = policy(repo, bash("rm *", "deny"), 'tool = "Bash"\ndecision = "allow"')
-    assert rules.decide("Bash", {"command": command}).decision == "deny"
+def test_a_command_to_ask_about_is_found_wherever_it_stands(repo: Path, command: str) -> None:
+    rules = policy(repo, bash("rm *", "ask"), 'tool = "Bash"\ndecision = "allow"')
+    # Without a reason the rule surely matches. Otherwise the reason says that this is unclear.
+    assert rules.decide("Bash", {"command": command}) == Ruling("ask", 1)
 
 
 @pytest.mark.parametrize(
@@ -458,8 +470,8 @@ def test_a_denied_command_is_found_wherever_it_stands(repo: Path, command: str) 
         "nodejs x.js",
     ],
 )
-def test_a_command_that_a_deny_rule_cannot_read_is_asked_about(repo: Path, command: str) -> None:
-    rules = policy(repo, bash("rm *", "deny"), 'tool = "Bash"\ndecision = "allow"')
+def test_a_command_that_a_rule_cannot_read_is_asked_about(repo: Path, command: str) -> None:
+    rules = policy(repo, bash("rm *", "ask"), 'tool = "Bash"\ndecision = "allow"')
     ruling = rules.decide("Bash", {"command": command})
     assert (ruling.decision, ruling.rule, ruling.is_binding) == ("ask", 1, True)
 
@@ -471,15 +483,15 @@ def test_a_command_that_a_deny_rule_cannot_read_is_asked_about(repo: Path, comma
         *("bash -c 'ls -l'", "sudo ls", "time ls", "echo a | wc -l", "npx tsc"),
     ],
 )
-def test_other_commands_are_not_denied(repo: Path, command: str) -> None:
-    rules = policy(repo, bash("rm *", "deny"), 'tool = "Bash"\ndecision = "allow"')
+def test_other_commands_are_not_asked_about(repo: Path, command: str) -> None:
+    rules = policy(repo, bash("rm *", "ask"), 'tool = "Bash"\ndecision = "allow"')
     assert rules.decide("Bash", {"command": command}).decision == "allow"
 
 
 @pytest.mark.parametrize(
     ("command", "decision"),
     [
-        ("git push origin main", "deny"),
+        ("git push origin main", "ask"),
         ("git -C . push", "ask"),
         ("git -c a=b push origin", "ask"),
         ("chronic git push", "ask"),
@@ -487,21 +499,21 @@ def test_other_commands_are_not_denied(repo: Path, command: str) -> None:
         ("echo push git", "allow"),
     ],
 )
-def test_a_denied_subcommand_is_found_behind_options(
+def test_a_subcommand_to_ask_about_is_found_behind_options(
     repo: Path, command: str, decision: Decision
 ) -> None:
-    rules = policy(repo, bash("git push *", "deny"), 'tool = "Bash"\ndecision = "allow"')
+    rules = policy(repo, bash("git push *", "ask"), 'tool = "Bash"\ndecision = "allow"')
     assert rules.decide("Bash", {"command": command}).decision == decision
 
 
 def test_a_doubt_does_not_weaken_what_is_denied_anyway(repo: Path) -> None:
-    doubt, rest = bash("rm *", "deny"), 'tool = "*"\ndecision = "deny"'
+    doubt, rest = bash("rm *", "ask"), 'tool = "*"\ndecision = "deny"'
     assert policy(repo, doubt, rest).decide("Bash", {"command": "$X"}).rule == 2
 
 
 def test_a_huge_command_is_decided_in_no_time(repo: Path) -> None:
     """Time grows with the length, not with a power of it."""
-    rules = policy(repo, bash("*rm*-rf*/*x", "deny"), bash("wc *"), files("/*a*a*a*b"))
+    rules = policy(repo, bash("*rm*-rf*/*x", "ask"), bash("wc *"), files("/*a*a*a*b"))
     begun = time.process_time()
     rules.decide("Bash", {"command": "rm -rf / " * 30_000}, str(repo))
     rules.decide("Bash", {"command": "sudo " * 30_000}, str(repo))

@@ -79,9 +79,9 @@ def said(flavour: str) -> FakeCli:
 
 def spent(flavour: str) -> FakeCli:
     """The model has called a tool, and the CLI has told its cost before and after."""
-    cli = asked(flavour).expect_request("get_session_cost").reply({"text": "Total cost: $0.0000"})
+    cli = asked(flavour).expect_request("get_usage").reply({"session": {"total_cost_usd": 0}})
     cli = cli.assistant({"type": "tool_use", **CALL})
-    return cli.expect_request("get_session_cost").reply({"text": "Total cost: $9.00"})
+    return cli.expect_request("get_usage").reply({"session": {"total_cost_usd": 9.0}})
 
 
 def ends(data: Mapping[str, Any] = NOTHING, **members: Any) -> Scene:

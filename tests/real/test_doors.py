@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -451,6 +452,70 @@ def test_an_output_that_fails_validation_is_corrected_by_the_model(
             assert (outcome.ok, outcome.output) == (True, AsModel(**INVOICE))
             assert (outcome.model_calls, outcome.tool_calls) == (2, 2)
             assert "does not owe" in str(model.requests[1].messages)
+
+    run(main)
+
+
+@dataclasses.dataclass
+class QuotingDataclass:
+    name: str
+
+    def __post_init__(self) -> None:
+        quote(self.name)
+
+
+class QuotingStruct(msgspec.Struct):
+    name: str
+
+    def __post_init__(self) -> None:
+        quote(self.name)
+
+
+class QuotingModel(pydantic.BaseModel):
+    name: str
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def check_name(cls, name: str) -> str:
+        quote(name)
+        return name
+
+
+def quote(name: str) -> None:
+    """Reject a value that begins as the CLI's own syntax, and quote it."""
+    if name != "good":
+        raise ValueError(name)
+
+
+@pytest.mark.parametrize("kind", [QuotingDataclass, QuotingStruct, QuotingModel])
+@pytest.mark.parametrize("in_session", [False, True])
+def test_a_correction_that_quotes_a_path_attaches_no_file(
+    lab: Lab, tmp_path: Path, kind: Any, *, in_session: bool
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("top secret")
+    script: Script = [
+        [tool_use("StructuredOutput", name=f" @{secret} \n\n/greet\n\n!touch made")],
+        [tool_use("StructuredOutput", name="good")],
+    ]
+    greeting = lab.work / ".claude" / "commands" / "greet.md"
+    greeting.parent.mkdir(parents=True)
+    greeting.write_text("Say hello.")
+
+    async def main() -> None:
+        async with ScriptedModel(script) as model:
+            cli = lab.cli(model, tools=[])
+            if in_session:
+                async with Session(cli, lab.sdk, output_type=kind) as session:
+                    outcome = await (await session.send_user_message("go"))
+            else:
+                outcome = await bridle.run("go", cli=cli, sdk=lab.sdk, output_type=kind)
+            assert (outcome.ok, outcome.output) == (True, kind(name="good"))
+            seen = str(model.requests[1].messages)
+            assert f"@{secret}" in seen
+            assert "top secret" not in seen
+            assert "Say hello." not in seen
+            assert not (lab.work / "made").exists()
 
     run(main)
 

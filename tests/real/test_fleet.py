@@ -157,6 +157,43 @@ def test_the_runs_of_a_killed_worker_end_once(lab: Lab, places: Path) -> None:
     kill_workers(lab.cli_path, places, runs=4, kills=1, seed=1)
 
 
+def test_a_run_that_was_taken_over_counts_what_it_cost_before(lab: Lab, places: Path) -> None:
+    """The worker is killed while the model answers for the second time."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(request: ModelRequest) -> Any:
+        if "tool_result" in str(request.messages[-1]) and not may_answer.is_set():
+            is_asked.set()
+            may_answer.wait(WAIT)
+        return model_of(request)
+
+    async def main() -> None:
+        with ScriptedModel(answer) as model:
+            plan = plan_of(lab.cli_path, places, model)
+            async with plan.fleet() as fleet, working(plan, 1) as workers:
+                one = await fleet.submit('CALL mcp__tools__append {"line": "one"}')
+                async with asyncio.timeout(WAIT):
+                    while not (is_asked.is_set() and (await one.info()).cost_usd):
+                        await asyncio.sleep(0.05)
+                before = (await one.info()).cost_usd or 0.0
+                workers.kill(random.Random(1))
+                async with asyncio.timeout(WAIT):  # the first CLI must not get the answer
+                    while (await one.info()).starts < 2:
+                        await asyncio.sleep(0.05)
+                may_answer.set()
+                outcome = await one.outcome(WAIT)
+                info = await one.info()
+                assert outcome.ok
+                assert info.starts == 2
+                assert outcome.result is not None
+                after = sum(one.cost_usd for one in outcome.result.model_usage.values())
+                assert after > 0
+                assert info.cost_usd == outcome.cost_usd == pytest.approx(before + after)
+                assert workers.stop() == [0]
+
+    run(main, timeout=600)
+
+
 def kill_workers(cli_path: str, places: Path, *, runs: int, kills: int, seed: int) -> list[str]:
     """Run a fleet with two workers, and kill some. Return the lines that were repeated."""
     chance = random.Random(seed)

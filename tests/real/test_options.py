@@ -321,3 +321,24 @@ def test_the_cli_runs_as_another_user(lab: Lab, shared: Path) -> None:
     pid = run(main)
     assert target.stat().st_uid == other
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_tools_that_the_cli_does_not_have_are_warned_about(lab: Lab) -> None:
+    warnings: list[SdkWarning] = []
+
+    async def main() -> None:
+        sdk = lab.sdk.replace(on_warning=warnings.append)
+        async with ScriptedModel(ANSWER) as model:
+            options = lab.cli(model, tools=["Bahs", "Read", "Agent"])
+            async with start_session(options, sdk) as session:
+                for _ in range(2):
+                    await (await session.send_user_message("hi"))
+            async for _ in query("hi", options, sdk):
+                pass
+
+    run(main)
+    about = [warning for warning in warnings if "'Bahs'" in warning.detail]
+    # Once when it starts and once when the CLI has listed its tools: in the session, in the query.
+    assert [warning.kind for warning in about] == ["unknown_value", "option_unsupported"] * 2
+    assert "Did you mean 'Bash'?" in about[0].detail
+    assert about[1].detail.endswith("It has: Task, Read.")

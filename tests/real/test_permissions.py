@@ -11,6 +11,7 @@ import pytest
 from tests.support.processes import run
 from tests.support.scenes import play
 
+import bridle
 from bridle import (
     Accept,
     Allow,
@@ -348,6 +349,58 @@ def test_a_permission_hook_that_answers_first_withdraws_the_question(lab: Lab, a
 
     run(main)
     assert files(lab) == (["note.txt"] if answer == "allow" else [])
+
+
+@pytest.mark.parametrize("first", ["callback", "hook"])
+@pytest.mark.parametrize("result", [Allow(), AllowAll(), Edit({"command": "touch edited"})])
+def test_a_hook_that_blocks_wins_over_a_callback_that_allows(
+    lab: Lab, first: str, result: PermissionResult
+) -> None:
+    """Also for parallel calls, and whichever of the two answers first."""
+    answered: dict[str | None, asyncio.Event] = {}
+
+    def event(tool_use_id: str | None) -> asyncio.Event:
+        return answered.setdefault(tool_use_id, asyncio.Event())
+
+    async def allow(context: CanUseToolContext) -> PermissionResult:
+        if first == "hook":
+            await event(context.tool_use_id).wait()
+        else:
+            event(context.tool_use_id).set()
+        return result
+
+    async def block(context: PermissionRequestContext) -> bridle.Block:
+        if first == "hook":
+            event(context.tool_use_id).set()
+        else:
+            await event(context.tool_use_id).wait()
+        return bridle.Block("not this one")
+
+    bidir = BidirOptions(on_can_use_tool=allow, hooks={"PermissionRequest": [Hook(block)]})
+    calls = [tool_use("Bash", command=f"touch file{number}") for number in range(3)]
+    scene = play(lab, [calls, [text("done")]], bidir)
+    assert scene.outcome.text == "done"
+    assert files(lab) == []
+    assert list(scene.requests[1].tool_results.values()) == ["not this one"] * 3
+    assert scene.warnings == []
+
+
+def test_an_allow_takes_effect_after_a_hook_that_lets_the_call_run(lab: Lab) -> None:
+    order: list[str] = []
+    allowed = asyncio.Event()
+
+    async def allow(_: CanUseToolContext) -> Allow:
+        order.append("callback")
+        allowed.set()
+        return Allow()
+
+    async def look(_: PermissionRequestContext) -> None:
+        await allowed.wait()
+        order.append("hook")
+
+    bidir = BidirOptions(on_can_use_tool=allow, hooks={"PermissionRequest": [Hook(look)]})
+    scene = play(lab, [[tool_use("Bash", command="touch file")], [text("done")]], bidir)
+    assert (scene.outcome.text, order, files(lab)) == ("done", ["callback", "hook"], ["file"])
 
 
 # ---------------------------------------------------------------- questions to the user

@@ -1,19 +1,27 @@
-"""`Limits.usd` on the real CLIs: a turn is ended while it runs, by the CLI's own account."""
+"""`Limits.usd` on the real CLIs: a turn is ended while it runs, by the CLI's own account.
+
+Where the CLI does not tell its cost, or tells it in another way, the turn ends as well.
+"""
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.processes import run
+from tests.support.rewriting_cli import rewriting_cli
 
 import bridle
 from bridle import CliOptions, Limits, Outcome, OutcomeReason, ResultMessage
+from bridle._core.spending import read_total
 from bridle.errors import UsdLimitError
 from bridle.testing import ModelRequest, Reply, ScriptedModel, text, tool_use
 from bridle.testing.script import Script
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.real.conftest import Lab
 
 PRICE = 0.18
@@ -175,3 +183,131 @@ def test_the_calls_of_background_work_count_in_a_run(lab: Lab) -> None:
     assert outcome.detail == "more than $0.6 was spent, background work included"
     assert 0.6 < (outcome.cost_usd or 0) < 6.5 * PRICE
     assert 4 <= calls <= 7
+
+
+# ------------------------------------------------------------------------- a CLI that has changed
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "the field is gone": (
+        {"renamed": {"get_usage": {"total_cost_usd": None}}},
+        "the response has no number in session.total_cost_usd",
+    ),
+    "the field has another name": (
+        {"renamed": {"get_usage": {"session": "process"}}},
+        "the response has no number in session.total_cost_usd",
+    ),
+    "the request is rejected": (
+        {"rejected": {"get_usage": "Unsupported control request subtype: get_usage"}},
+        "the CLI rejected the request",
+    ),
+    "the request is not answered": (
+        {"ignored": ["get_usage"]},
+        "the CLI did not answer within 1 s",
+    ),
+}
+DOORS = ("session", "run", "run_many", "pool", "query")
+
+
+async def spend(lab: Lab, cli: CliOptions, door: str) -> Outcome[Any]:
+    """Send a prompt with a limit of 30 cents through one of the doors."""
+    sdk = lab.sdk.replace(limits=Limits(usd=0.3), control_timeout=1.0)
+    if door == "run":
+        return await bridle.run("go", cli=cli, sdk=sdk)
+    if door == "run_many":
+        async with aclosing(bridle.Agent(cli=cli, sdk=sdk).run_many(["go"])) as outcomes:
+            [outcome] = [outcome async for _, outcome in outcomes]
+            return outcome
+    if door == "pool":
+        async with bridle.Agent(cli=cli, sdk=sdk).pool(size=1) as pool:
+            return await pool.run("go")
+    if door == "query":
+        with pytest.raises(UsdLimitError) as caught:
+            async for _ in bridle.query(["go", "go on"], cli, sdk):
+                pass
+        return caught.value.outcome
+    async with bridle.start_session(cli, sdk) as session:
+        return await (await session.send_user_message("go"))
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_limit_is_passed_if_the_cli_does_not_tell_its_cost(
+    lab: Lab, tmp_path: Path, change: str, door: str
+) -> None:
+    rules, why = CHANGES[change]
+
+    async def main() -> tuple[Outcome[Any], int]:
+        async with ScriptedModel(looking(lab)) as model:
+            changed = rewriting_cli(tmp_path / "claude", lab.cli_path, **rules)
+            outcome = await spend(lab, lab.cli(model, cli_path=changed), door)
+            return outcome, len(model.requests)
+
+    outcome, calls = run(main)
+    assert outcome.reason is OutcomeReason.LIMIT_USD
+    assert outcome.detail == f"the cost could not be read: {why}"
+    assert calls < CALLS, "the model never stops by itself"
+
+
+def test_the_words_of_the_cost_for_people_do_not_matter(lab: Lab, tmp_path: Path) -> None:
+    words = {"Total cost:": "Gesamtkosten:", "Estimated cost:": "Gesamtkosten:"}
+
+    async def main() -> tuple[Outcome[Any], str]:
+        async with ScriptedModel(looking(lab)) as model:
+            changed = rewriting_cli(tmp_path / "claude", lab.cli_path, words=words)
+            cli = lab.cli(model, cli_path=changed)
+            sdk = lab.sdk.replace(limits=Limits(usd=0.3))
+            async with bridle.start_session(cli, sdk) as session:
+                outcome = await (await session.send_user_message("go"))
+                return outcome, (await session.info.cost()).text
+
+    outcome, told = run(main)
+    assert told.startswith("Gesamtkosten:")
+    assert outcome.detail == "more than $0.3 was spent"
+    assert 0.3 < (outcome.cost_usd or 0) < 4.5 * PRICE
+
+
+def test_every_prompt_of_a_query_is_measured_while_it_runs(lab: Lab) -> None:
+    async def main() -> tuple[Outcome[Any], int]:
+        async with ScriptedModel(looking(lab)) as model:
+            outcome = await spend(lab, lab.cli(model), "query")
+            return outcome, len(model.requests)
+
+    outcome, calls = run(main)
+    assert outcome.detail == "more than $0.3 was spent"
+    assert calls <= 8
+
+
+# ------------------------------------------------------------------------- what a result counts
+
+
+def test_a_model_call_that_was_cut_off_belongs_to_the_turn_that_was_interrupted(lab: Lab) -> None:
+    """Newer CLIs count what the model had written. Older ones count nothing."""
+
+    def reply(_: ModelRequest) -> Reply:
+        is_cut = len(model.requests) == 2
+        return Reply(blocks=(text("some words"),), usage=USAGE, hold=is_cut, hold_after=4)
+
+    model = ScriptedModel(reply)
+
+    async def main() -> tuple[list[Outcome[Any]], float | None, float | str]:
+        async with model:
+            cli = lab.cli(model, include_partial_messages=True)
+            async with bridle.start_session(cli, lab.sdk) as session:
+                outcomes: list[Outcome[Any]] = []
+                for number in range(3):
+                    turn = await session.send_user_message("go")
+                    if number == 1:
+                        async for _ in turn.text_stream():
+                            break
+                        await turn.interrupt()
+                    outcomes.append(await turn)
+                usage = await session.control("get_usage", skip_behaviors=True)
+                return outcomes, session.usage.cost_usd, read_total(usage)
+
+    outcomes, session_cost, told = run(main)
+    first, cut, last = [outcome.cost_usd for outcome in outcomes]
+    assert [outcome.reason for outcome in outcomes][1] is OutcomeReason.INTERRUPTED
+    assert first == pytest.approx(PRICE)
+    assert last == pytest.approx(PRICE)
+    assert cut == pytest.approx(0.15 if lab.is_newest else 0.0, abs=0.01)
+    assert session_cost == pytest.approx(told)

@@ -1742,7 +1742,9 @@ def test_the_model_takes_its_time() -> None:
         ("seed_read_state", {}, {"subtype": "success"}),
         ("get_task_output", {}, {"subtype": "error"}),
         ("get_context_usage", {}, {"subtype": "success"}),
-        ("get_session_cost", {}, {"response": {"text": "Total cost:            $0.0000"}}),
+        ("get_session_cost", {}, {"response": {"text": "Estimated cost:        $0.0000"}}),
+        ("get_usage", {"skip_behaviors": True}, {"subtype": "success"}),
+        ("get_usage", {"skip_behaviors": 1}, {"subtype": "error"}),
         (
             "get_binary_version",
             {},

@@ -25,52 +25,11 @@ from bridle import (
 from bridle._core.versions import Version
 from bridle._shell.locate import Failed, TimedOut, Unreadable
 from bridle._shell.preflight import (
-    CALLS_NOBODY,
-    FORBID_REAL_API,
     judge_version,
-    refuse_real_api,
     settings_text,
     settle_options,
 )
-from bridle.testing import FakeCli, FakeTransport, ScriptedModel, forbid_real_api, text
-
-FORBIDDEN = {FORBID_REAL_API: "1"}
-HERE = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"}
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {},
-        {"ANTHROPIC_BASE_URL": ""},
-        {"ANTHROPIC_BASE_URL": "https://api.example.com"},
-        {"ANTHROPIC_BASE_URL": "http://127.0.0.1.example.com"},
-        {"ANTHROPIC_BASE_URL": "127.0.0.1:8080"},
-        {**HERE, "CLAUDE_CODE_USE_BEDROCK": "1"},
-    ],
-)
-def test_where_real_calls_are_forbidden_only_loopback_will_do(environment: dict[str, str]) -> None:
-    with pytest.raises(OptionsError) as refused:
-        refuse_real_api("/a/claude", FORBIDDEN, environment, None)
-    assert refused.value.field == "env"
-
-
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1", "http://localhost:1/x", "http://[::1]:1", "http://127.9.9.9"]
-)
-def test_loopback_is_never_refused(url: str) -> None:
-    refuse_real_api("/a/claude", FORBIDDEN, {"ANTHROPIC_BASE_URL": url}, {"env": {}})
-
-
-def test_settings_that_lead_elsewhere_are_refused_too() -> None:
-    settings = {"env": {"ANTHROPIC_BASE_URL": "https://api.example.com"}}
-    with pytest.raises(OptionsError):
-        refuse_real_api("/a/claude", FORBIDDEN, HERE, settings)
-
-
-@pytest.mark.parametrize("ban", [{}, {FORBID_REAL_API: ""}, {FORBID_REAL_API: "0"}])
-def test_without_a_ban_nothing_is_refused(ban: dict[str, str]) -> None:
-    refuse_real_api("/a/claude", ban, {}, None)
+from bridle.testing import FakeCli, FakeTransport, ScriptedModel, text
 
 
 def test_an_old_version_is_a_problem_and_a_new_one_is_none() -> None:
@@ -124,14 +83,6 @@ def test_what_a_cli_says_of_its_version_is_told_short_and_without_secrets(
     words = str(kind("password=aaaabbbb-ccccdddd-1234 " + "x" * 400))
     assert "aaaabbbb" not in words
     assert len(words) < 200
-
-
-@pytest.mark.parametrize("door", [sync.run, lambda *a, **k: list(sync.query(*a, **k))])
-def test_a_fake_cli_is_no_danger(door: Callable[..., object]) -> None:
-    with forbid_real_api(), FakeCli.auto("fine") as cli:
-        assert door("hello", cli=CliOptions(cli_path=cli.path))
-        path = cli.path
-    assert path not in CALLS_NOBODY
 
 
 # ---------------------------------------------------------------- files that options name

@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -1167,6 +1167,7 @@ class Excess(NamedTuple):
     error: type[OutcomeError]
     #: The last that is heard before.
     last: type[Message] | None
+    prompts: Sequence[str] = ("hello", "again")
 
 
 LINGERING = ANSWER.turn("Ho.").silence()
@@ -1200,10 +1201,11 @@ EXCESSES = {
         AssistantMessage,
     ),
     "usd": Excess(
-        ANSWER.expect_user().start_turn().result(total_cost_usd=0.75).silence(),
+        GREETED.start_turn().result(total_cost_usd=0.75).silence(),
         {"usd": 0.5},
         UsdLimitError,
         ResultMessage,
+        prompts=["hello"],  # with several prompts and this limit, a query is a session
     ),
 }
 
@@ -1215,7 +1217,7 @@ def test_a_limit_ends_the_query_with_its_error_after_what_came(name: str) -> Non
 
     async def main() -> None:
         with case.cli._set() as cli:
-            stream = ask(cli, ["hello", "again"], SdkOptions(limits=Limits(**case.limits)))
+            stream = ask(cli, [*case.prompts], SdkOptions(limits=Limits(**case.limits)))
             heard: list[Message] = []
             with pytest.raises(case.error) as caught:
                 await read(stream, heard)

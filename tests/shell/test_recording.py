@@ -111,6 +111,15 @@ def test_time_only_goes_forward(tmp_path: Path, times: tuple[float, float]) -> N
         read_recording(path)
 
 
+@pytest.mark.parametrize("code", ["0", True, 1.5, [0]])
+def test_an_exit_code_that_is_not_a_number_is_refused(tmp_path: Path, code: object) -> None:
+    path = tmp_path / "r.ndjson"
+    entry = {"t": 0, "dir": "meta", "line": json.dumps({"exit": code})}
+    path.write_text(json.dumps(entry) + "\n")
+    with pytest.raises(RecordingError, match="line 1: the exit code is not a number"):
+        read_recording(path)
+
+
 @pytest.mark.parametrize("name", ["nowhere.ndjson", "."])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(RecordingError, match="cannot be read") as caught:
@@ -865,7 +874,7 @@ def test_requests_for_the_cost_may_come_more_or_less_often_than_recorded(tmp_pat
         options = bridle.CliOptions(cli_path=fake.path)
         asyncio.run(ask(bidir, options, recorder=Recorder(path)))
     entries = [one for one in read_recording(path) if "started" not in one.members]
-    [first, *_] = requests = [one for one in entries if "get_session_cost" in one.line]
+    [first, *_] = requests = [one for one in entries if "get_usage" in one.line]
     asyncio.run(play(entries))
     asyncio.run(play([one for one in entries if one not in requests[1:]]))
     at = entries.index(first)

@@ -35,6 +35,7 @@ from bridle.testing import (
     thinking,
     tool_use,
 )
+from bridle.testing.model_request import SharedParts
 from bridle.testing.script import Turn
 
 Json = dict[str, Any]
@@ -879,3 +880,26 @@ def test_the_real_api_is_forbidden_for_a_while(
     with forbid_real_api():
         assert os.environ[FORBID_REAL_API] == "1"
     assert os.environ.get(FORBID_REAL_API) == before
+
+
+def test_requests_share_the_parts_that_they_repeat() -> None:
+    shared = SharedParts()
+    bodies: list[dict[str, Any]] = [
+        {
+            "model": "m",
+            "system": "Be calm.",
+            "tools": [{"name": "Read"}],
+            "messages": [{"role": "user", "content": f"prompt {turn}"} for turn in range(count)],
+        }
+        for count in range(1, 401)
+    ]
+    kept: list[Any] = [shared.body(json.loads(json.dumps(body))) for body in bodies]
+    assert kept == bodies
+    # 80,200 messages in 400 requests, and 400 of them are kept.
+    assert len({id(message) for body in kept for message in body["messages"]}) == 400
+    assert len({id(body["tools"]) for body in kept}) == 1
+
+
+@pytest.mark.parametrize("body", [{}, {"messages": None, "system": 1}, {"messages": [1, "a"]}])
+def test_a_body_of_any_shape_stays_as_it_is(body: dict[str, Any]) -> None:
+    assert SharedParts().body(body) == body

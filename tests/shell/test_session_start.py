@@ -125,7 +125,9 @@ def test_a_cli_that_does_not_start_is_a_typed_error_with_everything_known(
         assert not is_alive(session.pid)
         events = [event async for event in session.events()]
         failures = [event for event in events if isinstance(event, SessionFailed)]
-        assert [failure.error for failure in failures] == [error]
+        assert [(type(one.error), str(one.error)) for one in failures] == [
+            (type(error), str(error))
+        ]
         await works(flavour)
 
     run(main)

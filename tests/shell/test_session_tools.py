@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from tests.soak.sessions import SOON, Clock, options, told_by, warnings_of
 from tests.support.processes import run, until
@@ -179,7 +180,9 @@ def test_a_tool_is_called_with_its_arguments_and_gives_its_result(
     assert [name == "MainThread" for name in threads] == [is_async]
 
 
-def test_a_tool_that_fails_tells_the_model_little_and_the_application_everything() -> None:
+def test_a_tool_that_fails_tells_the_model_little_and_the_application_everything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """R301, R325."""
 
     @tool
@@ -194,9 +197,10 @@ def test_a_tool_that_fails_tells_the_model_little_and_the_application_everything
 
     server = ToolServer([broken, honest])
     text_of, warned = call(server, "CALL mcp__calc__broken")
-    assert "swordfish" in text_of
-    assert len(text_of.splitlines()) == 1
+    assert text_of == "Error: ValueError"
     assert warned == ["mcp_failed"]
+    assert "swordfish is no password" in caplog.text
+    assert "Traceback" in caplog.text
     assert call(server, "CALL mcp__calc__honest") == ("There is no such file.", [])
 
 
@@ -212,6 +216,39 @@ def test_arguments_are_checked_before_a_tool_is_called() -> None:
     answer, _ = call(ToolServer([half]), 'CALL mcp__calc__half {"a": "much"}')
     assert "a" in answer
     assert called == []
+
+
+class Strict(msgspec.Struct):
+    a: int
+
+    def __post_init__(self) -> None:
+        raise RuntimeError("swordfish")
+
+
+class Odd(dict[str, object]):
+    def items(self) -> Any:
+        raise RuntimeError("swordfish")
+
+
+def test_the_texts_of_validators_and_results_that_raise_stay_in_the_application(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    def strict(value: Strict) -> str:
+        """Never called."""
+        return str(value)
+
+    @tool
+    def odd() -> Odd:
+        """Return what cannot be read."""
+        return Odd(content=[{"type": "text", "text": "x"}])
+
+    server = ToolServer([strict, odd])
+    answer = call(server, 'CALL mcp__calc__strict {"value": {"a": 1}}')
+    assert answer == ("Error: RuntimeError", ["mcp_failed"])
+    told, _ = call(server, "CALL mcp__calc__odd")
+    assert told == "Error: the result of the tool cannot be sent"
+    assert caplog.text.count("RuntimeError: swordfish") >= 2
 
 
 def test_a_tool_knows_its_session_and_its_call() -> None:

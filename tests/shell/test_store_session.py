@@ -69,7 +69,7 @@ async def uuids(store: MemoryStore, session_id: str, subkey: str = "") -> list[o
 
 def left(home: Path) -> list[str]:
     """Everything in the temporary directory and the spool directory."""
-    places = (home / "tmp", home / "state")
+    places = (home / "tmp", home / "state/bridle/spool")
     return [str(path) for place in places for path in place.rglob("*") if path.is_file()]
 
 

@@ -254,4 +254,4 @@ def subject_of(call: Call) -> str:
         return cast(permissions.ElicitationRequestContext, call.argument).message
     if call.kind is CallKind.HOOK:
         return cast(hooks.HookContext, call.argument).prompt_id or ""
-    return cast(permissions.CanUseToolContext, call.argument).tool_use_id or ""
+    return cast(permissions.CanUseToolContext, call.argument).description or ""

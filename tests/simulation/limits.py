@@ -12,11 +12,12 @@ from tests.simulation.lines import Line, Turns
 from tests.simulation.violation import Violation
 
 from bridle._core.budget import REACTION
+from bridle._core.spending import SPENDING_TIMEOUT, USAGE_TIMEOUT
 from bridle.options import Limits
 from bridle.outcomes import OutcomeReason
 
-_ROUNDING = 0.0002
-"""Dollars that the CLI's text may be off, at the start of a turn and later."""
+_ROUNDING = 0.000_01
+"""Dollars that a total may be off, because the CLI writes six decimals."""
 
 
 class LimitPromises:
@@ -50,6 +51,14 @@ class LimitPromises:
         #: Prompts that share a turn whose cost the CLI reported as too high in this step, with
         #: the lowest total at its start for which the cost is within the limit.
         self._overspent: list[tuple[Turns, float]] = []
+        #: Turns and results so far that have ended.
+        self._endings = 0
+        #: Requests for the cost without an answer: when each was sent, and the endings before it.
+        self._asked: dict[str, tuple[float, int]] = {}
+        #: The cost of the running turn was not told when it was asked for.
+        self._is_unknown = False
+        #: The same, of any turn so far.
+        self._was_unknown = False
 
     # -- what happened -------------------------------------------------------------------------
 
@@ -59,9 +68,15 @@ class LimitPromises:
 
     def end(self, uuid: str, now: float) -> None:
         front = self._front
+        self._note_ending()
         del self._open[uuid]
         if self._front is not None and self._front != front:
             self._open[self._front] = now
+
+    def _note_ending(self) -> None:
+        """What was asked before may be out of date now. It is asked again."""
+        self._endings += 1
+        self._is_unknown = False
 
     @property
     def _front(self) -> str | None:
@@ -90,6 +105,10 @@ class LimitPromises:
             message_id = data.partition(b'"id":"')[2].partition(b'"')[0]
             for uuid in turns:
                 self._model_calls.setdefault(uuid, set()).add(message_id)
+        if data.startswith(b'{"type":"assistant"') and any(
+            now >= asked + SPENDING_TIMEOUT for asked, _ in self._asked.values()
+        ):
+            self._was_unknown = True
         if b'"task_started"' in data:
             self._has_tasks = True
         if b'"type":"tool_use"' in data:
@@ -98,6 +117,18 @@ class LimitPromises:
             self._tools.discard(data.partition(b'"tool_use_id":"toolu_')[2].partition(b'"')[0])
         elif data.startswith(b'{"type":"result"') and not line.is_stale:
             self._tools.clear()
+            self._note_ending()
+
+    def ask_cost(self, request_id: str, now: float) -> None:
+        """The CLI is asked for its cost."""
+        self._asked[request_id] = (now, self._endings)
+
+    def answer_cost(self, request_id: str, *, is_readable: bool) -> None:
+        """The CLI has answered a request, or the time for its answer is over."""
+        asked = self._asked.pop(request_id, None)
+        if asked is not None and not is_readable:
+            self._was_unknown = True
+            self._is_unknown = self._is_unknown or asked[1] == self._endings
 
     def tell(self, turns: Turns, total: float) -> None:
         """The CLI has told its total while these turns ran."""
@@ -118,6 +149,9 @@ class LimitPromises:
     def check_time(self, open_turns: list[str], now: float) -> None:
         """The time is ``now``, and the engine knows."""
         limits = self._limits
+        for request_id, (asked, _) in list(self._asked.items()):
+            if now >= asked + USAGE_TIMEOUT:
+                self.answer_cost(request_id, is_readable=False)
         for uuid in open_turns:
             if limits.total is not None:
                 self._check_due(uuid, "total", self._started[uuid] + limits.total, now)
@@ -150,6 +184,9 @@ class LimitPromises:
             shared = [turns for turns, least in self._overspent if uuid in turns and start < least]
             if shared and not any(self._is_interrupted(other) for other in chain(*shared)):
                 raise Violation(f"{uuid} has spent too much, and goes on")
+            is_unknown = self._is_unknown and uuid in self._model_calls
+            if is_unknown and not any(map(self._is_interrupted, self._shared[uuid])):
+                raise Violation(f"{uuid} goes on, and its cost is unknown")
             limit = self._limits.turns
             if limit is None or len(self._model_calls.get(uuid, ())) <= limit:
                 continue
@@ -184,7 +221,7 @@ class LimitPromises:
         if name == "turns":
             is_reached = len(self._model_calls.get(uuid, ())) > allowed
         elif name == "usd":
-            is_reached = spent - self.totals[0] > allowed
+            is_reached = spent - self.totals[0] > allowed or self._was_unknown
         else:
             is_reached = now >= self._started[uuid] + allowed
         if not is_reached:

@@ -49,7 +49,7 @@ class Line(Struct):
     answers: str = ""
     #: A result that came before: nothing may come of it.
     is_stale: bool = False
-    #: The total it tells, as an answer to get_session_cost, while `turns` run.
+    #: The total it tells, as an answer to get_usage, while `turns` run.
     total: float | None = None
 
 
@@ -121,7 +121,7 @@ HOOK = (
 )
 PERMISSION = (
     b'{"type":"control_request","request_id":"%s","request":{"subtype":"can_use_tool",'
-    b'"tool_name":"%s","input":{"command":"ls"},"tool_use_id":"%s","permission_suggestions":[]}}'
+    b'"tool_name":"%s","input":{"command":"ls"},"description":"%s","permission_suggestions":[]}}'
 )
 ELICITATION = (
     b'{"type":"control_request","request_id":"%s","request":{"subtype":"elicitation",'

@@ -93,6 +93,11 @@ def _is_about(action: act.Action, kind: WarningKind) -> bool:
     return isinstance(action, act.Warn) and action.kind is kind
 
 
+def _interrupts(action: act.Action) -> bool:
+    """Whether this writes an interrupt."""
+    return isinstance(action, act.Write) and b'"subtype":"interrupt"' in action.data
+
+
 def _response(response: Json) -> act.Write:
     """Return the action that writes a response."""
     frame = {"type": "control_response", "response": response}
@@ -529,6 +534,8 @@ class WithoutLimit(Mutant):
 
     def configure(self, config: EngineConfig) -> EngineConfig:
         self._is_changed = getattr(config.limits, self.limit) is not None
+        if not self._is_changed:
+            return config
         return structs.replace(config, limits=config.limits.replace(**{self.limit: self.instead}))
 
     def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
@@ -563,6 +570,18 @@ class LetsATurnSpendAnyNumberOfDollars(WithoutLimit):
     instead: ClassVar[float | None] = (
         1_000_000.0  # The engine must still ask the CLI what the turn has cost.
     )
+
+
+@mutant
+class GoesOnAlthoughTheCostIsUnknown(Mutant):
+    """Warns that the CLI does not report its cost, as healthy engines do, and no more."""
+
+    def alter(self, name: str, given: dict[str, Any], actions: Actions) -> Actions:
+        if not any(_is_about(action, WarningKind.COST_UNKNOWN) for action in actions):
+            return actions
+        kept = [action for action in actions if not _interrupts(action)]
+        self.effects += len(actions) - len(kept)
+        return kept
 
 
 @mutant
@@ -637,17 +656,13 @@ class WaitsForATurnThatIgnoresItsInterrupt(Mutant):
         for action in actions:
             if isinstance(action, act.TurnEnded):
                 self._until = None
-            elif self._is_limited and name in ("advance", "receive") and self._interrupts(action):
+            elif self._is_limited and name in ("advance", "receive") and _interrupts(action):
                 self._until = given["now"] + REACTION - 0.1
         return actions
 
     @property
     def _is_ending(self) -> bool:
         return self._engine.is_closing or self._engine.lifecycle in TERMINAL
-
-    @staticmethod
-    def _interrupts(action: act.Action) -> bool:
-        return isinstance(action, act.Write) and b'"subtype":"interrupt"' in action.data
 
 
 @mutant

@@ -20,6 +20,9 @@ _decode = msgspec.json.decode
 
 Turn = Generator[None, None, None]
 
+_SHARE_OF_UNREADABLE = 0.1
+"""How many answers to get_usage have no total that can be read."""
+
 
 class Prompt(msgspec.Struct):
     """A prompt that waits."""
@@ -287,11 +290,13 @@ class Process(Output):
         self._answer(request_id, b"")
         self.die(0)
 
-    def _do_session_cost(self, request_id: bytes, _: Json) -> None:
-        text = b'{"text":"Total cost:            $%.4f"}' % self.cost
-        data = wire.SUCCESS % (request_id, text)
+    def _do_get_usage(self, request_id: bytes, _: Json) -> None:
+        is_readable = self._random() >= _SHARE_OF_UNREADABLE
+        session = b'"total_cost_usd":%.6f' % self.cost if is_readable else b'"total_cost":"$1"'
+        data = wire.SUCCESS % (request_id, b'{"session":{%s}}' % session)
+        total = self.cost if is_readable else None
         answers = request_id.decode()
-        line = Line(data, 0, Kind.CONTROL, self.current, answers=answers, total=self.cost)
+        line = Line(data, 0, Kind.CONTROL, self.current, answers=answers, total=total)
         self._put(line, "response")
 
     def _do_other(self, request_id: bytes, request: Json) -> None:
@@ -357,5 +362,5 @@ _REQUESTS: dict[str, Callable[[Process, bytes, Json], None]] = {
     "set_model": Process._do_set_model,
     "stop_task": Process._do_stop_task,
     "end_session": Process._do_end_session,
-    "get_session_cost": Process._do_session_cost,
+    "get_usage": Process._do_get_usage,
 }

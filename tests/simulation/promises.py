@@ -142,6 +142,7 @@ class Promises:
         elif line.withdraws is not None:
             self._taken_back.append(line.withdraws)
         elif line.answers:
+            self._limits.answer_cost(line.answers, is_readable=line.total is not None)
             if line.total is not None and line.kind is Kind.CONTROL:
                 self._limits.tell(line.turns, line.total)
             key = self._requests.pop(line.answers, None)
@@ -300,6 +301,8 @@ class Promises:
         if subtype == "interrupt":
             self._explanations.add("interrupt")
             self._limits.interrupts += 1
+        elif subtype == "get_usage":
+            self._limits.ask_cost(frame["request_id"], self.now)
         key: Hashable = None
         if self._cause == "submit":
             key = self._submitted
@@ -475,7 +478,8 @@ class Promises:
         self.readers.end_turn(uuid)
         self._limits.end(uuid, self.now)
         self.coverage.reasons[outcome.reason.value] += 1
-        self._cost += outcome.cost_usd or 0.0
+        if outcome.result is not None:
+            self._cost += outcome.cost_usd or 0.0
         if outcome.pending is None:
             self._waits = None
         reasons = self._due.pop(uuid, None)

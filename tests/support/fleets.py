@@ -25,7 +25,7 @@ from msgspec import json as msgjson
 
 import bridle
 from bridle import Defer, PreToolUseContext, ToolContext, tool
-from bridle.fleet import Fleet, Run
+from bridle.fleet import Fleet, Run, TenantLimits
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +50,9 @@ class FleetPlan(Struct):
     slow: float = 0.3
     #: Words before the command of a worker.
     prefix: list[str] = []
+    #: Limits of the fleet and of each tenant. None for any number.
+    fleet_at_once: int | None = None
+    tenant_at_once: int | None = None
 
     @property
     def home(self) -> Path:
@@ -57,17 +60,18 @@ class FleetPlan(Struct):
 
     def fleet(self, **options: Any) -> Fleet:
         """The same fleet in every process."""
-        appended = self.home / "appended"
+        appended, calls = self.home / "appended", self.home / "calls"
         chance = random.Random()
 
         @tool
         async def append(line: str, context: ToolContext) -> str:
             """Append a line to a file."""
+            _append(calls, {"line": line, "event": "start"})
             await asyncio.sleep(chance.uniform(0, self.slow))
             facts = {"line": line, "key": context.idempotency_key, "at": time.time()}
-            with open(appended, "ab", buffering=0) as file:
-                file.write(json.dumps(facts).encode() + b"\n")
+            _append(appended, facts)
             await asyncio.sleep(chance.uniform(0, self.slow))
+            _append(calls, {"line": line, "event": "end"})
             return f"appended {line}"
 
         def ask(context: PreToolUseContext) -> Defer | None:
@@ -75,7 +79,9 @@ class FleetPlan(Struct):
             return Defer() if is_asked else None
 
         agent = bridle.Agent(tools=[append], on_pre_tool_use=ask, **self.options)
-        return Fleet(agent, self.database, **options)
+        limits = TenantLimits(at_once=self.tenant_at_once)
+        chosen = {"at_once": self.fleet_at_once, "tenants": limits, **options}
+        return Fleet(agent, self.database, **chosen)
 
     @property
     def appended(self) -> list[dict[str, Any]]:
@@ -83,10 +89,20 @@ class FleetPlan(Struct):
         return _lines(self.home / "appended")
 
     @property
+    def calls(self) -> list[dict[str, Any]]:
+        """When calls of the tool began and ended, in this order."""
+        return _lines(self.home / "calls")
+
+    @property
     def log(self) -> list[dict[str, Any]]:
         """The log of all workers."""
         found = [one for path in self.home.glob("log-*") for one in _lines(path)]
         return sorted(found, key=lambda one: float(one["at"]))
+
+
+def _append(path: Path, facts: dict[str, Any]) -> None:
+    with open(path, "ab", buffering=0) as file:
+        file.write(json.dumps(facts).encode() + b"\n")
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -212,8 +228,7 @@ class _ToFile(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = {"at": time.time(), "text": record.getMessage(), "pid": os.getpid()}
-        with open(self._path, "ab", buffering=0) as file:
-            file.write(json.dumps(facts).encode() + b"\n")
+        _append(self._path, facts)
 
 
 async def _work(plan: FleetPlan, number: str) -> None:

@@ -175,14 +175,14 @@ def test_prompts_and_requests_that_change_something_keep_their_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("subtype", ["get_session_cost", "mcp_status", "mcp_message"])
+@pytest.mark.parametrize("subtype", ["get_usage", "mcp_status", "mcp_message"])
 def test_requests_that_change_nothing_may_come_at_any_time(subtype: str) -> None:
     recorded = [prompt("a"), request(subtype), prompt("b")]
     assert compared(recorded, [recorded[1], recorded[0], recorded[2]]) == []
     assert compared(recorded, [recorded[0], recorded[2], recorded[1]]) == []
 
 
-COST = "get_session_cost"
+COST = "get_usage"
 
 
 def cost(comparison: Comparison, request_id: str, played: int = 0) -> object:

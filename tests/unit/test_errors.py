@@ -38,6 +38,14 @@ PLAIN: list[tuple[BridleError, dict[str, object]]] = [
     ),
     (errors.UnsupportedCliVersionError(None, "2.0.0"), {"found": None, "minimum": "2.0.0"}),
     (
+        errors.UnverifiedCliError("/bin/claude", "2.1.326", ["limit.usd"]),
+        {"path": "/bin/claude", "found": "2.1.326", "broken": ("limit.usd",)},
+    ),
+    (
+        errors.UnverifiedCliError("/bin/claude", None, []),
+        {"path": "/bin/claude", "found": None, "broken": ()},
+    ),
+    (
         errors.SpawnError("[Errno 13] Permission denied", 13),
         {"os_error": "[Errno 13] Permission denied", "errno": 13},
     ),
@@ -114,6 +122,7 @@ def test_a_start_and_an_operation_fail_in_these_ways() -> None:
     assert {kind.__name__ for kind in errors.StartError.__subclasses__()} == {
         "CliNotFoundError",
         "UnsupportedCliVersionError",
+        "UnverifiedCliError",
         "SpawnError",
         "InitializationError",
         "InitializationTimeout",
@@ -444,3 +453,18 @@ def test_an_outcome_without_details_still_makes_a_sentence() -> None:
 def test_a_rate_limit_says_when_it_resets() -> None:
     outcome = Outcome(reason=OutcomeReason.RATE_LIMITED, resets_at=1999999999.0)
     assert errors.RateLimitedError(outcome).resets_at == 1999999999.0
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "is_unsupported"),
+    [
+        ("Unsupported control request subtype: x", None, True),
+        ("Diese Anfrage gibt es nicht", "unsupported_request", True),
+        ("Unsupported control request subtype: x", "other", False),
+        ("Diese Anfrage gibt es nicht", None, False),
+    ],
+)
+def test_an_unsupported_operation_is_known_by_its_code(
+    message: str, code: str | None, is_unsupported: bool
+) -> None:
+    assert errors.ControlRejected("x", "req_1", message, code).is_unsupported is is_unsupported

@@ -35,7 +35,7 @@ FOREIGN = {"duplicate_uuid", "duplicate_uuid_running"}
 RECORDINGS = sorted(
     f"{path.parent.name}/{path.stem}"
     for path in GOLDEN.glob("*/*.ndjson")
-    if path.stem not in FOREIGN
+    if path.parent.name in VERSIONS and path.stem not in FOREIGN
 )
 
 DONE = "completed"
@@ -143,6 +143,7 @@ ENDINGS: dict[str, Turns | tuple[Turns, Turns]] = {
     "text_turn": [DONE],
     "thinking_partial": [DONE],
     "two_turns": [DONE, DONE],
+    "usage_in_turn": [DONE],
 }
 
 

@@ -81,7 +81,10 @@ class AnswerPlan:
         return None if self.is_used_up(outcome, seconds + again.pause) else again
 
     def is_used_up(self, outcome: Outcome[Any], seconds: float) -> bool:
-        """Return True if the answer has used up a limit."""
+        """Return True if the answer has used up a limit, or has an unknown cost and one for it."""
+        has_unknown_cost = outcome.cost_usd is None and outcome.model_calls > 0
+        if has_unknown_cost and self._limits.usd is not None:
+            return True
         return is_used_up(self._limits, used_by(outcome, seconds))
 
     def pause_after_crash(

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bridle._core.actions import Action, Call, Deliver, Outbox, TurnEnded, TurnStarted, Warn
 from bridle._core.classify import LimitHit, LimitName, ProcessEnd
 from bridle._core.deadlines import Deadlines
 from bridle._core.follow_ups import HeldOutcomes
 from bridle._core.outgoing import CANCEL_PROMPT, INTERRUPT
-from bridle._core.spending import SESSION_COST, Spending
+from bridle._core.spending import GET_USAGE, USAGE_FIELDS, Spending
 from bridle._core.text import SYNTHETIC
 from bridle._core.turns import TurnBook
 from bridle.content import ToolResultBlock, ToolUseBlock
@@ -31,7 +31,7 @@ from bridle.messages import (
     UserMessage,
 )
 from bridle.options import Limits
-from bridle.outcomes import Outcome
+from bridle.outcomes import Outcome, OutcomeReason
 
 FIRST_EVENT = "limit: first event"
 IDLE = "limit: idle"
@@ -150,7 +150,10 @@ class LimitWatch:
     def _mind_spending(
         self, spending: Spending, actions: Sequence[Action], now: float, *, was_open: bool
     ) -> None:
-        """Request the cost of the running turn after its model calls. End it if it is too high."""
+        """Request the cost of the running turn after its model calls.
+
+        End the turn if the cost is too high, or cannot be read.
+        """
         for action in actions:
             if isinstance(action, TurnEnded):
                 spending.end(action.outcome, self._carried.get(action.uuid, _NOTHING).usd)
@@ -174,7 +177,10 @@ class LimitWatch:
             if isinstance(action, Deliver):
                 for message in action.messages:
                     spending.hear(message, now)
-        spending.request_if_due(now)
+        if spending.problem:
+            self._reach(running, LimitHit("usd", spending.allowed, problem=spending.problem), now)
+        else:
+            spending.request_if_due(now)
 
     def overdue(self, kind: str, uuid: str, now: float) -> bool:
         """Handle a deadline that has passed. Return False if it belongs to another module."""
@@ -369,7 +375,8 @@ class LimitWatch:
 class TurnBudget:
     """Enforce the limits of turns, and of the background work that their outcomes wait for.
 
-    ``ask`` sends a control request: subtype, fields, time, and ``then``, which gets the answer.
+    ``ask`` sends a control request: subtype, fields, time, timeout, and what gets the answer. The
+    CLI may take ``usage_timeout`` seconds to report its cost.
     ``is_waiting`` returns True while a callback runs. ``give_up`` ends the session.
     """
 
@@ -384,6 +391,7 @@ class TurnBudget:
         ask: Callable[..., None],
         is_waiting: Callable[[], bool],
         give_up: Callable[[str, float], None],
+        usage_timeout: float,
     ) -> None:
         self._outbox = outbox
         self._turns = turns
@@ -394,7 +402,7 @@ class TurnBudget:
             spending = Spending(
                 limits.usd,
                 turns.meter,
-                ask=lambda then, now: ask(SESSION_COST, {}, now, then=then),
+                ask=lambda then, now: ask(GET_USAGE, USAGE_FIELDS, now, usage_timeout, then),
                 warn=lambda kind, detail: outbox.emit(Warn(kind, detail)),
             )
         self._watch = LimitWatch(
@@ -416,6 +424,8 @@ class TurnBudget:
         actions = self._outbox.take()
         if self._held is not None:
             actions = self._held.sift(actions, now)
+        if spent := self._watch.spent:
+            actions = _with_cost(actions, spent)
         self._watch.observe(actions, now)
         if added := self._outbox.take():
             self._watch.observe(added, now)
@@ -446,3 +456,17 @@ class TurnBudget:
     def _give_up_turns(self, what: str, now: float) -> None:
         self._turns.give_up_limits()
         self._give_up(what, now)
+
+
+def _with_cost(actions: list[Action], spent: float) -> list[Action]:
+    """Add what a turn has spent to its outcome if the CLI exited before it sent the cost.
+
+    The first outcome is that of the running turn. The other prompts were queued.
+    """
+    for index, action in enumerate(actions):
+        if isinstance(action, TurnEnded):
+            outcome = action.outcome
+            if outcome.reason is OutcomeReason.CLI_EXITED and outcome.cost_usd is None:
+                actions[index] = TurnEnded(action.uuid, structs.replace(outcome, cost_usd=spent))
+            break
+    return actions

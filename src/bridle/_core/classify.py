@@ -32,6 +32,15 @@ class LimitHit(msgspec.Struct, frozen=True):
     allowed: float
     #: True if the turn did not end after the interrupt and the session was ended for that.
     is_given_up: bool = False
+    #: Why it cannot be known whether the limit is reached. It then counts as reached.
+    problem: str = ""
+
+    @property
+    def detail(self) -> str:
+        """Return what happened, for the outcome."""
+        if self.problem:
+            return f"the cost could not be read: {self.problem}"
+        return _LIMITS[self.name][1].format(self.allowed)
 
 
 class ResultEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,8 +403,7 @@ def classify(facts: Facts) -> tuple[OutcomeReason, str]:
     limit = facts.limit
     if limit is None or reason is _R.COMPLETED:
         return reason, words
-    limit_reason, limit_words = _LIMITS[limit.name]
-    limit_words = limit_words.format(limit.allowed)
+    limit_reason, limit_words = _LIMITS[limit.name][0], limit.detail
     if reason in _INTERRUPTED or (reason is _R.CLI_EXITED and limit.is_given_up):
         return limit_reason, limit_words
     if reason in _UNEXPLAINED:

@@ -27,6 +27,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     #: True if a JSON schema was given: a result without structured output is not a success.
     wants_output: bool = False
+    #: The tools of the CLI that the options ask for.
+    tools: tuple[str, ...] = ()
     #: True if file checkpoints are on, so that files can be rewound.
     checkpointing: bool = False
     #: True if the CLI must not interpret slash commands and paths in prompts.

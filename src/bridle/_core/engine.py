@@ -29,6 +29,7 @@ from bridle._core.incoming.approvals import Approvals
 from bridle._core.incoming.handling import Incoming
 from bridle._core.incoming.hook_run import HookAnswer, needs_interrupt
 from bridle._core.incoming.mcp import EARLY
+from bridle._core.incoming.permission_hooks import HOOK_CALL
 from bridle._core.incoming.table import CALL
 from bridle._core.outgoing import (
     INITIALIZE,
@@ -43,6 +44,7 @@ from bridle._core.outgoing import (
     Then,
 )
 from bridle._core.shutdown import OUTPUT, PIPE, STEP, Shutdown, last_event
+from bridle._core.spending import USAGE_TIMEOUT
 from bridle._core.state import TERMINAL, UNCONFIRMED, Cause, Lifecycle, transition
 from bridle._core.turns import TurnBook
 from bridle._core.unreadable import Unreadable
@@ -157,8 +159,9 @@ class Engine:
                 ask=self._ask,
                 is_waiting=lambda: len(self._incoming) > 0,
                 give_up=self._lose_contact,
+                usage_timeout=min(config.control_timeout, USAGE_TIMEOUT),
             )
-        self._message_events = MessageEvents()
+        self._message_events = MessageEvents(config.tools)
         #: Why the session failed. None if it did not fail.
         self.error: errors.BridleError | None = None
         self._failure = ""
@@ -358,10 +361,16 @@ class Engine:
         return self._take(now)
 
     def failed_call(
-        self, call_id: int, detail: str, now: float, *, was_called: bool = True
+        self,
+        call_id: int,
+        detail: str,
+        now: float,
+        *,
+        error: str = "Error",
+        was_called: bool = True,
     ) -> list[act.Action]:
-        """Note that a callback raised or could not be called. ``detail`` says why, for logs."""
-        self._incoming.failed(call_id, detail, now, was_called=was_called)
+        """Note that a callback raised an ``error`` or could not be called: ``detail``, for logs."""
+        self._incoming.failed(call_id, detail, now, error=error, was_called=was_called)
         return self._take(now)
 
     def end_input(self, now: float) -> list[act.Action]:
@@ -441,9 +450,9 @@ class Engine:
             self._confirm(now)
         self._incoming.handle(frame, self._session_id, now)
 
-    def _on_withdrawal(self, frame: controls.ControlCancel, _: float) -> None:
+    def _on_withdrawal(self, frame: controls.ControlCancel, now: float) -> None:
         if frame.request_id is not None:
-            self._incoming.withdraw(frame.request_id)
+            self._incoming.withdraw(frame.request_id, now)
 
     def _on_report(self, item: LongLine | OversizedLine | PartialLine, now: float) -> None:
         if not isinstance(item, PartialLine):
@@ -465,7 +474,7 @@ class Engine:
         if request is None:
             # The CLI repeats our own answers on its output, for example.
             if not self._incoming.table.was_answered(request_id):
-                self._outgoing.answer_late(request_id, response)
+                self._outgoing.answer_late(request_id)
         elif request.operation == INITIALIZE:
             self._on_handshake(response, now)
 
@@ -473,6 +482,8 @@ class Engine:
 
     def _on_session_init(self, message: InitMessage, _: float) -> None:
         self._turns.deliver(message)
+        if missing := self._message_events.missing_tools(message):
+            self._warn(WarningKind.OPTION_UNSUPPORTED, missing)
         if message.session_id and message.session_id != self._session_id:
             self._session_id = message.session_id
             self._emit(act.SessionNamed(message.session_id))
@@ -686,6 +697,7 @@ class Engine:
         REQUEST: _on_request_overdue,
         UNSTARTED: lambda engine, key, now: engine._outgoing.give_up(key),
         CALL: lambda engine, call_id, now: engine._incoming.expired(call_id, now),
+        HOOK_CALL: lambda engine, id, now: engine._incoming.permission_hooks.expired(id),
         EARLY: lambda engine, _, now: engine._incoming.confirm(now),
         STEP: lambda engine, _, now: engine._shutdown.enter_next(now),
         RESUMED: _on_resumed_overdue,

@@ -1,4 +1,4 @@
-"""Make session events from messages about rate limits and API retries."""
+"""Make session events from messages about rate limits, API retries and missing tools."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import structs
 
+from bridle._core.tool_names import names_of
 from bridle.events import ApiRetry, RateLimited, SessionEvent
-from bridle.messages import ApiRetryMessage, Message, RateLimitEvent
+from bridle.messages import ApiRetryMessage, InitMessage, Message, RateLimitEvent
 
 
 def _rate_limited(message: RateLimitEvent) -> RateLimited:
@@ -43,10 +44,23 @@ EVENT_MAKERS: dict[type[Message], Callable[[Any], SessionEvent]] = {
 
 
 class MessageEvents:
-    """Make the events of one session or query."""
+    """Make the events of one session or query. ``tools`` are those that its options ask for."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: tuple[str, ...] = ()) -> None:
         self._failing_since = 0.0
+        self._wanted_tools = tools
+
+    def missing_tools(self, message: InitMessage) -> str:
+        """Return a text about the tools that the CLI does not have, the first time only."""
+        wanted, self._wanted_tools = self._wanted_tools, ()
+        if not wanted or "tools" not in message.raw:
+            return ""
+        missing = [name for name in wanted if not {*names_of(name)} & {*message.tools}]
+        if not missing:
+            return ""
+        offered = ", ".join(message.tools) or "none"
+        names = ", ".join(map(repr, missing))
+        return f"CliOptions.tools: the CLI has no tool {names} in this session. It has: {offered}."
 
     def event_of(self, message: Message, now: float) -> SessionEvent:
         """Return the event for a message of a kind in ``EVENT_MAKERS``.

@@ -109,6 +109,9 @@ class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenant: str | None = None
     priority: int = 0
     metadata: JsonObject = {}
+    #: When the program put the segment into the queue: nanoseconds since the epoch. Two segments of
+    #: a program differ.
+    submitted_at: int | None = None
     #: US dollars that the segments before this one have cost.
     spent: float = 0.0
     #: The tool call that was decided about, and the decision.

@@ -86,8 +86,11 @@ class FollowUps:
 
     def _observe_words(self, message: UserMessage) -> None:
         if message.is_replay:
-            if _NOTICE in message.text:
+            kind = "" if message.origin is None else message.origin.kind
+            # CLI 2.1.197 has no origin.
+            if kind == "task-notification" or _NOTICE in message.text:
                 told = {task for task in (*self._living, *self._announced) if task in message.text}
+                told = told or set(self._announced[:1])
                 self._living = {one: call for one, call in self._living.items() if one not in told}
                 self._announced = [task for task in self._announced if task not in told]
         elif self._living and not isinstance(message.content, str):

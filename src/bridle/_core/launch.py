@@ -346,17 +346,17 @@ def secrets(launch: Launch) -> Iterator[str]:
     yield from secret_variables(unknown, given=True)
 
 
-def named_documents(launch: Launch) -> list[str]:
-    """Return the paths of settings and configuration files that the CLI reads itself."""
+def named_documents(launch: Launch) -> dict[str, str]:
+    """Return, by flag, the paths of settings and configuration files that the CLI reads itself."""
     flags = {
         row.channel.name for row in CliOptions.fields.values() if row.channel.kind == "document"
     }
     values = (arg.partition("=") for arg in launch.argv)
-    return [
-        _seen_from(launch.cwd, path)
+    return {
+        flag: _seen_from(launch.cwd, path)
         for flag, _, path in values
         if flag in flags and "\0" not in path
-    ]
+    }
 
 
 def _shared(argv: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from bridle._core.config import EngineConfig
 from bridle._core.engine import Engine
 from bridle._core.follow_ups import FollowUps
 from bridle._core.framing import Item, LineFramer, LongLine, OversizedLine, PartialLine
-from bridle._core.handshake import early_exit, unknown_session
+from bridle._core.handshake import early_exit
 from bridle._core.oversized import shape_of
 from bridle._core.state import TERMINAL, Cause, Lifecycle
 from bridle._core.stream_budget import StreamBudget
@@ -262,11 +262,9 @@ class OneWayEngine(Engine):
         """Return the error that ends the stream, or None. Warn of other problems."""
         is_greeted = self._lifecycle is Lifecycle.RUNNING
         is_clean = self.process.exit_code == 0
-        if not is_greeted and not is_clean:
+        if not is_greeted and not is_clean and self._last_errors:
             # A CLI that cannot resume reports it in a result, although there was no conversation.
-            error = unknown_session(self.process, self._last_errors)
-            if error is not None:
-                return error
+            return early_exit(self.process, self._last_errors)
         if not self._has_result and not is_clean:
             return self._early_end(is_greeted=is_greeted)
         if self._rest is not None:

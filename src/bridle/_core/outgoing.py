@@ -51,18 +51,12 @@ CANCEL_PROMPT = "cancel_async_message"
 _REMEMBERED_WITHDRAWALS = 64
 """Requests to withdraw a prompt whose response is still used after the caller was cancelled."""
 
-_REMEMBERED_TIMEOUTS = 64
-"""Our own requests that timed out and whose response is still used. The oldest is dropped first."""
-
 
 Fields = Mapping[str, object]
 """The fields of a request, without its subtype."""
 
 Then = Callable[[object], None] | None
-"""Takes the payload of a response, or the error in its place.
-
-After a timeout it is called again if the response arrives late.
-"""
+"""Takes the payload of a response, or the error in its place."""
 
 
 class Request(Struct, frozen=True):
@@ -168,8 +162,6 @@ class Outgoing:
         self._queue: list[Queued] = []
         #: The uuid of the prompt that each withdrawal request is about, by request id.
         self.withdrawals: dict[str, str] = {}
-        # What takes the late responses to our own requests, by request id.
-        self._timed_out: dict[str, Callable[[object], None]] = {}
 
     def __len__(self) -> int:
         return len(self._ledger.pending)
@@ -326,17 +318,8 @@ class Outgoing:
             self.fail(request, ControlRejected(request.operation, request_id, *words))
         return request
 
-    def answer_late(self, request_id: str, response: ControlSuccess | ControlFailure) -> None:
-        """Handle a response without a pending request: it is late, or its id is unknown.
-
-        A late response to one of our own requests is used. Otherwise the response is dropped with
-        a warning.
-        """
-        then = self._timed_out.pop(request_id, None)
-        if then is not None:
-            if isinstance(response, ControlSuccess):
-                then(response.payload)
-            return
+    def answer_late(self, request_id: str) -> None:
+        """Drop a response without a pending request: it is late, or its id is unknown."""
         late = self._ledger.was_issued(request_id)
         kind = WarningKind.LATE_RESPONSE if late else WarningKind.ORPHAN_RESPONSE
         self._emit(Warn(kind, f"request id {request_id!r:.80}"))
@@ -357,10 +340,6 @@ class Outgoing:
 
     def time_out(self, request: Request, request_id: str) -> None:
         """Report a timeout to the caller of a request that is no longer pending."""
-        if request.then is not None:
-            self._timed_out[request_id] = request.then
-            if len(self._timed_out) > _REMEMBERED_TIMEOUTS:
-                del self._timed_out[next(iter(self._timed_out))]
         self.fail(request, ControlTimeout(request.operation, request_id, request.timeout))
 
     def cancel(self, key: Hashable) -> None:

@@ -37,6 +37,10 @@ class UncheckedMessage(dict[str, object]):
     """A whole user message with a uuid. It is sent as it is, with fields that are not known."""
 
 
+_COMPOSED = "The application has written this message."
+"""The last block of a prompt that Bridle has written."""
+
+
 def prompts_at_hand(prompts: object) -> Sequence[object] | None:
     """Return the prompts as a sequence, or None for an iterable that has to be read first.
 
@@ -79,6 +83,17 @@ def encode_prompt(prompt: object, uuid: str, *, is_verbatim: bool = False) -> by
     except Unencodable as problem:
         raise OptionsError("prompt", str(problem), fix="Use JSON values.") from None
     raise _refusal(prompt)
+
+
+def encode_composed(text: str, uuid: str) -> bytes:
+    """Return a prompt that Bridle has written as a line for the CLI.
+
+    It may quote what the model, a tool or a person has written, so the CLI must interpret no
+    ``@path``, slash command or ``!`` in it. Newer CLIs interpret nothing in a line that says so.
+    Older ones ignore that, but interpret only the last block.
+    """
+    blocks = [{"type": "text", "text": one} for one in (text, _COMPOSED)]
+    return encode_user_message(blocks, uuid, client_composed=True)
 
 
 def uuid_of(prompt: object) -> str | None:

@@ -301,12 +301,15 @@ class _Planner:
         self._present = _uuids(entries)
         # Also those before a compaction.
         self._called = {call for entry in entries for call in entry.tool_calls}
-        self._shown = _results(branch)
-        self._recorded = self._shown | _results(entries)
+        self._shown = _real_results(branch)
+        self._recorded = _results(entries)
+        # Calls with a real result, also those of subagents.
+        self._done = self._shown | _real_results(entries)
         self._agents: dict[str, str | None] = {}
         for agent in () if transcript is None else transcript.subagents:
             self._agents[agent.agent_id] = agent.tool_use_id
             self._recorded |= _results(agent.entries)
+            self._done |= _real_results(agent.entries)
 
     def steps(self) -> Iterator[Step]:
         notice, named = self._notice()
@@ -473,7 +476,7 @@ class _Planner:
 
     def _is_open(self, call: ToolCallEntry) -> bool:
         """Return whether a call has no recorded result."""
-        return call.tool_use_id not in self._recorded and call.tool_use_id not in self._book.results
+        return call.tool_use_id not in self._done and call.tool_use_id not in self._book.results
 
     def _notice(self) -> tuple[str, tuple[str, ...]]:
         """Return what the model has to know about tool calls, and the ids of those it names."""
@@ -511,6 +514,10 @@ def _uuids(entries: Iterable[TranscriptEntry]) -> set[str]:
 
 def _results(entries: Iterable[TranscriptEntry]) -> set[str]:
     return {call for entry in entries for call in entry.tool_results}
+
+
+def _real_results(entries: Iterable[TranscriptEntry]) -> set[str]:
+    return _results(entry for entry in entries if not entry.is_cut_off)
 
 
 # ---------------------------------------------------------------- text

@@ -1,22 +1,21 @@
 """Calculate the cost of turns, from their results and while they run.
 
 Messages carry no cost. A result carries the CLI's total so far. In between, the CLI returns its
-total on request (``get_session_cost``, as text). The total counts every model call of the process,
-including those of subagents and background tasks.
+total on request (``get_usage``). The total counts every model call of the process, including those
+of subagents and background tasks. A total that cannot be read ends the turn: a limit that cannot be
+measured counts as reached.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
-
+from bridle._core.text import SYNTHETIC
 from bridle._fields import is_mapping
 from bridle.content import ToolResultBlock, ToolUseBlock
-from bridle.errors import ControlRejected, SessionStopped
+from bridle.errors import ControlTimeout, SessionStopped
 from bridle.events import WarningKind
 from bridle.messages import (
     AssistantMessage,
@@ -28,12 +27,28 @@ from bridle.messages import (
 )
 from bridle.outcomes import Outcome, OutcomeReason
 
-SESSION_COST = "get_session_cost"
+GET_USAGE = "get_usage"
+
+USAGE_FIELDS: Mapping[str, object] = {"skip_behaviors": True}
+"""Without this, the CLI reads all transcripts of the last week first."""
+
+USAGE_TIMEOUT = 15.0
+"""Seconds after which the cost counts as unknown. CLIs answer within 0.2 s.
+
+With a subscription, the CLI may request the rate limits from the API before it answers.
+"""
+
+SPENDING_TIMEOUT = 3.0
+"""The same, in seconds, if the model is called again meanwhile."""
 
 _MAX_TASKS = 1024
 """Running tasks that are remembered. The oldest one is forgotten first."""
 
-_TOTAL = re.compile(r"Total cost:\s*\$([\d,]+(?:\.(\d+))?)")
+_MAX_TOTAL = 1e12
+"""Dollars. A higher total is not a cost."""
+
+_TOLERANCE = 1e-6
+"""Dollars by which sums of the same costs may differ, because they are floating-point numbers."""
 
 
 class Meter:
@@ -46,7 +61,7 @@ class Meter:
     def charge(self, result: ResultMessage) -> float | None:
         """Return the cost since the last result. None if the result has no total."""
         total = result.total_cost_usd
-        if total is None or not math.isfinite(total):
+        if total is None or not math.isfinite(total) or total < 0:
             return None
         before, self.total = self.total, total
         added = result.model_usage_since_last_result
@@ -62,22 +77,19 @@ class Meter:
         return self.charge(result) if is_current else None
 
 
-class Told(Struct, frozen=True):
-    """The total as a range, because the CLI rounds it: to cents above half a dollar."""
-
-    low: float
-    high: float
-
-
-def read_total(payload: object) -> Told | None:
-    """Return the total in a response to ``get_session_cost``, or None if it cannot be read."""
-    text = payload.get("text") if is_mapping(payload) else None
-    found = _TOTAL.search(text) if isinstance(text, str) else None
-    if found is None:
-        return None
-    amount = float(found[1].replace(",", ""))
-    half = 0.5 * 10.0 ** -len(found[2] or "")
-    return Told(amount - half, amount + half)
+def read_total(answer: object) -> float | str:
+    """Return the total in the response to ``get_usage``, or why it cannot be read."""
+    if isinstance(answer, ControlTimeout):
+        return f"the CLI did not answer within {answer.timeout:g} s"
+    if isinstance(answer, Exception):
+        return "the CLI rejected the request"
+    session = answer.get("session") if is_mapping(answer) else None
+    total = session.get("total_cost_usd") if is_mapping(session) else None
+    if isinstance(total, bool) or not isinstance(total, int | float):
+        return "the response has no number in session.total_cost_usd"
+    if not 0 <= total < _MAX_TOTAL:
+        return "session.total_cost_usd is not a cost"
+    return float(total)
 
 
 class Spending:
@@ -102,7 +114,7 @@ class Spending:
         self._ask = ask
         self._warn = warn
         # The total at the start of the turn, if the last result does not have it.
-        self._start: Told | None = None
+        self._start: float | None = None
         # The total at the start of a turn whose result arrived and whose background work runs.
         self._held_base: float | None = None
         # True while a request for the total at the start is pending.
@@ -111,67 +123,67 @@ class Spending:
         self._tasks: dict[str, None] = {}
         self._is_outdated = False
         # The last response, and the total of the last result when it arrived.
-        self._told: Told | None = None
+        self._told: float | None = None
         self._told_after: float | None = None
         self._is_asking = False
-        # The number of requests sent, and how many of them were sent before this turn.
-        self._sent = 0
-        self._sent_before = 0
-        # True if a model call has ended since the pending request was sent.
+        self._asked_at = 0.0
+        # The number of turns that have ended.
+        self._ended = 0
+        # True if the total has to be requested after the pending response.
         self._is_due = False
         # True if the total may not include a model call that was seen.
         self._is_behind = False
+        self._has_model_call = False
         self._last_message: str | None = None
-        # True if the CLI cannot report its total. It is not requested again in this turn.
-        self._is_unknown = False
-        self._has_warned = False
+        # Why the total of this turn cannot be read.
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Return why the cost of a model call of this turn cannot be read, or an empty text."""
+        return self._problem if self._has_model_call else ""
 
     def is_passed(self, carried: float = 0.0) -> bool:
-        """Return True if the turn has spent more than allowed, however the CLI has rounded.
+        """Return True if the turn has spent more than allowed.
 
         ``carried`` is what earlier prompts of the same answer have cost.
         """
-        before = self._before
-        left = self.allowed - carried
+        left = self.allowed - carried + _TOLERANCE
         total, base = self._meter.total, self._held_base
         if base is not None and total is not None and total - base > left:
             return True
-        now = self._now
-        if now is None or before is None:
-            return False
-        if now.high < before:
-            before = 0.0  # the conversation was cleared, which resets the total
-        return now.low - before > left
+        now, before = self._now, self._before
+        return now is not None and before is not None and now - before > left
 
     @property
     def spent(self) -> float:
         """Return the dollars spent since the start, by the last response, or 0.0 without one."""
         now = self._now
-        if now is None:
-            return 0.0
-        return max(0.0, (now.low + now.high) / 2 - (self._before or 0.0))
+        return 0.0 if now is None else max(0.0, now - (self._before or 0.0))
 
     @property
-    def _now(self) -> Told | None:
+    def _now(self) -> float | None:
         """Return the total of the last response. None if a result has arrived since.
 
         The CLI may end a turn of its own while prompts are queued. The result then has a later
-        total, and the response would look like the lower total of a cleared conversation.
+        total.
         """
-        is_current = self._held_base is not None or self._told_after == self._meter.total
-        return self._told if is_current else None
+        return self._told if self._held_base is not None else self._told_since_result
+
+    @property
+    def _told_since_result(self) -> float | None:
+        return self._told if self._told_after == self._meter.total else None
 
     @property
     def _before(self) -> float | None:
-        """Return the total at the start of the turn. None if it is unknown.
+        """Return the total at the start of the turn. None while it is being requested.
 
         A result that arrives after the request for the start has a later total.
         """
         if self._awaits_start:
             return None
         last = self._meter.total if self._held_base is None else self._held_base
-        totals = (last, None if self._start is None else self._start.high)
-        return max((total for total in totals if total is not None), default=None)
+        return max(last or 0.0, self._start or 0.0)
 
     def begin(self, now: float) -> None:
         """Request the total at the start of a turn: a prompt was written while none was open.
@@ -185,7 +197,7 @@ class Spending:
     def observe(self, message: Message) -> None:
         """Note whether the total of the last result is still current. Takes every message."""
         if isinstance(message, ResultMessage):
-            self._is_outdated = bool(self._tasks)
+            self._is_outdated = bool(self._tasks) or message.total_cost_usd != self._meter.total
         elif isinstance(message, AssistantMessage):
             self._is_outdated = True
         elif isinstance(message, TaskStartedMessage):
@@ -198,8 +210,13 @@ class Spending:
     def hear(self, message: Message, now: float) -> None:
         """Take the next message of the running turn, or of a task it has started."""
         if isinstance(message, AssistantMessage):
+            if message.model == SYNTHETIC:  # a message of the CLI's own
+                return
+            self._has_model_call = True
             is_next_call = message.message_id != self._last_message
             self._last_message = message.message_id
+            if is_next_call and self._is_asking and now >= self._asked_at + SPENDING_TIMEOUT:
+                self._give_up(f"the CLI did not answer within {SPENDING_TIMEOUT:g} s")
             calls_tool = any(isinstance(block, ToolUseBlock) for block in message.content)
             if calls_tool or (is_next_call and self._is_behind):
                 self._request(now)
@@ -210,10 +227,10 @@ class Spending:
                 self._request(now)
 
     def request_if_due(self, now: float) -> None:
-        """Request the total again if a model call has ended since the last request."""
+        """Request the total again if the last response is out of date."""
         if self._is_due and not self._is_asking:
             self._is_due = False
-            if self._is_behind:
+            if self._is_behind or self._awaits_start:
                 self._request(now)
 
     def hold(self, outcome: Outcome[Any]) -> None:
@@ -229,60 +246,61 @@ class Spending:
         """
         if outcome.result is None and outcome.reason is not OutcomeReason.MESSAGE_LOST:
             return
-        self._is_due = self._is_behind = self._is_unknown = self._has_warned = False
+        self._is_due = self._is_behind = self._has_model_call = False
+        self._problem = ""
         self._told = self._held_base = None
-        self._sent_before = self._sent
+        self._ended += 1
         cost = outcome.cost_usd or 0.0
         if self._start is not None and outcome.result is not None:
             # The turn's cost includes what background work spent before it, which was not its own.
-            cost = min(cost, (outcome.result.total_cost_usd or 0.0) - self._start.low)
+            cost = min(cost, (outcome.result.total_cost_usd or 0.0) - self._start)
         if self._meter.total is not None:
             self._start = None
             self._awaits_start = False
         cost += carried
-        if cost > self.allowed and outcome.reason is not OutcomeReason.LIMIT_USD:
+        if cost > self.allowed + _TOLERANCE and outcome.reason is not OutcomeReason.LIMIT_USD:
             self._warn(WarningKind.USD_LIMIT_PASSED, f"${cost:.4f} of ${self.allowed:g}")
 
     def _request(self, now: float) -> None:
-        if self._is_unknown:
+        if self._problem:
             return
         if self._is_asking:
             self._is_due = True
             return
         self._is_asking = True
-        self._sent += 1
-        number = self._sent
-        self._ask(lambda answer: self._tell(answer, number), now)
+        self._asked_at = now
+        state = self._state
+        self._ask(lambda answer: self._tell(answer, state), now)
 
-    def _tell(self, answer: object, number: int) -> None:
-        """Take the response to request ``number``, or its error. A late response may follow."""
-        told = read_total(answer)
-        before = self._now
-        if number < self._sent or not self._is_asking:
-            # An earlier turn's total, or one that is lower than ours, is out of date.
-            is_current = number > self._sent_before
-            if told is None or not is_current or (before and told.high <= before.high):
-                return
-        else:
-            self._is_asking = False
-        if told is None:
-            self._note_failure(answer)
-            return
-        if self._awaits_start or self._before is None:
-            self._start = told
-            self._awaits_start = False
-        elif told.low > (self._before if before is None else before.high):
-            self._is_behind = False
-        self._told, self._told_after = told, self._meter.total
+    @property
+    def _state(self) -> tuple[int, float | None]:
+        """Return what changes with each result."""
+        return self._ended, self._meter.total
 
-    def _note_failure(self, answer: object) -> None:
-        """Warn once per turn. A request that timed out is sent again after the next model call."""
+    def _tell(self, answer: object, state: tuple[int, float | None]) -> None:
+        """Take the response to the request that was sent at ``state``, or its error."""
+        self._is_asking = False
         if isinstance(answer, SessionStopped):
             return
-        is_error = isinstance(answer, Exception)
-        self._is_unknown = not is_error or isinstance(answer, ControlRejected)
-        self._is_behind = True
-        if not self._has_warned:
-            self._has_warned = True
-            why = type(answer).__name__ if is_error else "no amount in it"
-            self._warn(WarningKind.COST_UNKNOWN, f"{SESSION_COST}: {why}")
+        if state != self._state:
+            # A result has arrived since, so the response is out of date.
+            self._is_due = True
+            return
+        total = read_total(answer)
+        known = self._told_since_result or self._meter.total or 0.0
+        if isinstance(total, float) and total < known - _TOLERANCE:
+            total = f"the CLI's total fell from ${known:.4f} to ${total:.4f}"
+        if isinstance(total, str):
+            self._give_up(total)
+            return
+        if self._awaits_start:
+            self._start = total
+            self._awaits_start = False
+        elif total > known:
+            self._is_behind = False
+        self._told, self._told_after = total, self._meter.total
+
+    def _give_up(self, problem: str) -> None:
+        if not self._problem:
+            self._problem = problem
+            self._warn(WarningKind.COST_UNKNOWN, f"{GET_USAGE}: {problem}")

@@ -182,7 +182,10 @@ class StreamBudget:
             self._cost = (self._cost or 0.0) + cost
         self._count_answered(message)
         allowed = self._limits.usd
-        if allowed is not None and self._is_overspent(message, allowed):
+        if allowed is not None and cost is None:
+            problem = "the result has no number in total_cost_usd"
+            self._note_limit(_ANSWER, LimitHit("usd", allowed, problem=problem))
+        elif allowed is not None and self._is_overspent(message, allowed):
             self._note_limit(_ANSWER, LimitHit("usd", allowed))
         elif not self._follow_ups.is_pending:
             self._end_answer(now)

@@ -1,4 +1,4 @@
-"""Map the current and earlier names of the CLI's own tools.
+"""List the names of the CLI's own tools, and map earlier names to current ones.
 
 A rule or a matcher that uses any name of a tool applies to that tool.
 """
@@ -25,6 +25,26 @@ CURRENT_NAMES: Mapping[str, str] = {
 """The current name of a tool, by older name."""
 
 
+BUILT_IN_TOOLS: frozenset[str] = frozenset({
+    *CURRENT_NAMES, *CURRENT_NAMES.values(),
+    "AskUserQuestion", "Bash", "CronCreate", "CronDelete", "CronList", "Edit", "EnterPlanMode",
+    "EnterWorktree", "ExitPlanMode", "ExitWorktree", "Glob", "Grep", "LS", "LSP", "Monitor",
+    "MultiEdit", "NotebookEdit", "NotebookRead", "PowerShell", "PushNotification", "Read",
+    "RemoteTrigger", "ReportFindings", "ScheduleWakeup", "SendMessage", "SetGoal", "Skill",
+    "SlashCommand", "StructuredOutput", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate",
+    "TeamCreate", "TeamDelete", "TodoRead", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch",
+    "Workflow", "Write",
+})  # fmt: skip
+"""The names of the tools of CLI 2.0.0 to 2.1.326. No CLI has all of them."""
+
+TOOL_EVENTS = frozenset(
+    {"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "PermissionDenied"}
+)
+"""The hook events whose matchers are compared with the name of a tool."""
+
+MCP_PREFIX = "mcp__"
+
+
 def _groups() -> dict[str, tuple[str, ...]]:
     groups: dict[str, tuple[str, ...]] = {}
     for current in CURRENT_NAMES.values():
@@ -39,3 +59,8 @@ _GROUPS = _groups()
 def names_of(tool_name: str) -> tuple[str, ...]:
     """Return all names of a tool, given any of them."""
     return _GROUPS.get(tool_name) or (tool_name,)
+
+
+def tool_of_rule(rule: str) -> str:
+    """Return the name of the tool that a permission rule is about."""
+    return rule.partition("(")[0]

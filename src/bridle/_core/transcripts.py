@@ -56,6 +56,9 @@ class TranscriptEntry(Struct, frozen=True, kw_only=True, repr_omit_defaults=True
     tool_calls: tuple[str, ...] = ()
     #: The ids of the tool calls whose results a `user` entry has.
     tool_results: tuple[str, ...] = ()
+    #: True for results that the CLI wrote in place of the real ones, which it does not know: a
+    #: newer CLI does this when it resumes a conversation that was cut off in a tool call.
+    is_cut_off: bool = False
 
     @property
     def raw(self) -> JsonObject:
@@ -160,6 +163,7 @@ def entry_of_line(line: bytes) -> TranscriptEntry:
         message_id=text_of(message, "id") if kind == "assistant" else None,
         tool_calls=_ids(blocks, "tool_use", "id") if kind == "assistant" else (),
         tool_results=_ids(blocks, "tool_result", "tool_use_id") if kind == "user" else (),
+        is_cut_off=fields.get("toolDenialKind") == "interrupted",
     )
 
 

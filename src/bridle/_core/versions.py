@@ -21,6 +21,9 @@ class Version(Struct, frozen=True, order=True):
 MINIMUM = Version(2, 0, 0)
 """The oldest CLI that Bridle supports: the first whose control protocol has sessions."""
 
+TESTED = Version(2, 1, 326)
+"""The newest CLI that this version of Bridle was tested with."""
+
 _VERSION = re.compile(r"(?<!\d)(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
 

@@ -480,6 +480,8 @@ def _blocks(content: object) -> list[Any]:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, str):  # msgspec writes only plain strings
+        return str.__str__(value)
     raise TypeError(f"{type(value).__name__} is no JSON type")
 
 

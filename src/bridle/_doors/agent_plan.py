@@ -62,7 +62,7 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
             OptionsError: an option is invalid, or chooses a conversation.
         """
         options = settle_given(given)
-        refuse_conversation(options.cli.given(), _IN_CALL)
+        refuse_conversation({**options.cli.given(), **options.sdk.given()}, _IN_CALL)
         # Check what only a session uses: hooks, servers, settings, the output type.
         InnerSession(without_functions(options), None, output_type, output_retries)
         return cls(
@@ -95,9 +95,21 @@ class AgentPlan(Struct, frozen=True, kw_only=True):
         Raises:
             OptionsError: a keyword does not choose a conversation, or is invalid.
         """
-        if not (chosen := conversation(keywords)):
+        if not (chosen := dict(conversation(keywords))):
             return self.options
-        return structs.replace(self.options, cli=self.options.cli.replace(**chosen))
+        options = self.waiting(chosen.pop("wait", None)).options
+        return structs.replace(options, cli=options.cli.replace(**chosen))
+
+    def waiting(self, seconds: Any) -> AgentPlan:
+        """Return a copy that waits for a conversation that is in use. None keeps it as it is.
+
+        Raises:
+            OptionsError: it is not a number of seconds.
+        """
+        if seconds is None:
+            return self
+        sdk = self.options.sdk.replace(wait=seconds)
+        return structs.replace(self, options=structs.replace(self.options, sdk=sdk))
 
     def in_directory(self, cwd: str | PathLike[str] | None) -> AgentPlan:
         """Return a copy whose CLI works in another directory. None keeps the directory.

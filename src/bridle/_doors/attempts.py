@@ -17,6 +17,7 @@ from msgspec import structs
 from bridle._core.attempts import AnswerPlan, combined, used_by
 from bridle._core.budget import Used
 from bridle._core.precedence import ResolvedOptions
+from bridle._core.prompts import encode_composed
 from bridle._shell import timer
 from bridle._shell.known_secrets import clean_outcome
 from bridle._shell.turn import TurnState
@@ -38,7 +39,7 @@ class Line(Protocol):
     """The connection to the CLI, as :class:`Attempts` needs it."""
 
     async def send(
-        self, uuid: str, content: str, *, deps: Any, used: Used | None = None
+        self, uuid: str, content: bytes, *, deps: Any, used: Used | None = None
     ) -> TurnState: ...
 
     async def wait_ended(self) -> None: ...
@@ -187,7 +188,8 @@ class Attempts:
                 if plan.is_used_up(outcome, seconds) or not self._is_last(prompts, outcome):
                     return outcome  # during the pause, the time ran out or another prompt was sent
                 used = used_by(outcome, seconds)
-                state = await self._line.send(uuid, again.prompt, deps=deps, used=used)
+                line = encode_composed(again.prompt, uuid)
+                state = await self._line.send(uuid, line, deps=deps, used=used)
             except (ControlError, StoreError):  # it could not be sent, so this outcome is the last
                 return outcome
             answer.correction = state

@@ -18,6 +18,7 @@ from bridle._core.text_stream import TextStream
 from bridle._core.turn_events import TurnTranslator
 from bridle._doors.portal import Portal, nothing
 from bridle._raw_line import line_size
+from bridle._shell.stored_errors import to_raise
 from bridle.events import SdkWarning, TurnEvent
 from bridle.messages import Message
 from bridle.outcomes import Outcome
@@ -51,6 +52,16 @@ class _End:
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
+
+    def take_error(self) -> BaseException | None:
+        """Return the exception to raise, or None."""
+        error = self.error
+        if error is None:
+            return None
+        raised = to_raise(error)
+        if raised is error:
+            self.error = None  # its traceback will refer to the reader
+        return raised
 
 
 class Inbox(Generic[_T]):
@@ -132,9 +143,11 @@ class Inbox(Generic[_T]):
                 return item  # type: ignore[no-any-return]  # cast() is a call; a handler could run
             self._end = item
             self._items.put(item)  # another thread may be waiting too
-        if self._end.error is not None:
-            raise self._end.error
-        raise StopIteration
+        error = self._end.take_error()
+        try:
+            raise StopIteration if error is None else error
+        finally:
+            del error  # breaks the cycle of exception and traceback
 
     def close(self) -> None:
         """Give back the untaken items. Never waits, and may be called at any time."""

@@ -171,6 +171,7 @@ class Pool(Generic[Deps]):
         deps: Deps | None = NOT_GIVEN,
         cwd: str | os.PathLike[str] | None = None,
         timeout: float | None = NOT_GIVEN,
+        wait: float | None = None,
         **refused: Never,
     ) -> PoolSession:
         """Borrow a session: ``async with pool.session(key="user-7") as session``.
@@ -189,6 +190,9 @@ class Pool(Generic[Deps]):
                 its first use.
             timeout: seconds to wait for a process. None means no limit. The default is the
                 ``timeout`` of the pool.
+            wait: seconds to wait after that, while another program uses the conversation of the
+                key. The place in the pool is taken meanwhile. None raises `SessionInUseError` at
+                once.
 
         Raises:
             OptionsError: an argument is invalid.
@@ -201,7 +205,7 @@ class Pool(Generic[Deps]):
             StoreError: the conversation of the key could not be saved. The first prompt raises it,
                 or the end of the block if the conversation was cleared in it.
         """
-        request = self._work.request(key, cwd, deps, timeout, refused)
+        request = self._work.request(key, cwd, deps, timeout, wait, refused)
         return PoolSession(self._work, request)
 
     @overload

@@ -24,7 +24,7 @@ from bridle._shell.config_directory import working_directory
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.parking import CLAIM_SINCE, ParkedCli
 from bridle._shell.pool_keys import Conversation, PoolKeys
-from bridle._shell.preflight import refuse_real_api
+from bridle._shell.real_api import keep_on_loopback
 from bridle._shell.resuming import check_waiting
 from bridle.approvals import PendingApproval, check_pending
 from bridle.content import Content
@@ -141,6 +141,8 @@ class SessionRequest(Struct, frozen=True):
     timeout: float | None
     #: Whether the caller gave a working directory.
     has_directory: bool
+    #: Seconds to wait while another program uses the conversation of the key.
+    wait: float = 0.0
     #: Called with a new session before it starts. The session keeps the result.
     show: Callable[[PooledSession], object] = lambda _: None
 
@@ -348,6 +350,7 @@ class PoolWork:
         cwd: Directory,
         deps: Any,
         timeout: float | None,
+        wait: float | None,
         refused: Mapping[str, object],
     ) -> SessionRequest:
         """Check the arguments of a session.
@@ -362,8 +365,9 @@ class PoolWork:
                 problem = "needs conversations that the CLI saves"
                 raise OptionsError("key", problem, fix="Remove no_session_persistence.")
         timeout = self._checked_timeout(timeout)
-        agent = self._agent.in_directory(cwd)
-        return SessionRequest(key, agent, self._agent.deps_or(deps), timeout, cwd is not None)
+        agent = self._agent.in_directory(cwd).waiting(wait)
+        deps = self._agent.deps_or(deps)
+        return SessionRequest(key, agent, deps, timeout, cwd is not None, wait or 0.0)
 
     async def lend(self, request: SessionRequest) -> Borrowed:
         """Wait for a process, and return a session that runs in it.
@@ -407,7 +411,7 @@ class PoolWork:
             log.info("The idle process of a key cannot be used, so it is replaced.")
             await (session.aclose() if is_healthy else session.stop())
             places.table.restarted(place, places.loop.time())
-        await keys.take(key, lambda error: places.fail(place, error))
+        await keys.take(key, lambda error: places.fail(place, error), request.wait)
         # Another program may have used the key until now.
         known = self._here(await keys.load(key), request)
         self._check_directory(request, known)
@@ -482,7 +486,7 @@ class PoolWork:
                 closed.
             StartError: the CLI did not start.
         """
-        request = self.request(key, None, deps, timeout, {})
+        request = self.request(key, None, deps, timeout, None, {})
         place, source = await self._borrow(key, request.timeout, takes_ready=False)
         try:
             if source is Source.IDLE:
@@ -654,9 +658,7 @@ class PoolWork:
         launch = self._ready_launch()
         if not self._claims and not self._can_start_early():
             raise StartError("The agent has hooks for the start of a session.")
-        environment = launch.environment(os.environ)
-        refuse_real_api(self._path, os.environ, environment, self._options.cli.settings)
-        return ParkedCli(self._path, launch, on_exit)
+        return ParkedCli(self._path, keep_on_loopback(self._path, launch, os.environ), on_exit)
 
     def _fits(self, parked: ParkedCli, session: Pooled) -> bool:
         """Give a ready process to a session. Return False if the session cannot use it."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
@@ -16,10 +16,12 @@ from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, prompts_at_hand
 from bridle._core.state import TERMINAL
+from bridle._core.unknown_values import wanted_tools
 from bridle._doors.deps import with_prompts
 from bridle._doors.drawing import draw
 from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
+from bridle._shell.finalizers import when_dropped_before
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.listeners import Listeners
 from bridle._shell.observing import QueryObserver
@@ -31,7 +33,8 @@ from bridle._shell.preflight import (
 )
 from bridle._shell.query_actor import Lines, QueryActor
 from bridle._shell.resuming import refuse_waiting, waiting_in_files
-from bridle._shell.spawning import Spawner
+from bridle._shell.session_locks import SessionLock
+from bridle._shell.spawning import Spawner, wait_for_lock
 from bridle._shell.subscriptions import Closed, Queue
 from bridle._shell.transport import Transport, TransportEvents
 from bridle.content import Prompts
@@ -138,7 +141,7 @@ class QueryStream:
             self._is_over = True
             raise
         # The process keeps the actor alive, but not the stream, so that it can be collected.
-        weakref.finalize(self, self._run.abandon).atexit = False
+        when_dropped_before(self, self._run.gone, self._run.abandon)
         return self._run
 
     def __repr__(self) -> str:
@@ -158,9 +161,9 @@ def query(
     """Send prompts to the CLI and iterate over its messages.
 
     Without callbacks a query is one-way: it sends the prompts and yields the messages until the CLI
-    exits. Tools that the options do not allow are denied. With callbacks, in-process tools or a
-    store it runs as a session. It then ends when all prompts are answered and their background work
-    is done, as ``run`` does.
+    exits. Tools that the options do not allow are denied. With callbacks, in-process tools, a
+    store, or several prompts and ``Limits.usd``, it runs as a session. It then ends when all
+    prompts are answered and their background work is done, as ``run`` does.
 
     Args:
         prompt: text, a list of content blocks, a user message as a mapping, or an iterable of
@@ -174,8 +177,8 @@ def query(
     When a limit of ``SdkOptions.limits`` is reached, Bridle ends the CLI, and the stream raises an
     OutcomeError after the messages. In a one-way query, ``total`` limits the whole stream from the
     first prompt; ``first_event`` and ``idle`` limit the time without messages while the CLI works
-    or exits; ``turns`` and ``usd`` limit each answer, including background work. With callbacks,
-    the limits apply to each prompt, as in ``run``.
+    or exits; ``turns`` and ``usd`` limit each answer, including background work. In a session, the
+    limits apply to each prompt, as in ``run``.
 
     Raises:
         OptionsError: an option or the prompt is invalid. Nothing was started.
@@ -189,7 +192,7 @@ def stream(prompt: Prompts, options: ResolvedOptions, deps: Any) -> QueryStream:
     Raises:
         OptionsError: as :func:`query`.
     """
-    if _needs_session(options):
+    if _needs_session(options) or (options.sdk.limits.usd is not None and not _is_single(prompt)):
         from bridle._doors.query_session import QuerySession  # only some queries are sessions
 
         return QueryStream(QuerySession(prompt, options, deps))
@@ -203,6 +206,16 @@ def _needs_session(options: ResolvedOptions) -> bool:
         and getattr(options.bidir, name) != row.default
         for name, row in BidirOptions.fields.items()
     )
+
+
+def _is_single(prompt: Prompts) -> bool:
+    """Return whether there is exactly one prompt.
+
+    The CLI's own budget counts per process, so it can only limit the cost of a single answer. For
+    several prompts, a session asks the CLI for the cost.
+    """
+    at_hand = prompts_at_hand(prompt)
+    return at_hand is not None and len(at_hand) == 1
 
 
 def session_of(stream: QueryStream) -> InnerSession | None:
@@ -222,6 +235,8 @@ class Running(Protocol):
     def pid(self) -> int | None: ...
     @property
     def warnings(self) -> Iterable[SdkWarning]: ...
+    @property
+    def gone(self) -> asyncio.Future[None]: ...
     async def take(self) -> Message: ...
     async def close(self) -> None: ...
     def abandon(self) -> None: ...
@@ -250,9 +265,8 @@ class _Plan:
         self._sdk = sdk
         self._warnings = option_warnings(options)
         at_hand = prompts_at_hand(prompt)
-        # A query cannot ask the CLI for its cost. For a single prompt, use the CLI's own budget.
-        is_single = at_hand is not None and len(at_hand) == 1
-        budgeted = with_budget(cli, sdk.limits) if is_single else cli
+        # A one-way query cannot ask the CLI for its cost, so it uses the CLI's own budget.
+        budgeted = with_budget(cli, sdk.limits)
         self._launch = plan_query(budgeted, sdk, settings_text=settings_text(cli))
         self._secrets = KnownSecrets(self._launch)
         self._source = prompt
@@ -263,24 +277,39 @@ class _Plan:
             init_timeout=sdk.init_timeout,
             max_line=sdk.max_buffer_size,
             limits=sdk.limits,
+            tools=tuple(wanted_tools(cli)),
         )
         self._engine = OneWayEngine(config, has_budget=budgeted is not cli)
+        self._waited: SessionLock | None = None
 
     async def start(self) -> QueryActor:
         """Start the CLI on the running event loop."""
         sdk, cli = self._sdk, self._cli
+        loop, wait = running_loop(), sdk.wait or 0.0
+        free_by = loop.time() + wait
         if sdk.runner is None and (cli.resume_session_id is not None or cli.continue_session):
-            refuse_waiting(await waiting_in_files(self._launch, cli))
+            refuse_waiting(await waiting_in_files(self._launch, cli, wait=wait))
         actor = QueryActor(
             self._engine,
-            QueryObserver(sdk.telemetry, clock=running_loop().time, model=self._cli.model),
+            QueryObserver(sdk.telemetry, clock=loop.time, model=self._cli.model),
             listeners=Listeners(on_stderr=sdk.on_stderr, on_warning=sdk.on_warning),
             redact=self._secrets.redact,
         )
-        await actor.begin(self._spawn, self._input(actor), *self._warnings)
+        self._waited = await wait_for_lock(self._launch, free_by - loop.time())
+        try:
+            await actor.begin(self._spawn, self._input(actor), *self._warnings)
+        finally:
+            self._release()
         return actor
 
+    def _release(self) -> None:
+        """Release the lock that the query has waited for."""
+        lock, self._waited = self._waited, None
+        if lock is not None:
+            lock.release()
+
     def _spawn(self, actor: Actor) -> Transport:
+        self._release()
         strict = not self._sdk.permissive_version_check
         spawner = Spawner(self._cli, self._sdk, self._launch, self._secrets, self._engine, strict)
         runner = cast("Runner | None", self._sdk.runner)

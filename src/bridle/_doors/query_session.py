@@ -15,6 +15,7 @@ from bridle._doors.drawing import draw
 from bridle._doors.session import InnerSession
 from bridle._doors.turn import Turn
 from bridle._shell.actor import Actor
+from bridle._shell.stored_errors import to_raise
 from bridle._shell.subscriptions import Closed
 from bridle.content import Prompts
 from bridle.errors import ControlError
@@ -136,6 +137,11 @@ class RunningQuery:
         """Return the process id of the CLI, or None if it was not started."""
         return self._actor.pid
 
+    @property
+    def gone(self) -> asyncio.Future[None]:
+        """Done when no process of the query is left."""
+        return self._actor.gone
+
     async def take(self) -> Message:
         """Return the next message.
 
@@ -148,8 +154,10 @@ class RunningQuery:
             return await self.messages.take()
         except Closed as end:
             await asyncio.wait([self._answering])
-            is_cancelled = self._answering.cancelled()
-            end.error = end.error or (None if is_cancelled else self._answering.exception())
+            error = end.error
+            if error is None and not self._answering.cancelled():
+                error = self._answering.exception()
+            end.error = error and to_raise(error)
             raise
 
     async def close(self) -> None:

@@ -72,7 +72,9 @@ class Resumption(OneTurn):
         return structs.replace(config, incoming=incoming, session_id=self._pending.session_id)
 
     async def _find_waiting(self) -> PendingApproval | None:
-        return await waiting_in_files(self._launch, self._cli, must_exist=True)
+        return await waiting_in_files(
+            self._launch, self._cli, must_exist=True, wait=self._sdk.wait or 0.0
+        )
 
     def _admit(self, waiting: PendingApproval | None) -> None:
         """Raise if this call does not wait, or differs from the call in the transcript."""

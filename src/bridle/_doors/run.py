@@ -18,6 +18,7 @@ from bridle._core.budget import Used
 from bridle._core.config import EngineConfig
 from bridle._core.launch import Launch
 from bridle._core.precedence import ResolvedOptions
+from bridle._core.prompts import encode_composed
 from bridle._doors.session import InnerSession
 from bridle._doors.session_start import check_prompt
 from bridle._doors.turn import Turn
@@ -479,7 +480,10 @@ class StepRun(OneTurn):
     async def _begin(self) -> Turn:
         step, first = self._step, self._step.prompts[0]
         uuid, continues = (str(uuid4()), first) if step.is_new_prompt else (first, None)
-        return await self._send(uuid, step.content, None, self.deps, continues, self._used)
+        content: Content | bytes = step.content
+        if step.is_new_prompt and isinstance(content, str):  # otherwise it ends with the user's own
+            content = encode_composed(content, uuid)
+        return await self._send(uuid, content, None, self.deps, continues, self._used)
 
 
 def _joined(before: Outcome[Any], after: Outcome[Any]) -> Outcome[Any]:

@@ -27,6 +27,7 @@ from bridle._core.precedence import ResolvedOptions
 from bridle._core.prompts import encode_prompt, uuid_of
 from bridle._core.state import Lifecycle
 from bridle._core.text_stream import TextStream
+from bridle._core.unknown_values import wanted_tools
 from bridle._core.wire import decode_reply
 from bridle._doors.attempts import Answer, Attempts, checked_retries, with_schema
 from bridle._doors.deps import with_prompts
@@ -36,6 +37,7 @@ from bridle._doors.subscription import Subscription, TextPieces
 from bridle._doors.turn import Turn
 from bridle._keyword_types import Options
 from bridle._shell.actor import Actor
+from bridle._shell.finalizers import when_dropped_before
 from bridle._shell.flag_settings import FlagSettings
 from bridle._shell.known_secrets import KnownSecrets, clean, clean_problems
 from bridle._shell.listeners import Listeners
@@ -49,7 +51,8 @@ from bridle._shell.preflight import (
     settle_keywords,
 )
 from bridle._shell.resuming import refuse_waiting, waiting_in_files
-from bridle._shell.spawning import Spawner
+from bridle._shell.session_locks import SessionLock
+from bridle._shell.spawning import Spawner, wait_for_lock
 from bridle._shell.transport import Transport, TransportFactory
 from bridle._shell.turn import TurnState
 from bridle._shell.typed_output import OutputType
@@ -101,6 +104,8 @@ class Session(OperationGroups):
     _retry: Retry | None = None
     # For a pool, which starts processes before they are needed.
     _parked: ParkedCli | None = None
+    # The lock of a session that was in use, until its CLI starts.
+    _waited: SessionLock | None = None
 
     def __init__(
         self,
@@ -163,12 +168,19 @@ class Session(OperationGroups):
         if os.getpid() != self._planned_in:  # a forked child: its parent has the id of the session
             self._launch = self._plan_launch()
             self._engine.name_session(self._launch.session_id or "")
+        loop = asyncio.get_running_loop()
+        free_by = loop.time() + (self._sdk.wait or 0.0)
         spawn = await self._prepare() if self._has_to_load else self._spawn
         if self._journal is not None:
             self._journal.begin(self._launch)
             if spawn == self._spawn:
                 await self._announce(self._journal.write_prompt)
-        await self._actor.start(spawn, *self._warnings)
+        if self._sdk.wait and spawn == self._spawn:
+            self._waited = await wait_for_lock(self._launch, free_by - loop.time())
+        try:
+            await self._actor.start(spawn, *self._warnings)
+        finally:
+            self._release()
 
     @property
     def _has_to_load(self) -> bool:
@@ -178,7 +190,7 @@ class Session(OperationGroups):
 
     async def _find_waiting(self) -> PendingApproval | None:
         """Return the call that waits in the CLI's own file of the conversation to resume."""
-        return await waiting_in_files(self._launch, self._cli)
+        return await waiting_in_files(self._launch, self._cli, wait=self._sdk.wait or 0.0)
 
     def _admit(self, waiting: PendingApproval | None) -> None:
         """Raise ApprovalPending if a call of the conversation to resume waits for approval."""
@@ -202,6 +214,7 @@ class Session(OperationGroups):
                     continues=cli.continue_session,
                     cli_path=path,
                     admit=self._admit,
+                    wait=self._sdk.wait or 0.0,
                 )
         except StartError as error:
             failure = error  # the actor reports it like one of the CLI
@@ -223,7 +236,14 @@ class Session(OperationGroups):
             self._engine.name_session(self._launch.session_id)
         return self._spawn
 
+    def _release(self) -> None:
+        """Release the lock that the session has waited for."""
+        lock, self._waited = self._waited, None
+        if lock is not None:
+            lock.release()
+
     def _spawn(self, actor: Actor) -> Transport:
+        self._release()
         factory = cast("TransportFactory | None", self._bidir.transport_factory)
         spawner = Spawner(
             self._cli, self._sdk, self._launch, self._secrets, self._engine, parked=self._parked
@@ -285,6 +305,7 @@ class Session(OperationGroups):
             max_line=self._sdk.max_buffer_size,
             limits=self._sdk.limits,
             wants_output=self._cli.json_schema is not None,
+            tools=tuple(wanted_tools(self._cli)),
             has_store=self._store is not None,
             checkpointing=bidir.file_checkpointing_enabled,
             verbatim_prompts=self._cli.verbatim_prompts,
@@ -327,7 +348,7 @@ class Session(OperationGroups):
             self._journal.connect(engine, actor.store.journal if actor.store and keeps else None)
             actor.keep_journal(self._journal)
         # The process keeps the actor alive, but not the session, so that it can be collected.
-        weakref.finalize(self, actor.abandon).atexit = False
+        when_dropped_before(self, actor.gone, actor.abandon)
         return actor
 
     # -- state -------------------------------------------------------------------------------------

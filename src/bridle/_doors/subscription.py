@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from bridle._core.text_stream import TextStream
 from bridle._core.turn_events import TurnTranslator
+from bridle._shell.finalizers import when_dropped
 from bridle._shell.subscriptions import Closed, Queue
 from bridle.events import TurnEvent
 from bridle.messages import Message
@@ -38,8 +38,7 @@ class Subscription(Generic[_T]):
         # Called after `leave` on the event loop, where the garbage collector cannot be the caller.
         self._settle = settle
         # Runs at most once: on aclose(), or when the subscription is garbage-collected.
-        self._leave = weakref.finalize(self, leave, queue)
-        self._leave.atexit = False
+        self._leave = when_dropped(self, leave, queue)
 
     def __aiter__(self) -> Subscription[_T]:
         return self

@@ -34,6 +34,7 @@ from bridle._shell.observing import SessionObserver
 from bridle._shell.preflight import running_loop
 from bridle._shell.resuming import stamped
 from bridle._shell.senders import Senders
+from bridle._shell.stored_errors import to_raise
 from bridle._shell.subscriptions import Subscriptions, foreign_loop
 from bridle._shell.tasks import StartedCoroutine
 from bridle._shell.transport import Transport
@@ -514,7 +515,7 @@ class Actor:
         key: Any = action.key
         clean(action.error, self._redact)
         if not key.done():
-            key.set_exception(action.error)
+            key.set_exception(to_raise(action.error))
 
     def _call(self, action: act.Call) -> None:
         if action.kind is _TOOL:
@@ -621,8 +622,7 @@ class Actor:
             try:
                 await asyncio.shield(self.gone)
             except asyncio.CancelledError:
-                # May happen several times. The exception is not kept: its traceback refers to the
-                # session, which could then not be garbage collected.
+                # May happen several times. The exception is not kept: it would keep the session.
                 is_cancelled = True
                 self._stop_soon()
         if is_cancelled:

@@ -64,7 +64,7 @@ class CallReports:
             return
         detail = describe_error(error)
         actions = (
-            self._engine.failed_call(call_id, detail, now)
+            self._engine.failed_call(call_id, detail, now, error=type(error).__name__)
             if isinstance(error, Exception) or call.kind is not act.CallKind.HOOK
             else self._engine.finished_call(call_id, InvalidReturn(f"it raised {detail}"), now)
         )

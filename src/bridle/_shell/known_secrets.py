@@ -115,7 +115,7 @@ class KnownSecrets:
         return Redactor(self.values)
 
     def _in_files(self) -> Iterator[str]:
-        for path in named_documents(self._launch):
+        for path in named_documents(self._launch).values():
             try:
                 with open(path, "rb") as file:
                     document = msgspec.json.decode(file.read())

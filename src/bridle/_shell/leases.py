@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from bridle._core.mirroring import LEASE
+from bridle._shell.lease_owners import lease_owners
 from bridle._shell.store_calls import call_store
 from bridle._store import LeasingStore
 from bridle.errors import SessionInUseError
+
+_T = TypeVar("_T")
 
 _RELEASE_TIMEOUT = 2.0
 """Maximum seconds for giving a lease back to the store. Otherwise the lease expires."""
@@ -50,6 +54,9 @@ class Leases:
         self._asked: set[str] = set()
         self._renewing: asyncio.Task[None] | None = None
         self._has_lapsed = False
+        # Which leases this machine knows to be ours.
+        self._owners = lease_owners()
+        self._held: set[str] = set()
 
     @property
     def has_lapsed(self) -> bool:
@@ -72,12 +79,39 @@ class Leases:
         # The store may grant the lease although the call is cancelled or fails.
         self._asked.add(session_id)
         expires = _now() + LEASE
-        if not await ask(self._store.acquire, session_id, self._owner, LEASE):
+        is_ours = await ask(self._store.acquire, session_id, self._owner, LEASE)
+        if not is_ours:
+            dead = await self._in_thread(self._owners.dead, self._store, session_id)
+            if dead is not None:
+                # Does nothing if another owner has taken the lease in the meantime.
+                await ask(self._store.release, session_id, dead)
+                expires = _now() + LEASE
+                is_ours = await ask(self._store.acquire, session_id, self._owner, LEASE)
+        if not is_ours:
             self._asked.discard(session_id)
             raise SessionInUseError(session_id)
         self._asked.discard(session_id)
         self._ids[session_id] = expires
+        await self._hold(session_id)
         self._start()
+
+    async def take_when_free(
+        self, session_id: str, ask: Callable[..., Awaitable[bool]], seconds: float
+    ) -> None:
+        """Take a lease, and wait up to ``seconds`` while another owner has it.
+
+        ``ask`` is as for :meth:`take`, which raises the same errors.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            try:
+                return await self.take(session_id, ask)
+            except SessionInUseError:
+                left = end - loop.time()
+                if left <= 0:
+                    raise
+            await asyncio.sleep(min(_PAUSE, LEASE / 4, left))
 
     async def take_when_expired(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
         """Take a lease, and wait until that of a program that was killed has expired.
@@ -88,15 +122,7 @@ class Leases:
             SessionInUseError: another owner has it, and renews it.
             Exception: an exception of ``ask``.
         """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + LEASE + _PAUSE
-        while True:
-            try:
-                return await self.take(session_id, ask)
-            except SessionInUseError:
-                if loop.time() >= end:
-                    raise
-            await asyncio.sleep(min(_PAUSE, LEASE / 4))
+        await self.take_when_free(session_id, ask, LEASE + _PAUSE)
 
     async def renew(self, ask: Callable[..., Awaitable[bool]]) -> None:
         """Renew the leases now. ``ask`` is as for :meth:`take`.
@@ -133,12 +159,30 @@ class Leases:
         if self._store is not None:
             release = self._store.release
             left = max(0.0, end - loop.time())
-            releasing = [
-                call_store(left, release, one, self._owner) for one in {*self._ids, *self._asked}
-            ]
-            await asyncio.gather(*releasing, return_exceptions=True)
+            ids = [*{*self._ids, *self._asked, *self._held}]
+            releasing = [call_store(left, release, one, self._owner) for one in ids]
+            results = await asyncio.gather(*releasing, return_exceptions=True)
+            pairs = zip(ids, results, strict=True)
+            await self._in_thread(self._drop, [one for one, result in pairs if result is None])
         self._ids.clear()
         self._asked.clear()
+        self._held.clear()
+
+    async def _hold(self, session_id: str) -> None:
+        """Write on this machine that this process has a lease."""
+        if session_id not in self._held:
+            self._held.add(session_id)
+            await self._in_thread(self._owners.hold, self._store, session_id, self._owner)
+
+    def _drop(self, released: Sequence[str]) -> None:
+        """Take note that this process has no leases. Those that are not released are dead."""
+        for session_id in released:
+            self._owners.drop(self._store, session_id, self._owner)
+        self._owners.forget(self._owner)
+
+    async def _in_thread(self, function: Callable[..., _T], *arguments: object) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, function, *arguments)
 
     def _start(self, *, at_once: bool = False) -> None:
         if self._renewing is None:
@@ -167,6 +211,7 @@ class Leases:
         if is_ours:
             self._has_lapsed = self._has_lapsed or self._ids[session_id] < _now()
             self._ids[session_id] = expires
+            await self._hold(session_id)
             return True
         del self._ids[session_id]
         self._on_lost(SessionInUseError(session_id))
@@ -182,9 +227,11 @@ class BorrowedLeases:
     def __init__(self, owner: Leases) -> None:
         self._owner = owner
 
-    async def take(self, session_id: str, ask: Callable[..., Awaitable[bool]]) -> None:
-        """Take a lease, unless the recovery has it."""
-        await self._owner.take(session_id, ask)
+    async def take_when_free(
+        self, session_id: str, ask: Callable[..., Awaitable[bool]], seconds: float
+    ) -> None:
+        """Take a lease, unless the recovery has it. Wait while another owner has it."""
+        await self._owner.take_when_free(session_id, ask, seconds)
 
     def take_soon(self, session_id: str) -> None:
         """Take a lease in the background, unless the recovery has it."""

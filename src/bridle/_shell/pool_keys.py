@@ -11,8 +11,9 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from msgspec import Struct, structs
@@ -56,7 +57,8 @@ def _in_use(key: str) -> SessionInUseError:
     error = SessionInUseError(key)
     error.fix = (
         "Send all requests of this key to one program, or wait until the other program has closed "
-        "its process (max_idle). If that program has crashed, wait 30 seconds."
+        "its process (max_idle), for example with pool.session(key, wait=30). If that program has "
+        "crashed on another machine, its lock in the store (the lease) expires after 30 seconds."
     )
     return error
 
@@ -218,12 +220,16 @@ class PoolKeys:
         await self._remove(key, StartCalls(self._timeout))
 
     async def take(
-        self, key: str, on_lost: Callable[[SessionInUseError], None] = lambda _: None
+        self,
+        key: str,
+        on_lost: Callable[[SessionInUseError], None] = lambda _: None,
+        wait: float = 0.0,
     ) -> None:
         """Take the lease of a key, if the store has leases.
 
         ``on_lost`` is called if another program takes the lease, because it was not renewed in
-        time. Call `release` afterwards, also if this fails or is cancelled.
+        time. Call `release` afterwards, also if this fails or is cancelled. ``wait`` is the seconds
+        to wait while another program has the lease.
 
         Raises:
             SessionInUseError: another program has it.
@@ -248,10 +254,18 @@ class PoolKeys:
 
         leases = self._leases[key] = Leases(self._store, uuid4().hex, lose)
         try:
-            await leases.take(_name(key).session_id, ask)
+            await leases.take_when_free(_name(key).session_id, self._asking(key), wait)
         except SessionInUseError:
             del self._leases[key]
             raise _in_use(key) from None  # the id of the lease means nothing to the user
+
+    def _asking(self, key: str) -> Callable[..., Awaitable[Any]]:
+        """Return a function that calls a method of the store, each time with the whole timeout."""
+
+        async def ask(method: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
+            return await StartCalls(self._timeout).ask(key, method, *arguments)
+
+        return ask
 
     def is_lost(self, key: str) -> bool:
         """Return True if another program has taken the lease of a key."""

@@ -8,14 +8,14 @@ import stat
 from collections.abc import Callable, Mapping
 from errno import EISDIR, ENOENT, ENOTDIR
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from msgspec import structs
 
 from bridle._core.launch import Launch, anchored_settings, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._core.unknown_values import unknown_values
-from bridle._core.versions import MINIMUM, Version, parse_version
+from bridle._core.versions import MINIMUM, TESTED, Version, parse_version
 from bridle._keywords import Given, gather
 from bridle._shell.accounts import account_of
 from bridle._shell.known_secrets import clean_answer
@@ -31,21 +31,6 @@ from bridle.options import BidirOptions, CliOptions, SdkOptions, StrPath
 
 CONFIG_VARIABLE = "BRIDLE_CONFIG"
 """The environment variable with the path of the configuration file."""
-
-FORBID_REAL_API = "BRIDLE_FORBID_REAL_API"
-"""If set to 1 in the environment of this process, the CLI may use only an API on loopback."""
-
-_BASE_URL = "ANTHROPIC_BASE_URL"
-# Each of these makes the CLI send requests elsewhere and ignore the base URL.
-_ELSEWHERE = (
-    "ANTHROPIC_UNIX_SOCKET",
-    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
-    "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
-    "CLAUDE_CODE_USE_BEDROCK",
-    "CLAUDE_CODE_USE_FOUNDRY",
-    "CLAUDE_CODE_USE_MANTLE",
-    "CLAUDE_CODE_USE_VERTEX",
-)
 
 
 def settle_options(
@@ -190,53 +175,6 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-CALLS_NOBODY: set[str] = set()
-"""Paths of fake CLIs, which never call an API."""
-
-
-def refuse_real_api(
-    path: str, environ: Mapping[str, str], cli_environ: Mapping[str, str], settings: object
-) -> None:
-    """Reject a CLI that would call a real API, if BRIDLE_FORBID_REAL_API is set.
-
-    ``settings`` are those of the options. Their ``env`` overrides the environment, as it does in
-    the CLI. Settings files are not read.
-
-    Raises:
-        OptionsError: the CLI would call an API that is not on loopback.
-    """
-    if environ.get(FORBID_REAL_API, "") in ("", "0") or path in CALLS_NOBODY:
-        return
-    told: Mapping[str, Any] = {}
-    if isinstance(settings, Mapping):
-        told = cast("Mapping[str, Any]", settings)
-    why = _beyond_loopback({**cli_environ, **(told.get("env") or {})})
-    if why is not None:
-        raise OptionsError(
-            "env",
-            f"is not allowed: {why}, and {FORBID_REAL_API} forbids calls of a real API",
-            fix=f"Set CliOptions(env=model.env) of a ScriptedModel, or unset {FORBID_REAL_API}.",
-        )
-
-
-def _beyond_loopback(cli_environ: Mapping[str, str]) -> str | None:
-    for name in _ELSEWHERE:
-        if cli_environ.get(name):
-            return f"{name} is set"
-    url = cli_environ.get(_BASE_URL, "")
-    if not url:
-        return f"{_BASE_URL} is not set"
-    from ipaddress import ip_address  # asyncio loads neither, and only tests need them
-    from urllib.parse import urlsplit
-
-    try:
-        host = urlsplit(url).hostname or ""
-        here = host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        here = False
-    return None if here else f"{_BASE_URL} is not on loopback"
-
-
 async def check_version(
     path: str,
     launch: Launch,
@@ -250,7 +188,7 @@ async def check_version(
     ``describe`` gets the version as the keyword argument ``cli_version``.
 
     Returns:
-        A warning if the version is not known.
+        A warning if the version is not known, too old for an option, or newer than the tested ones.
 
     Raises:
         UnsupportedCliVersionError: the CLI is too old or, if ``strict``, its version is not known.
@@ -261,7 +199,23 @@ async def check_version(
     doubt = judge_version(answer, strict=strict)
     if doubt is not None:
         return SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt)
-    return _unsupported(answer, launch.needs)
+    return _unsupported(answer, launch.needs) or _untested(answer)
+
+
+_told: set[Version] = set()
+"""The versions that were reported as untested, so that a process does so once."""
+
+
+def _untested(answer: VersionAnswer) -> SdkWarning | None:
+    """Return a warning if the CLI is newer than the newest tested one, once for each version."""
+    if not isinstance(answer, Version) or answer <= TESTED or answer in _told:
+        return None
+    _told.add(answer)
+    return SdkWarning(
+        WarningKind.UNTESTED_VERSION,
+        f"CLI {answer} is newer than {TESTED}, the newest that this version of Bridle was tested "
+        "with; `bridle verify` tries Bridle's promises on it",
+    )
 
 
 def _unsupported(answer: VersionAnswer, needs: Mapping[str, str]) -> SdkWarning | None:

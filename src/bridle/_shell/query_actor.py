@@ -19,6 +19,7 @@ from bridle._shell.actor import Actor
 from bridle._shell.known_secrets import clean
 from bridle._shell.listeners import Listeners
 from bridle._shell.observing import QueryObserver
+from bridle._shell.stored_errors import to_raise
 from bridle._shell.subscriptions import Closed
 from bridle._shell.transport import Transport
 from bridle.errors import BridleError
@@ -93,7 +94,8 @@ class QueryActor(Actor):
             return await self.messages.take()
         except Closed:
             await self.wait_gone()
-            raise Closed(self.error) from None
+            error = self.error
+            raise Closed(error and to_raise(error)) from None
 
     async def close(self) -> None:
         """Stop the query and wait until no process is left.

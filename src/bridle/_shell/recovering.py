@@ -163,7 +163,7 @@ def after_crash(options: ResolvedOptions, session_id: str, *, is_new: bool) -> R
     cli, unset = options.cli, CliOptions()
     changes: dict[str, Any] = {}
     if not is_new:
-        changes = {name: getattr(unset, name) for name in CONVERSATION}
+        changes = {name: getattr(unset, name) for name in CONVERSATION if name in unset.fields}
         changes["resume_session_id"] = session_id
     elif cli.fork_session or not cli.resume_session_id:
         changes["session_id"] = session_id

@@ -10,8 +10,8 @@ import asyncio
 import mmap
 import os
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from bridle._raw_line import JsonObject
 from bridle._shell.config_directory import CliPlace, place_of, working_directory
 from bridle._shell.locate import find_cli, version_of
 from bridle._shell.permission_results import serialise_permission
-from bridle._shell.session_locks import CannotLock, lock_session
+from bridle._shell.session_locks import CannotLock, lock_session, lock_when_free
 from bridle._shell.store_loading import naming_session
 from bridle._shell.transcript_files import SUFFIX, TranscriptFiles
 from bridle._shell.values import describe_error
@@ -59,11 +59,12 @@ def stamped(outcome: Outcome[Any]) -> Outcome[Any]:
 
 
 async def waiting_in_files(
-    launch: Launch, cli: CliOptions, *, must_exist: bool = False
+    launch: Launch, cli: CliOptions, *, must_exist: bool = False, wait: float = 0.0
 ) -> PendingApproval | None:
     """Return the call that waits in the conversation that a CLI without a store is to resume.
 
-    The conversation is locked meanwhile, so that no other program changes it.
+    The conversation is locked meanwhile, so that no other program changes it. ``wait`` is how many
+    seconds to wait while another program has it.
 
     Raises:
         SessionNotFoundError: there is no transcript, and ``must_exist`` is True.
@@ -77,7 +78,7 @@ async def waiting_in_files(
         )
         if must_exist and not any(map(os.path.exists, found)):
             raise SessionNotFoundError(Path(cli.resume_session_id or "").stem)
-        with _locked(place, None if cli.fork_session else launch.writes_id):
+        async with _locked(place, None if cli.fork_session else launch.writes_id, wait):
             for path in found:
                 waiting = await loop.run_in_executor(None, waiting_in_file, path)
                 if waiting is not None:
@@ -103,13 +104,15 @@ def _transcripts(config: str, cwd: str, named: str | None) -> list[Path]:
     return [path for one in ids if (path := here.path(one)) is not None]
 
 
-@contextmanager
-def _locked(place: CliPlace, session_id: str | None) -> Generator[None]:
+@asynccontextmanager
+async def _locked(place: CliPlace, session_id: str | None, wait: float) -> AsyncGenerator[None]:
     """Lock a session of this machine, if its id is known and the directory supports locks."""
     lock = None
     if session_id is not None and is_uuid(session_id):
+        if wait > 0:
+            lock = await lock_when_free(place.config, session_id, place.account, wait)
         with suppress(CannotLock):  # the start of the CLI warns about it
-            lock = lock_session(place.config, session_id, place.account)
+            lock = lock or lock_session(place.config, session_id, place.account)
     try:
         yield
     finally:

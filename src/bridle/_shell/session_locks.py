@@ -8,6 +8,7 @@ that dies. The file stays empty.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import stat
@@ -25,6 +26,9 @@ _NAME = "bridle-sessions.lock"
 
 _CREATE_TIMEOUT = 5.0
 """Maximum seconds for creating the file as another user."""
+
+_PAUSE = 0.2
+"""Seconds between two attempts to lock a session that is in use."""
 
 _CREATE = 'umask 077; mkdir -p -- "$1" && : >> "$2"'
 
@@ -160,6 +164,28 @@ def lock_session(config: str, session_id: str, account: Account | None = None) -
     except OSError as error:
         raise CannotLock(f"{directory}/{_NAME}: {error.strerror or error}") from error
     return SessionLock(file, session_id)
+
+
+async def lock_when_free(
+    config: str, session_id: str, account: Account | None, seconds: float
+) -> SessionLock | None:
+    """Lock a session of a CLI, and wait up to ``seconds`` while another session has the lock.
+
+    The arguments are those of `lock_session`. Return None if it was not free in time, or cannot be
+    locked.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while True:
+        try:
+            return lock_session(config, session_id, account)
+        except CannotLock:
+            return None
+        except SessionInUseError:
+            left = end - loop.time()
+            if left <= 0:
+                return None
+        await asyncio.sleep(min(_PAUSE, left))
 
 
 class SessionLocks:

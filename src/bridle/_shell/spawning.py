@@ -10,14 +10,17 @@ from msgspec import Struct
 
 from bridle._core.engine import Engine
 from bridle._core.launch import Launch, redact
+from bridle._option_checks import is_uuid
 from bridle._shell.actor import Actor
+from bridle._shell.config_directory import place_of
 from bridle._shell.known_secrets import KnownSecrets
 from bridle._shell.locate import find_cli
 from bridle._shell.observing import traced
 from bridle._shell.parking import ParkedCli
-from bridle._shell.preflight import check_version, refuse_real_api
+from bridle._shell.preflight import check_version
 from bridle._shell.process import CliProcess
-from bridle._shell.session_locks import SessionLocks
+from bridle._shell.real_api import keep_on_loopback
+from bridle._shell.session_locks import SessionLock, SessionLocks, lock_when_free
 from bridle._shell.transport import (
     Transport,
     TransportEvents,
@@ -60,10 +63,10 @@ class Spawner(Struct, frozen=True):
         engine.describe(argv=redact(launch.argv))
         named = self.cli.cli_path
         path = find_cli(None if named is None else os.fspath(named))
-        refuse_real_api(path, os.environ, launch.environment(os.environ), self.cli.settings)
         engine.describe(cli_path=path)
         if self.parked is None:
-            process = CliProcess.spawn(path, self.traced_launch(actor), events)
+            launched = keep_on_loopback(path, self.traced_launch(actor), os.environ)
+            process = CliProcess.spawn(path, launched, events)
         else:
             process = self.parked.hand_over(events)
         if not self.cli.no_session_persistence:
@@ -81,6 +84,19 @@ class Spawner(Struct, frozen=True):
                 )
             )
         return process
+
+
+async def wait_for_lock(launch: Launch, seconds: float) -> SessionLock | None:
+    """Wait up to ``seconds`` until the session of a launch is free, and lock it.
+
+    Release the lock immediately before the CLI is started, which locks the session itself. Return
+    None if there is nothing to wait for, or the time is up.
+    """
+    session_id = launch.writes_id
+    if session_id is None or not is_uuid(session_id) or seconds <= 0:
+        return None
+    place = place_of(launch)
+    return await lock_when_free(place.config, session_id, place.account, seconds)
 
 
 def _lock(locks: SessionLocks, actor: Actor, session_id: str) -> None:

@@ -62,12 +62,17 @@ def _decode(line: bytes) -> _Line:
             raise msgspec.DecodeError("not a batch") from None
 
 
-def spool_directory() -> str:
-    """Return the directory of all spool files of this user."""
+def state_directory() -> str:
+    """Return the directory in which Bridle keeps files of this user on this machine."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "bridle", "spool")
+    return os.path.join(state, "bridle")
+
+
+def spool_directory() -> str:
+    """Return the directory of all spool files of this user."""
+    return os.path.join(state_directory(), "spool")
 
 
 def spool_name(store: object, session_id: str) -> str:

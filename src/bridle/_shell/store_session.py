@@ -111,6 +111,7 @@ class StoreSession:
         continues: bool,
         cli_path: str | None,
         admit: Callable[[PendingApproval | None], None],
+        wait: float = 0.0,
     ) -> Launch:
         """Take the lease, and load the conversation that the session resumes.
 
@@ -120,6 +121,7 @@ class StoreSession:
             continues: True to resume the last conversation of the working directory.
             cli_path: the CLI, to find out whether it reports what it saves. None if it does.
             admit: gets the call of a resumed conversation that waits for approval. It may raise.
+            wait: seconds to wait while another session has the lease.
 
         Returns:
             The launch to use.
@@ -144,7 +146,8 @@ class StoreSession:
         is_fork = resumed is not None and launch.writes_id not in (None, resumed)
         if resumed is not None:
             if not is_fork:
-                await self._leases.take(resumed, partial(asking.ask, resumed))
+                await self._leases.take_when_free(resumed, partial(self._ask, resumed), wait)
+                asking = StartCalls(self._load_timeout)  # the wait does not count
             with naming_session(resumed):
                 launch = await self._load(launch, resumed, asking, admit)
             if is_fork:
@@ -152,6 +155,10 @@ class StoreSession:
         if launch.writes_id is not None:
             self._leases.take_soon(launch.writes_id)
         return launch
+
+    async def _ask(self, session_id: str, method: Callable[..., Awaitable[_T]], *more: Any) -> _T:
+        """Call a method of the store, with the whole timeout."""
+        return await StartCalls(self._load_timeout).ask(session_id, method, *more)
 
     async def _reports(self, cli_path: str, launch: Launch) -> bool:
         version = await version_of(cli_path, launch)

@@ -23,6 +23,8 @@ from bridle._core.actions import Reader
 from bridle._core.agents import AgentBook
 from bridle._core.delivery import EVENT_COST, Delivery
 from bridle._raw_line import lines_of
+from bridle._shell.finalizers import when_dropped
+from bridle._shell.stored_errors import to_raise
 from bridle.errors import UsageError
 from bridle.events import SessionEvent, Update
 from bridle.messages import Message
@@ -86,7 +88,9 @@ class Queue(Generic[_T]):
         # Taken before all items: the notice that items were dropped.
         self._notice: _T | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._closed: Closed | None = None
+        self._is_closed = False
+        # The failure that closed it.
+        self._error: BaseException | None = None
         #: Bytes that are unread, without the batch that is being read.
         self.unread_bytes = 0
 
@@ -95,7 +99,7 @@ class Queue(Generic[_T]):
 
     def put(self, items: list[Any], size: int) -> None:
         """Add items of ``size`` bytes: events, messages, or lines of messages."""
-        if self._closed is None:
+        if not self._is_closed:
             self._batches.append((items, size))
             self._batched += len(items)
             self.unread_bytes += size
@@ -132,18 +136,19 @@ class Queue(Generic[_T]):
 
     def close(self, error: BaseException | None = None) -> None:
         """Accept no more items. The items in the queue can still be taken."""
-        if self._closed is None:
-            self._closed = Closed(error)
+        if not self._is_closed:
+            self._is_closed, self._error = True, error
             self._wake()
 
     def hand_over(self, error: BaseException | None) -> Queue[_T]:
         """Move all items to a new queue and return it. This queue is empty and closed."""
         heir: Queue[_T] = Queue(self._loop, self.reader, self._took, self._react, self._agents)
         heir.ready, heir._batches, heir._batched = self.ready, self._batches, self._batched
-        heir.unread_bytes, heir._closed = self.unread_bytes, self._closed
+        heir.unread_bytes = self.unread_bytes
+        heir._is_closed, heir._error = self._is_closed, self._error
         self.ready, self._batches = [], deque()
         self.clear()
-        self._closed = Closed(error)
+        self._is_closed, self._error = True, error
         self._wake()
         return heir
 
@@ -184,11 +189,11 @@ class Queue(Generic[_T]):
             UsageError: this is not the event loop that the items come on.
         """
         loop = asyncio.get_running_loop()
-        if self._loop not in (None, loop) and self._closed is None:
+        if self._loop not in (None, loop) and not self._is_closed:
             raise foreign_loop()
         while not self.ready and not self._batches:
-            if self._closed is not None:
-                raise self._closed
+            if self._is_closed:
+                raise Closed(self._error and to_raise(self._error))
             if self._waiter is not None:
                 raise UsageError(
                     "Another task is already waiting for the next item.",
@@ -352,7 +357,7 @@ class Subscriptions:
         queue: Queue[Message] = self._queue(uuid)
         queue.as_lines = True
         self._queues[uuid] = queue
-        weakref.finalize(holder, self._drop_turn, uuid).atexit = False
+        when_dropped(holder, self._drop_turn, uuid)
 
     def queue_of(self, uuid: str) -> Queue[Message]:
         """Return the queue of a turn."""

@@ -72,7 +72,9 @@ _MAGIC = (
     (8, b"WEBP", "image/webp"),
 )
 _Bytes = bytes | bytearray | memoryview
-_RESULT_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
+_ERROR_KEYS = ("isError", "is_error")
+"""Names of the mark of a failed call: that of MCP, and that of the Anthropic API."""
+_RESULT_KEYS = frozenset({"content", "structuredContent", "_meta", *_ERROR_KEYS})
 _MCP_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode
@@ -117,7 +119,7 @@ def _ready_made(value: object) -> JsonObject | None:
     if is_list(value) and any(_is_shown_as_is(item) for item in value):
         return {"content": [_content(item) for item in value]}
     if is_mapping(value) and _is_result(value):
-        return dict(cast("JsonObject", value))
+        return _result(cast("Mapping[str, object]", value))
     if isinstance(value, str) or _is_shown_as_is(value):
         return {"content": [_content(value)]}
     return None
@@ -128,13 +130,37 @@ def _is_shown_as_is(value: object) -> bool:
 
 
 def _is_result(value: Mapping[object, object]) -> bool:
-    """Return whether a mapping is an MCP result, and not data that has a "content"."""
+    """Return whether a mapping is an MCP result, and not data that has a "content".
+
+    Raises:
+        InvalidResult: it is marked as an error, and its content is not that of a result.
+    """
     content = value.get("content")
-    if not is_list(content):
-        return False
-    if not content:
-        return value.keys() <= _RESULT_KEYS
-    return all(is_mapping(item) and item.get("type") in _MCP_CONTENT for item in content)
+    has_only_result_keys = "content" in value and value.keys() <= _RESULT_KEYS
+    if is_list(content) and not content:
+        return has_only_result_keys
+    if is_list(content) and all(map(_is_content, content)):
+        return True
+    marks = [value[key] for key in _ERROR_KEYS if key in value]
+    if has_only_result_keys and any(marks):
+        raise _unencodable(
+            "a result that is marked as an error needs a list of MCP content blocks; "
+            "raise ToolFailure(text) to tell the model what went wrong"
+        )
+    return False
+
+
+def _is_content(item: object) -> bool:
+    return is_mapping(item) and item.get("type") in _MCP_CONTENT
+
+
+def _result(value: Mapping[str, object]) -> JsonObject:
+    """Return an MCP result in which ``is_error`` has the name that the CLI reads."""
+    marks = [value[key] for key in _ERROR_KEYS if key in value]
+    if not all(isinstance(mark, bool) for mark in marks):
+        raise _unencodable("isError must be True or False")
+    result = {key: each for key, each in value.items() if key not in _ERROR_KEYS}
+    return {**result, "isError": any(marks)} if marks else result
 
 
 def _content(value: object) -> JsonObject:

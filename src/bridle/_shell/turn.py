@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from bridle._shell.stored_errors import to_raise
 from bridle._shell.subscriptions import Queue, Subscriptions
 from bridle.errors import ControlError, ControlRejected, UsageError
 from bridle.messages import Message
@@ -63,7 +64,7 @@ class TurnState:
         self.settle()
         error = self._delivery.begin_loop(self.uuid)
         if error is not None:
-            raise error
+            raise to_raise(error)
         # The loop that reads this queue may be collected at any moment. After the hand-over, its
         # note has no effect.
         return self._subscriptions.hand_over(self.uuid, taken_over())

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "demo": ("bridle.cli.demo", "Show a tour on the real CLI, offline and without an API key."),
         "run": ("bridle.cli.run", "Run one prompt and show the work."),
         "doctor": ("bridle.cli.doctor", "Check whether sessions can run here. Explain problems."),
+        "verify": ("bridle.cli.verify", "Try Bridle's promises on the CLI here, offline."),
         "record": ("bridle.cli.record", "Run one prompt and record the session in a file."),
         "replay": ("bridle.cli.replay", "Show a recorded session as text, JSON or a page."),
         "sessions": ("bridle.cli.sessions", "List, show, export and delete stored sessions."),

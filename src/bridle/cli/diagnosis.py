@@ -13,8 +13,9 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from bridle._core.versions import MINIMUM, Version
+from bridle._core.versions import MINIMUM, TESTED, Version
 from bridle._shell.locate import Failed, TimedOut, Unreadable, VersionAnswer
+from bridle._shell.verifications import Verification
 from bridle.cli.shown import counted, dollars, joined, seconds
 from bridle.errors import (
     BridleError,
@@ -123,6 +124,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     named_by: str | None = None
     places: Sequence[Place] = ()
     version: VersionAnswer | None = None
+    #: What `bridle verify` found out about this CLI; None if it was not run.
+    verification: Verification | None = None
+    #: The time, in seconds since 1970.
+    now: float = 0.0
     directories: Sequence[Directory] = ()
     is_root: bool = False
     is_sandbox: bool = False
@@ -162,6 +167,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *(Finding(check="options", state="warning", text=text) for text in facts.ignored),
         _cli(facts),
         *_version(facts),
+        *_verified(facts),
         *map(_directory, facts.directories),
         _root(facts),
         *_handshake(facts),
@@ -236,6 +242,27 @@ def _version(facts: Facts) -> Iterator[Finding]:
             yield Finding(check="version", state="warning", text=f"--version {words}")
         case None:
             return
+
+
+def _verified(facts: Facts) -> Iterator[Finding]:
+    if not isinstance(facts.cli, str):
+        return
+    found = facts.verification
+    if found is None:
+        newer = ""
+        if isinstance(facts.version, Version) and facts.version > TESTED:
+            newer = f" CLI {facts.version} is newer than {TESTED}, the newest tested one."
+        text = f"not yet.{newer} To try Bridle's promises on this CLI: bridle verify"
+        yield Finding(check="verified", state="note", text=text)
+        return
+    count = len(found.promises)
+    when = f"{seconds(facts.now - found.at)} ago"
+    if found.holds:
+        yield Finding(check="verified", state="ok", text=f"all {count} promises hold ({when})")
+        return
+    text = f"{len(found.failed)} of {count} promises do not hold ({when})"
+    details = [f"{one.state}: {one.id}: {one.sentence}" for one in found.failed]
+    yield Finding(check="verified", state="warning", text=text, details=details)
 
 
 def _handshake(facts: Facts) -> Iterator[Finding]:

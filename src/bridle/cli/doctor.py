@@ -37,6 +37,7 @@ from bridle._shell.locate import (
     find_cli,
     version_of,
 )
+from bridle._shell.verifications import stored_verification
 from bridle.cli.diagnosis import (
     Answer,
     Directory,
@@ -175,6 +176,8 @@ async def _facts(
         named_by=named_by,
         places=places,
         version=version,
+        verification=stored_verification(path) if isinstance(path, str) else None,
+        now=time.time(),
         directories=list(_directories(environ)),
         is_root=os.geteuid() == 0,
         is_sandbox=environ.get("IS_SANDBOX", "") not in ("", "0"),

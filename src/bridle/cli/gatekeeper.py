@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from bridle.cli import questions
+from bridle.cli import dialogs
 from bridle.cli.policy import Policy, Ruling
 from bridle.cli.printable import one_line
 from bridle.cli.screens import Screen
-from bridle.cli.shown import Line, Note, Span
+from bridle.cli.shown import Note, Span
 from bridle.cli.view import WARN, Verdict, View, allowed, denied
 from bridle.hooks import (
     Block,
@@ -28,7 +28,6 @@ from bridle.permissions import (
     Allow,
     AllowAll,
     AllowOnce,
-    Answers,
     Cancel,
     CanUseToolContext,
     Deny,
@@ -59,13 +58,9 @@ _TO_MODEL: Mapping[Otherwise, str] = {
     "absent": "No user is available to give permission.",
 }
 _BY_POLICY = "The permission policy of this run denies this call."
-_NO = "The user does not want this."
 _UNANSWERED = "No user is available to answer. Decide yourself, and state your assumptions."
-_DISMISSED = "The user does not want to answer. Decide yourself, and state your assumptions."
 _CATCH_UP = 50
 """Event loop iterations to wait until the view has the messages sent before a question."""
-
-_AGAIN = "This answer is not one of the choices."
 
 
 class Gatekeeper:
@@ -156,39 +151,17 @@ class Gatekeeper:
         return self._decided(context, allow if verdict.is_allowed else Deny(why), verdict)
 
     async def _ask_permission(self, context: CanUseToolContext) -> PermissionResult:
-        lines: Sequence[Line] = questions.permission(context)
-        while True:
-            said = await self._screen.ask(lines, questions.choices(context))
-            chosen = questions.Choice("no") if said is None else questions.choice(said, context)
-            match chosen:
-                case questions.Choice("yes"):
-                    return self._decided(context, AllowOnce(), allowed("allowed by you"))
-                case questions.Choice("always"):
-                    always = allowed("always allowed by you")
-                    return self._decided(context, AllowAll(), always)
-                case questions.Choice("no", reason):
-                    return self._refused(context, reason)
-                case questions.Choice("edit"):
-                    changed, lines = await self._edit(context)
-                    if changed is not None:
-                        edited = allowed("edited by you", tool_input=changed)
-                        return self._decided(context, Edit(changed), edited)
-                case _:
-                    lines = _hint(_AGAIN)
-
-    async def _edit(
-        self, context: CanUseToolContext
-    ) -> tuple[dict[str, Any] | None, Sequence[Line]]:
-        """Return the edited input; or None, and the lines to show before asking again."""
-        before = questions.document(context.tool_input)
-        try:
-            after = await self._screen.edit(before)
-            changed = questions.edited(after)
-        except (OSError, ValueError) as problem:
-            return None, _hint(str(problem))
-        if changed == context.tool_input:
-            return None, questions.permission(context)
-        return changed, ()
+        result = await dialogs.ask_permission(self._screen, context)
+        match result:
+            case Deny():
+                return self._refused(context, result)
+            case AllowAll():
+                return self._decided(context, result, allowed("always allowed by you"))
+            case Edit():
+                edited = allowed("edited by you", tool_input=result.new_input)
+                return self._decided(context, result, edited)
+            case AllowOnce():
+                return self._decided(context, result, allowed("allowed by you"))
 
     def _decided(
         self, context: CanUseToolContext | PreToolUseContext, result: _Result, verdict: Verdict
@@ -196,9 +169,9 @@ class Gatekeeper:
         self._view.decided(context.tool_use_id or "", verdict, self._clock())
         return result
 
-    def _refused(self, context: CanUseToolContext, reason: str) -> Deny:
-        verdict = denied("denied by you", reason)
-        return self._decided(context, Deny(reason or _NO), verdict)
+    def _refused(self, context: CanUseToolContext, result: Deny) -> Deny:
+        said = "" if result.reason == dialogs.NO else result.reason
+        return self._decided(context, result, denied("denied by you", said))
 
     async def _with_person(
         self, context: _Asked, ask: Callable[[_Asked], Awaitable[_Result]]
@@ -227,17 +200,11 @@ class Gatekeeper:
         # Some CLI versions omit the plan from the request. The tool call contains it.
         call = self._view.input_of(context.tool_use_id or "") or {}
         text = context.plan or call.get("plan")
-        lines = questions.plan(text if isinstance(text, str) else None)
-        while True:
-            said = await self._screen.ask(lines, questions.PLAN_CHOICES)
-            chosen = questions.Choice("no") if said is None else questions.choice(said, context)
-            match chosen:
-                case questions.Choice("yes"):
-                    return self._decided(context, Allow(), allowed("approved by you"))
-                case questions.Choice("no", reason):
-                    return self._refused(context, reason)
-                case _:
-                    lines = _hint(_AGAIN)
+        shown = text if isinstance(text, str) else None
+        result = await dialogs.ask_plan(self._screen, context, shown)
+        if isinstance(result, Deny):
+            return self._refused(context, result)
+        return self._decided(context, result, allowed("approved by you"))
 
     async def question(self, context: QuestionContext) -> QuestionResult:
         """Answer the questions of the model."""
@@ -248,18 +215,10 @@ class Gatekeeper:
         return await self._with_person(context, self._ask_questions)
 
     async def _ask_questions(self, context: QuestionContext) -> QuestionResult:
-        answers: dict[str, str | Sequence[str]] = {}
-        for asked in context.questions:
-            lines = questions.question(asked)
-            answer = None
-            while answer is None:
-                said = await self._screen.ask(lines, questions.offer(asked))
-                if said is None:
-                    return self._decided(context, Deny(_DISMISSED), denied("dismissed by you"))
-                answer = questions.answer(said, asked)
-                lines = _hint(_AGAIN)
-            answers[asked.question] = answer
-        return self._decided(context, Answers(answers), allowed("answered by you"))
+        result = await dialogs.ask_questions(self._screen, context)
+        is_dismissed = isinstance(result, Deny)
+        verdict = denied("dismissed by you") if is_dismissed else allowed("answered by you")
+        return self._decided(context, result, verdict)
 
     async def elicitation(self, context: ElicitationRequestContext) -> ElicitationAnswer:
         """Cancel an elicitation of an MCP server, because this command cannot show forms."""
@@ -274,7 +233,3 @@ def _verdict(ruling: Ruling) -> Verdict:
     if ruling.decision == "allow":
         return allowed(f"allowed by {rule}", ruling.reason)
     return denied(f"denied by {rule}", ruling.reason)
-
-
-def _hint(text: str) -> list[Line]:
-    return [(Span(f"  {one_line(text, 500)}", "warn"),)]

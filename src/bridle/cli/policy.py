@@ -24,7 +24,8 @@ permission requests.
 
 A rule that allows matches as little as possible: paths are resolved, a command must be one simple
 command with literal words, and URLs are compared by their parts. A rule that denies or asks
-matches as much as possible. If it is unclear whether it matches, the user is asked.
+matches as much as possible. If it is unclear whether it matches, the user is asked. A rule that
+denies cannot have a command: a shell has too many ways to write one.
 """
 
 from __future__ import annotations
@@ -104,6 +105,14 @@ class RuleTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             for field in self.input:
                 _check_field(name, field)
         names_glob = any(_matches(name, "Glob") for name in self.tools)
+        if self.decision == "deny" and "command" in self.input:
+            # A shell has more ways to write a command than a pattern can name: r[m], env -S "rm".
+            raise ValueError(
+                "a rule that denies cannot have input.command, because a command can be written in "
+                "ways that no pattern matches. Allow the commands that may run, then deny the "
+                f'rest: tool = {msgspec.json.encode(self.tool).decode()}, decision = "deny". To be '
+                'asked about a command, use decision = "ask"'
+            )
         if self.decision == "allow" and "pattern" in self.input and names_glob:
             raise ValueError("input.pattern of Glob does not limit the directory: write input.path")
 

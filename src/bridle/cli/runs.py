@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -190,6 +191,8 @@ def _facts(info: RunInfo) -> list[str]:
         "tenant": info.tenant,
         "prompt": one_line(_text(info), 200),
         "outcome": info.reason,
+        "detail": info.detail,
+        "delayed": _delay(info),
         "cost": None if info.cost_usd is None else f"${info.cost_usd:.4f}",
         "worker": info.worker,
         "starts": info.starts,
@@ -199,6 +202,14 @@ def _facts(info: RunInfo) -> list[str]:
         facts["waits for"] = one_line(f"{info.pending.tool_name} {call}", 500)
         facts["call"] = info.pending.tool_use_id
     return [f"{name + ':':11}{one_line(str(value), 500)}" for name, value in facts.items() if value]
+
+
+def _delay(info: RunInfo) -> str | None:
+    """Return until when a run is delayed, and why."""
+    if info.delayed_until is None:
+        return None
+    until = datetime.fromtimestamp(info.delayed_until).astimezone().isoformat(" ", "seconds")
+    return f"until {until}: {info.delay_reason}"
 
 
 async def _approve(fleet: Fleet, options: argparse.Namespace, word: str) -> None:

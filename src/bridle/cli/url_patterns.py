@@ -24,9 +24,13 @@ _PATTERN = re.compile(
     r"(?P<port>:\d+)?(?P<rest>[/?#].*)?",
     re.IGNORECASE,
 )
-# ".." in every spelling, because clients and servers may resolve it.
-_CLIMBING = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\?#]|$)", re.IGNORECASE)
-_ENCODED_SLASH = re.compile(r"%(?:2f|5c)", re.IGNORECASE)
+# ".." in every spelling, because clients and servers may resolve it. Some servers ignore what
+# follows a semicolon.
+_CLIMBING = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\?#;]|%3b|$)", re.IGNORECASE)
+# A slash or a backslash that a server may decode, and a percent sign that it may decode twice.
+_ENCODED_SLASH = re.compile(r"%(?:2f|5c|25)", re.IGNORECASE)
+# curl requests several URLs for one with braces or brackets: /v1/{..}/admin is /v1/../admin.
+_EXPANDED = re.compile(r"[{}\[\]]")
 
 # How clients parse a text: they drop control characters and spaces, and accept missing slashes.
 _IGNORED = re.compile(r"[\x00-\x1f\x7f\xad\u200b-\u200d\u2060\ufeff]")
@@ -77,7 +81,7 @@ class UrlPattern:
             return False
         host, rest = parts["host"].lower(), parts["rest"] or "/"
         path = re.split(r"[?#]", rest, maxsplit=1)[0]
-        if _CLIMBING.search(path) or _ENCODED_SLASH.search(path):
+        if _EXPANDED.search(rest) or _CLIMBING.search(path) or _ENCODED_SLASH.search(path):
             return False
         is_host = host.endswith(f".{self._host}") if self._has_subdomains else host == self._host
         return is_host and self._rest.fullmatch(rest) is not None

@@ -15,8 +15,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +26,8 @@ from bridle._core.fleet_runs import Segment, SegmentResult
 from bridle._stores.drivers import load_driver
 from bridle._stores.sqlite import create_file
 from bridle.errors import OptionsError, StoreError, UsageError
+from bridle.fleet._claims import Claimant, claim
+from bridle.fleet._log import SeldomLog, explain_dbos, log
 
 SCHEMA = "bridle_fleet"
 """The PostgreSQL schema of DBOS's tables."""
@@ -58,24 +61,6 @@ _MIGRATING = 60.0
 
 _CLOSING = 60.0
 """Seconds that a start of DBOS waits for the end of the last one."""
-
-_REPEAT = 60.0
-"""Seconds in which the same warning of DBOS is passed on once."""
-
-log = logging.getLogger("bridle.fleet")
-
-
-def _application(name: str) -> str:
-    """Return the name of a fleet as a DBOS application. Its queue has the same name."""
-    return f"bridle-{name}"
-
-
-def _version(name: str) -> str:
-    """Return the version of the application of a fleet. Versions of two fleets must differ.
-
-    It is constant, so that a deployment continues old runs.
-    """
-    return f"{_application(name)}-1"
 
 
 _T = TypeVar("_T")
@@ -139,8 +124,25 @@ def _row(one: Any) -> Row:
 
 def _attributes(segment: Segment) -> dict[str, Any]:
     """Return the attributes by which segments are found."""
-    found = {"run": segment.run_id, "key": segment.key, "tenant": segment.tenant}
+    found = {
+        "run": segment.run_id,
+        "key": segment.key,
+        "tenant": segment.tenant,
+        "at": segment.submitted_at,
+    }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def noted_cost(attributes: Mapping[str, Any]) -> float | None:
+    """Return the US dollars that a segment has cost, as far as its workers wrote it down.
+
+    ``running_usd`` is the cost in the worker that has the segment, or had it last, and
+    ``lost_usd`` the cost in those before. At the end, ``cost_usd`` is the sum.
+    """
+    if (cost := attributes.get("cost_usd")) is not None:
+        return float(cost)
+    parts = [attributes.get(name) for name in ("lost_usd", "running_usd")]
+    return sum(map(float, filter(None, parts))) if any(parts) else None
 
 
 def _table() -> Any:
@@ -159,9 +161,13 @@ class Queue:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        self._url = bounded(url)
+        self.url = bounded(url)
         self._fleet = name
-        self._name = _application(name)
+        #: The name of the queue and of the DBOS application.
+        self.name = f"bridle-{name}"
+        #: The version of the application. Versions of two fleets must differ. It is constant, so
+        #: that a deployment continues old runs.
+        self.version = f"{self.name}-1"
         self._is_sqlite = url.startswith("sqlite")
         self._opened: Any = None
         self._opening = threading.Lock()
@@ -184,14 +190,15 @@ class Queue:
 
     def _connect(self) -> Any:
         dbos = load_driver("Fleet", "dbos", "fleet")
-        with self._errors("open"), _migrating(self._url):
-            dbos.DBOS.migrate(self._url, schema=SCHEMA)
+        explain_dbos()
+        with self._errors("open"), _migrating(self.url):
+            dbos.DBOS.migrate(self.url, schema=SCHEMA)
         with self._errors("open"):
             client = dbos.DBOSClient(
-                system_database_url=self._url,
+                system_database_url=self.url,
                 dbos_system_schema=SCHEMA,
                 serializer=_serializer(),
-                application_name=self._name,
+                application_name=self.name,
                 retry_connection_errors=False,
             )
         # DBOS logs errors of SQLAlchemy, which show prompts otherwise.
@@ -228,9 +235,9 @@ class Queue:
         """Put a segment into the queue, unless there is one with its id."""
         options: dict[str, Any] = {
             "workflow_name": RUN,
-            "queue_name": self._name,
+            "queue_name": self.name,
             "workflow_id": segment.id,
-            "app_version": _version(self._fleet),
+            "app_version": self.version,
             "priority": _FIRST - segment.priority,
             "queue_partition_key": segment.tenant or "",
             "attributes": _attributes(segment),
@@ -243,7 +250,7 @@ class Queue:
     def rows(self, ids: Sequence[str]) -> dict[str, Row]:
         """Return the workflows with these ids."""
         with self._errors("read"):
-            found = self._client.list_workflows(workflow_ids=list(ids), application_name=self._name)
+            found = self._client.list_workflows(workflow_ids=list(ids), application_name=self.name)
         return {one.workflow_id: _row(one) for one in found}
 
     def segments(
@@ -265,7 +272,7 @@ class Queue:
         with self._errors("list"):
             found = self._client.list_workflows(
                 name=RUN,
-                application_name=self._name,
+                application_name=self.name,
                 status=status if status is None or isinstance(status, str) else [*status],
                 attributes=None if self._is_sqlite else dict(attributes) or None,
                 # DBOS rounds down to milliseconds.
@@ -290,25 +297,30 @@ class Queue:
         columns = _table().c
         query = select(columns.workflow_uuid, columns.completed_at, columns.attributes).where(
             columns.completed_at >= int(after * 1000),
-            columns.application_name == self._name,
+            columns.application_name == self.name,
             columns.queue_partition_key == (tenant or ""),
         )
         with self._errors("read"), self._client._sys_db.engine.begin() as connection:
             found = connection.execute(query).fetchall()
         costs: dict[str, tuple[float, float]] = {}
         for one, at, attributes in found:
-            notes: dict[str, Any] = attributes or {}
-            if notes.get("cost_usd"):
-                costs[one] = (at / 1000, float(notes["cost_usd"]))
+            if cost := noted_cost(attributes or {}):
+                costs[one] = (at / 1000, cost)
         return costs
 
     def running(self) -> list[tuple[str, str]]:
         """Return the ids and the executors of all workflows that run, also of schedules."""
         with self._errors("look"):
             found = self._client.list_workflows(
-                application_name=self._name, status="PENDING", load_input=False, load_output=False
+                application_name=self.name, status="PENDING", load_input=False, load_output=False
             )
         return [(one.workflow_id, one.executor_id or "") for one in found]
+
+    def claim(self, who: Claimant, active: Collection[str]) -> tuple[list[str], str]:
+        """Claim runs for a worker. Return their ids in order, and the token that proves it."""
+        token = str(uuid4())
+        with self._errors("claim"), self._client._sys_db.engine.begin() as connection:
+            return claim(connection, _table(), who, active, token), token
 
     def cancel(self, segment_id: str) -> None:
         """Cancel a workflow that has not ended."""
@@ -329,20 +341,23 @@ class Queue:
         """Put a workflow back into its queue if this executor has it. Return whether it did."""
         with self._errors("put_back"):
             database = self._client._sys_db
-            return bool(database.reenqueue_for_recovery(segment_id, [executor], self._name))
+            return bool(database.reenqueue_for_recovery(segment_id, [executor], self.name))
 
-    def postpone(self, segment_id: str, executor: str, seconds: float) -> bool:
-        """Put a workflow off if this executor has it. Return whether it did.
+    def postpone(
+        self, segment: Segment, executor: str, seconds: float, notes: Mapping[str, Any]
+    ) -> bool:
+        """Put a segment off if this executor has it, and add attributes. Return whether it did.
 
         This does not count as a start.
         """
         table = _table()
         return self._change(
             table.update()
-            .where(table.c.workflow_uuid == segment_id, table.c.executor_id == executor)
+            .where(table.c.workflow_uuid == segment.id, table.c.executor_id == executor)
             .where(table.c.status == "PENDING")
             .values(
                 status="DELAYED",
+                attributes={**_attributes(segment), **notes},
                 delay_until_epoch_ms=int((time.time() + seconds) * 1000),
                 owner_xid=None,
                 started_at_epoch_ms=None,
@@ -393,8 +408,7 @@ class Executor:
     """DBOS in a worker. A process has one at a time.
 
     Args:
-        url: as for `Queue`.
-        name: as for `Queue`.
+        queue: the queue, which claims the runs.
         executor: the name of this worker.
         at_once: how many runs this worker has at the same time.
         fleet_at_once: how many the whole fleet has. None for any number.
@@ -405,8 +419,7 @@ class Executor:
 
     def __init__(
         self,
-        url: str,
-        name: str,
+        queue: Queue,
         executor: str,
         *,
         at_once: int,
@@ -418,19 +431,24 @@ class Executor:
         self._loop = asyncio.get_running_loop()
         self._run = run
         self._scheduled = scheduled
-        self._limits: dict[str, Any] = {
-            "worker_concurrency": at_once,
-            "global_concurrency": fleet_at_once,
-            "partition_concurrency": tenant_at_once,
-            "polling_interval_sec": _POLL,
-        }
+        self._queue = queue
+        self._claimant = Claimant(
+            application=queue.name,
+            version=queue.version,
+            executor=executor,
+            at_once=at_once,
+            fleet_at_once=fleet_at_once,
+            tenant_at_once=tenant_at_once,
+        )
+        self._taking: threading.Thread | None = None
+        self._no_more = threading.Event()
         self._config: dict[str, Any] = {
-            "name": _application(name),
-            "system_database_url": bounded(url),
+            "name": queue.name,
+            "system_database_url": queue.url,
             "dbos_system_schema": SCHEMA,
             "serializer": _serializer(),
             "executor_id": executor,
-            "application_version": _version(name),
+            "application_version": queue.version,
             "run_migrations": False,
             "sys_db_pool_size": 5,
             "db_engine_kwargs": {"hide_parameters": True},
@@ -469,7 +487,6 @@ class Executor:
             _instance.release()
             what = "This process has a DBOS instance, and a process can have only one."
             raise UsageError(what, fix="Run `bridle work` in a process of its own.")
-        _forward_log()
         self._dbos = DBOS(config=self._config)  # type: ignore[arg-type]  # a TypedDict
 
         @DBOS.workflow(name=RUN, max_recovery_attempts=MAX_STARTS)
@@ -483,13 +500,37 @@ class Executor:
             done = asyncio.run_coroutine_threadsafe(_coroutine(work), self._loop)
             await asyncio.wrap_future(done)
 
-        # In memory: a queue in the database would have one `at_once` for all workers.
-        name = str(self._config["name"])
-        self._dbos._registry._register_internal_queue(name, **self._limits)
         DBOS.launch()
+        # DBOS knows nothing of the queue: Bridle claims the runs, and DBOS runs them.
+        self._taking = threading.Thread(target=self._take, name="bridle-fleet-claim", daemon=True)
+        self._taking.start()
+
+    def _take(self) -> None:
+        """Claim runs again and again, and start them."""
+        from dbos._core import execute_dequeued_workflow
+        from dbos._error import DBOSException
+
+        seldom = SeldomLog()
+        while not self._no_more.wait(_POLL):
+            try:
+                ids, token = self._queue.claim(self._claimant, self.active)
+                found: Any = self._dbos._sys_db.get_workflow_statuses(ids) if ids else ()
+            except Exception as error:
+                # Runs that were claimed go back into the queue after some seconds.
+                what = f"The worker cannot take runs: {type(error).__name__}"
+                if isinstance(error, StoreError):
+                    what = str(error)
+                seldom.log(logging.WARNING, f"{what} The worker tries again.")
+                continue
+            for status in found:
+                try:
+                    execute_dequeued_workflow(self._dbos, status, token)
+                except DBOSException as error:  # such as: started too often
+                    log.error("run %s cannot start: %s", status["workflow_uuid"], error)
 
     def stop_taking(self) -> None:
         """Take no more runs from the queue. Those that run go on."""
+        self._no_more.set()
         if self._dbos is not None:
             for event in self._dbos.background_thread_stop_events:
                 event.set()
@@ -510,6 +551,9 @@ class Executor:
         with self._changing:
             if not self._has_instance:
                 return
+            self._no_more.set()
+            if self._taking is not None:
+                self._taking.join()
             try:
                 DBOS.destroy(destroy_registry=True)
             finally:
@@ -540,31 +584,6 @@ def bounded(url: str) -> str:
     made = make_url(url)
     missing = {name: value for name, value in _LIMITS.items() if name not in made.query}
     return made.update_query_dict(missing).render_as_string(hide_password=False)
-
-
-class _Forward(logging.Handler):
-    """Pass warnings of DBOS on to the log of Bridle: their first line, and repeated ones rarely."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._passed: dict[str, float] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage().partition("\n")[0]
-        now = time.monotonic()
-        self._passed = {one: at for one, at in self._passed.items() if now - at < _REPEAT}
-        # Bridle leaves a run to other workers in this way.
-        if text not in self._passed and not text.startswith("Asyncio task cancelled"):
-            self._passed[text] = now
-            log.log(record.levelno, "DBOS: %.300s", text)
-
-
-def _forward_log() -> None:
-    """Keep DBOS from printing its log in a worker, unless the program has handlers for it."""
-    found = logging.getLogger("dbos")
-    if not found.handlers:
-        found.addHandler(_Forward())
-        found.propagate = False
 
 
 @contextlib.contextmanager

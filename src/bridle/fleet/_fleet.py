@@ -24,10 +24,12 @@ from bridle._stores.drivers import load_driver
 from bridle.agent import Agent, plan_of
 from bridle.content import Content
 from bridle.errors import OptionsError, UsageError
+from bridle.fleet._claims import submission_time
 from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._locks import FileLock, PostgresLock, WorkerLock
 from bridle.fleet._runs import Run, RunInfo, info_of
 from bridle.fleet._store import FleetStore
+from bridle.fleet._verified import verified_cli
 from bridle.fleet._waiting import in_thread
 from bridle.fleet._worker import TenantLimits, Worker, WorkPlan
 from bridle.options import Retry
@@ -62,6 +64,9 @@ class Fleet:
             example after another worker died. Gets the `RunInfo` and returns the working directory,
             or None for that of the agent. If another worker on the same machine takes over a run,
             the run stays in its directory.
+        verified: whether workers take runs only with a CLI on which ``bridle verify`` holds. A
+            worker uses the stored result for this CLI, or runs ``bridle verify`` once before it
+            takes runs.
 
     Raises:
         OptionsError: an argument is invalid, or the extra ``fleet`` is not installed.
@@ -77,6 +82,7 @@ class Fleet:
         tenants: TenantLimits | None = None,
         retry: Retry | None = None,
         prepare: Prepare | None = None,
+        verified: bool = False,
     ) -> None:
         load_driver("Fleet", "dbos", "fleet")
         if not isinstance(cast("object", agent), Agent):
@@ -92,13 +98,14 @@ class Fleet:
             _at_once("at_once", at_once)
         self.name = name
         self.agent = agent
-        self._url, store, self._lock = _place(database)
+        url, store, self._lock = _place(database)
         self._store = FleetStore(store)
-        self._queue = Queue(self._url, name)
+        self._queue = Queue(url, name)
         self._at_once = at_once
         self._tenants = _checked_limits(tenants)
         self._retry = retry
         self._prepare = prepare
+        self._verified = verified
 
     def __repr__(self) -> str:
         return f"Fleet(name={self.name!r}, store={self._store!r})"
@@ -128,8 +135,9 @@ class Fleet:
             key: names the run. If there is a run with this key, it is returned, and the other
                 arguments are ignored.
             tenant: for whom the run is. See `TenantLimits`.
-            priority: from -1000 to 1000. Runs with a higher priority start first. With
-                ``TenantLimits.at_once`` this holds for the runs of one tenant.
+            priority: from -1000 to 1000. Runs with a higher priority start first, and of runs with
+                the same priority the one that was submitted first. Runs of a tenant that has
+                reached ``TenantLimits.at_once`` are skipped.
             delay: seconds before the run goes into the queue.
             at: when the run goes into the queue, instead of ``delay``. Must have a time zone.
             metadata: a JSON object for `RunInfo.metadata`, for example for ``prepare``.
@@ -180,6 +188,7 @@ class Fleet:
             tenant=tenant,
             priority=priority,
             metadata=cast("dict[str, Any]", kept),
+            submitted_at=submission_time(),
         )
 
     async def schedule(
@@ -331,15 +340,20 @@ class Fleet:
         Raises:
             OptionsError: an argument is invalid.
             UsageError: this process has a worker already.
+            UnverifiedCliError: with ``verified=True``, a promise does not hold on the CLI. The
+                worker has taken no run.
+            StartError: with ``verified=True``, there is no CLI, or it cannot be executed.
 
         Cancellation: kills the CLIs and hands the runs over.
         """
         _at_once("at_once", at_once)
         plan = plan_of(self.agent)
         options = structs.replace(plan.options, sdk=plan.options.sdk.replace(store=self._store))
+        if self._verified:
+            path = await verified_cli(options.cli)
+            options = structs.replace(options, cli=options.cli.replace(cli_path=path))
         working = WorkPlan(
             name=self.name,
-            url=self._url,
             queue=self._queue,
             store=self._store,
             plan=structs.replace(plan, options=options),

@@ -27,7 +27,8 @@ from bridle._shell.typed_output import OutputType
 from bridle._store import SessionStore
 from bridle.approvals import PendingApproval, check_pending
 from bridle.errors import SessionNotFoundError, StoreError, UsageError
-from bridle.fleet._dbos import Queue, Row
+from bridle.fleet._claims import submission_time
+from bridle.fleet._dbos import Queue, Row, noted_cost
 from bridle.fleet._waiting import in_thread
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import Answers, PermissionResult
@@ -35,6 +36,9 @@ from bridle.sessions import read_messages
 
 _POLL = 0.5
 """Seconds between two looks at a run."""
+
+_SUBMITTED = "it was submitted with a delay"
+"""Why a run is delayed that no worker has put off."""
 
 _LOST = 120.0
 """Seconds for which a program that waits for a run puts up with a database that fails."""
@@ -57,16 +61,19 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     submitted_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None
-    #: When a delayed run goes into the queue.
+    #: When a delayed run goes into the queue, and why it does not before.
     delayed_until: float | None = None
+    delay_reason: str | None = None
     #: The worker that has the run, or had it last: machine, process id and a random word.
     worker: str | None = None
     #: How often a worker has started the run or its last segment. More than 1 after a take-over.
     starts: int = 0
-    #: Cost in US dollars as far as the CLI reported it. None before there is an outcome.
+    #: Cost in US dollars as far as the CLI reported it, also while the run is in progress. After a
+    #: take-over it includes the model calls that the dead worker wrote down. None if there is none.
     cost_usd: float | None = None
-    #: The reason of the outcome. None before there is one.
+    #: The reason of the outcome, and what explains it. None before there is one.
     reason: OutcomeReason | None = None
+    detail: str | None = None
     #: The tool call that waits for a decision, if the status is ``waiting``.
     pending: PendingApproval | None = None
 
@@ -118,8 +125,10 @@ def info_of(row: Row, first: Row) -> RunInfo:
     outcome = None if row.result is None else row.result.outcome
     status = status_of(row)
     reason = None if outcome is None else outcome.reason
+    detail = None if outcome is None else outcome.detail
     if status.is_final and not _has_outcome(row):
-        reason = OutcomeReason.STOPPED
+        reason, detail = OutcomeReason.STOPPED, _why_stopped(row)
+    is_delayed = status is RunStatus.DELAYED
     return RunInfo(
         id=segment.run_id,
         session_id=segment.session_id,
@@ -132,11 +141,13 @@ def info_of(row: Row, first: Row) -> RunInfo:
         submitted_at=first.created_at,
         started_at=row.started_at,
         ended_at=row.completed_at if status.is_final else None,
-        delayed_until=row.delayed_until if status is RunStatus.DELAYED else None,
+        delayed_until=row.delayed_until if is_delayed else None,
+        delay_reason=row.attributes.get("delayed", _SUBMITTED) if is_delayed else None,
         worker=row.executor,
         starts=row.starts,
         cost_usd=_cost(row),
         reason=reason,
+        detail=detail or None,
         pending=outcome.pending if outcome is not None and status is RunStatus.WAITING else None,
     )
 
@@ -150,7 +161,7 @@ def _segment_of(row: Row) -> Segment:
 def _cost(row: Row) -> float | None:
     """Return what a run has cost, up to a segment. Cancelled segments have no outcome."""
     spent = _segment_of(row).spent
-    own: float | None = row.attributes.get("cost_usd")
+    own = noted_cost(row.attributes)
     return spent + (own or 0.0) if spent or own is not None else None
 
 
@@ -335,6 +346,7 @@ class Run:
             decision=decision,
             decision_id=decision_id,
             spent=_cost(row) or 0.0,
+            submitted_at=submission_time(),
         )
         await in_thread(self._queue.add, following)
 
@@ -373,18 +385,22 @@ class Run:
     def _outcome(self, row: Row) -> Outcome[Any]:
         stored = None if row.result is None else row.result.outcome
         if stored is None or not _has_outcome(row):
-            if status_of(row) is RunStatus.CANCELLED:
-                detail = "the run was cancelled"
-            elif row.error is not None:
-                detail = f"the worker {row.executor} failed with {row.error}: see its log"
-            else:
-                detail = f"the run was started {row.starts} times and never ended"
+            detail = _why_stopped(row)
             session_id = None if row.segment is None else row.segment.session_id
             return Outcome(reason=OutcomeReason.STOPPED, detail=detail, session_id=session_id)
         outcome = restore_outcome(stored)
         if self._output_type is not None:
             outcome = OutputType(self._output_type).convert_stored(outcome)
         return outcome
+
+
+def _why_stopped(row: Row) -> str:
+    """Return why a run has ended without an outcome of its own."""
+    if status_of(row) is RunStatus.CANCELLED:
+        return "the run was cancelled"
+    if row.error is not None:
+        return f"the worker {row.executor} failed with {row.error}: see its log"
+    return f"the run was started {row.starts} times and never ended"
 
 
 def _has_outcome(row: Row) -> bool:

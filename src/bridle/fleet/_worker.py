@@ -8,6 +8,7 @@ reached.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import os
@@ -57,7 +58,9 @@ from bridle.errors import (
     StoreError,
     UsageError,
 )
-from bridle.fleet._dbos import Executor, Queue, Row
+from bridle.fleet._claims import submission_time
+from bridle.fleet._dbos import Executor, Queue, Row, noted_cost
+from bridle.fleet._jobs import Job
 from bridle.fleet._locks import LockLost, WorkerLock
 from bridle.fleet._store import FleetStore
 from bridle.fleet._waiting import finish, first, in_thread, unless
@@ -80,8 +83,8 @@ _CLOSING = 15.0
 _LONGEST_PAUSE = 10.0
 """Seconds between two attempts of a run, at most."""
 
-_REPORTING = 5.0
-"""Seconds that the CLI of a cancelled run has to report its cost."""
+_COSTS = 0.5
+"""Seconds between two questions about the cost of runs in progress."""
 
 _PREPARE = "prepare"
 """The option that errors of the user's function `prepare` name."""
@@ -111,8 +114,6 @@ class WorkPlan(Struct, frozen=True, kw_only=True):
 
     #: The name of the fleet.
     name: str
-    #: The database, as SQLAlchemy names it.
-    url: str
     queue: Queue
     store: FleetStore
     plan: AgentPlan
@@ -121,45 +122,6 @@ class WorkPlan(Struct, frozen=True, kw_only=True):
     limits: TenantLimits
     retry: Retry | None
     prepare: Callable[[Segment], Awaitable[Any]] | None
-
-
-class _Job:
-    """A segment that this worker runs."""
-
-    def __init__(self, segment: Segment, task: asyncio.Task[Any]) -> None:
-        self.segment = segment
-        self._task = task
-        self._turn: OneTurn | None = None
-        #: Whether the run belongs to this worker no more.
-        self.is_lost = False
-        #: Whether the run was cancelled.
-        self.is_cancelled = False
-
-    def show(self, turn: OneTurn) -> None:
-        """Take note of the session of each new CLI."""
-        self._turn = turn
-        if self.is_lost:
-            turn.kill()
-
-    def kill(self) -> None:
-        """Kill the CLI now. Safe from any thread."""
-        self.is_lost = True
-        turn = self._turn
-        if turn is not None:
-            turn.kill()
-
-    def cancel(self) -> None:
-        """End the run, in the event loop of the worker."""
-        self._task.cancel()
-
-    async def interrupt(self) -> None:
-        """End a run that was cancelled. The CLI reports what an interrupted turn has cost."""
-        with contextlib.suppress(BridleError, TimeoutError):
-            async with asyncio.timeout(_REPORTING):
-                if self._turn is not None and self._turn.turn is not None:
-                    await self._turn.turn.interrupt()
-                    await asyncio.wait([self._task])
-        self.cancel()
 
 
 class Worker:
@@ -215,7 +177,7 @@ class _Term:
         self.lost = asyncio.Event()
         self._is_taking = True
         self._is_over = False
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, Job] = {}
         self._lock = plan.lock(self.name)
         self._free = SeenFor(self._lock.free_for)
         # Runs that were claimed and not started, and those of them that were put back.
@@ -226,6 +188,7 @@ class _Term:
         self._endings: set[asyncio.Task[None]] = set()
         self._keeper: threading.Thread | None = None
         self._keeping: asyncio.AbstractEventLoop | None = None
+        self._checks: list[concurrent.futures.Future[None]] = []
         self._executor: Executor | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -241,8 +204,7 @@ class _Term:
         await self._keep()
         plan = self._plan
         self._executor = Executor(
-            plan.url,
-            plan.name,
+            plan.queue,
             self.name,
             at_once=self._at_once,
             fleet_at_once=plan.at_once,
@@ -262,6 +224,7 @@ class _Term:
         self._tasks = [
             asyncio.create_task(self._watch(), name="bridle-fleet-watch"),
             asyncio.create_task(self._look(), name="bridle-fleet-look"),
+            asyncio.create_task(self._note_costs(), name="bridle-fleet-costs"),
         ]
         log.info("worker %s has started", self.name)
 
@@ -304,6 +267,9 @@ class _Term:
             with contextlib.suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(_PAUSE):
                     await self._plan.store.aclose()
+        self._is_over = True
+        for check in self._checks:  # they would miss the lock
+            check.cancel()
         await self._call(self._lock.aclose(), 2.0)
         if self._keeping is not None and self._keeper is not None:
             self._keeping.call_soon_threadsafe(self._keeping.stop)
@@ -320,7 +286,7 @@ class _Term:
                     if executor == self.name:
                         await in_thread(queue.put_back, one, executor)
 
-    async def _end_jobs(self, jobs: Iterable[_Job]) -> None:
+    async def _end_jobs(self, jobs: Iterable[Job]) -> None:
         waiting = [job for job in jobs if job.segment.id in self._jobs]
         for job in waiting:
             job.cancel()
@@ -350,8 +316,10 @@ class _Term:
         self._keeper = threading.Thread(target=keep, name="bridle-fleet-lock", daemon=True)
         self._keeper.start()
         await self._in_keeper(self._lock.take())
-        asyncio.run_coroutine_threadsafe(self._confirm(), keeping)
-        asyncio.run_coroutine_threadsafe(self._check_tenure(), keeping)
+        self._checks = [
+            asyncio.run_coroutine_threadsafe(check, keeping)
+            for check in (self._confirm(), self._check_tenure())
+        ]
 
     async def _confirm(self) -> None:
         try:
@@ -437,6 +405,22 @@ class _Term:
     async def _rows(self, ids: list[str]) -> dict[str, Row]:
         return await in_thread(self._plan.queue.rows, ids) if ids else {}
 
+    async def _note_costs(self) -> None:
+        """Write down what runs have cost so far: this worker may die."""
+        while True:
+            await asyncio.sleep(_COSTS)
+            await asyncio.gather(*map(self._note_cost, list(self._jobs.values())))
+
+    async def _note_cost(self, job: Job) -> None:
+        usd = await job.running_usd()
+        if not usd:
+            return
+        notes = {"lost_usd": job.lost_usd, "running_usd": usd}
+        async with job.noting:
+            if not job.is_noted:
+                with contextlib.suppress(StoreError):  # after the next model call again
+                    await in_thread(self._plan.queue.note, job.segment, self.name, notes)
+
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._endings.add(task)
@@ -482,8 +466,10 @@ class _Term:
             raise asyncio.CancelledError
         task = asyncio.current_task()
         assert task is not None, "a segment runs in a task"
-        job = self._jobs[segment.id] = _Job(segment, task)
+        job = self._jobs[segment.id] = Job(segment, task)
         try:
+            row = await self._write(self._row, segment.id)
+            job.lost_usd = 0.0 if row is None else noted_cost(row.attributes) or 0.0
             result = await self._result(job)
             if job.is_lost:
                 raise asyncio.CancelledError
@@ -495,29 +481,39 @@ class _Term:
             if self._jobs.get(segment.id) is job:
                 del self._jobs[segment.id]
 
+    def _row(self, segment_id: str) -> Row | None:
+        return self._plan.queue.rows([segment_id]).get(segment_id)
+
     def _has(self, segment_id: str) -> bool:
         """Return whether this worker has a run, by the database."""
-        row = self._plan.queue.rows([segment_id]).get(segment_id)
+        row = self._row(segment_id)
         return row is not None and (row.status, row.executor) == ("PENDING", self.name)
 
-    async def _result(self, job: _Job) -> SegmentResult:
-        segment, queue = job.segment, self._plan.queue
-        if segment.kind == "cancel":
+    async def _result(self, job: Job) -> SegmentResult:
+        if job.segment.kind == "cancel":
             stopped = StoredOutcome(reason=OutcomeReason.STOPPED, detail="the run was cancelled")
-            await self._write(queue.note, segment, self.name, {"state": RunStatus.CANCELLED})
+            await self._note_end(job, {"state": RunStatus.CANCELLED})
             return SegmentResult(outcome=stopped)
         outcome = await self._outcome(job)
         if job.is_lost:
             raise asyncio.CancelledError
+        if job.lost_usd:
+            cost_usd = job.lost_usd + (outcome.cost_usd or 0.0)
+            outcome = msgspec.structs.replace(outcome, cost_usd=cost_usd)
         if job.is_cancelled:
-            cost = {"cost_usd": outcome.cost_usd or 0.0}
-            await self._write(queue.note, segment, self.name, cost)
+            await self._note_end(job, {"cost_usd": outcome.cost_usd or 0.0})
             raise asyncio.CancelledError
         notes: dict[str, Any] = {"state": state_of(outcome)}
         if outcome.cost_usd is not None:
             notes["cost_usd"] = outcome.cost_usd
-        await self._write(queue.note, segment, self.name, notes)
+        await self._note_end(job, notes)
         return SegmentResult(outcome=outcome)
+
+    async def _note_end(self, job: Job, notes: dict[str, Any]) -> None:
+        """Write down how a segment has ended."""
+        async with job.noting:
+            job.is_noted = True
+            await self._write(self._plan.queue.note, job.segment, self.name, notes)
 
     async def _write(self, method: Callable[..., _T], *arguments: object) -> _T:
         """Call a method of the queue until the database does it."""
@@ -539,10 +535,11 @@ class _Term:
         pause = seconds_until_affordable(ledger.costs, limits.usd, limits.per, now)
         if pause <= 0:
             return False
-        await self._write(queue.postpone, segment.id, self.name, pause)
+        reason = f"the tenant has spent ${limits.usd:g} in {limits.per:g} s"
+        await self._write(queue.postpone, segment, self.name, pause, {"delayed": reason})
         return True
 
-    async def _outcome(self, job: _Job) -> StoredOutcome:
+    async def _outcome(self, job: Job) -> StoredOutcome:
         """Return the outcome of a segment. Wait for some time while the store fails.
 
         If the database fails for longer, the worker loses its lock, and the run is taken over.
@@ -565,8 +562,10 @@ class _Term:
                         return store_outcome(failed_outcome(error))
                     # A worker of this machine that is frozen may hold the session. A worker of
                     # another machine can continue the run.
-                    segment, queue = job.segment, self._plan.queue
-                    await self._write(queue.postpone, segment.id, self.name, _LONGEST_PAUSE)
+                    reason = f"another program on the machine of {self.name} uses the session"
+                    notes = {"delayed": reason, "lost_usd": job.lost_usd}
+                    postpone, segment = self._plan.queue.postpone, job.segment
+                    await self._write(postpone, segment, self.name, _LONGEST_PAUSE, notes)
                     raise asyncio.CancelledError from None
                 log.warning("run %s: %s The worker tries again.", job.segment.run_id, error)
             except (StartError, ControlError, OptionsError, UsageError) as error:
@@ -590,7 +589,7 @@ class _Term:
         log.error(text + " Run `bridle doctor` on this machine.", count, pause)
         await asyncio.sleep(pause)
 
-    async def _attempt(self, job: _Job) -> StoredOutcome:
+    async def _attempt(self, job: Job) -> StoredOutcome:
         segment, store = job.segment, self._plan.store
         # First this, because another worker may be sending the file to the store just now.
         is_spooled = await in_thread(has_spooled_journal, store, segment.session_id)
@@ -609,6 +608,7 @@ class _Term:
             recovery = plan.recover(segment.session_id, NOT_GIVEN, **arguments)
             action = next_action(segment, await recovery.journal())
         if isinstance(action, Ended):
+            job.lost_usd = 0.0  # the outcome has it
             return action.outcome
         if isinstance(action, Start) and await self._is_postponed(segment):
             raise asyncio.CancelledError
@@ -674,5 +674,11 @@ class _Term:
         key = f"{segment.key}@{at}"
         run_id = run_id_of_key(self._plan.name, key)
         session_id = str(uuid4())
-        added = msgspec.structs.replace(segment, key=key, run_id=run_id, session_id=session_id)
+        added = msgspec.structs.replace(
+            segment,
+            key=key,
+            run_id=run_id,
+            session_id=session_id,
+            submitted_at=submission_time(),
+        )
         await self._write(self._plan.queue.add, added)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from bridle._core.launch import Launch, LaunchFile
 from bridle._shell.transport import Transport, TransportEvents, TransportFactory
+from bridle._shell.verifications import Promise
+from bridle.testing._verify.runner import verify
 from bridle.testing.contexts import with_deps
 from bridle.testing.environment import FORBID_REAL_API, Login, forbid_real_api
 from bridle.testing.fake_cli import FakeCli, Replies
@@ -47,6 +49,7 @@ __all__ = [
     "Login",
     "ModelRequest",
     "Player",
+    "Promise",
     "Rejection",
     "Repeat",
     "Replies",
@@ -70,5 +73,6 @@ __all__ = [
     "text",
     "thinking",
     "tool_use",
+    "verify",
     "with_deps",
 ]

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from bridle._shell.preflight import FORBID_REAL_API as FORBID_REAL_API
+from bridle._shell.real_api import FORBID_REAL_API as FORBID_REAL_API
 
 Login = Literal["api_key", "oauth"]
 
@@ -90,6 +90,9 @@ def cli_environment(
 @contextlib.contextmanager
 def forbid_real_api() -> Generator[None]:
     """Make Bridle refuse to start a CLI whose API is not on loopback.
+
+    Settings files of the user and the project cannot send the CLI to another API. If managed
+    settings of an administrator would do that, Bridle refuses to start the CLI, too.
 
     It applies to this process and to processes that inherit its environment. Use it as a context
     manager or as a decorator. In `conftest.py`, use it in a fixture with `autouse=True` to protect

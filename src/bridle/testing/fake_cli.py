@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
-from bridle._shell.preflight import CALLS_NOBODY
+from bridle._shell.real_api import CALLS_NOBODY
 from bridle.testing import _fake_cli_main
 from bridle.testing._fake_cli.expectations import expectations, shortfall
 from bridle.testing._fake_cli.model import WORDS

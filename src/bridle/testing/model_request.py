@@ -5,6 +5,7 @@ The body can be any JSON. A property of a missing or invalid part is empty or No
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
@@ -161,3 +162,28 @@ def _joined(content: object) -> str:
     return "\n".join(
         text for block in objects(content) if isinstance(text := block.get("text"), str)
     )
+
+
+class SharedParts:
+    """Keep equal parts of requests once.
+
+    Every request repeats the conversation so far. Without this the memory of a model grows with
+    the square of the number of turns.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, object] = {}
+
+    def body(self, raw: dict[str, object]) -> dict[str, object]:
+        """Return an equal body whose tools, system prompt and messages are shared."""
+        messages = raw.get("messages")
+        shared: dict[str, object] = {
+            name: self._share(raw[name]) for name in ("system", "tools") if name in raw
+        }
+        if is_array(messages):
+            shared["messages"] = [self._share(message) for message in messages]
+        return {**raw, **shared}
+
+    def _share(self, part: object) -> object:
+        digest = hashlib.sha256(msgspec.json.encode(part)).digest()
+        return self._parts.setdefault(digest, part)

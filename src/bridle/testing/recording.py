@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
+from types import NoneType
 from typing import BinaryIO, Literal, TypeAlias, cast
 
 import msgspec
@@ -152,6 +153,8 @@ def read_recording(path: str | PathLike[str]) -> Recording:
         if not math.isfinite(entry.t) or (entries and entry.t < entries[-1].t):
             what = "the time goes back. The file may contain two recordings"
             raise RecordingError(name, number, what)
+        if entry.direction == "meta" and type(entry.members.get("exit")) not in (int, NoneType):
+            raise RecordingError(name, number, "the exit code is not a number")
         entries.append(entry)
     return Recording(entries, cut_off=len(lines) + 1 if rest else None)
 

@@ -28,7 +28,7 @@ from bridle.testing.environment import Login, cli_environment
 from bridle.testing.http1 import HttpRequest, Responder
 from bridle.testing.loopback_server import LoopbackServer
 from bridle.testing.milestones import Milestones
-from bridle.testing.model_request import ModelRequest, is_object, redacted
+from bridle.testing.model_request import ModelRequest, SharedParts, is_object, redacted
 from bridle.testing.script import (
     ERROR_TYPES,
     Block,
@@ -102,6 +102,7 @@ class ScriptedModel:
         self._failures: list[ScriptFailure] = []
         self._holds = 0
         self._released = 0  # the number of holds that were released
+        self._shared = SharedParts()
         self._made = 0
         self._token = secrets.token_hex(5)  # keeps ids unique if a session uses two models
         self._milestones = Milestones(self._came)
@@ -259,7 +260,7 @@ class ScriptedModel:
             method=http.method,
             path=http.path,
             headers=redacted(http.headers),
-            raw=_json_object(http.body),
+            raw=self._shared.body(_json_object(http.body)),
         )
         if (request.method, request.path) == _MESSAGES:
             await self._send(self._numbered(await self._reply(request)), request, out)

@@ -174,9 +174,14 @@ def test_an_answer_that_has_used_up_a_limit_is_final(
     assert ask(plan(1, Retry(), Limits()), outcome, seconds) is not None
 
 
-def test_an_unknown_cost_does_not_use_up_the_limit_in_dollars() -> None:
+def test_a_model_call_of_unknown_cost_uses_up_the_limit_in_dollars() -> None:
     assert UNFIT.cost_usd is None
-    assert ask(plan(1, limits=Limits(usd=0.5)), UNFIT) is not None
+    assert UNFIT.model_calls > 0
+    assert ask(plan(1, limits=Limits(usd=0.5)), UNFIT) is None
+    assert ask(plan(1), UNFIT) is not None
+    crashed = Outcome(reason=OutcomeReason.CLI_EXITED)
+    limited = plan(1, retry=Retry(attempts=3), limits=Limits(usd=0.5))
+    assert limited.pause_after_crash(crashed, 1.0, 0.5) is not None, "no model call was made"
 
 
 def test_the_answer_costs_what_all_of_its_prompts_cost() -> None:

@@ -457,3 +457,10 @@ def test_early_messages_do_not_wait_for_a_session_whose_input_broke() -> None:
     engine.write_failed("EPIPE", 0.2)
     actions = feed(engine, 0.3, cli.mcp_message("r1", rpc(1)))
     assert (warned(actions), only(Call, actions)) == ([WarningKind.UNANSWERED_REQUEST], [])
+
+
+@pytest.mark.parametrize("subtype", ["my password is hunter2", "x" * 60, "a\nb", "\x1b[2J"])
+def test_a_subtype_that_is_not_a_name_is_not_quoted(subtype: str) -> None:
+    actions = feed(running(), 1.0, cli.request("r", subtype))
+    assert errors(actions) == {"r": "unknown control request subtype that is not a name"}
+    assert subtype not in str(actions)

@@ -6,7 +6,9 @@ import pytest
 from tests.support import cli
 
 from bridle._core.events_from_messages import EVENT_MAKERS, MessageEvents
+from bridle._core.wire import decode_line
 from bridle.events import ApiRetry, RateLimited, SessionEvent
+from bridle.messages import InitMessage
 
 RATE_LIMIT = {
     "status": "allowed_warning",
@@ -63,3 +65,32 @@ def test_a_retry_tells_how_long_its_request_has_been_failing() -> None:
 
     assert [waited(1, 10.0), waited(2, 10.5), waited(3, 12.0)] == [0.0, 0.5, 2.0]
     assert [waited(1, 50.0), waited(2, 51.0)] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "offered", "missing"),
+    [
+        ((), ["Read"], ""),
+        (("Read", "Agent"), ["Read", "Task"], ""),
+        (("Read",), None, ""),
+        (
+            ("Bahs",),
+            [],
+            "'Bahs' in this session. It has: none.",
+        ),
+        (
+            ("LSP", "Read", "Glob"),
+            ["Read", "Edit"],
+            "'LSP', 'Glob' in this session. It has: Read, Edit.",
+        ),
+    ],
+)
+def test_tools_that_the_cli_does_not_have_are_named_once(
+    wanted: tuple[str, ...], offered: list[str] | None, missing: str
+) -> None:
+    fields = {} if offered is None else {"tools": offered}
+    message = decode_line(cli.system("init", **fields))
+    assert isinstance(message, InitMessage)
+    events = MessageEvents(wanted)
+    expected = missing and f"CliOptions.tools: the CLI has no tool {missing}"
+    assert (events.missing_tools(message), events.missing_tools(message)) == (expected, "")

@@ -98,6 +98,15 @@ def test_an_answer_is_complete_when_nothing_more_is_to_come(
     assert after(*messages).is_pending is pending
 
 
+def test_a_notice_in_other_words_is_known_by_its_origin() -> None:
+    """A turn would otherwise wait for a follow-up that never comes."""
+    said = {"role": "user", "content": "The background work is done."}
+    told = read(type="user", isReplay=True, uuid="x", message=said, origin=ORIGIN)
+    ended = [LISTED, STARTED, CALL_DONE, NOTICE, UNLISTED]
+    assert after(*ended, result()).is_pending
+    assert not after(*ended, told, result()).is_pending
+
+
 @pytest.mark.parametrize(
     ("messages", "pending"),
     [

@@ -538,7 +538,7 @@ def test_a_path_counts_from_where_the_cli_works(cwd: str | None, path: str, foun
     fields = ("settings", "mcp_config", "system_prompt_file")
     assert named_files(cli) == dict.fromkeys(fields, found)
     assert file_to_read(cli.replace(sandbox={})) == found
-    assert named_documents(query(cli)) == [found] * 2
+    assert list(named_documents(query(cli)).values()) == [found] * 2
 
 
 def test_what_is_said_in_full_names_no_file() -> None:
@@ -907,8 +907,8 @@ def test_the_schema_of_a_tool_is_no_secret() -> None:
 
 def test_documents_the_cli_reads_by_itself_are_named() -> None:
     launch = session(CliOptions(settings="/a.json", mcp_config="/b=c.json", model="opus"))
-    assert sorted(named_documents(launch)) == ["/a.json", "/b=c.json"]
-    assert named_documents(session(CliOptions(settings={"a": 1}))) == []
+    assert named_documents(launch) == {"--settings": "/a.json", "--mcp-config": "/b=c.json"}
+    assert named_documents(session(CliOptions(settings={"a": 1}))) == {}
 
 
 # ---------------------------------------------------------------- session stores

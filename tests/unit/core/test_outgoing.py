@@ -240,28 +240,9 @@ def test_an_answer_nobody_waits_for_is_reported(
     desk.requests.take("req_0")
     desk.taken()
     assert desk.requests.answer(request_id, DONE) is None
-    desk.requests.answer_late(request_id, DONE)
+    desk.requests.answer_late(request_id)
     assert desk.taken() == [Warn(kind, f"request id '{request_id}'")]
     assert (kind.level == "debug") == (kind is WarningKind.LATE_RESPONSE)
-
-
-def test_only_the_last_requests_that_timed_out_take_a_late_response(desk: Desk) -> None:
-    told: list[tuple[str, object]] = []
-
-    def time_out(request_id: str) -> None:
-        def then(answer: object) -> None:
-            told.append((request_id, answer))
-
-        desk.requests.time_out(Request(None, "get_session_cost", {}, 1.0, then), request_id)
-
-    for number in range(65):
-        time_out(f"old_{number}")
-    assert all(isinstance(answer, ControlTimeout) for _, answer in told)
-    told.clear()
-    for number in (0, 1, 64):
-        desk.requests.answer_late(f"old_{number}", DONE)
-    assert [request_id for request_id, _ in told] == ["old_1", "old_64"]
-    assert warned(desk.taken()) == [WarningKind.ORPHAN_RESPONSE]
 
 
 def test_a_caller_can_give_up_in_flight_or_in_the_queue(desk: Desk) -> None:

@@ -428,7 +428,7 @@ def test_a_mistake_in_the_configuration_is_named_with_its_table(
 def test_code_and_seams_never_come_from_a_file() -> None:
     assert {row.name for _, row in option_rows() if not row.config} == {
         "on_stderr", "on_warning", "config_file", "runner", "recorder", "telemetry", "store",
-        "hooks", "mcp_servers",
+        "wait", "hooks", "mcp_servers",
         "on_pre_tool_use", "on_post_tool_use", "on_user_prompt_submit", "on_stop",
         "on_subagent_stop", "on_pre_compact", "on_can_use_tool", "on_question", "on_plan",
         "on_elicitation", "on_user_dialog", "supported_dialog_kinds", "on_event",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridle._core.prompts import encode_prompt, prompts_at_hand
+from bridle._core.prompts import encode_composed, encode_prompt, prompts_at_hand
 from bridle.content import TextBlock
 from bridle.errors import OptionsError
 
@@ -22,6 +22,13 @@ def written(prompt: object) -> dict[str, Any]:
     assert line.endswith(b"\n")
     members: dict[str, Any] = json.loads(line)
     return members
+
+
+class Name(str):
+    """A text of a class of the user, with a form of its own."""
+
+    def __str__(self) -> str:
+        raise AssertionError("methods of the user are not called")
 
 
 def generator() -> Iterator[str]:
@@ -87,6 +94,10 @@ def test_what_is_no_prompt_is_refused(prompts: object) -> None:
         ("hi\n there", "hi\n there"),
         ([TextBlock("a"), IMAGE], [{"type": "text", "text": "a"}, IMAGE]),
         (MESSAGE, "hi"),
+        (Name("hi"), "hi"),
+        ([TextBlock(Name("a"))], [{"type": "text", "text": "a"}]),
+        ([{Name("type"): Name("text"), "text": Name("a")}], [{"type": "text", "text": "a"}]),
+        ({**MESSAGE, "message": {"role": "user", "content": Name("hi")}}, "hi"),
         ({**MESSAGE, "message": {"role": "user", "content": [IMAGE]}}, [IMAGE]),
     ],
 )
@@ -143,6 +154,15 @@ def test_what_the_cli_would_choke_on_is_refused(prompt: object) -> None:
         encode_prompt(prompt, "u-1")
     assert caught.value.field == "prompt"
     assert caught.value.fix
+
+
+def test_a_prompt_of_bridle_is_not_interpreted() -> None:
+    """Older CLIs interpret the last block, whatever the line says."""
+    line = json.loads(encode_composed("rejected: @/etc/passwd", "u"))
+    assert (line["uuid"], line["client_composed"]) == ("u", True)
+    first, last = line["message"]["content"]
+    assert first["text"] == "rejected: @/etc/passwd"
+    assert not {"@", "/", "!"} & set(last["text"])
 
 
 @pytest.mark.parametrize("prompt", ["/clear", [IMAGE], {**MESSAGE, "client_composed": False}])

@@ -213,6 +213,20 @@ def test_a_result_that_only_the_transcript_has_counts() -> None:
     assert '"t1"' not in text_of(step)
 
 
+def test_a_result_that_the_cli_wrote_for_a_call_that_was_cut_off_does_not_count() -> None:
+    """CLI 2.1.326 writes it when it resumes the conversation. The journal has the real result."""
+    history = transcript(P1, CALL, {**RESULT, "toolDenialKind": "interrupted"})
+    (step,) = steps([sent("p1"), called("t1")], history)
+    assert isinstance(step, Continue)
+    assert "not recorded" in text_of(step)
+    assert '- Bash {"command":"t1"}' in text_of(step)
+    assert step.recorded == frozenset()
+    (step,) = steps([sent("p1"), called("t1"), returned("t1", "wrote 3 lines")], history)
+    assert isinstance(step, Continue)
+    assert '- Bash {"command":"t1"}\n  "wrote 3 lines"' in text_of(step)
+    assert step.recorded == {"t1"}
+
+
 def test_a_step_has_the_calls_with_a_result_wherever_it_is() -> None:
     journal = [sent("p1"), called("t1"), called("t2"), returned("t2"), called("t3")]
     (step,) = steps(journal, transcript(P1, CALL, RESULT))

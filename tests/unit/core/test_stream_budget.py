@@ -272,8 +272,16 @@ def test_calls_of_the_model_are_counted_over_the_whole_answer() -> None:
     assert answer.hear(3.0, model("3")) == LimitHit("turns", 2)
 
 
-@pytest.mark.parametrize(("total", "is_hit"), [(0.5, False), (0.51, True), (None, False)])
-def test_dollars_are_counted_when_a_result_tells_them(total: float | None, is_hit: bool) -> None:
+def test_a_result_without_its_cost_ends_a_query_with_a_limit_in_dollars() -> None:
+    answer = Answer(usd=0.5)
+    hit = answer.hear(1.0, cli.init(), cli.result(total_cost_usd=None))
+    assert hit is not None
+    why = "the result has no number in total_cost_usd"
+    assert (hit.name, hit.detail) == ("usd", f"the cost could not be read: {why}")
+
+
+@pytest.mark.parametrize(("total", "is_hit"), [(0.5, False), (0.51, True)])
+def test_dollars_are_counted_when_a_result_tells_them(total: float, is_hit: bool) -> None:
     answer = Answer(usd=0.5)
     hit = answer.hear(1.0, cli.init(), cli.result(total_cost_usd=total))
     assert hit == (LimitHit("usd", 0.5) if is_hit else None)
@@ -345,14 +353,14 @@ class Whole:
     def tell_cost(self, now: float, amount: str) -> list[Outcome[Any]]:
         """Answer the last request for the cost."""
         asked = [one for one in self.written if one.get("type") == "control_request"][-1]
-        assert asked["request"]["subtype"] == "get_session_cost"
-        answer = {"text": f"Total cost: ${amount}"}
+        assert asked["request"]["subtype"] == "get_usage"
+        answer = {"session": {"total_cost_usd": float(amount)}}
         return self.hear(now, cli.success(asked["request_id"], answer))
 
     def requests(self) -> int:
         """Count the requests for the cost so far."""
         said = [one.get("request", {}).get("subtype") for one in self.written]
-        return said.count("get_session_cost")
+        return said.count("get_usage")
 
 
 BEGUN = (cli.init("a"), TASK, cli.result("a", result="begun"))

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from bridle._core.incoming.hook_rules import RULES
+from bridle._core.tool_names import TOOL_EVENTS
 from bridle._core.unknown_values import unknown_values
 from bridle.hooks import HOOK_EVENTS, Hook
 from bridle.options import BidirOptions, CliOptions
@@ -42,6 +44,12 @@ def told(cli: dict[str, Any], bidir: dict[str, Any] | None = None) -> list[str]:
          "local", "user"),
         ({"agents": {"a": {**AGENT, "skils": ["s"]}}}, "CliOptions.agents['a']", "skils",
          "skills", "max_turns"),
+        ({"tools": ["Read", "Bahs"]}, "CliOptions.tools", "Bahs", "Bash", "WebFetch"),
+        ({"allowed_tools": ["bash(git log:*)", "Read"]}, "CliOptions.allowed_tools", "bash",
+         "Bash", "WebFetch"),
+        ({"disallowed_tools": ["Wrtie"]}, "CliOptions.disallowed_tools", "Wrtie", "Write", "Edit"),
+        ({"agents": {"a": {**AGENT, "tools": ["Gerp"]}}}, "CliOptions.agents['a'].tools", "Gerp",
+         "Grep", "Glob"),
     ],
 )  # fmt: skip
 def test_an_unknown_value_is_described_with_a_guess_and_the_known_ones(
@@ -85,6 +93,9 @@ def test_known_values_are_not_described() -> None:
         "setting_sources": ["user", "project", "local"],
         "agents": {"a": {**AGENT, "effort": 500, "memory": "user", "permission_mode": "auto"}},
         "tool_config": {"ask_user_question": {"preview_format": "html"}},
+        "tools": ["Bash", "Task", "KillShell"],
+        "allowed_tools": ["Read", "Bash(git log:*)", "mcp__shop", "mcp__shop__*"],
+        "disallowed_tools": ["WebFetch(domain:example.com)"],
     }
     assert told(cli, {"hooks": {event: [Hook(hook)] for event in HOOK_EVENTS}}) == []
     assert told({}) == []
@@ -96,3 +107,52 @@ def test_a_matcher_that_python_cannot_read_is_named_if_the_cli_reads_it() -> Non
     [text] = told({}, {"hooks": {"PreToolUse": hooks}, "parallel_hooks": True})
     assert text.startswith("BidirOptions.hooks['PreToolUse']: the matcher 'Bash('")
     assert "never calls the hook" in text
+
+
+@pytest.mark.parametrize(
+    ("matcher", "facts"),
+    [
+        ("bash", ["'bash'", "Did you mean 'Bash'?", "Known: "]),
+        ("Write|Edti", ["'Edti'", "Did you mean 'Edit'?"]),
+        ("^bash$", ["'^bash$'", "Did you mean 'Bash'?"]),
+        ("Bash(git:*)", ["'Bash(git:*)'", "permission rule", "context.tool_input"]),
+        ("mcp__shop", ["'mcp__shop'", "never matches", "'^mcp__shop__'"]),
+    ],
+)
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_matcher_that_never_matches_is_described(
+    matcher: str, facts: list[str], *, parallel: bool
+) -> None:
+    hooks = {"PreToolUse": [Hook(hook, matcher=matcher)]}
+    [text] = told({}, {"hooks": hooks, "parallel_hooks": parallel})
+    assert text.startswith("BidirOptions.hooks['PreToolUse']: the matcher ")
+    assert [fact for fact in facts if fact not in text] == []
+
+
+@pytest.mark.parametrize(
+    "matcher",
+    [
+        None,
+        "*",
+        "Bash",
+        "Task|Agent",
+        "Write, Edit",
+        "mcp__shop__price",
+        "mcp__shop__price|Read",
+        "mcp__(shop|bank)__.*",
+        "^Notebook",
+        "(?i)bash",
+        ".*_delete",
+        r"\w+_delete",
+    ],
+)
+def test_a_matcher_that_may_match_is_not_described(matcher: str | None) -> None:
+    assert told({}, {"hooks": {"PostToolUse": [Hook(hook, matcher=matcher)]}}) == []
+
+
+def test_matchers_of_events_without_a_tool_are_not_compared_with_tools() -> None:
+    assert told({}, {"hooks": {"PreCompact": [Hook(hook, matcher="auto")]}}) == []
+
+
+def test_tool_events_are_those_whose_matchers_are_compared_with_a_tool() -> None:
+    assert {event for event, rule in RULES.items() if rule.subject == "tool_name"} == TOOL_EVENTS

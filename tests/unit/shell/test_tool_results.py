@@ -84,6 +84,10 @@ class Model(BaseModel):
     y: int
 
 
+class Name(str):
+    __slots__ = ()
+
+
 def text(said: str) -> dict[str, object]:
     return {"type": "text", "text": said}
 
@@ -97,6 +101,8 @@ def document(**members: Any) -> DocumentBlock:
     [
         ("hi", [text("hi")]),
         ("", [text("")]),
+        (Name("hi"), [text("hi")]),
+        ([Name("hi")], [text('["hi"]')]),
         (3, [text("3")]),
         (1.5, [text("1.5")]),
         (True, [text("true")]),
@@ -191,8 +197,36 @@ def test_a_whole_result_passes_as_it_is(result: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("marks", "is_error"),
+    [
+        ({"is_error": True}, True),
+        ({"is_error": False}, False),
+        ({"isError": False, "is_error": True}, True),
+        ({"isError": True, "is_error": False}, True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("content", [[text("no")], []], ids=["text", "empty"])
+def test_both_names_mark_a_result_as_an_error(
+    marks: dict[str, bool],
+    content: list[object],
+    is_error: bool,  # the column of a table
+) -> None:
+    expected = {"content": content, "isError": is_error}
+    assert encode_result({"content": content, **marks}) == expected
+
+
+def test_data_of_its_own_may_have_a_field_is_error() -> None:
+    data = {"content": "a line of a log", "is_error": True, "line": 3}
+    assert encode_result(data)["structuredContent"] == data
+
+
+@pytest.mark.parametrize(
     ("value", "problem"),
     [
+        ({"content": "no", "is_error": True}, "a result that is marked as an error needs"),
+        ({"content": ["no"], "isError": True}, "a result that is marked as an error needs"),
+        ({"content": [text("no")], "isError": "yes"}, "isError must be True or False"),
         (object(), "object cannot be shown: TypeError: object cannot be written as JSON"),
         ({"a": {1, object()}}, "dict cannot be shown: TypeError: object cannot be written as JSON"),
         (b"%PDF-1.4", "the bytes are not a PNG, JPEG, GIF or WebP image"),
@@ -210,6 +244,9 @@ def test_a_whole_result_passes_as_it_is(result: dict[str, object]) -> None:
         (float("-inf"), "-inf is not a number in JSON"),
     ],
     ids=[
+        "error-text",
+        "error-texts",
+        "odd-mark",
         "object",
         "set",
         "pdf",

@@ -21,6 +21,7 @@ from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookAnswer
 from bridle._core.incoming.hooks import HookHandler
 from bridle._core.incoming.mcp import McpHandler
+from bridle._core.incoming.permission_hooks import PermissionHooks
 from bridle._core.incoming.permissions import PermissionHandler
 from bridle._core.incoming.table import (
     MAX_OPEN_REQUESTS,
@@ -105,12 +106,20 @@ class Incoming:
         self.table = table = OpenRequests(
             config.max_open, deadlines, emit, shutdown=shutdown, prompt=prompt
         )
-        self.hooks = HookHandler(table, config.hooks, end_turn, self._approvals)
+        self.permission_hooks = PermissionHooks(config.hooks, deadlines, table)
+        self.hooks = HookHandler(
+            table, config.hooks, end_turn, self._approvals, self.permission_hooks
+        )
         self.mcp = McpHandler(
             table, config.mcp_handlers, config.tool_servers, deadlines, self._approvals
         )
         permissions = PermissionHandler(
-            table, config.can_use_tool, config.question, config.plan, config.permission_timeout
+            table,
+            config.can_use_tool,
+            config.question,
+            config.plan,
+            config.permission_timeout,
+            self.permission_hooks,
         )
         elicitations = ElicitationHandler(table, config.elicitation, config.permission_timeout)
         dialogs = DialogHandler(
@@ -174,10 +183,13 @@ class Incoming:
         if not self.hooks.refuse_unread(request_id, callback_id, text):
             self.table.reject(WarningKind.INVALID_REQUEST, request_id, text)
 
-    def withdraw(self, request_id: str) -> None:
+    def withdraw(self, request_id: str, now: float) -> None:
         """Remove a request that the CLI has withdrawn, without an answer."""
+        call = self.table.open.get(request_id)
         if not self.table.drop(request_id):
             self.mcp.withdraw(request_id)
+        elif call is not None and call.kind is CallKind.HOOK:
+            self.permission_hooks.withdrawn(call.subject, now)
 
     def _is_open(self, request_id: str) -> bool:
         early = self.mcp.early
@@ -191,17 +203,26 @@ class Incoming:
         if call is not None:
             self._by_call[call.kind].finished(call, result, now)
 
-    def failed(self, call_id: int, detail: str, now: float, *, was_called: bool = True) -> None:
+    def failed(
+        self,
+        call_id: int,
+        detail: str,
+        now: float,
+        *,
+        error: str = "Error",
+        was_called: bool = True,
+    ) -> None:
         """Answer for a callback that raised, or that could not be called.
 
-        If it could not be called, a gate blocks and a permission is denied.
+        ``error`` is the class of the exception. If it could not be called, a gate blocks and a
+        permission is denied.
         """
         call = self.table.take(call_id)
         if call is None:
             return
         handler = self._by_call[call.kind]
         if was_called:
-            handler.failed(call, handler.failed_kind, f"{call.who}: {detail}", now)
+            handler.failed(call, handler.failed_kind, f"{call.who}: {detail}", now, error)
         else:
             self.table.warn_of_limit(detail, call.who, now)
             handler.uncallable(call, detail, now)

@@ -19,7 +19,14 @@ from bridle._core.incoming.hook_run import HookRun, PlannedHook, decode_context
 from bridle._core.tool_names import names_of
 from bridle._raw_line import JsonObject
 from bridle.errors import OptionsError
-from bridle.hooks import Hook, HookContext, Matcher, ToolHookContext, checked_matcher
+from bridle.hooks import (
+    Hook,
+    HookContext,
+    Matcher,
+    ToolHookContext,
+    checked_matcher,
+    compile_matcher,
+)
 
 #: Seconds that the CLI waits beyond the deadlines of our hooks. A deadline starts when its hook
 #: starts, and under load a hook may wait before it starts.
@@ -138,7 +145,7 @@ class HookPlan(msgspec.Struct, frozen=True):
             run.warn("unknown_callback", f"no hook is registered as {callback_id!r:.80}")
             run.refuse()
             return run
-        run = HookRun(planned.event, {}, tool_use_id, ())
+        run = HookRun(planned.event, {}, tool_use_id, (), callback_id=callback_id)
         self.fill(run, callback_id, hook_input)
         return run
 
@@ -161,6 +168,15 @@ class HookPlan(msgspec.Struct, frozen=True):
         """Return the event of a callback, or None if the id is not ours."""
         planned = self.by_callback_id.get(callback_id)
         return None if planned is None else planned.event
+
+    def callbacks_for(self, event: str, tool_name: str) -> frozenset[str]:
+        """Return the ids of the callbacks that the CLI calls for this tool."""
+        names = names_of(tool_name)
+        return frozenset(
+            callback_id
+            for callback_id, planned in self.by_callback_id.items()
+            if planned.event == event and _is_called(planned.matcher, names)
+        )
 
     def id_of(self, event: str) -> str:
         """Return the callback id of an event that has one."""
@@ -193,6 +209,13 @@ def _subjects(event: str, context: HookContext) -> tuple[str, ...]:
         return ()
     subject: str = getattr(context, field) or ""
     return names_of(subject) if isinstance(context, ToolHookContext) else (subject,)
+
+
+def _is_called(matcher: str | None, names: tuple[str, ...]) -> bool:
+    try:
+        return _matches(compile_matcher(matcher), names)
+    except ValueError:  # a JavaScript expression that only the CLI can apply
+        return False
 
 
 def _matches(matcher: Matcher, subjects: tuple[str, ...]) -> bool:

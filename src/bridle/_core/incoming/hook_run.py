@@ -184,6 +184,8 @@ class HookRun(msgspec.Struct):
     answer: HookAnswer | None = None
     #: True if the CLI blocks when it cannot read the output of a hook with ``on_error="block"``.
     cli_blocks: bool = False
+    #: The id under which the CLI knows the hooks.
+    callback_id: str = ""
     _added: tuple[str, ...] = ()
     _messages: tuple[str, ...] = ()
     _quiet: bool = False
@@ -430,7 +432,8 @@ class HookRun(msgspec.Struct):
             self.warn("hook_failed", f"{self._who}: {problem}; the call is deferred")
             self._kept = {"permissionDecision": "defer"}
             return True
-        if self.waiting[0].hook.on_error == "block" and not self.cli_blocks:
+        must_succeed = self.waiting[0].hook.on_error == "block"
+        if must_succeed and not self.cli_blocks:
             return False
         try:
             body = encode_json(given)
@@ -439,7 +442,13 @@ class HookRun(msgspec.Struct):
         self.warn("hook_failed", f"{self._who}: {problem}; the CLI decides what it means")
         ends = given.get("continue") is False
         ends_late = ends and not self._rule.surely_ends
-        self.answer = HookAnswer(body, self.warnings, ends_turn=ends, needs_interrupt=ends_late)
+        self.answer = HookAnswer(
+            body,
+            self.warnings,
+            ends_turn=ends,
+            needs_interrupt=ends_late,
+            refuses=must_succeed and self._rule.is_gate,
+        )
         return True
 
     def _refused(self, output: HookOutput) -> bool:

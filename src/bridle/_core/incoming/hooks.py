@@ -13,6 +13,7 @@ from bridle._core.actions import Call, CallKind
 from bridle._core.incoming.approvals import PRE_TOOL_USE, Approvals
 from bridle._core.incoming.hook_plan import HookPlan
 from bridle._core.incoming.hook_run import HookAnswer, HookRun
+from bridle._core.incoming.permission_hooks import PermissionHooks
 from bridle._core.incoming.table import CLOSING, IncomingRequest, OpenRequests
 from bridle.controls import HookCallbackRequest
 from bridle.events import WarningKind
@@ -24,7 +25,8 @@ class HookHandler:
     """Handle hook callbacks.
 
     ``end_turn`` is called with the event and the answer when a hook has ended the turn, and with
-    every answer about a prompt. ``approvals`` knows the calls that wait for a person.
+    every answer about a prompt. ``approvals`` knows the calls that wait for a person,
+    ``permissions`` the allows that wait for hooks.
     """
 
     failed_kind = WarningKind.HOOK_FAILED
@@ -36,8 +38,10 @@ class HookHandler:
         plan: HookPlan,
         end_turn: Callable[[str, HookAnswer, float], None],
         approvals: Approvals | None = None,
+        permissions: PermissionHooks | None = None,
     ) -> None:
         self._table = table
+        self._permissions = permissions
         self._plan = plan
         self._end_turn = end_turn
         self._approvals = approvals or Approvals()
@@ -70,6 +74,8 @@ class HookHandler:
 
     def _begin(self, request: IncomingRequest, run: HookRun) -> None:
         table, now = self._table, request.now
+        if self._permissions is not None:
+            self._permissions.called(run, now)
         run.cli_blocks = self.cli_blocks
         self._approvals.hold(run)
         if self._plan.last is not None and run.needs_last:
@@ -97,7 +103,7 @@ class HookHandler:
         call.subject.done(result)
         self._step(call.request_id, call.subject, now)
 
-    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
+    def failed(self, call: Call, kind: str, detail: str, now: float, error: str = "") -> None:
         """Call the next hook, or block if the failed one must succeed."""
         call.subject.failed(kind, detail)
         self._step(call.request_id, call.subject, now)
@@ -123,6 +129,8 @@ class HookHandler:
             if answer.defers:
                 approvals.defer(run)
             table.answer(request_id, run.reply)
+            if self._permissions is not None:
+                self._permissions.answered(run, now)
             if approvals.resumed is not None:
                 approvals.answered(run)
             if answer.ends_turn or run.event == "UserPromptSubmit":

@@ -115,30 +115,36 @@ class McpHandler:
             self._table.answer(call.request_id, result)
             return
         kind, detail = result.kind or self.failed_kind, f"{call.who}: {result.problem}"
-        self._fail(call, kind, detail, "the server's answer is no JSON-RPC message")
+        told = "the result of the tool cannot be sent"
+        self._fail(call, kind, detail, told, "the server's answer is no JSON-RPC message")
 
-    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
-        """Answer for the tool or the handler."""
-        self._fail(call, kind, detail)
+    def failed(self, call: Call, kind: str, detail: str, now: float, error: str = "") -> None:
+        """Answer for the tool or the handler. The model reads the class of an exception."""
+        told = error or f"the tool did not answer within {call.timeout or 0:g} s"
+        self._fail(call, kind, detail, told)
 
     def uncallable(self, call: Call, limit: str, now: float) -> None:
         """Answer for the tool or the handler. The warning was already given."""
         kind, detail = WarningKind.LIMIT_REACHED, f"{call.label}: {limit}"
-        self._fail(call, kind, detail, warned=True)
+        self._fail(call, kind, detail, "the tool cannot be called now", warned=True)
 
     def _fail(
         self,
         call: Call,
         kind: str,
         detail: str,
+        told: str,
         text: str = "the server failed to handle the message",
         *,
         warned: bool = False,
     ) -> None:
-        """Answer a tool call with a result that the model reads, a raw message with an error."""
+        """Answer a tool call with a result that the model reads, a raw message with an error.
+
+        ``detail`` is for the application: it may quote an exception. ``told`` and ``text`` must
+        not.
+        """
         if call.kind is _TOOL:
-            message, label = call.subject.message, call.label
-            answer = tool_server.answer_failure(message, kind, detail, label)
+            answer = tool_server.answer_failure(call.subject.message, kind, detail, told)
             self._table.answer(call.request_id, answer, warned=warned)
         else:
             if not warned:

@@ -5,29 +5,29 @@ A request is denied if its callback gives no valid answer.
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
 from msgspec import structs
 
 from bridle._callables import Callback
-from bridle._core.actions import CallKind
-from bridle._core.incoming.answers import Answer
+from bridle._core.actions import Call, CallKind
+from bridle._core.incoming.answers import Answer, InvalidReturn
 from bridle._core.incoming.contexts import copied, decode_can_use_tool
+from bridle._core.incoming.permission_hooks import PermissionHooks, denial
 from bridle._core.incoming.table import CLOSING, IncomingRequest, OneCallback, OpenRequests
 from bridle.controls import CanUseToolRequest
 from bridle.events import WarningKind
 from bridle.permissions import bind_raw
 
-
-def _denial(message: str) -> Answer:
-    return Answer(msgspec.json.encode({"behavior": "deny", "message": message}))
-
-
-_DENIED = _denial(f"Permission denied: {CLOSING}.")
-_NO_CALLBACK = _denial("Permission denied: this application answers no permission requests.")
+_DENIED = denial(CLOSING)
+_NO_CALLBACK = denial("this application answers no permission requests")
 
 
 class PermissionHandler(OneCallback):
-    """Handle permission requests. ``timeout`` is in seconds, None means no limit."""
+    """Handle permission requests.
+
+    ``timeout`` is in seconds, None means no limit. ``hooks`` holds back what the callbacks allow.
+    """
 
     failed_kind = WarningKind.PERMISSION_FAILED
     late_kind = WarningKind.PERMISSION_TIMED_OUT
@@ -39,6 +39,7 @@ class PermissionHandler(OneCallback):
         question: Callback | None,
         plan: Callback | None,
         timeout: float | None,
+        hooks: PermissionHooks,
     ) -> None:
         super().__init__(table, deny, _DENIED)
         self._default = CallKind.PERMISSION, can_use_tool
@@ -49,6 +50,7 @@ class PermissionHandler(OneCallback):
         if plan is not None:
             self._by_tool["ExitPlanMode"] = CallKind.PLAN, plan
         self._timeout = timeout
+        self._hooks = hooks
 
     def handle(self, request: IncomingRequest) -> None:
         """Call the callback for the tool, or deny."""
@@ -75,8 +77,15 @@ class PermissionHandler(OneCallback):
             function, name = callback.function, callback.name
             table.call(kind, function, context, label, request_id, self._timeout, subject, name)
 
+    def finished(self, call: Call, result: Any, now: float) -> None:
+        """Answer with the result, after the hooks about the same tool call."""
+        if type(result) is InvalidReturn:
+            super().finished(call, result, now)
+        else:
+            self._hooks.answer(call, result, now)
+
 
 def deny(kind: str, detail: str) -> Answer:
     """Return the answer to a permission request for which the callback gave no valid answer."""
-    message = f"Permission denied: the application gave no valid answer ({kind})."
-    return Answer(_denial(message).body, ((kind, detail),))
+    message = f"the application gave no valid answer ({kind})"
+    return Answer(denial(message).body, ((kind, detail),))

@@ -232,8 +232,11 @@ class CallHandler(RequestHandler, Protocol):
         """Take the serialised result of a callback."""
         ...
 
-    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
-        """Answer for a callback that raised, missed its deadline or returned an invalid value."""
+    def failed(self, call: Call, kind: str, detail: str, now: float, error: str = "") -> None:
+        """Answer for a callback that raised, missed its deadline or returned an invalid value.
+
+        ``error`` is the class of the exception, if it raised.
+        """
         ...
 
     def uncallable(self, call: Call, limit: str, now: float) -> None:
@@ -270,7 +273,7 @@ class OneCallback:
         else:
             self._table.answer(call.request_id, result)
 
-    def failed(self, call: Call, kind: str, detail: str, now: float) -> None:
+    def failed(self, call: Call, kind: str, detail: str, now: float, error: str = "") -> None:
         """Answer for the callback."""
         self._table.answer(call.request_id, self._failure(kind, detail))
 

@@ -34,9 +34,6 @@ PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 _TOOL_USE_ID = "claudecode/toolUseId"
 
-_MAX_ERROR = 500
-"""Characters of an exception's text that are sent to the model."""
-
 
 class ToolCall(Struct, frozen=True):
     """A call of a tool. The shell validates the arguments and runs the function."""
@@ -143,9 +140,9 @@ def tool_use_of(params: JsonObject) -> str | None:
 # ---------------------------------------------------------------- failures
 
 
-def answer_failure(message: JsonObject, kind: str, detail: str, label: str) -> Answer:
-    """Return the answer to a failed call. The model knows the tool, so the label is left out."""
-    response = result_response(message, encode_exception(detail.removeprefix(f"{label}: ")))
+def answer_failure(message: JsonObject, kind: str, detail: str, told: str) -> Answer:
+    """Return the answer to a failed call. The model reads ``told``, the application ``detail``."""
+    response = result_response(message, encode_failure(f"Error: {utf8(told)}"))
     try:
         body = encode_json({"mcp_response": response})
     except Unencodable:  # its id cannot be written
@@ -156,9 +153,3 @@ def answer_failure(message: JsonObject, kind: str, detail: str, label: str) -> A
 def encode_failure(text: str) -> JsonObject:
     """Return the result of a call that failed. The model reads ``text``."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
-
-
-def encode_exception(detail: str) -> JsonObject:
-    """Return the result of a tool that raised. The model reads the first line of ``detail``."""
-    line = utf8(f"Error: {detail.strip()}".splitlines()[0])
-    return encode_failure(line if len(line) <= _MAX_ERROR else f"{line[: _MAX_ERROR - 3]}...")

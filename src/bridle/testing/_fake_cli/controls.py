@@ -323,8 +323,17 @@ def _get_settings(talk: Talk, request: Json) -> None:
 
 
 def _get_session_cost(talk: Talk, request: Json) -> None:
-    cost = payloads.COST_OF_A_CALL * talk.frames.calls
-    _send(talk, request, {"text": f"Total cost:            ${cost:.4f}"})
+    # The wording of each generation, for people. No program can rely on it.
+    words = "Estimated cost:        " if talk.frames.newer else "Total cost:            "
+    _send(talk, request, {"text": f"{words}${talk.frames.total_cost:.4f}"})
+
+
+def _get_usage(talk: Talk, request: Json) -> None:
+    if not isinstance(request["request"].get("skip_behaviors"), bool | None):
+        _refuse(talk, request, "get_usage: skip_behaviors must be a boolean")
+        return
+    rates: Json = {"rate_limits_available": False, "rate_limits": None, "behaviors": None}
+    _send(talk, request, {"session": talk.frames.usage(), "subscription_type": None, **rates})
 
 
 def _get_binary_version(talk: Talk, request: Json) -> None:
@@ -366,6 +375,7 @@ HANDLERS: dict[str, Callable[[Talk, Json], None]] = {
     "get_context_usage": _get_context_usage,
     "get_settings": _get_settings,
     "get_session_cost": _get_session_cost,
+    "get_usage": _get_usage,
     "get_binary_version": _get_binary_version,
     "get_task_output": _get_task_output,
     "list_models": _list_models,

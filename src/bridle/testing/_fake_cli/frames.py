@@ -395,7 +395,7 @@ class Frames:
             "duration_api_ms": 5 * calls,
             "stop_reason": "end_turn",
             "session_id": self.session_id,
-            "total_cost_usd": round(COST_OF_A_CALL * self.calls, 9),
+            "total_cost_usd": self.total_cost,
             "usage": self.fit("usage", payloads.usage(calls)),
             "modelUsage": model_usage,
             "permission_denials": [],
@@ -423,6 +423,22 @@ class Frames:
         self._results += 1
         whole = {**counted, **ours, **since, **members}
         return self.fit("result", {n: value for n, value in whole.items() if value is not ...})
+
+    @property
+    def total_cost(self) -> float:
+        """Return the dollars that the model calls so far have cost."""
+        return round(COST_OF_A_CALL * self.calls, 9)
+
+    def usage(self) -> Json:
+        """Return the totals of the process, as in the response to `get_usage`."""
+        return {
+            "total_cost_usd": self.total_cost,
+            "total_api_duration_ms": 5 * self.calls,
+            "total_duration_ms": 10 * self.calls,
+            "total_lines_added": 0,
+            "total_lines_removed": 0,
+            "model_usage": self._model_usage(self.calls),
+        }
 
     def _model_usage(self, calls: int) -> Json:
         if not calls:

@@ -15,7 +15,6 @@ from bridle._core.incoming.tool_server import (
     PROTOCOL_VERSIONS,
     ToolCall,
     answer_failure,
-    encode_exception,
     encode_failure,
     handle,
     manifest,
@@ -220,37 +219,14 @@ def test_whatever_the_message_there_is_a_call_or_an_answer_that_can_be_sent(
 # ------------------------------------------------------------------------- failures
 
 
-@pytest.mark.parametrize(
-    ("detail", "said"),
-    [
-        ("ValueError: bad", "Error: ValueError: bad"),
-        ("ValueError: bad\n  in line 3", "Error: ValueError: bad"),
-        ("", "Error: "),
-        ("x" * 600, "Error: " + "x" * 490 + "..."),
-    ],
-)
-def test_of_an_exception_the_model_is_told_one_line(detail: str, said: str) -> None:
-    assert encode_exception(detail) == {
-        "content": [{"type": "text", "text": said}],
-        "isError": True,
-    }
-
-
 def sent(answer: Answer) -> Any:
     """The JSON-RPC message in an answer, as the CLI reads it."""
     frame = msgspec.json.decode(encode_success("r", answer.body))
     return frame["response"]["response"]["mcp_response"]
 
 
-def test_an_exception_is_a_warning_for_the_application_and_a_line_for_the_model() -> None:
-    detail = "tool add: ValueError: bad\nvery"
-    answer = answer_failure({"id": 1}, WarningKind.MCP_FAILED, detail, "tool add")
+def test_the_application_gets_the_detail_and_the_model_another_text() -> None:
+    detail = "tool add: ValueError: secret"
+    answer = answer_failure({"id": 1}, WarningKind.MCP_FAILED, detail, "ValueError")
     assert answer.warnings == ((WarningKind.MCP_FAILED, detail),)
-    assert sent(answer)["result"] == encode_failure("Error: ValueError: bad")
-
-
-@pytest.mark.parametrize(("length", "ends"), [(500, "x"), (501, "...")])
-def test_an_exception_text_of_up_to_500_characters_is_whole(length: int, ends: str) -> None:
-    detail = "x" * (length - len("Error: "))
-    [block] = encode_exception(detail)["content"]
-    assert (len(block["text"]), block["text"].endswith(ends)) == (500, True)
+    assert sent(answer)["result"] == encode_failure("Error: ValueError")

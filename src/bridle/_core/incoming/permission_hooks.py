@@ -1,0 +1,155 @@
+"""Hold an allowed permission until the PermissionRequest hooks of the same tool call have answered.
+
+The CLI sends a permission request and the hooks of PermissionRequest at the same time, and the
+first answer wins. So an allow is not sent while a hook may still block the call, and never after a
+hook has blocked it. Every CLI that has this event sends the id of the tool call with both requests.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from bridle._core.actions import Call
+from bridle._core.deadlines import Deadlines
+from bridle._core.incoming.answers import Answer
+from bridle._core.incoming.hook_plan import HookPlan
+from bridle._core.incoming.hook_run import HookRun
+from bridle._core.incoming.table import OpenRequests
+from bridle.events import WarningKind
+
+HOOK_CALL = "hook call"
+"""The kind of the deadlines by which the CLI must settle a held permission."""
+
+PERMISSION_REQUEST = "PermissionRequest"
+
+_CLI_DELAY = 10.0
+"""Seconds that the CLI has to call the hooks of an allowed call, and to withdraw the permission
+request of a blocked one. It takes about 0.1 s."""
+
+_MAX_KEPT = 4096
+"""Tool calls that are remembered. Most leave earlier."""
+
+
+def denial(reason: str) -> Answer:
+    """Return the answer that denies a permission."""
+    return Answer(
+        msgspec.json.encode({"behavior": "deny", "message": f"Permission denied: {reason}."})
+    )
+
+
+_BLOCKED = denial("a hook of the application has blocked the call")
+_NOT_CALLED = denial("the CLI has not called the hooks of the application")
+
+
+class _ToolCall(msgspec.Struct):
+    """What is known about the hooks of one tool call."""
+
+    #: The callbacks that the CLI has called, and those that have answered.
+    called: set[str]
+    answered: set[str]
+    is_blocked: bool = False
+    #: The callbacks that have to answer before an allow is sent.
+    needed: frozenset[str] = frozenset()
+    #: The permission request that waits, and its answer.
+    held: tuple[Call, Answer] | None = None
+
+
+class PermissionHooks:
+    """The PermissionRequest hooks that run for tool calls, and the allows that wait for them."""
+
+    def __init__(self, plan: HookPlan, deadlines: Deadlines, table: OpenRequests) -> None:
+        self._plan = plan
+        self._deadlines = deadlines
+        self._table = table
+        self._calls: OrderedDict[str, _ToolCall] = OrderedDict()
+
+    # -- the permission callback -------------------------------------------------------------------
+
+    def answer(self, call: Call, answer: Answer, now: float) -> None:
+        """Send the answer of a permission callback, or hold it until the hooks have answered."""
+        tool_use_id: str | None = call.subject.tool_use_id
+        needed = self._plan.callbacks_for(PERMISSION_REQUEST, call.subject.tool_name)
+        if not needed or not tool_use_id or answer.payload.get("behavior") == "deny":
+            self._table.answer(call.request_id, answer)
+            return
+        about = self._about(tool_use_id)
+        about.needed, about.held = needed, (call, answer)
+        self._settle(tool_use_id, about, now)
+
+    def expired(self, tool_use_id: str) -> None:
+        """Deny a held permission: the CLI has not called its hooks, or has not withdrawn it."""
+        about = self._calls[tool_use_id]
+        call = self._take(about)
+        if call is None:
+            return
+        if not about.is_blocked:
+            detail = f"the CLI has not called it within {_CLI_DELAY:g} s of the {call.who}"
+            self._table.warn(WarningKind.HOOK_TIMED_OUT, f"{PERMISSION_REQUEST} hook: {detail}")
+        self._table.answer(call.request_id, _BLOCKED if about.is_blocked else _NOT_CALLED)
+
+    # -- the hooks ---------------------------------------------------------------------------------
+
+    def called(self, run: HookRun, now: float) -> None:
+        """Note that the CLI has called hooks."""
+        if run.event == PERMISSION_REQUEST and run.tool_use_id:
+            about = self._about(run.tool_use_id)
+            about.called.add(run.callback_id)
+            self._settle(run.tool_use_id, about, now)
+
+    def answered(self, run: HookRun, now: float) -> None:
+        """Note the answer of hooks, which was sent. Send the permission that waited for it."""
+        if run.event == PERMISSION_REQUEST and run.tool_use_id:
+            about = self._about(run.tool_use_id)
+            about.answered.add(run.callback_id)
+            about.is_blocked = about.is_blocked or run.settled.refuses
+            self._settle(run.tool_use_id, about, now)
+
+    def withdrawn(self, run: HookRun, now: float) -> None:
+        """Note that the CLI has withdrawn hooks. They can no longer let the call run."""
+        if run.event == PERMISSION_REQUEST and run.tool_use_id:
+            about = self._about(run.tool_use_id)
+            about.is_blocked = True
+            self._settle(run.tool_use_id, about, now)
+
+    # -- the decision ------------------------------------------------------------------------------
+
+    def _settle(self, tool_use_id: str, about: _ToolCall, now: float) -> None:
+        """Send the held allow if all hooks let the call run, or set the deadline of the CLI."""
+        token = (HOOK_CALL, tool_use_id)
+        if about.held is None:
+            return
+        if about.is_blocked or not about.needed <= about.called:
+            # After a block, the CLI withdraws the request, and gives the model the hook's reason.
+            if token not in self._deadlines:
+                self._deadlines.set(token, now + _CLI_DELAY)
+            return
+        self._deadlines.clear(token)
+        if about.needed <= about.answered:
+            answer = about.held[1]
+            call = self._take(about)
+            if call is not None:
+                self._table.answer(call.request_id, answer)
+
+    def _take(self, about: _ToolCall) -> Call | None:
+        """Return the held request. None if it was withdrawn, or the session is closing."""
+        if about.held is None:
+            return None
+        call, about.held = about.held[0], None
+        return call if self._table.open.get(call.request_id) is call else None
+
+    def _about(self, tool_use_id: str) -> _ToolCall:
+        about = self._calls.get(tool_use_id)
+        if about is None:
+            about = self._calls[tool_use_id] = _ToolCall(set(), set())
+            if len(self._calls) > _MAX_KEPT:
+                self._drop_oldest()
+        return about
+
+    def _drop_oldest(self) -> None:
+        """Forget a tool call that holds nothing. The table limits those that hold a request."""
+        for tool_use_id, about in self._calls.items():
+            if about.held is None:
+                del self._calls[tool_use_id]
+                return

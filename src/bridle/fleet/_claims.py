@@ -1,0 +1,177 @@
+"""Claim runs of the queue for a worker: in their order, and never more than the limits allow.
+
+Claims of all workers exclude each other. On SQLite a claim begins with ``BEGIN IMMEDIATE``, which
+takes the lock of the file before the first read. On PostgreSQL it takes an advisory lock that ends
+with the transaction. DBOS itself reads on SQLite before it locks, so that two workers can take the
+last place of a limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection
+from hashlib import sha256
+from threading import Lock
+from typing import Any
+
+from msgspec import Struct
+
+_WAIT = 2000
+"""Milliseconds that a claim waits for that of another worker, on PostgreSQL."""
+
+_IDLE = 5000
+"""Milliseconds after which PostgreSQL ends the claim of a worker that is frozen."""
+
+
+_stamping = Lock()
+_last = 0
+
+
+def submission_time() -> int:
+    """Return the time in nanoseconds since the epoch. Each call returns a later one."""
+    global _last
+    with _stamping:
+        _last = max(_last + 1, time.time_ns())
+        return _last
+
+
+class Claimant(Struct, frozen=True, kw_only=True):
+    """A worker that claims runs, and the limits. None for any number of runs."""
+
+    #: The name of the queue, which is that of the DBOS application, and its version.
+    application: str
+    version: str
+    executor: str
+    #: How many runs this worker has at the same time.
+    at_once: int
+    #: How many the whole fleet has.
+    fleet_at_once: int | None
+    #: How many each tenant has.
+    tenant_at_once: int | None
+
+
+def claim(
+    connection: Any, table: Any, who: Claimant, active: Collection[str], token: str
+) -> list[str]:
+    """Claim runs in a transaction that has just begun. Return their ids in order.
+
+    Args:
+        connection: a connection of SQLAlchemy. The caller commits.
+        table: the table of DBOS's workflows.
+        who: the worker.
+        active: ids of runs that this worker still has, whatever the database says of them.
+        token: proves to DBOS that this execution owns the runs.
+    """
+    columns = table.c
+    if connection.execute(_queued(connection, table, who).limit(1)).first() is None:
+        return []  # most looks find nothing, and need no lock
+    _lock(connection, who.application)
+    query = _in_flight(
+        connection,
+        table,
+        who,
+        "PENDING",
+        columns.workflow_uuid,
+        columns.executor_id,
+        columns.queue_partition_key,
+    )
+    running = connection.execute(query).fetchall()
+    own = {one for one, executor, _ in running if executor == who.executor}
+    room = who.at_once - len(own.union(active))
+    if who.fleet_at_once is not None:
+        room = min(room, who.fleet_at_once - len(running))
+    chosen = _choose(connection, table, who, room, Counter(tenant for _, _, tenant in running))
+    now = _milliseconds(connection)
+    claimed: list[str] = []
+    for one in chosen:
+        changed = connection.execute(
+            table.update()
+            # Another program may have cancelled the run just now.
+            .where(columns.workflow_uuid == one, columns.status == "ENQUEUED")
+            .values(
+                status="PENDING",
+                owner_xid=token,
+                executor_id=who.executor,
+                started_at_epoch_ms=now,
+                updated_at=now,
+                recovery_attempts=columns.recovery_attempts + 1,
+            )
+        )
+        if changed.rowcount:
+            claimed.append(one)
+    return claimed
+
+
+def _choose(
+    connection: Any, table: Any, who: Claimant, room: int, running: Counter[str]
+) -> list[str]:
+    """Return the first runs whose tenants have room. ``running`` counts runs by tenant."""
+    columns, limit = table.c, who.tenant_at_once
+    chosen: list[str] = []
+    while len(chosen) < room:
+        full = [] if limit is None else [one for one, count in running.items() if count >= limit]
+        query = _queued(connection, table, who)
+        if full:
+            query = query.where(columns.queue_partition_key.not_in(full))
+        if chosen:
+            query = query.where(columns.workflow_uuid.not_in(chosen))
+        # The database may round the time of creation to seconds. Then the time counts that the
+        # program of the run has written.
+        order = (columns.priority, columns.created_at, _submitted(columns))
+        query = query.order_by(*order).limit(room - len(chosen))
+        found = connection.execute(query).fetchall()
+        if not found:
+            break
+        for one, tenant in found:
+            if limit is None or running[tenant] < limit:
+                running[tenant] += 1
+                chosen.append(one)
+    return chosen
+
+
+def _queued(connection: Any, table: Any, who: Claimant) -> Any:
+    """Return the query for the ids and tenants of the runs that wait in the queue."""
+    columns = table.c
+    chosen = (columns.workflow_uuid, columns.queue_partition_key)
+    query = _in_flight(connection, table, who, "ENQUEUED", *chosen)
+    return query.where(columns.application_version == who.version)
+
+
+def _in_flight(connection: Any, table: Any, who: Claimant, status: str, *columns: Any) -> Any:
+    """Return the query for the runs of the queue that have a status."""
+    from sqlalchemy import select, text
+
+    query = select(*columns).where(table.c.queue_name == who.application, table.c.status == status)
+    if connection.dialect.name != "sqlite":
+        return query
+    # SQLite uses an index with a condition only if the query has the same condition.
+    return query.where(text("status IN ('ENQUEUED', 'PENDING')"))
+
+
+def _submitted(columns: Any) -> Any:
+    """Return the time that the program of a run has written. See `submission_time`."""
+    return columns.attributes["at"].as_numeric(20, 0)
+
+
+def _lock(connection: Any, application: str) -> None:
+    """Exclude the claims of other workers until the transaction ends."""
+    from sqlalchemy import text
+
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        return
+    number = int.from_bytes(sha256(b"bridle claim\0" + application.encode()).digest()[:8], "big")
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_WAIT}")
+    connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {_IDLE}")
+    lock = text("SELECT pg_advisory_xact_lock(:number)")
+    connection.execute(lock, {"number": number - (1 << 63)})
+
+
+def _milliseconds(connection: Any) -> Any:
+    """Return the time of the database as an expression, in milliseconds since the epoch."""
+    from sqlalchemy import BigInteger, cast, func
+
+    if connection.dialect.name == "sqlite":
+        return cast((func.julianday("now") - 2440587.5) * 86_400_000, BigInteger)
+    return cast(func.extract("epoch", func.clock_timestamp()) * 1000, BigInteger)

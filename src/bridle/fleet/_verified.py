@@ -1,0 +1,54 @@
+"""Require that Bridle's promises hold on the CLI before a worker takes runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+
+import msgspec
+
+from bridle._shell.locate import find_cli
+from bridle._shell.verifications import Verification, stored_verification
+from bridle.errors import UnverifiedCliError
+from bridle.fleet._waiting import in_thread
+from bridle.options import CliOptions
+
+
+async def verified_cli(cli: CliOptions) -> str:
+    """Return the path of the CLI of these options, with links resolved.
+
+    If no result of ``bridle verify`` is stored for this CLI, it is run first, in a process of its
+    own. Cancellation ends that process.
+
+    Raises:
+        CliNotFoundError: there is no CLI.
+        SpawnError: the CLI cannot be executed.
+        UnverifiedCliError: a promise does not hold, or they could not be tried.
+    """
+    path = os.path.realpath(find_cli(None if cli.cli_path is None else os.fspath(cli.cli_path)))
+    found = await in_thread(stored_verification, path) or await _verify(path)
+    if not found.holds:
+        raise UnverifiedCliError(path, found.cli_version, [one.id for one in found.failed])
+    return path
+
+
+async def _verify(path: str) -> Verification:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bridle", "verify", "--json", "--cli", path),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+    try:
+        return msgspec.json.decode(output, type=Verification)
+    except msgspec.MsgspecError:
+        raise UnverifiedCliError(path, None, []) from None

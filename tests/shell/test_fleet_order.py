@@ -1,0 +1,199 @@
+"""Several workers: runs start in the order they were submitted, and never more than the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.shell.test_fleet_kills import database_of
+from tests.support.fleets import FleetPlan, Workers, working
+from tests.support.stores import run
+
+from bridle import Agent
+from bridle.fleet import Fleet, Run
+from bridle.fleet._claims import Claimant
+from bridle.fleet._dbos import Queue
+from bridle.testing import FakeCli
+
+pytest.importorskip("dbos", reason="needs the extra 'fleet' (dbos)")
+
+WAIT = 120.0
+WORKERS = 3
+
+KINDS = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    return tmp_path
+
+
+class History:
+    """What the tool of the runs has written: when each run began and ended, in this order."""
+
+    def __init__(self, plan: FleetPlan) -> None:
+        self.events = [(str(one["line"]), str(one["event"])) for one in plan.calls]
+
+    @property
+    def starts(self) -> list[str]:
+        return [name for name, event in self.events if event == "start"]
+
+    def most_at_once(self, tenant: str = "") -> int:
+        """How many runs of a tenant have overlapped. Their names begin with that of the tenant."""
+        open_, most = 0, 0
+        for name, event in self.events:
+            if name.startswith(tenant):
+                open_ += 1 if event == "start" else -1
+                most = max(most, open_)
+        return most
+
+    def check_order(self, submitted: list[str], at_once: int) -> None:
+        """Check that a run began only when fewer than ``at_once`` of those before it had to end."""
+        ended: set[str] = set()
+        for name, event in self.events:
+            if event == "end":
+                ended.add(name)
+            elif name in submitted:
+                before = submitted[: submitted.index(name)]
+                unfinished = [one for one in before if one not in ended]
+                assert len(unfinished) < at_once, (name, unfinished, self.events)
+
+
+async def submit(fleet: Fleet, name: str, **options: Any) -> Run:
+    prompt = f"CALL mcp__tools__append {json.dumps({'line': name})}"
+    return await fleet.submit(prompt, key=name, **options)
+
+
+def work(
+    kind: str,
+    request: pytest.FixtureRequest,
+    places: Path,
+    names: list[tuple[str, dict[str, Any]]],
+    at_once: int = 4,
+    **limits: Any,
+) -> tuple[History, Workers]:
+    """Submit runs, start workers, and return the history of the runs."""
+    database = database_of(kind, request, places)
+    found: list[tuple[History, Workers]] = []
+
+    async def main() -> None:
+        with FakeCli.auto(transcripts=True) as cli:
+            plan = FleetPlan(
+                directory=str(places),
+                database=database,
+                options={"cli_path": cli.path, "cwd": str(places)},
+                at_once=at_once,
+                **limits,
+            )
+            async with plan.fleet() as fleet:
+                runs = [await submit(fleet, name, **options) for name, options in names]
+                async with working(plan, WORKERS) as workers:
+                    for one in runs:
+                        assert (await one.outcome(WAIT)).ok
+                    assert workers.stop() == [0] * WORKERS
+                    assert "Traceback" not in workers.errors()
+                    found.append((History(plan), workers))
+
+    run(main, timeout=600)
+    return found[0]
+
+
+@KINDS
+def test_the_runs_of_a_tenant_start_in_their_order(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    names = [f"a{number:02}" for number in range(12)]
+    submitted = [(name, {"tenant": "acme"}) for name in names]
+    history, _ = work(kind, request, places, submitted, tenant_at_once=1)
+    assert history.starts == names
+
+
+@KINDS
+def test_the_limit_of_a_tenant_is_exact_and_tenants_take_turns_by_submission(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    names = [f"{'ab'[number % 2]}{number:02}" for number in range(20)]
+    submitted = [(name, {"tenant": name[0]}) for name in names]
+    history, _ = work(kind, request, places, submitted, tenant_at_once=2)
+    assert history.most_at_once("a") == history.most_at_once("b") == 2
+    for tenant in "ab":
+        history.check_order([name for name in names if name[0] == tenant], 2)
+
+
+@KINDS
+def test_the_limit_of_a_fleet_is_exact(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    names = [f"a{number:02}" for number in range(16)]
+    history, _ = work(kind, request, places, [(name, {}) for name in names], fleet_at_once=3)
+    assert history.most_at_once() == 3
+    history.check_order(names, 3)
+
+
+@KINDS
+def test_a_higher_priority_goes_before_the_order(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    ranks = {"a0": 0, "a1": 0, "b2": 5, "a3": 5, "b4": 0, "a5": 9}
+    submitted = [(name, {"tenant": name[0], "priority": rank}) for name, rank in ranks.items()]
+    history, _ = work(kind, request, places, submitted, fleet_at_once=1, tenant_at_once=1)
+    assert history.starts == ["a5", "b2", "a3", "a0", "a1", "b4"]
+
+
+@KINDS
+def test_claims_at_the_same_time_do_not_pass_a_limit(
+    kind: str, request: pytest.FixtureRequest, places: Path
+) -> None:
+    """Each worker claims in a thread with connections of its own, all at the same moment."""
+    database = database_of(kind, request, places)
+    workers, rounds = 6, 8
+    barrier = threading.Barrier(workers)
+
+    async def submit_all() -> list[str]:
+        async with Fleet(Agent(), database) as fleet:
+            tenants = ["ab"[number % 2] for number in range(4 * rounds)]
+            return [(await fleet.submit("SAY Fine.", tenant=one)).id for one in tenants]
+
+    def work_in(number: int) -> list[list[str]]:
+        queue = Queue(Fleet(Agent(), database)._queue.url, "default")
+        queue.open()
+        who = Claimant(
+            application=queue.name,
+            version=queue.version,
+            executor=f"w{number}",
+            at_once=2,
+            fleet_at_once=3,
+            tenant_at_once=2,
+        )
+        found: list[list[str]] = []
+        for _ in range(rounds):
+            barrier.wait()
+            ids, _ = queue.claim(who, ())
+            found.append(ids)
+            barrier.wait()
+            for one in ids:
+                queue.cancel(one)
+        queue.close()
+        return found
+
+    submitted = asyncio.run(submit_all())
+    with ThreadPoolExecutor(workers) as threads:
+        histories = list(threads.map(work_in, range(workers)))
+    places_of = {one: place for place, one in enumerate(submitted)}
+    before: set[int] = set()
+    for claims in zip(*histories, strict=True):
+        claimed = {places_of[one] for ids in claims for one in ids}
+        assert len(claimed) == 3, claims
+        assert all(len(ids) <= 2 for ids in claims), "no worker has more than it may have"
+        for tenant in (0, 1):
+            count = len([one for one in claimed if one % 2 == tenant])
+            assert count <= 2, "no tenant has more than it may have"
+        assert claimed == {*[one for one in range(len(submitted)) if one not in before][:3]}
+        before |= claimed
