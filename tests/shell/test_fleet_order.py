@@ -147,6 +147,11 @@ def test_a_higher_priority_goes_before_the_order(
     assert history.starts == ["a5", "b2", "a3", "a0", "a1", "b4"]
 
 
+def claimant(queue: Queue, executor: str, **limits: Any) -> Claimant:
+    chosen: dict[str, Any] = {"fleet_at_once": None, "tenant_at_once": None, **limits}
+    return Claimant(application=queue.name, version=queue.version, executor=executor, **chosen)
+
+
 @KINDS
 def test_claims_at_the_same_time_do_not_pass_a_limit(
     kind: str, request: pytest.FixtureRequest, places: Path
@@ -164,14 +169,7 @@ def test_claims_at_the_same_time_do_not_pass_a_limit(
     def work_in(number: int) -> list[list[str]]:
         queue = Queue(Fleet(Agent(), database)._queue.url, "default")
         queue.open()
-        who = Claimant(
-            application=queue.name,
-            version=queue.version,
-            executor=f"w{number}",
-            at_once=2,
-            fleet_at_once=3,
-            tenant_at_once=2,
-        )
+        who = claimant(queue, f"w{number}", at_once=2, fleet_at_once=3, tenant_at_once=2)
         found: list[list[str]] = []
         for _ in range(rounds):
             barrier.wait()
@@ -197,3 +195,39 @@ def test_claims_at_the_same_time_do_not_pass_a_limit(
             assert count <= 2, "no tenant has more than it may have"
         assert claimed == {*[one for one in range(len(submitted)) if one not in before][:3]}
         before |= claimed
+
+
+def test_a_claim_reads_only_the_runs_that_it_takes(
+    request: pytest.FixtureRequest, places: Path
+) -> None:
+    """PostgreSQL has no statistics of a queue that has just been filled."""
+    from sqlalchemy import event
+
+    database = database_of("postgres", request, places)
+    claims: list[tuple[str, Any]] = []
+
+    async def main() -> None:
+        async with Fleet(Agent(), database) as fleet:
+            runs = [await fleet.submit("SAY Fine.") for _ in range(40)]
+            queue: Any = fleet._queue
+            who = claimant(queue, "e", at_once=3)
+            engine = queue._client._sys_db.engine
+
+            def keep(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
+                if "ORDER BY" in statement:
+                    claims.append((statement, given))
+
+            event.listen(engine, "before_cursor_execute", keep)
+            assert queue.claim(who, ())[0] == [one.id for one in runs[:3]]
+            with engine.begin() as connection:
+                (statement, given) = claims[0]
+                explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+                ((plans,),) = connection.exec_driver_sql(explain, given)
+        assert most_rows(plans[0]["Plan"]) <= 3 + 1
+
+    run(main)
+
+
+def most_rows(plan: dict[str, Any]) -> int:
+    """How many rows a step of a plan has read at most."""
+    return int(max(plan["Actual Rows"], *map(most_rows, plan.get("Plans", ())), 0))

@@ -339,17 +339,17 @@ def seconds_until_affordable(
     """Return after how many seconds a tenant may start a run. 0.0 if it may do so now.
 
     Args:
-        costs: when each run of the tenant ended, and what it cost in US dollars.
+        costs: when each run of the tenant ended, and what it cost in US dollars. An unknown cost
+            is infinite.
         limit: dollars of a window.
         window: seconds.
         now: the time.
     """
-    counted = sorted((at, usd) for at, usd in costs if at > now - window)
-    spent = sum(usd for _, usd in counted)
-    for at, usd in counted:
-        if spent < limit:
+    spent = 0.0
+    for at, usd in sorted(costs, reverse=True):
+        if at <= now - window:
             break
-        spent -= usd
-        if spent < limit:
+        spent += usd
+        if spent >= limit:  # this run has to leave the window
             return max(at + window - now, 0.0)
     return 0.0

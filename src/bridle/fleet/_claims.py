@@ -116,11 +116,7 @@ def _choose(
             query = query.where(columns.queue_partition_key.not_in(full))
         if chosen:
             query = query.where(columns.workflow_uuid.not_in(chosen))
-        # The database may round the time of creation to seconds. Then the time counts that the
-        # program of the run has written.
-        order = (columns.priority, columns.created_at, _submitted(columns))
-        query = query.order_by(*order).limit(room - len(chosen))
-        found = connection.execute(query).fetchall()
+        found = connection.execute(_first(connection, table, query, room - len(chosen))).fetchall()
         if not found:
             break
         for one, tenant in found:
@@ -128,6 +124,28 @@ def _choose(
                 running[tenant] += 1
                 chosen.append(one)
     return chosen
+
+
+def _first(connection: Any, table: Any, query: Any, count: int) -> Any:
+    """Return the query for the first of the runs that ``query`` finds.
+
+    The database may round the time of creation. Then the time counts that the program of the run
+    has written.
+    """
+    from sqlalchemy import select
+
+    columns = table.c
+    order = (columns.priority, columns.created_at)  # as in the index
+    if connection.dialect.name == "sqlite":
+        return query.order_by(*order, _submitted(columns)).limit(count)
+    # Without statistics of the table, PostgreSQL would sort the whole queue by the third key.
+    submitted = _submitted(columns).label("submitted")
+    query = query.add_columns(*order, submitted).order_by(*order)
+    some = query.fetch(count, with_ties=True).subquery().c
+    ordered = select(some.workflow_uuid, some.queue_partition_key).order_by(
+        some.priority, some.created_at, some.submitted
+    )
+    return ordered.limit(count)
 
 
 def _queued(connection: Any, table: Any, who: Claimant) -> Any:

@@ -12,6 +12,7 @@ import datetime
 import fcntl
 import importlib
 import logging
+import math
 import os
 import threading
 import time
@@ -38,6 +39,9 @@ SCHEDULED = "bridle_scheduled"
 
 MAX_STARTS = 50
 """How often a run is started before it counts as failed. Each take-over starts it again."""
+
+COST_UNKNOWN = "cost_unknown"
+"""The attribute of a segment that has cost more than its workers could write down."""
 
 _POLL = 0.5
 """Seconds between two looks of a worker into the queue."""
@@ -291,7 +295,10 @@ class Queue:
         return [row for row in rows if wanted <= row.attributes.items()], following
 
     def costs(self, tenant: str | None, after: float) -> dict[str, tuple[float, float]]:
-        """Return the segments of a tenant that ended after a time: when, and US dollars."""
+        """Return the segments of a tenant that ended after a time: when, and US dollars.
+
+        An unknown cost is infinite.
+        """
         from sqlalchemy import select
 
         columns = _table().c
@@ -304,7 +311,8 @@ class Queue:
             found = connection.execute(query).fetchall()
         costs: dict[str, tuple[float, float]] = {}
         for one, at, attributes in found:
-            if cost := noted_cost(attributes or {}):
+            notes = attributes or {}
+            if cost := math.inf if notes.get(COST_UNKNOWN) else noted_cost(notes):
                 costs[one] = (at / 1000, cost)
         return costs
 

@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 from typing import Any
 
+from msgspec import structs
+
 from bridle._core.fleet_runs import Segment
+from bridle._core.journal import StoredOutcome
 from bridle._doors.run import OneTurn
 from bridle.errors import BridleError
+from bridle.fleet._dbos import COST_UNKNOWN
 
 _REPORTING = 5.0
 """Seconds that a CLI has to report its cost."""
@@ -41,6 +45,8 @@ class Job:
         # The CLI's total when the last process began. None before it is known.
         self._base: float | None = None
         self._seen: object = None
+        # The usage when the CLI reported these dollars.
+        self._reported: object = None
 
     def show(self, turn: OneTurn) -> None:
         """Take note of the session of each new CLI."""
@@ -49,7 +55,7 @@ class Job:
             is_new = self._turn is None and self.lost_usd == 0.0 and self.segment.number == 0
             self._base = 0.0 if is_new else None
             self._earlier, self._current = self._earlier + self._current, 0.0
-            self._seen = None
+            self._seen = self._reported = None
         self._turn = turn
         if self.is_lost:
             turn.kill()
@@ -97,4 +103,28 @@ class Job:
         if self._base is None:
             self._base = total
         self._current = max(total - self._base, 0.0)
+        self._reported = usage
         return self._earlier + self._current
+
+    @property
+    def has_unreported_calls(self) -> bool:
+        """Return whether the CLI has not reported its cost since the last model call."""
+        usage = None if self._turn is None else self._turn.usage
+        return usage is not None and bool(usage.models) and usage != self._reported
+
+    def unknown_cost(self) -> dict[str, Any]:
+        """Return the attributes of a segment whose cost is unknown, with the part that is known."""
+        known = {"lost_usd": self.lost_usd, "running_usd": self._earlier + self._current}
+        return {COST_UNKNOWN: True, **known}
+
+    def with_cost(self, outcome: StoredOutcome) -> tuple[StoredOutcome, dict[str, Any]]:
+        """Return the outcome with the cost in all workers, and the attributes that say it."""
+        cost = outcome.cost_usd
+        if cost is None and outcome.model_calls:  # the CLI exited before its result
+            if self._reported is None or self.has_unreported_calls:
+                return outcome, self.unknown_cost()
+            cost = self._earlier + self._current
+        if cost is None and not self.lost_usd:
+            return outcome, {}
+        cost = self.lost_usd + (cost or 0.0)
+        return structs.replace(outcome, cost_usd=cost), {"cost_usd": cost}

@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import math
 import os
 import secrets
 import socket
@@ -59,7 +60,7 @@ from bridle.errors import (
     UsageError,
 )
 from bridle.fleet._claims import submission_time
-from bridle.fleet._dbos import Executor, Queue, Row, noted_cost
+from bridle.fleet._dbos import COST_UNKNOWN, Executor, Queue, Row, noted_cost
 from bridle.fleet._jobs import Job
 from bridle.fleet._locks import LockLost, WorkerLock
 from bridle.fleet._store import FleetStore
@@ -103,7 +104,8 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
     #: How many runs of a tenant run at the same time. None for any number.
     at_once: int | None = None
     #: US dollars that the runs of a tenant may cost in a window of time. None for any amount. The
-    #: runs that are in progress when the limit is reached go on.
+    #: runs that are in progress when the limit is reached go on. A run whose cost is unknown uses
+    #: up the limit.
     usd: float | None = None
     #: The window in seconds. A day by default.
     per: float = 86400.0
@@ -494,23 +496,26 @@ class _Term:
             stopped = StoredOutcome(reason=OutcomeReason.STOPPED, detail="the run was cancelled")
             await self._note_end(job, {"state": RunStatus.CANCELLED})
             return SegmentResult(outcome=stopped)
-        outcome = await self._outcome(job)
+        try:
+            outcome = await self._outcome(job)
+        except asyncio.CancelledError:
+            if job.is_cancelled and not job.is_lost and job.has_unreported_calls:
+                await self._note_end(job, job.unknown_cost())
+            raise
         if job.is_lost:
             raise asyncio.CancelledError
-        if job.lost_usd:
-            cost_usd = job.lost_usd + (outcome.cost_usd or 0.0)
-            outcome = msgspec.structs.replace(outcome, cost_usd=cost_usd)
+        outcome, notes = job.with_cost(outcome)
         if job.is_cancelled:
-            await self._note_end(job, {"cost_usd": outcome.cost_usd or 0.0})
+            await self._note_end(job, notes)
             raise asyncio.CancelledError
-        notes: dict[str, Any] = {"state": state_of(outcome)}
-        if outcome.cost_usd is not None:
-            notes["cost_usd"] = outcome.cost_usd
-        await self._note_end(job, notes)
+        await self._note_end(job, {"state": state_of(outcome), **notes})
         return SegmentResult(outcome=outcome)
 
     async def _note_end(self, job: Job, notes: dict[str, Any]) -> None:
         """Write down how a segment has ended."""
+        if COST_UNKNOWN in notes and self._plan.limits.usd is not None:
+            text = "the cost of run %s is unknown, so it uses up the dollars of its tenant"
+            log.warning(text, job.segment.run_id)
         async with job.noting:
             job.is_noted = True
             await self._write(self._plan.queue.note, job.segment, self.name, notes)
@@ -536,6 +541,8 @@ class _Term:
         if pause <= 0:
             return False
         reason = f"the tenant has spent ${limits.usd:g} in {limits.per:g} s"
+        if any(usd == math.inf for _, usd in ledger.costs):
+            reason = f"the cost of a run of the tenant in the last {limits.per:g} s is unknown"
         await self._write(queue.postpone, segment, self.name, pause, {"delayed": reason})
         return True
 

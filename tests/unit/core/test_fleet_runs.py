@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -255,6 +256,8 @@ def test_costs_are_read_once_except_for_those_of_the_last_minutes() -> None:
         ([(920.0, 2.0), (950.0, 3.0)], 20.0),
         ([(950.0, 4.0), (920.0, 2.0)], 20.0),
         ([(920.0, 2.0), (950.0, 9.0)], 50.0),
+        ([(920.0, inf), (950.0, 1.0)], 20.0),
+        ([(890.0, inf), (950.0, 1.0)], 0.0),
     ],
 )
 def test_a_tenant_waits_until_the_window_has_room(
