@@ -43,6 +43,7 @@ def unknown_values(cli: CliOptions, bidir: BidirOptions) -> Iterator[str]:
     yield from _unknown_tools("CliOptions.disallowed_tools", cli.disallowed_tools)
     for agent in cast("Sequence[AgentConfig]", cli.agents or ()):
         yield from _unknown_in_agent(agent)
+    yield from _unknown_tools("BidirOptions.approve", bidir.approve)
     for event in bidir.hooks or {}:
         yield from _unknown("BidirOptions.hooks", event, HOOK_EVENTS)
     yield from _useless_matchers(bidir)

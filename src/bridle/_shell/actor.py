@@ -28,6 +28,7 @@ from bridle._core.state import TERMINAL
 from bridle._redaction import redact_text
 from bridle._shell.call_reports import CallReports, Failure
 from bridle._shell.callbacks import Callbacks, Notifier
+from bridle._shell.forked_loops import is_inherited
 from bridle._shell.known_secrets import clean, clean_outcome
 from bridle._shell.listeners import LISTENER_FAILED, Listeners, WarningOutlet
 from bridle._shell.observing import SessionObserver
@@ -341,13 +342,11 @@ class Actor:
 
     async def close(self) -> None:
         """Shut down the CLI and wait for its end. Cancelling the call does not stop this."""
-        self._do(self._engine.close(self._now()))
-        await self._wait_gone()
+        await self._end(self._engine.close)
 
     async def stop(self) -> None:
         """Stop the CLI now and wait for its end. Cancelling the call does not stop this."""
-        self._do(self._engine.stop(self._now()))
-        await self._wait_gone()
+        await self._end(self._engine.stop)
 
     def kill(self) -> None:
         """Kill the CLI now. The session then ends as after a crash. Safe from any thread."""
@@ -608,21 +607,22 @@ class Actor:
             error.with_process(structs.replace(error.process, stderr_tail=tail))
 
     def _stop_soon(self) -> None:
-        self._do(self._engine.stop(self._loop.time()))
+        self._do([] if is_inherited(self._loop) else self._engine.stop(self._loop.time()))
 
-    async def _wait_gone(self) -> None:
-        if self._guard is None and self._releasing is None:
-            # The session was never started, so no process has to exit first.
+    async def _end(self, how: Callable[[float], list[act.Action]]) -> None:
+        if is_inherited(self._loop):
+            return
+        self._do(how(self._now()))
+        if self._guard is None and self._releasing is None:  # never started: no process has to exit
             self._finish(act.Finished())
         await asyncio.shield(self.gone)
 
     async def _watch_over(self) -> None:
         is_cancelled = False
-        while not self.gone.done():
+        while not self.gone.done() and not is_inherited(self._loop):
             try:
                 await asyncio.shield(self.gone)
-            except asyncio.CancelledError:
-                # May happen several times. The exception is not kept: it would keep the session.
+            except asyncio.CancelledError:  # maybe again; not kept: it would keep the session
                 is_cancelled = True
                 self._stop_soon()
         if is_cancelled:

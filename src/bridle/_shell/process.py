@@ -27,6 +27,7 @@ from bridle._core.launch import Launch, LaunchFile
 from bridle._shell import reaper, watchdog
 from bridle._shell import tree as trees
 from bridle._shell.config_directory import CliPlace, place_of
+from bridle._shell.forked_loops import separate
 from bridle._shell.pipes import InputPipe, OutputPipe, StderrLines, weakly
 from bridle._shell.session_locks import SessionLocks
 from bridle._shell.tasks import StartedCoroutine
@@ -157,6 +158,8 @@ class CliProcess:
         Returns when no process, descriptor or file is left. Cancelling the call does not stop the
         work.
         """
+        if self._resources.is_inherited:
+            return
         if self._loop.is_closed():
             self._resources.abandon()
             self._resources.close_files()
@@ -173,6 +176,8 @@ class CliProcess:
         try:
             is_ended = await self._end_tree()
         except asyncio.CancelledError:  # the event loop ends: finish the work now
+            if self._resources.is_inherited:
+                raise
             is_ended = self._resources.tree.end(_ABANDON_LIMIT)
         try:
             self._on_exit()
@@ -271,10 +276,12 @@ class _Resources:
         self.popen = popen
         self.tree = tree
         self.handle: IO[bytes] | None = None
-        self._loop = loop
+        self.loop = loop
         self._directory = directory
         self.locks = locks
         self._is_released = False
+        #: True in a forked child. The process belongs to the parent.
+        self.is_inherited = False
         _live.add(self)
 
     def signal(self, number: int) -> None:
@@ -302,7 +309,7 @@ class _Resources:
     def stop_watching(self) -> None:
         """Close the process descriptor, if there is one."""
         if self.handle is not None:
-            _close_files([self.handle], self._loop)
+            _close_files([self.handle], self.loop)
 
     def release(self, *, is_ended: bool) -> None:
         """Release all but the descriptors. ``is_ended`` is False if processes are left."""
@@ -326,13 +333,13 @@ class _Resources:
     def close_files(self) -> None:
         """Close the descriptors, from any thread, after the loop has stopped watching them."""
         try:
-            self._loop.call_soon_threadsafe(_close_files, self.files, self._loop)
+            self.loop.call_soon_threadsafe(_close_files, self.files, self.loop)
         except RuntimeError:  # the loop is closed
             _close_files(self.files, None)
 
     def forget(self) -> None:
         """Close the descriptors in a forked child. The process belongs to its parent."""
-        self._is_released = True
+        self._is_released = self.is_inherited = True
         self.popen.returncode = 0
         for file in self.files:
             file.close()
@@ -344,10 +351,13 @@ _live: set[_Resources] = set()
 def _forget_all() -> None:
     for resources in _live:
         resources.forget()
+    for loop in {resources.loop for resources in _live}:
+        separate(loop)
     _live.clear()
 
 
-# Without this, a forked child would keep the CLI's input open.
+# Without this, a forked child would keep the CLI's input open, and its copy of the event loop would
+# change that of the parent.
 os.register_at_fork(after_in_child=_forget_all)
 
 

@@ -464,3 +464,15 @@ def test_a_subtype_that_is_not_a_name_is_not_quoted(subtype: str) -> None:
     actions = feed(running(), 1.0, cli.request("r", subtype))
     assert errors(actions) == {"r": "unknown control request subtype that is not a name"}
     assert subtype not in str(actions)
+
+
+@pytest.mark.parametrize("subtype", ["my password is hunter2", "x" * 60, "a\\nb", "\\u001b[2J"])
+def test_the_subtype_of_an_unreadable_request_is_quoted_only_if_it_is_a_name(subtype: str) -> None:
+    line = b'{"type":"control_request","request_id":"%b","request":{"subtype":"%b",]}}\n'
+    actions = running().receive(line % (b"r", subtype.encode()), 1.0)
+    actions += running().receive(line % (b"n", b"mcp_message"), 1.0)
+    assert {key: text.partition(" (")[0] for key, text in errors(actions).items()} == {
+        "r": "request: cannot be read",
+        "n": "mcp_message: cannot be read",
+    }
+    assert subtype not in str(actions)

@@ -62,6 +62,14 @@ def test_an_unknown_value_is_described_with_a_guess_and_the_known_ones(
     assert known in text.partition("Known: ")[2]
 
 
+def test_an_unknown_tool_that_waits_for_approval_is_described() -> None:
+    rules = ["Bahs", "bash(*)", "Bash(rm *)", "mcp__shop__refund", "mcp__shop__*"]
+    first, second = told({}, {"approve": rules})
+    assert first.startswith("BidirOptions.approve is 'Bahs'")
+    assert "Did you mean 'Bash'?" in first
+    assert second.startswith("BidirOptions.approve is 'bash'")
+
+
 @pytest.mark.parametrize("field", ["hooks", "hook_timeouts"])
 def test_an_unknown_hook_event_is_described(field: str) -> None:
     value: object = [Hook(hook)] if field == "hooks" else 5.0

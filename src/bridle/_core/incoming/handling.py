@@ -31,7 +31,7 @@ from bridle._core.incoming.table import (
     PromptOf,
     RequestHandler,
 )
-from bridle._core.incoming.unknown import UnknownHandler
+from bridle._core.incoming.unknown import UnknownHandler, is_name
 from bridle._core.oversized import LineIdentity
 from bridle._core.shutdown import Shutdown
 from bridle.controls import (
@@ -176,7 +176,8 @@ class Incoming:
     def reject_unread(self, line: LineIdentity, what: str) -> None:
         """Answer a request of which only the ids could be read."""
         if line.request_id is not None and not self._is_open(line.request_id):
-            text = f"{line.subtype or 'request'}: cannot be read ({what})"
+            subtype = line.subtype if line.subtype and is_name(line.subtype) else "request"
+            text = f"{subtype}: cannot be read ({what})"
             self._reject_unread(line.request_id, line.callback_id, text)
 
     def _reject_unread(self, request_id: str, callback_id: str | None, text: str) -> None:

@@ -10,6 +10,14 @@ from bridle.events import WarningKind
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
+def is_name(subtype: str) -> bool:
+    """Return whether a subtype can be a name.
+
+    Warnings are logged and the CLI chooses the subtype, so only a name may be part of their text.
+    """
+    return _NAME.fullmatch(subtype) is not None
+
+
 class UnknownHandler:
     """Reject requests of an unknown kind."""
 
@@ -18,8 +26,7 @@ class UnknownHandler:
 
     def handle(self, request: IncomingRequest) -> None:
         """Reject the request."""
-        # The warning is logged and the CLI chooses the text, so quote only what can be a name.
         subtype = request.body.subtype
-        name = repr(subtype) if _NAME.fullmatch(subtype) else "that is not a name"
+        name = repr(subtype) if is_name(subtype) else "that is not a name"
         text = f"unknown control request subtype {name}"
         self._table.reject(WarningKind.UNKNOWN_REQUEST, request.id, text)
