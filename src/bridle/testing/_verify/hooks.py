@@ -27,6 +27,7 @@ _REASON = "one more thing"
     "hook.prompt_blocked",
     "Block from a UserPromptSubmit hook keeps the prompt from the model.",
     depends="on_user_prompt_submit",
+    since=TESTED_SINCE,
 )
 async def prompt_blocked(stage: Stage) -> str:
     def guard(context: UserPromptSubmitContext) -> Block | None:
@@ -138,6 +139,7 @@ async def _arrived(stage: Stage, events: tuple[str, ...]) -> str:
     "hook.events",
     f"Hooks are called for {', '.join(_EVENTS[:-1])} and {_EVENTS[-1]}.",
     depends="all on_... callbacks of hooks",
+    since=TESTED_SINCE,
 )
 async def events(stage: Stage) -> str:
     return await _arrived(stage, _EVENTS)
