@@ -27,7 +27,6 @@ _REASON = "one more thing"
     "hook.prompt_blocked",
     "Block from a UserPromptSubmit hook keeps the prompt from the model.",
     depends="on_user_prompt_submit",
-    since=TESTED_SINCE,
 )
 async def prompt_blocked(stage: Stage) -> str:
     def guard(context: UserPromptSubmitContext) -> Block | None:
