@@ -486,7 +486,7 @@ class PoolWork:
                 closed.
             StartError: the CLI did not start.
         """
-        request = self.request(key, None, deps, timeout, {})
+        request = self.request(key, None, deps, timeout, None, {})
         place, source = await self._borrow(key, request.timeout, takes_ready=False)
         try:
             if source is Source.IDLE:
