@@ -9,7 +9,7 @@ from tests.support.processes import run
 from tests.support.rewriting_cli import rewriting_cli
 
 import bridle
-from bridle import CliOptions
+from bridle import Block, CliOptions, EndTurn, OutcomeReason
 from bridle.errors import SessionNotFoundError, StartError
 from bridle.testing import ScriptedModel, text
 
@@ -48,5 +48,30 @@ def test_a_conversation_that_does_not_exist_is_an_error_in_any_words(
             assert isinstance(caught.value, SessionNotFoundError) is not is_reworded
             assert NOBODY in str(caught.value)
             assert len(model.requests) == 0
+
+    run(main)
+
+
+HOOK_WORDS = {"operation blocked by hook": "says no", "Operation stopped by hook": "No more"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (Block("not this"), OutcomeReason.PROMPT_BLOCKED),
+        (EndTurn("not this"), OutcomeReason.STOPPED_BY_HOOK),
+    ],
+)
+def test_a_prompt_that_a_hook_keeps_from_the_model_is_not_completed_in_any_words(
+    lab: Lab, tmp_path: Path, verdict: Block | EndTurn, reason: OutcomeReason
+) -> None:
+    async def main() -> None:
+        async with ScriptedModel([[text("hello")]]) as model:
+            path = rewriting_cli(tmp_path / "claude", lab.cli_path, words=HOOK_WORDS)
+            bidir = bridle.BidirOptions(on_user_prompt_submit=lambda _: verdict)
+            cli = lab.cli(model, cli_path=path)
+            outcome = await bridle.run("go", cli=cli, sdk=lab.sdk, bidir=bidir)
+            assert (outcome.reason, len(model.requests)) == (reason, 0)
+            assert "not this" in outcome.detail
 
     run(main)

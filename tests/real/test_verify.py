@@ -49,6 +49,11 @@ def from_cli(frame):
     reply = frame.get("response", {}).get("response") or {}
     if isinstance(reply.get("session"), dict):
         reply["session"].pop("total_cost_usd", None)
+    return [frame]
+"""
+OTHER_COST_WORDS = """
+def from_cli(frame):
+    reply = frame.get("response", {}).get("response") or {}
     if isinstance(reply.get("text"), str):
         reply["text"] = reply["text"].replace("cost", "price")
     return [frame]
@@ -249,11 +254,22 @@ def test_all_promises_hold(lab: Lab) -> None:
     assert unsupported == ([] if lab.is_newest else ["turn.verbatim"])
 
 
-def test_the_text_of_a_missing_session_may_change(lab: Lab, tmp_path: Path) -> None:
-    """Bridle does not depend on it, or the promise is named as broken."""
-    changed = sabotaged_cli(tmp_path / "claude", lab.cli_path, OTHER_WORDS)
-    [promise] = run_all(changed, only=["start.not_found"], timeout=20.0).promises
-    assert promise.held or "was raised" in promise.observed
+@pytest.mark.parametrize(
+    ("id", "breakage", "state"),
+    [
+        ("start.not_found", OTHER_WORDS, "broken"),
+        ("limit.usd", OTHER_COST_WORDS, "held"),
+        ("limit.cost_readable", OTHER_COST_WORDS, "held"),
+        ("limit.usd", NO_COST, "broken"),
+        ("limit.cost_readable", NO_COST, "broken"),
+    ],
+)
+def test_a_promise_is_broken_only_by_the_words_and_fields_it_depends_on(
+    lab: Lab, tmp_path: Path, id: str, breakage: str, state: str
+) -> None:
+    changed = sabotaged_cli(tmp_path / "claude", lab.cli_path, breakage)
+    [promise] = run_all(changed, only=[id], timeout=20.0).promises
+    assert (promise.id, promise.state) == (id, state), promise
 
 
 @pytest.mark.parametrize("cli_path", ["newest"], indirect=True)

@@ -316,6 +316,22 @@ def test_an_option_that_the_cli_is_too_old_for_is_a_warning(
     run(main)
 
 
+@pytest.mark.parametrize("name", ["system_prompt", "append_system_prompt"])
+@pytest.mark.parametrize(
+    ("version", "warned"), [("2.0.0", ["option_unsupported"]), ("2.1.197", [])]
+)
+def test_a_system_prompt_that_the_cli_may_ignore_is_a_warning(
+    name: str, version: str, warned: list[str]
+) -> None:
+    async def main() -> None:
+        with FakeCli.auto().version(version) as cli:
+            async with start_session(options(cli).replace(**{name: "Be brief."})) as session:
+                assert (await (await session.send_user_message("go"))).ok
+            assert warnings_of(await told_by(session)) == warned
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     ("flavour", "error"),
     [("2.1.326", None), ("2.1.325", InitializationError), ("2.1.197", UnsupportedCliVersionError)],

@@ -21,6 +21,7 @@ from bridle._core.outgoing import CANCEL_PROMPT, INTERRUPT
 from bridle._core.spending import GET_USAGE, USAGE_FIELDS, Spending
 from bridle._core.text import SYNTHETIC
 from bridle._core.turns import TurnBook
+from bridle._core.versions import USAGE_SINCE, is_before
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.messages import (
     AssistantMessage,
@@ -376,7 +377,7 @@ class TurnBudget:
     """Enforce the limits of turns, and of the background work that their outcomes wait for.
 
     ``ask`` sends a control request: subtype, fields, time, timeout, and what gets the answer. The
-    CLI may take ``usage_timeout`` seconds to report its cost.
+    CLI may take ``usage_timeout`` seconds to report its cost. ``cli_version`` returns its version.
     ``is_waiting`` returns True while a callback runs. ``give_up`` ends the session.
     """
 
@@ -391,6 +392,7 @@ class TurnBudget:
         ask: Callable[..., None],
         is_waiting: Callable[[], bool],
         give_up: Callable[[str, float], None],
+        cli_version: Callable[[], str | None],
         usage_timeout: float,
     ) -> None:
         self._outbox = outbox
@@ -403,6 +405,7 @@ class TurnBudget:
                 limits.usd,
                 turns.meter,
                 ask=lambda then, now: ask(GET_USAGE, USAGE_FIELDS, now, usage_timeout, then),
+                is_silent=lambda: is_before(cli_version(), USAGE_SINCE),
                 warn=lambda kind, detail: outbox.emit(Warn(kind, detail)),
             )
         self._watch = LimitWatch(

@@ -126,9 +126,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     #: Reason of a hook of ours that ended the turn by an interrupt. 2.1.197 needs the interrupt: it
     #: goes on after a tool that was denied with `continue: false`.
     ended_by_hook: str | None = None
-    #: Reason of the last hook of ours that ended the turn (`EndTurn`) or blocked its prompt
-    #: (`Block`). Not every CLI repeats it.
+    #: Reason of the last hook of ours that ended the turn (`EndTurn`), and of the last one that
+    #: blocked a prompt (`Block`). Not every CLI repeats them.
     hook_reason: str = ""
+    block_reason: str = ""
     #: `error` of the last message of the main thread. The turn recovered from earlier ones.
     assistant_error: str | None = None
     #: Error text of a slash command outside the result: `compact_error` of a system/status, or the
@@ -279,7 +280,7 @@ def _named(facts: Facts, result: ResultEnd) -> _Verdict | None:
         return None
     reason, sentence = verdict
     if reason is _R.STOPPED_BY_HOOK:
-        return reason, _join(sentence, _clip(facts.hook_reason))
+        return reason, _join(sentence, _clip(facts.hook_reason or facts.block_reason))
     return reason, _with_words(sentence, result)
 
 
@@ -287,13 +288,19 @@ def _hooked(facts: Facts, result: ResultEnd) -> _Verdict | None:
     """Detect a prompt that a UserPromptSubmit hook kept from the model: a success with no turns.
 
     Such a result has no terminal_reason. A result that has one belongs to a turn that went on. The
-    notice was then about another prompt, which was blocked on its way into that turn.
+    notice was then about another prompt, which was blocked on its way into that turn. CLIs that
+    do not name the kind are judged by what a hook of ours decided.
     """
     if (result.subtype, result.is_error, result.terminal_reason) != ("success", False, None):
         return None
     notice = facts.hook_notice or HookNotice()
     text = _local_text(result)
-    words = _clip(notice.reason or facts.hook_reason or _hook_words(text))
+    ours = facts.hook_reason or facts.block_reason
+    words = _clip(notice.reason or ours or _hook_words(text))
+    if notice.kind is None and result.num_turns == 0 and ours:
+        if facts.hook_reason:
+            return _R.STOPPED_BY_HOOK, _join("a hook stopped the prompt", words)
+        return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", words)
     if notice.kind == "blocked_by_hook" or text.startswith(_BLOCKED_TEXT):
         return _R.PROMPT_BLOCKED, _join("a hook blocked the prompt", words)
     if (

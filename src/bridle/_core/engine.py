@@ -159,11 +159,11 @@ class Engine:
                 ask=self._ask,
                 is_waiting=lambda: len(self._incoming) > 0,
                 give_up=self._lose_contact,
+                cli_version=self._approvals.cli_version,
                 usage_timeout=min(config.control_timeout, USAGE_TIMEOUT),
             )
         self._message_events = MessageEvents(config.tools)
-        #: Why the session failed. None if it did not fail.
-        self.error: errors.BridleError | None = None
+        self.error: errors.BridleError | None = None  #: why the session failed, if it did
         self._failure = ""
         # The errors of the last result, in case the CLI exits without text on stderr.
         self._last_errors: tuple[str, ...] = ()

@@ -470,14 +470,14 @@ def _prompt_files(initialize: Mapping[str, object]) -> Iterator[tuple[str, str]]
     """Yield the system prompts of the handshake, each with the flag for its file."""
     for row in (CliOptions.fields["system_prompt"], CliOptions.fields["append_system_prompt"]):
         prompt = initialize.get(row.channel.name)
-        if is_list(prompt):
-            prompt = "\n\n".join(map(str, prompt))
+        prompt = "\n\n".join(map(str, prompt)) if is_list(prompt) else prompt
         if isinstance(prompt, str):
             yield f"--{row.name.replace('_', '-')}-file", prompt
 
 
-# Options that older CLIs ignore without an error, and their first version.
-_SINCE = {"verbatim_prompts": "2.1.248"}
+# Options that older CLIs ignore without an error, and the first version that is known to have them.
+_SINCE = dict.fromkeys(("system_prompt", "append_system_prompt"), "2.1.197")
+_SINCE["verbatim_prompts"] = "2.1.248"
 
 
 def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:

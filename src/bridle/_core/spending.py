@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridle._core.text import SYNTHETIC
+from bridle._core.versions import USAGE_SINCE
 from bridle._fields import is_mapping
 from bridle.content import ToolResultBlock, ToolUseBlock
 from bridle.errors import ControlTimeout, SessionStopped
@@ -38,7 +39,7 @@ USAGE_TIMEOUT = 15.0
 With a subscription, the CLI may request the rate limits from the API before it answers.
 """
 
-SPENDING_TIMEOUT = 3.0
+SPENDING_TIMEOUT = 10.0
 """The same, in seconds, if the model is called again meanwhile."""
 
 _MAX_TASKS = 1024
@@ -98,7 +99,8 @@ class Spending:
     The total is requested after each model call that another one may follow, with at most one
     pending request: when a tool is called, and when the tool's result arrives if the last response
     did not include that call yet. ``ask`` sends the request and passes the response or the error to
-    the function that it is given.
+    the function that it is given. ``is_silent`` returns True for a CLI that is so old that it may
+    never answer: it has to answer before the model is called.
     """
 
     def __init__(
@@ -107,11 +109,13 @@ class Spending:
         meter: Meter,
         *,
         ask: Callable[[Callable[[object], None], float], None],
+        is_silent: Callable[[], bool],
         warn: Callable[[WarningKind, str], None],
     ) -> None:
         self.allowed = allowed
         self._meter = meter
         self._ask = ask
+        self._is_silent = is_silent
         self._warn = warn
         # The total at the start of the turn, if the last result does not have it.
         self._start: float | None = None
@@ -127,6 +131,8 @@ class Spending:
         self._told_after: float | None = None
         self._is_asking = False
         self._asked_at = 0.0
+        # True once the CLI has answered a request.
+        self._has_answered = False
         # The number of turns that have ended.
         self._ended = 0
         # True if the total has to be requested after the pending response.
@@ -215,8 +221,8 @@ class Spending:
             self._has_model_call = True
             is_next_call = message.message_id != self._last_message
             self._last_message = message.message_id
-            if is_next_call and self._is_asking and now >= self._asked_at + SPENDING_TIMEOUT:
-                self._give_up(f"the CLI did not answer within {SPENDING_TIMEOUT:g} s")
+            if is_next_call and self._is_asking:
+                self._check_wait(now)
             calls_tool = any(isinstance(block, ToolUseBlock) for block in message.content)
             if calls_tool or (is_next_call and self._is_behind):
                 self._request(now)
@@ -225,6 +231,13 @@ class Spending:
             content = () if isinstance(message.content, str) else message.content
             if any(isinstance(block, ToolResultBlock) for block in content):
                 self._request(now)
+
+    def _check_wait(self, now: float) -> None:
+        """Give up if the response to the pending request takes too long."""
+        if not self._has_answered and self._is_silent():
+            self._give_up(f"the CLI did not answer; it must be {USAGE_SINCE} or newer")
+        elif now >= self._asked_at + SPENDING_TIMEOUT:
+            self._give_up(f"the CLI did not answer within {SPENDING_TIMEOUT:g} s")
 
     def request_if_due(self, now: float) -> None:
         """Request the total again if the last response is out of date."""
@@ -282,6 +295,7 @@ class Spending:
         self._is_asking = False
         if isinstance(answer, SessionStopped):
             return
+        self._has_answered = self._has_answered or not isinstance(answer, ControlTimeout)
         if state != self._state:
             # A result has arrived since, so the response is out of date.
             self._is_due = True

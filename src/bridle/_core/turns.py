@@ -110,8 +110,7 @@ class Evidence(Struct):
     last_retry: ApiRetry | None = None
     #: The reason of a hook that ended the turn, if it takes an interrupt of ours to end it.
     ended_by_hook: str | None = None
-    #: Reason of the last hook that ended the turn (`EndTurn`).
-    hook_reason: str = ""
+    hook_reason: str = ""  #: reason of the last hook that ended the turn (`EndTurn`)
     #: Reason of the last hook that blocked a prompt: the turn's own, or one sent while it ran.
     block_reason: str = ""
 
@@ -530,7 +529,8 @@ class TurnBook:
             ending=ending,
             interrupt_sent=seen.interrupt_sent,
             ended_by_hook=seen.ended_by_hook,
-            hook_reason=seen.hook_reason or seen.block_reason,
+            hook_reason=seen.hook_reason,
+            block_reason=seen.block_reason,
             assistant_error=seen.assistant.error if seen.assistant else None,
             command_error=seen.compact_error or _complaint(seen.assistant),
             hook_notice=seen.hook_notice,

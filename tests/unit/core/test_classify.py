@@ -206,6 +206,8 @@ RECORDED: dict[str, tuple[str, list[tuple[Fields, Fields]]]] = {
                 {"hook_notice": HookNotice(prevent_continuation=True)},
             ),
             (LOCAL | {"text": BLOCKED_TEXT}, {}),
+            (LOCAL, {"block_reason": "R"}),
+            (LOCAL | {"text": "other words"}, {"block_reason": "R"}),
         ],
     ),
     "a stopped prompt": (
@@ -224,6 +226,7 @@ RECORDED: dict[str, tuple[str, list[tuple[Fields, Fields]]]] = {
                 {"hook_notice": HookNotice(prevent_continuation=True)},
             ),
             (LOCAL | {"text": STOPPED_TEXT}, {}),
+            (LOCAL | {"text": "other words"}, {"hook_reason": "R"}),
         ],
     ),
     "a turn into which another prompt was not let": (
@@ -504,7 +507,7 @@ _STOPPED = "Operation stopped by hook:"
         (LOCAL | {"text": f"{_STOPPED} why"}, {}, "a hook stopped the prompt: why"),
         (
             LOCAL | {"text": f"{_BLOCKED}\nothers"},
-            {"hook_reason": "ours"},
+            {"block_reason": "ours"},
             "a hook blocked the prompt: ours",
         ),
         (LOCAL, {"command_error": " too short "}, "the command failed: too short"),

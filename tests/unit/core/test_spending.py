@@ -15,7 +15,7 @@ from bridle import Limits, OutcomeReason
 from bridle._core.actions import Action, TurnEnded, Warn
 from bridle._core.budget import Used
 from bridle._core.engine import Engine
-from bridle._core.spending import USAGE_TIMEOUT, Meter, Spending, read_total
+from bridle._core.spending import SPENDING_TIMEOUT, USAGE_TIMEOUT, Meter, Spending, read_total
 from bridle.events import WarningKind
 from bridle.messages import ResultMessage
 
@@ -184,7 +184,11 @@ def test_the_calls_of_subagents_count() -> None:
 def test_a_turn_whose_total_has_not_grown_has_spent_nothing() -> None:
     answers: list[Callable[[object], None]] = []
     spending = Spending(
-        USD, Meter(), ask=lambda then, now: answers.append(then), warn=lambda kind, detail: None
+        USD,
+        Meter(),
+        ask=lambda then, now: answers.append(then),
+        is_silent=lambda: False,
+        warn=lambda kind, detail: None,
     )
     spending.begin(0.0)
     answers[0]({"session": {"total_cost_usd": 2.16}})
@@ -278,11 +282,38 @@ def test_a_turn_ends_sooner_if_the_model_is_called_again_meanwhile() -> None:
     engine = prompted()
     engine.receive(call("1", USE), 1.0)
     assert asked(engine.receive(TOOL_RESULT + call("2", USE), 1.1)) == []
-    assert asked(engine.receive(call("2", TEXT), 9.0)) == [], "the same model call"
-    actions = engine.receive(TOOL_RESULT + call("3", USE), 9.1)
+    assert asked(engine.receive(call("2", TEXT), 11.5)) == [], "the same model call"
+    actions = engine.receive(TOOL_RESULT + call("3", USE), 11.6)
     assert asked(actions) == [("interrupt", "req_3")]
     assert warned(actions) == [WarningKind.COST_UNKNOWN]
     assert warned(engine.advance(1.0 + USAGE_TIMEOUT)) == [], "one warning a turn"
+
+
+def test_a_cli_that_may_never_tell_its_cost_ends_the_turn_at_its_first_model_call() -> None:
+    engine = cli.running(limits=Limits(usd=USD))
+    engine.describe(cli_version="2.0.0")
+    assert asked(engine.send("key", "a", "prompt", 0.0)) == [("get_usage", "req_1")]
+    actions = engine.receive(INIT + call("1", USE), 0.5)
+    assert asked(actions) == [("interrupt", "req_2")]
+    assert warned(actions) == [WarningKind.COST_UNKNOWN]
+    why = "the CLI did not answer; it must be 2.1.197 or newer"
+    assert ended(engine, 1.0) == [(OutcomeReason.LIMIT_USD, f"the cost could not be read: {why}")]
+
+
+@pytest.mark.parametrize("version", ["2.1.197", "2.1.326"])
+def test_a_cli_that_tells_its_cost_has_time_while_the_model_is_called(version: str) -> None:
+    engine = cli.running(limits=Limits(usd=USD))
+    engine.describe(cli_version=version)
+    engine.send("key", "a", "prompt", 0.0)
+    assert asked(engine.receive(INIT + call("1", USE), SPENDING_TIMEOUT - 0.1)) == []
+
+
+def test_an_older_cli_that_has_told_its_cost_once_has_time_too() -> None:
+    engine = cli.running(limits=Limits(usd=USD))
+    engine.describe(cli_version="2.1.100")
+    engine.send("key", "a", "prompt", 0.0)
+    engine.receive(told("req_1", 0.0) + INIT + call("1", USE), 1.0)
+    assert asked(engine.receive(TOOL_RESULT + call("2", USE), 2.0)) == []
 
 
 def test_the_control_timeout_limits_the_wait_for_the_cost_if_it_is_shorter() -> None:

@@ -170,7 +170,7 @@ class Approvals:
     ) -> None:
         self.resumed = resumed
         self._gate = gate or Gate()
-        self._cli_version = cli_version
+        self.cli_version = cli_version
         self._problem = problem
         # The hooks that have run before the decision.
         self._run: ApprovalRun | None = None
@@ -206,7 +206,7 @@ class Approvals:
             problem = _SUBAGENT
         elif not call["tool_use_id"]:
             problem = _NO_ID
-        elif not is_since(self._cli_version(), DEFER_SINCE):
+        elif not is_since(self.cli_version(), DEFER_SINCE):
             problem = _TOO_OLD
         else:
             problem = self._problem()
@@ -240,7 +240,7 @@ class Approvals:
         if self.waiting is None or result is None:
             return False
         went_on = self._went_on or result.terminal_reason != "tool_deferred"
-        return went_on and not is_since(self._cli_version(), AWAIT_INITIALIZE_SINCE)
+        return went_on and not is_since(self.cli_version(), AWAIT_INITIALIZE_SINCE)
 
     def end_turn(
         self, uuid: str, result: ResultMessage | None, cwd: str | None
@@ -263,7 +263,7 @@ class Approvals:
                 cwd=_text(about.get("cwd")) or cwd,
                 transcript_path=_text(about.get("transcript_path")),
                 permission_mode=_text(about.get("permission_mode")),
-                cli_version=self._cli_version(),
+                cli_version=self.cli_version(),
             )
         return self.waiting
 

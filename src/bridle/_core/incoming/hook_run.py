@@ -15,6 +15,7 @@ import msgspec
 from bridle._core.incoming.answers import Answer, InvalidResult, InvalidReturn, Warned
 from bridle._core.incoming.contexts import copied, decode_tolerantly
 from bridle._core.incoming.hook_rules import EventRule, decision_block, deny_permission, rule_of
+from bridle._core.versions import CHANGED_INPUT_SINCE, is_before
 from bridle._core.wire import Unencodable, encode_json
 from bridle._raw_line import JsonObject
 from bridle.hooks import (
@@ -157,6 +158,7 @@ _NO_REASON = "Blocked by a hook of the application."
 _INVALID = "Blocked because a hook of the application returned an invalid value."
 _FAILED = "Blocked because a required hook of the application did not succeed."
 _LATE = "Blocked because a hook of the application did not answer in time."
+_OLD_CLI = f"Blocked because the CLI must be {CHANGED_INPUT_SINCE} or newer to change an input."
 _NOT_ASKED = "Blocked because the hooks of the application could not be asked."
 
 _GO_ON = HookAnswer(b'{"continue":true}')
@@ -184,6 +186,7 @@ class HookRun(msgspec.Struct):
     answer: HookAnswer | None = None
     #: True if the CLI blocks when it cannot read the output of a hook with ``on_error="block"``.
     cli_blocks: bool = False
+    cli_version: str | None = None  #: None if it is not known
     #: The id under which the CLI knows the hooks.
     callback_id: str = ""
     _added: tuple[str, ...] = ()
@@ -409,14 +412,7 @@ class HookRun(msgspec.Struct):
                     _refuse_unknown_members(output, called, self.event, rule.specific)
                 self._accept(output, called)
         except InvalidResult:  # send no part of an invalid output
-            (
-                self._added,
-                self._messages,
-                self._quiet,
-                self._kept,
-                self.wire,
-                self.warnings,
-            ) = before
+            self._added, self._messages, self._quiet, self._kept, self.wire, self.warnings = before
             raise
 
     def _sent(self, given: JsonObject, problem: str) -> bool:
@@ -472,6 +468,10 @@ class HookRun(msgspec.Struct):
         """Take an output that does not refuse, or that belongs to an event that is not a gate."""
         decision = self._top_level(output)
         specific = self._specific(output, called)
+        if "updatedInput" in specific and is_before(self.cli_version, CHANGED_INPUT_SINCE):
+            self.warn("hook_failed", f"{called}: CLI {self.cli_version} ignores a changed input")
+            self._block(_OLD_CLI)
+            return
         for wire_name, shown_as in _SHOWN_AS.items():
             if wire_name in specific:
                 changed = specific.pop(wire_name)

@@ -76,7 +76,7 @@ class HookHandler:
         table, now = self._table, request.now
         if self._permissions is not None:
             self._permissions.called(run, now)
-        run.cli_blocks = self.cli_blocks
+        run.cli_blocks, run.cli_version = self.cli_blocks, self._approvals.cli_version()
         self._approvals.hold(run)
         if self._plan.last is not None and run.needs_last:
             run.call_last(self._plan.last)

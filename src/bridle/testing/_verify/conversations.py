@@ -8,7 +8,7 @@ import signal
 
 from bridle import OutcomeReason, ToolContext, tool
 from bridle.sessions import MemoryStore, SessionKey
-from bridle.testing._verify.promises import expect, promise, require
+from bridle.testing._verify.promises import TESTED_SINCE, expect, promise, require
 from bridle.testing._verify.stage import Model, Stage, ended
 from bridle.testing.model_request import ModelRequest
 from bridle.testing.script import Reply, text, tool_use
@@ -34,6 +34,7 @@ async def resume(stage: Stage) -> str:
     "conversation.fork",
     "A fork has the history and an id of its own, and leaves the original as it is.",
     depends="fork_session",
+    since=TESTED_SINCE,
 )
 async def fork(stage: Stage) -> str:
     script = [[text("first answer")], [text("forked answer")], [text("third answer")]]

@@ -16,6 +16,7 @@ from bridle import (
     OutcomeReason,
     PreToolUseContext,
 )
+from bridle._core.versions import CHANGED_INPUT_SINCE
 from bridle.testing._verify.promises import expect, promise, require
 from bridle.testing._verify.stage import DONE, Stage, ended
 from bridle.testing.script import Block as Content
@@ -169,6 +170,7 @@ async def timeout(stage: Stage) -> str:
     "guard.modify_input",
     "ModifyInput from a PreToolUse hook changes the input that the tool gets.",
     depends="ModifyInput",
+    since=str(CHANGED_INPUT_SINCE),
 )
 async def modify_input(stage: Stage) -> str:
     def change(context: PreToolUseContext) -> ModifyInput:

@@ -138,6 +138,7 @@ async def _arrived(stage: Stage, events: tuple[str, ...]) -> str:
     "hook.events",
     f"Hooks are called for {', '.join(_EVENTS[:-1])} and {_EVENTS[-1]}.",
     depends="all on_... callbacks of hooks",
+    since=TESTED_SINCE,
 )
 async def events(stage: Stage) -> str:
     return await _arrived(stage, _EVENTS)

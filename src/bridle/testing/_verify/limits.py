@@ -8,7 +8,7 @@ from typing import Any
 
 import bridle
 from bridle import Limits, OutcomeReason
-from bridle.testing._verify.promises import Broken, expect, promise, require
+from bridle.testing._verify.promises import TESTED_SINCE, Broken, expect, promise, require
 from bridle.testing._verify.stage import Model, Stage, ended, send
 from bridle.testing.model_request import ModelRequest
 from bridle.testing.script import Reply, Script, text, tool_use
@@ -38,6 +38,7 @@ def _looking(stage: Stage) -> Script:
     "limit.usd",
     "A turn that passes its dollar limit is ended while it runs.",
     depends="Limits.usd, TenantLimits",
+    since=TESTED_SINCE,
 )
 async def usd(stage: Stage) -> str:
     limit = 0.3
@@ -97,6 +98,7 @@ async def idle(stage: Stage) -> str:
     "limit.cost_readable",
     "The cost so far is readable as a number while a turn runs.",
     depends="Limits.usd",
+    since=TESTED_SINCE,
 )
 async def cost_readable(stage: Stage) -> str:
     held = Reply(blocks=(text("done"),), usage=_USAGE, hold=True)

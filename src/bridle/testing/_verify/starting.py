@@ -14,7 +14,7 @@ from bridle import (
     SessionNotFoundError,
     SessionReady,
 )
-from bridle.testing._verify.promises import FIRST, Broken, expect, promise, require
+from bridle.testing._verify.promises import FIRST, TESTED_SINCE, Broken, expect, promise, require
 from bridle.testing._verify.stage import DONE, Model, Stage, ended, processes_with, send
 from bridle.testing.script import Reply, repeat, text, tool_use
 
@@ -125,6 +125,7 @@ async def argv(stage: Stage) -> str:
     "start.system_prompt",
     "The system prompt of the program reaches the model.",
     depends="system_prompt, append_system_prompt",
+    since=TESTED_SINCE,
 )
 async def system_prompt(stage: Stage) -> str:
     given = {"system_prompt": "You are a groom.", "append_system_prompt": "Be brief."}

@@ -99,6 +99,7 @@ async def verbatim(stage: Stage) -> str:
     "turn.api_error",
     "An error of the API ends the turn with a typed, retryable outcome.",
     depends="Outcome.reason, Outcome.retryable, Retry",
+    since=TESTED_SINCE,
 )
 async def api_error(stage: Stage) -> str:
     def reply(request: ModelRequest) -> Answer:
@@ -115,6 +116,7 @@ async def api_error(stage: Stage) -> str:
     "turn.stream",
     "The deltas of an answer join to its text.",
     depends="Turn.text_stream, Turn.events",
+    since=TESTED_SINCE,
 )
 async def stream(stage: Stage) -> str:
     answer = text("one two three", chunks=["one ", "two ", "three"])

@@ -211,3 +211,32 @@ def test_the_last_hook_is_not_called_for_a_call_that_a_person_denied() -> None:
     engine = resumed(DENY)
     actions = feed(engine, 1.0, permission())
     assert (called(actions), payloads(actions)) == ([], {"c": DENY})
+
+
+CHANGED = {"command": "pwd"}
+OWN = HookPlan.from_options({"PreToolUse": [Hook(own)]}, 60.0)
+
+
+@pytest.mark.parametrize("output", [ModifyInput(CHANGED), HookOutput(updated_input=CHANGED)])
+@pytest.mark.parametrize("version", ["2.0.0", "2.0.9"])
+def test_a_changed_input_blocks_on_clis_that_would_run_the_original_one(
+    version: str, output: Any
+) -> None:
+    engine = cli.running(incoming=asking(hooks=OWN))
+    engine.describe(cli_version=version)
+    [call] = only(Call, begin(engine, 0.0, ask()))
+    actions = finish(engine, call.call_id, output, 1.0)
+    specific = payloads(actions)["r"]["hookSpecificOutput"]
+    assert specific["permissionDecision"] == "deny"
+    assert "updatedInput" not in specific
+    assert warned(actions) == [WarningKind.HOOK_FAILED]
+
+
+@pytest.mark.parametrize("version", ["2.0.10", "2.1.197", None])
+def test_a_changed_input_is_sent_to_clis_that_use_it(version: str | None) -> None:
+    engine = cli.running(incoming=asking(hooks=OWN))
+    if version is not None:
+        engine.describe(cli_version=version)
+    [call] = only(Call, begin(engine, 0.0, ask()))
+    actions = finish(engine, call.call_id, ModifyInput(CHANGED), 1.0)
+    assert payloads(actions)["r"]["hookSpecificOutput"]["updatedInput"] == CHANGED
