@@ -296,7 +296,7 @@ _KINDS: dict[WarningKind, tuple[WarningLevel, str]] = {
     ),
     WarningKind.OPTION_UNSUPPORTED: (
         "warning",
-        "The CLI is too old for an option and ignores it, or has no tool that `tools` names.",
+        "The CLI has no tool that `tools` names.",
     ),
     WarningKind.UNTESTED_VERSION: (
         "info",

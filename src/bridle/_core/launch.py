@@ -111,8 +111,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     writes_id: str | None = None
     #: A private directory with a conversation to resume, removed when the CLI ends. Or empty.
     directory: str = ""
-    #: The version of the CLI from which on it understands an option, by the name of the option.
-    needs: Mapping[str, str] = {}
 
     def arguments(self, paths: Mapping[str, str]) -> tuple[str, ...]:
         """Return the arguments with each token replaced by the path of its file."""
@@ -445,7 +443,6 @@ def _launch(
         session_id=session_id,
         writes_id=None if cli.no_session_persistence else resumed[1] if resumed else session_id,
         user=cli.user,
-        needs={name: version for name, version in _SINCE.items() if getattr(cli, name)},
     )
 
 
@@ -474,10 +471,6 @@ def _prompt_files(initialize: Mapping[str, object]) -> Iterator[tuple[str, str]]
             prompt = "\n\n".join(map(str, prompt))
         if isinstance(prompt, str):
             yield f"--{row.name.replace('_', '-')}-file", prompt
-
-
-# Options that older CLIs ignore without an error, and their first version.
-_SINCE = {"verbatim_prompts": "2.1.248"}
 
 
 def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:

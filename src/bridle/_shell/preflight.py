@@ -8,14 +8,13 @@ import stat
 from collections.abc import Callable, Mapping
 from errno import EISDIR, ENOENT, ENOTDIR
 from types import MappingProxyType
-from typing import cast
 
 from msgspec import structs
 
 from bridle._core.launch import Launch, anchored_settings, file_to_read, named_files
 from bridle._core.precedence import ResolvedOptions, resolve_options
 from bridle._core.unknown_values import unknown_values
-from bridle._core.versions import MINIMUM, TESTED, Version, parse_version
+from bridle._core.versions import MINIMUM, TESTED, Version
 from bridle._keywords import Given, gather
 from bridle._shell.accounts import account_of
 from bridle._shell.known_secrets import clean_answer
@@ -188,7 +187,7 @@ async def check_version(
     ``describe`` gets the version as the keyword argument ``cli_version``.
 
     Returns:
-        A warning if the version is not known, too old for an option, or newer than the tested ones.
+        A warning if the version is not known, or newer than the tested ones.
 
     Raises:
         UnsupportedCliVersionError: the CLI is too old or, if ``strict``, its version is not known.
@@ -199,7 +198,7 @@ async def check_version(
     doubt = judge_version(answer, strict=strict)
     if doubt is not None:
         return SdkWarning(WarningKind.VERSION_INCONCLUSIVE, doubt)
-    return _unsupported(answer, launch.needs) or _untested(answer)
+    return _untested(answer)
 
 
 _told: set[Version] = set()
@@ -216,16 +215,6 @@ def _untested(answer: VersionAnswer) -> SdkWarning | None:
         f"CLI {answer} is newer than {TESTED}, the newest that this version of Bridle was tested "
         "with; `bridle verify` tries Bridle's promises on it",
     )
-
-
-def _unsupported(answer: VersionAnswer, needs: Mapping[str, str]) -> SdkWarning | None:
-    """Return a warning if the CLI is too old for an option, by the version that each one needs."""
-    found = [
-        f"{name} needs CLI {version} or newer, and this is {answer}"
-        for name, version in needs.items()
-        if isinstance(answer, Version) and answer < cast("Version", parse_version(version))
-    ]
-    return SdkWarning(WarningKind.OPTION_UNSUPPORTED, "; ".join(found)) if found else None
 
 
 def judge_version(answer: VersionAnswer, *, strict: bool = False) -> str | None:
