@@ -323,8 +323,8 @@ class CliOptions(Record):
     verbatim_prompts: bool = switch(
         Channel("prompt", "client_composed"),
         "Send prompts to the model as they are: the CLI runs no slash commands and reads no "
-        "`@path` in them. Set it if prompts contain text that other people wrote. With a CLI "
-        "before 2.1.248 it has no effect, and Bridle warns.",
+        "`@path` in them. Set it if prompts contain text that other people wrote. For a CLI "
+        "before 2.1.248, Bridle adds a last block, `End of the message.`, to each prompt.",
     )
 
     # output

@@ -79,14 +79,11 @@ def content(request: ModelRequest) -> str:
 
 
 def test_verbatim_prompts_run_no_slash_command(lab: Lab, plugin: Path) -> None:
-    """2.1.197 runs it, and a warning says that it will."""
     plain = first_request(lab, "/plug:greet", plugins=[plugin])
     assert "Say hello" in content(plain)
-    request, warnings = asked(lab, "/plug:greet", plugins=[plugin], verbatim_prompts=True)
-    assert ("Say hello" in content(request)) is not lab.is_newest
-    unsupported = [one.detail for one in warnings if one.kind == "option_unsupported"]
-    assert len(unsupported) == (0 if lab.is_newest else 1)
-    assert all("verbatim_prompts needs CLI 2.1.248" in detail for detail in unsupported)
+    request = first_request(lab, "/plug:greet", plugins=[plugin], verbatim_prompts=True)
+    assert "/plug:greet" in content(request)
+    assert "Say hello" not in content(request)
 
 
 def test_a_query_sends_verbatim_prompts_too(lab: Lab, plugin: Path) -> None:
@@ -95,7 +92,8 @@ def test_a_query_sends_verbatim_prompts_too(lab: Lab, plugin: Path) -> None:
             cli = lab.cli(model, plugins=[plugin], verbatim_prompts=True)
             async for _ in query("/plug:greet", cli, lab.sdk):
                 pass
-            assert ("Say hello" in content(model.requests[0])) is not lab.is_newest
+            assert "/plug:greet" in content(model.requests[0])
+            assert "Say hello" not in content(model.requests[0])
 
     run(main)
 

@@ -6,11 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.processes import run
 from tests.support.scenes import play
 
-from bridle import BidirOptions, CanUseToolContext, Continue, Deny, Hook
+from bridle import (
+    BidirOptions,
+    CanUseToolContext,
+    Continue,
+    Deny,
+    Hook,
+    query,
+    start_session,
+)
 from bridle.hooks import PreToolUseContext
-from bridle.testing import Block, text, tool_use
+from bridle.testing import Block, Reply, ScriptedModel, text, tool_use
 
 if TYPE_CHECKING:
     from tests.real.conftest import Lab
@@ -32,20 +41,78 @@ DIRECTORY: dict[str, Any] = {
 """The options for a directory of other people in docs/explanation/security.md."""
 
 
-@pytest.mark.parametrize("form", ["@{}", '@"{}"', "/compact @{}"])
-def test_a_prompt_of_a_user_attaches_no_file(lab: Lab, tmp_path: Path, form: str) -> None:
-    """A CLI before 2.1.248 reads the file, and a warning says that it will."""
-    secret = tmp_path / "secret.txt"
-    secret.write_text("top secret")
-    prompt = f"look at {form}" if form.startswith("@") else form
-    scene = play(lab, [[text("no")]], prompts=[prompt.format(secret)], **PROMPTS)
-    unsupported = [one.detail for one in scene.warnings if one.kind == "option_unsupported"]
-    if lab.is_newest:
-        assert prompt.format(secret).split("@")[1] in str(scene.requests[0].messages)
-        assert "top secret" not in str(scene.requests[0].messages)
-        assert unsupported == []
-    else:
-        assert ["verbatim_prompts" in one for one in unsupported] == [True]
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret.txt"
+    path.write_text("top secret")
+    return path
+
+
+def has_only_the_words(model: ScriptedModel, prompt: str) -> bool:
+    """Return whether the model got the prompt, and no file."""
+    read = str([one.messages for one in model.requests])
+    return prompt in read and "top secret" not in read
+
+
+FORMS = ["look at @{}", 'look at @"{}"', "/compact @{}", "!cat {}", "\n@{}\n"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("checked", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("blocks", [False, True], ids=["text", "blocks"])
+def test_a_prompt_of_a_user_attaches_no_file(
+    lab: Lab, secret: Path, form: str, checked: bool, blocks: bool
+) -> None:
+    """Also if the version of the CLI is not known."""
+    prompt = form.format(secret)
+    given: Any = [{"type": "text", "text": one} for one in ("first", prompt)] if blocks else prompt
+
+    async def main() -> None:
+        sdk = lab.sdk.replace(skip_version_check=not checked)
+        async with (
+            ScriptedModel([[text("no")]]) as model,
+            start_session(lab.cli(model, **PROMPTS), sdk) as session,
+        ):
+            assert (await (await session.send_user_message(given))).text == "no"
+            assert has_only_the_words(model, prompt.strip())
+
+    run(main)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("checked", [True, False], ids=["known", "unknown"])
+def test_a_query_attaches_no_file(lab: Lab, secret: Path, form: str, checked: bool) -> None:
+    prompt = form.format(secret)
+
+    async def main() -> None:
+        async with ScriptedModel([[text("no")]]) as model:
+            sdk = lab.sdk.replace(skip_version_check=not checked)
+            stream = query(prompt, lab.cli(model, **PROMPTS), sdk)
+            assert [one async for one in stream]
+            assert has_only_the_words(model, prompt.strip())
+
+    run(main)
+
+
+def test_prompts_that_are_sent_during_a_turn_attach_no_file(lab: Lab, secret: Path) -> None:
+    """The CLI adds them to the running turn, or merges them in the next one."""
+    prompts = [f"{word} @{secret}" for word in ("second", "third")]
+
+    async def main() -> None:
+        async with (
+            ScriptedModel([Reply(blocks=(text("one"),), hold=True), *[[text("no")]] * 3]) as model,
+            start_session(lab.cli(model, **PROMPTS), lab.sdk) as session,
+        ):
+            turns = [await session.send_user_message("first")]
+            await model.wait_for_hold()
+            turns += [await session.send_user_message(one) for one in prompts]
+            await session.ping()
+            model.release()
+            for turn in turns:
+                assert (await turn).ok
+            assert all(has_only_the_words(model, one) for one in prompts)
+
+    run(main)
 
 
 @pytest.fixture

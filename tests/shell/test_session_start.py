@@ -30,6 +30,7 @@ from bridle import (
     UnsupportedCliVersionError,
     start_session,
 )
+from bridle._core.prompts import END_OF_PROMPT
 from bridle._shell import preflight
 from bridle.testing import FakeCli
 from bridle.testing.fake_cli import FLAVOURS
@@ -300,18 +301,21 @@ def test_only_a_version_that_is_known_to_be_too_old_is_refused(name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("version", "warned"), [("2.1.247", ["option_unsupported"]), ("2.1.248", [])]
+    ("version", "content"),
+    [
+        ("2.1.247", [{"type": "text", "text": t} for t in ("/go", END_OF_PROMPT)]),
+        ("2.1.248", "/go"),
+    ],
 )
-def test_an_option_that_the_cli_is_too_old_for_is_a_warning(
-    version: str, warned: list[str]
-) -> None:
+def test_a_verbatim_prompt_has_the_form_that_the_cli_needs(version: str, content: object) -> None:
     async def main() -> None:
         with FakeCli.auto().version(version) as cli:
             async with start_session(options(cli).replace(verbatim_prompts=True)) as session:
                 assert (await (await session.send_user_message("/go"))).ok
             [prompt] = [line for line in cli.received if line["type"] == "user"]
             assert prompt["client_composed"] is True
-            assert warnings_of(await told_by(session)) == warned
+            assert prompt["message"]["content"] == content
+            assert warnings_of(await told_by(session)) == []
 
     run(main)
 

@@ -573,7 +573,7 @@ class Engine:
             self._outgoing.ask(Request(None, what, fields, limit, then), now)
 
     def _prompt(self, prompt: QueuedPrompt, now: float) -> None:
-        self._emit(act.Write(prompt.line))
+        self._emit(act.Write(self._outgoing.line_of(prompt)))
         self._turns.start(prompt.uuid, now)
         self._emit(act.Resolve(prompt.key, prompt.uuid))
 

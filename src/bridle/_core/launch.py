@@ -477,7 +477,6 @@ def _prompt_files(initialize: Mapping[str, object]) -> Iterator[tuple[str, str]]
 
 # Options that older CLIs ignore without an error, and the first version that is known to have them.
 _SINCE = dict.fromkeys(("system_prompt", "append_system_prompt"), "2.1.197")
-_SINCE["verbatim_prompts"] = "2.1.248"
 
 
 def _said(record: Record, *kinds: str) -> Iterator[tuple[Field, object]]:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from bridle._core.actions import Action, Reject, Resolve, Warn, Write
 from bridle._core.deadlines import Deadlines
 from bridle._core.operations import default_timeout, prepare_operation, unknown_mode
+from bridle._core.prompts import close_verbatim
 from bridle._core.wire import Unencodable, encode_request, encode_user_message
 from bridle.content import Content
 from bridle.controls import ControlFailure, ControlSuccess
@@ -215,6 +216,12 @@ class Outgoing:
 
     def _encode(self, content: Content, uuid: str) -> bytes:
         return encode_user_message(content, uuid, client_composed=self._is_verbatim)
+
+    def line_of(self, prompt: QueuedPrompt) -> bytes:
+        """Return the line of a prompt in the form for this CLI. Call it when it is sent."""
+        if not self._is_verbatim:
+            return prompt.line
+        return close_verbatim(prompt.line, self._process().cli_version)
 
     def begin(self) -> None:
         """Remove the deadlines of queued operations, because the session is being started."""

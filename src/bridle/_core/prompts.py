@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import cast
 
+import msgspec
+
+from bridle._core.versions import Version, is_since
 from bridle._core.wire import Unencodable, encode_user_mapping, encode_user_message
 from bridle._fields import is_list, is_mapping
 from bridle.content import Block
@@ -37,8 +40,11 @@ class UncheckedMessage(dict[str, object]):
     """A whole user message with a uuid. It is sent as it is, with fields that are not known."""
 
 
-_COMPOSED = "The application has written this message."
-"""The last block of a prompt that Bridle has written."""
+END_OF_PROMPT = "End of the message."
+"""The last block of a prompt in which an older CLI must interpret nothing."""
+
+VERBATIM_SINCE = Version(2, 1, 248)
+"""The first CLI that interprets nothing in a prompt with ``client_composed``."""
 
 
 def prompts_at_hand(prompts: object) -> Sequence[object] | None:
@@ -92,8 +98,30 @@ def encode_composed(text: str, uuid: str) -> bytes:
     ``@path``, slash command or ``!`` in it. Newer CLIs interpret nothing in a line that says so.
     Older ones ignore that, but interpret only the last block.
     """
-    blocks = [{"type": "text", "text": one} for one in (text, _COMPOSED)]
+    blocks = [_text_block(text), _text_block(END_OF_PROMPT)]
     return encode_user_message(blocks, uuid, client_composed=True)
+
+
+def close_verbatim(line: bytes, cli_version: str | None) -> bytes:
+    """Return the line of a verbatim prompt in the form for a CLI of this version.
+
+    A CLI before 2.1.248 ignores ``client_composed``, so the prompt gets a last block, as in
+    `encode_composed`. A CLI whose version is not known gets it too.
+    """
+    if is_since(cli_version, VERBATIM_SINCE):
+        return line
+    prompt = msgspec.json.decode(line)
+    content, end = prompt["message"].get("content"), _text_block(END_OF_PROMPT)
+    if isinstance(content, str) and content.strip():
+        content = [_text_block(content)]
+    if not is_list(content) or not content or content[-1] == end:
+        return line
+    prompt["message"]["content"] = [*content, end]
+    return encode_user_mapping(prompt)
+
+
+def _text_block(text: str) -> Mapping[str, object]:
+    return {"type": "text", "text": text}
 
 
 def uuid_of(prompt: object) -> str | None:

@@ -14,7 +14,7 @@ from bridle._core.delivery import DeliveryConfig
 from bridle._core.launch import Launch, plan_query, with_budget
 from bridle._core.one_way import OneWayEngine
 from bridle._core.precedence import ResolvedOptions
-from bridle._core.prompts import encode_prompt, prompts_at_hand
+from bridle._core.prompts import close_verbatim, encode_prompt, prompts_at_hand
 from bridle._core.state import TERMINAL
 from bridle._core.unknown_values import wanted_tools
 from bridle._doors.deps import with_prompts
@@ -324,11 +324,16 @@ class _Plan:
             return
         if self._lines is not None:
             for line in self._lines:
-                yield line
+                yield self._close(line)
             return
         async with contextlib.aclosing(draw(self._source)) as prompts:
             async for prompt in prompts:
-                yield self._encode(prompt)
+                yield self._close(self._encode(prompt))
 
     def _encode(self, prompt: object) -> bytes:
         return encode_prompt(prompt, str(uuid4()), is_verbatim=self._cli.verbatim_prompts)
+
+    def _close(self, line: bytes) -> bytes:
+        if not self._cli.verbatim_prompts:
+            return line
+        return close_verbatim(line, self._engine.process.cli_version)

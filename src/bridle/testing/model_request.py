@@ -12,6 +12,8 @@ from typing import TypeGuard
 
 import msgspec
 
+from bridle._core.prompts import END_OF_PROMPT
+
 # The CLI adds text around prompts and after tool results.
 _REMINDERS = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 _SECRETS = ("x-api-key", "authorization", "proxy-authorization", "cookie")
@@ -104,12 +106,18 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_user_text(self) -> str:
-        """The latest text of the user, without text that the CLI adds (`<system-reminder>`)."""
+        """The latest text of the user, without text that the CLI or Bridle adds.
+
+        The CLI adds `<system-reminder>`, Bridle the last block of a prompt that an older CLI must
+        not interpret.
+        """
         for message in reversed(self.messages):
             if message.get("role") == "user":
                 for block in reversed(content_blocks(message)):
                     words = block.get("text")
-                    if isinstance(words, str) and (left := _REMINDERS.sub("", words)):
+                    if not isinstance(words, str) or words == END_OF_PROMPT:
+                        continue
+                    if left := _REMINDERS.sub("", words):
                         return left
         return ""
 

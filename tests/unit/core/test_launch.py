@@ -357,8 +357,8 @@ def test_the_user_is_a_parameter_of_the_process() -> None:
     assert session(CliOptions()).user is None
 
 
-def test_verbatim_prompts_need_a_newer_cli() -> None:
-    assert query(CliOptions(verbatim_prompts=True)).needs == {"verbatim_prompts": "2.1.248"}
+def test_system_prompts_need_a_newer_cli() -> None:
+    assert query(CliOptions(system_prompt="Rhyme.")).needs == {"system_prompt": "2.1.197"}
     assert query(CliOptions()).needs == {}
 
 

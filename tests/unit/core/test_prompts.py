@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from bridle._core.prompts import encode_composed, encode_prompt, prompts_at_hand
+from bridle._core.prompts import (
+    END_OF_PROMPT,
+    UncheckedMessage,
+    close_verbatim,
+    encode_composed,
+    encode_prompt,
+    prompts_at_hand,
+)
 from bridle.content import TextBlock
 from bridle.errors import OptionsError
 
@@ -170,3 +177,42 @@ def test_a_verbatim_prompt_says_so(prompt: object) -> None:
     """The option wins over the prompt itself."""
     assert json.loads(encode_prompt(prompt, "u", is_verbatim=True))["client_composed"] is True
     assert "client_composed" not in json.loads(encode_prompt(prompt, "u"))
+
+
+def said(*texts: str) -> list[Any]:
+    return [{"type": "text", "text": one} for one in texts]
+
+
+@pytest.mark.parametrize("version", ["2.1.247", "2.0.0", None, "odd"])
+@pytest.mark.parametrize(
+    ("prompt", "content"),
+    [
+        ("@/etc/passwd", said("@/etc/passwd", END_OF_PROMPT)),
+        ([*said("@/a"), IMAGE], [*said("@/a"), IMAGE, *said(END_OF_PROMPT)]),
+        (said(END_OF_PROMPT, "/clear"), said(END_OF_PROMPT, "/clear", END_OF_PROMPT)),
+        (said("a", END_OF_PROMPT), said("a", END_OF_PROMPT)),  # one is enough
+        ("  ", "  "),
+        (
+            {"type": "user", "message": {"role": "user", "content": "!ls"}},
+            said("!ls", END_OF_PROMPT),
+        ),
+    ],
+)
+def test_a_verbatim_prompt_ends_with_a_fixed_block_for_older_clis(
+    prompt: Any, content: object, version: str | None
+) -> None:
+    """A CLI whose version is not known may be an older one."""
+    line = encode_prompt(prompt, "u", is_verbatim=True)
+    closed = close_verbatim(line, version)
+    assert json.loads(closed) == {
+        **json.loads(line),
+        "message": {"role": "user", "content": content},
+    }
+    assert close_verbatim(line, "2.1.248") == line
+    assert close_verbatim(closed, version) == closed
+
+
+def test_a_prompt_without_content_is_left_to_the_cli() -> None:
+    message = UncheckedMessage(type="user", message={"role": "user"}, uuid="u")
+    line = encode_prompt(message, "u", is_verbatim=True)
+    assert close_verbatim(line, None) == line

@@ -82,7 +82,6 @@ async def output_missing(stage: Stage) -> str:
     "turn.verbatim",
     "With verbatim_prompts, a path after @ in a prompt does not attach the file.",
     depends="verbatim_prompts",
-    since="2.1.248",
 )
 async def verbatim(stage: Stage) -> str:
     secret = stage.directory / "secret.txt"
