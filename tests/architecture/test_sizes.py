@@ -17,8 +17,8 @@ LONGER = {
     "cli/_port/rewrite.py": 697,
     "compat/claude_agent_sdk/_sessions.py": 645,
     "errors.py": 783,
-    "fleet/_dbos.py": 640,
-    "fleet/_worker.py": 683,
+    "fleet/_dbos.py": 634,
+    "fleet/_worker.py": 674,
     "hooks.py": 638,
     "sync.py": 689,
 }

@@ -4,9 +4,9 @@ Needs ``pip install 'bridle[fleet]'``. The work is in a queue in SQLite or Postg
 """
 
 from bridle._core.fleet_runs import RunStatus
+from bridle.fleet._costs import TenantLimits
 from bridle.fleet._fleet import Fleet, Prepare
 from bridle.fleet._runs import Run, RunChanged, RunEnded, RunEvent, RunInfo, RunMessage
-from bridle.fleet._worker import TenantLimits
 
 __all__ = [
     "Fleet",

@@ -28,6 +28,7 @@ from bridle._stores.drivers import load_driver
 from bridle._stores.sqlite import create_file
 from bridle.errors import OptionsError, StoreError, UsageError
 from bridle.fleet._claims import Claimant, claim
+from bridle.fleet._costs import COST_UNKNOWN, noted_cost
 from bridle.fleet._log import SeldomLog, explain_dbos, log
 
 SCHEMA = "bridle_fleet"
@@ -39,9 +40,6 @@ SCHEDULED = "bridle_scheduled"
 
 MAX_STARTS = 50
 """How often a run is started before it counts as failed. Each take-over starts it again."""
-
-COST_UNKNOWN = "cost_unknown"
-"""The attribute of a segment that has cost more than its workers could write down."""
 
 _POLL = 0.5
 """Seconds between two looks of a worker into the queue."""
@@ -135,18 +133,6 @@ def _attributes(segment: Segment) -> dict[str, Any]:
         "at": segment.submitted_at,
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def noted_cost(attributes: Mapping[str, Any]) -> float | None:
-    """Return the US dollars that a segment has cost, as far as its workers wrote it down.
-
-    ``running_usd`` is the cost in the worker that has the segment, or had it last, and
-    ``lost_usd`` the cost in those before. At the end, ``cost_usd`` is the sum.
-    """
-    if (cost := attributes.get("cost_usd")) is not None:
-        return float(cost)
-    parts = [attributes.get(name) for name in ("lost_usd", "running_usd")]
-    return sum(map(float, filter(None, parts))) if any(parts) else None
 
 
 def _table() -> Any:

@@ -25,13 +25,14 @@ from bridle.agent import Agent, plan_of
 from bridle.content import Content
 from bridle.errors import OptionsError, UsageError
 from bridle.fleet._claims import submission_time
+from bridle.fleet._costs import TenantLimits
 from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._locks import FileLock, PostgresLock, WorkerLock
 from bridle.fleet._runs import Run, RunInfo, info_of
 from bridle.fleet._store import FleetStore
 from bridle.fleet._verified import verified_cli
 from bridle.fleet._waiting import in_thread
-from bridle.fleet._worker import TenantLimits, Worker, WorkPlan
+from bridle.fleet._worker import Worker, WorkPlan
 from bridle.options import Retry
 from bridle.sessions import PostgresStore, SessionStore, SqliteStore
 

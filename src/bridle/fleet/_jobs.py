@@ -12,7 +12,7 @@ from bridle._core.fleet_runs import Segment
 from bridle._core.journal import StoredOutcome
 from bridle._doors.run import OneTurn
 from bridle.errors import BridleError
-from bridle.fleet._dbos import COST_UNKNOWN
+from bridle.fleet._costs import COST_UNKNOWN
 
 _REPORTING = 5.0
 """Seconds that a CLI has to report its cost."""

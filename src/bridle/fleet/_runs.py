@@ -28,7 +28,8 @@ from bridle._store import SessionStore
 from bridle.approvals import PendingApproval, check_pending
 from bridle.errors import SessionNotFoundError, StoreError, UsageError
 from bridle.fleet._claims import submission_time
-from bridle.fleet._dbos import Queue, Row, noted_cost
+from bridle.fleet._costs import noted_cost
+from bridle.fleet._dbos import Queue, Row
 from bridle.fleet._waiting import in_thread
 from bridle.outcomes import Outcome, OutcomeReason
 from bridle.permissions import Answers, PermissionResult

@@ -60,7 +60,8 @@ from bridle.errors import (
     UsageError,
 )
 from bridle.fleet._claims import submission_time
-from bridle.fleet._dbos import COST_UNKNOWN, Executor, Queue, Row, noted_cost
+from bridle.fleet._costs import COST_UNKNOWN, TenantLimits, noted_cost
+from bridle.fleet._dbos import Executor, Queue, Row
 from bridle.fleet._jobs import Job
 from bridle.fleet._locks import LockLost, WorkerLock
 from bridle.fleet._store import FleetStore
@@ -92,23 +93,6 @@ _PREPARE = "prepare"
 
 _FAILED_STARTS = 3
 """After how many runs in a row that did not start a worker pauses before the next one."""
-
-
-class TenantLimits(Struct, frozen=True, kw_only=True):
-    """Limits of each tenant of a fleet.
-
-    A run of a tenant that has reached a limit waits. Runs without a tenant share the limits of one
-    more tenant.
-    """
-
-    #: How many runs of a tenant run at the same time. None for any number.
-    at_once: int | None = None
-    #: US dollars that the runs of a tenant may cost in a window of time. None for any amount. The
-    #: runs that are in progress when the limit is reached go on. A run whose cost is unknown uses
-    #: up the limit.
-    usd: float | None = None
-    #: The window in seconds. A day by default.
-    per: float = 86400.0
 
 
 class WorkPlan(Struct, frozen=True, kw_only=True):
